@@ -1,0 +1,8 @@
+"""Command line."""
+
+import click
+
+
+@click.group()
+def main() -> None:
+    """deltadex."""

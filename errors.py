@@ -1,0 +1,170 @@
+"""Every error that deltadex raises about the world, as one tree.
+
+    DeltadexError                 anything a user can be told in one line
+    ├── ModelError                one model cannot be fingerprinted; carries a reason code
+    ├── BaseError                 the base itself cannot be used, so no model can
+    ├── SourceError               a folder, list, label file or Hub listing cannot be read
+    ├── StoreError                the catalog or its index
+    │   ├── StoreLocked           another process holds the database file
+    │   ├── StoreDamaged          the file is not a readable DuckDB database
+    │   ├── ForeignDatabase       a DuckDB database, but not a deltadex catalog
+    │   ├── NewerSchema           written by a later deltadex
+    │   ├── StoreFull             no space left, or the folder refuses writes
+    │   └── RecipeMismatch        vectors of different recipes or sizes would meet
+    └── RequestError              the question cannot be answered as asked (a usage error)
+        ├── UnknownModel
+        ├── UnknownRecipe
+        ├── EmptyCatalog
+        └── BadFilter
+
+A wrong *call* from Python raises `ValueError` or `TypeError` as usual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["failed", "skipped", "no-update"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What a reason code means: the status it gives a model, and whether time may cure it."""
+
+    status: Status
+    meaning: str
+    transient: bool = False
+
+
+REASONS: dict[str, Reason] = {
+    # files
+    "truncated": Reason("failed", "a weight file ends before its tensors do"),
+    "bad-header": Reason("failed", "a weight file's header cannot be read"),
+    "bad-offsets": Reason("failed", "tensors overlap or lie outside their file"),
+    "duplicate-tensor": Reason("failed", "one tensor name stands twice"),
+    "non-finite": Reason("failed", "a wanted tensor holds NaN or infinity"),
+    "missing-shard": Reason("failed", "the index names a shard that is not there"),
+    "missing-tensor": Reason("failed", "a wanted tensor is not where it should be"),
+    "unsupported-dtype": Reason("failed", "a wanted tensor is stored in a type not read"),
+    "legacy-pickle": Reason("failed", "a .bin file in torch's old form, never unpickled"),
+    "unsafe-pickle": Reason("failed", "a .bin file that holds more than tensors"),
+    "unreadable": Reason("failed", "the system refuses to read a file", True),
+    "bad-config": Reason("failed", "config.json or adapter_config.json is not usable"),
+    "no-weights": Reason("failed", "no weight file that deltadex reads"),
+    "not-found": Reason("failed", "no such folder or repository"),
+    "changed": Reason("failed", "the files changed while they were read", True),
+    # architecture
+    "no-attention": Reason("failed", "the model has no attention layers"),
+    "unknown-architecture": Reason("failed", "layer matrices with unknown names"),
+    "shape-mismatch": Reason("failed", "layer matrices differ in shape from the base's"),
+    "layer-mismatch": Reason("failed", "layers are missing or added against the base"),
+    # update
+    "wrong-base": Reason("failed", "the weights are not a fine-tune of this base"),
+    "no-update": Reason("no-update", "every layer matrix equals the base's"),
+    # adapters
+    "unsupported-adapter": Reason("failed", "an adapter method whose ΔW is not computed"),
+    "unknown-targets": Reason("failed", "the adapter's modules do not exist in the base"),
+    "no-layer-update": Reason("failed", "the adapter touches no layer matrix"),
+    "needs-base": Reason("failed", "this method's ΔW needs the base's weights"),
+    "ambiguous-weights": Reason("failed", "two weight files disagree"),
+    # family
+    "other-base": Reason("skipped", "the model names another base"),
+    "base-unknown": Reason("skipped", "the model names no base and fits none"),
+    "quantized": Reason("skipped", "quantised weights: ΔW would measure rounding"),
+    "id-taken": Reason("failed", "another model of this family has the same id"),
+    # Hub
+    "gated": Reason("failed", "the repository is gated and access is not granted"),
+    "private-or-missing": Reason("failed", "the Hub shows no such repository to you"),
+    "disabled": Reason("failed", "the Hub has disabled the repository"),
+    "unauthorized": Reason("failed", "the Hub refuses the token"),
+    "rate-limited": Reason("failed", "the Hub asks to come back later", True),
+    "hub-unreachable": Reason("failed", "the Hub does not answer", True),
+    "hub-bad-answer": Reason("failed", "the Hub's answer is not what was asked for", True),
+    "offline": Reason("failed", "offline mode, and the files are not cached", True),
+    # anything else
+    "internal": Reason("failed", "a defect in deltadex; please report it", True),
+}
+
+
+class DeltadexError(Exception):
+    """Anything a user can be told in one line."""
+
+
+class ModelError(DeltadexError):
+    """One model cannot be fingerprinted.
+
+    Attributes:
+        code: A key of `REASONS`.
+        reason: One line: what, where, expected, got, next step.
+    """
+
+    def __init__(self, code: str, reason: str) -> None:
+        if code not in REASONS:
+            raise ValueError(f"unknown reason code {code!r}")
+        super().__init__(code, reason)
+        self.code = code
+        self.reason = reason
+
+    @property
+    def status(self) -> Status:
+        return REASONS[self.code].status
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.reason}"
+
+
+class BaseError(DeltadexError):
+    """The base itself cannot be used, so no model can."""
+
+
+class SourceError(DeltadexError):
+    """A folder, list, label file or Hub listing cannot be read."""
+
+
+class StoreError(DeltadexError):
+    """The catalog or its index."""
+
+
+class StoreLocked(StoreError):
+    """Another process holds the database file."""
+
+
+class StoreDamaged(StoreError):
+    """The file is not a readable DuckDB database."""
+
+
+class ForeignDatabase(StoreError):
+    """A DuckDB database, but not a deltadex catalog."""
+
+
+class NewerSchema(StoreError):
+    """The catalog was written by a later deltadex."""
+
+
+class StoreFull(StoreError):
+    """No space left, or the folder refuses writes."""
+
+
+class RecipeMismatch(StoreError):
+    """Vectors of different recipes or sizes would meet in one index."""
+
+
+class RequestError(DeltadexError):
+    """The question cannot be answered as asked; the message says what would work."""
+
+
+class UnknownModel(RequestError):
+    """No such model in the catalog."""
+
+
+class UnknownRecipe(RequestError):
+    """No such recipe, or no model fingerprinted under it."""
+
+
+class EmptyCatalog(RequestError):
+    """The catalog holds nothing to search."""
+
+
+class BadFilter(RequestError):
+    """A `--where` expression outside the documented columns and operators."""

@@ -1,0 +1,188 @@
+"""Frozen records that cross folders: slots, recipes, fingerprints, models, outcomes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float16, Float32
+
+from .errors import REASONS, Status
+
+Stack = Literal["encoder", "decoder", "text", "vision"]
+STACKS: tuple[Stack, ...] = ("encoder", "decoder", "text", "vision")
+
+ROLES = (
+    "q",
+    "k",
+    "v",
+    "qkv",
+    "o",
+    "cross_q",
+    "cross_k",
+    "cross_v",
+    "cross_o",
+    "up",
+    "gate",
+    "down",
+)
+"""Roles in printing order. `qkv` is a fused matrix whose heads are not known."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
+    """One weight-matrix position. Experts of a mixture are parts of one slot."""
+
+    stack: str
+    layer: int
+    role: str
+
+    def __post_init__(self) -> None:
+        if self.role not in ROLES or self.stack not in STACKS:
+            raise ValueError(f"not a slot: {self.stack}.{self.layer}.{self.role}")
+
+    def __str__(self) -> str:
+        return f"{self.stack}.{self.layer}.{self.role}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How a fingerprint is made. Two recipes with one id give comparable vectors.
+
+    Attributes:
+        name: What users type.
+        rank: Factors kept per slot.
+        dim: Length of the searched vector; 0 where the family's shapes decide it.
+        seed: Of every random feature and of the randomised SVD.
+        version: Raised whenever the numbers would change.
+        params: Further settings, sorted, part of the identity.
+    """
+
+    name: str
+    rank: int
+    dim: int
+    seed: int = 0
+    version: int = 1
+    params: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def id(self) -> str:
+        """`name-xxxxxxxx`: a hash over everything that changes the numbers."""
+        body = json.dumps(
+            [self.name, self.rank, self.dim, self.seed, self.version, sorted(self.params)]
+        )
+        return f"{self.name}-{hashlib.sha256(body.encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """The pooled vector of one model under one recipe.
+
+    Attributes:
+        vector: Unit length.
+        norm: Length before normalisation.
+    """
+
+    recipe: Recipe
+    vector: Float32[np.ndarray, " dim"] = field(compare=False)
+    norm: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotStats:
+    """What is kept of one slot's update.
+
+    Attributes:
+        shape: (out, in) of the matrix; summed over parts along out for mixtures.
+        fro_norm: |ΔW|, Frobenius.
+        relative_norm: |ΔW| / |W|; None where W was not read.
+        sigma: Kept singular values, descending.
+        energy: Share of |ΔW|² in `sigma`, 0…1.
+        stable_rank: |ΔW|² / σ₁².
+        noise_floor: Estimated Frobenius norm of the storage rounding inside ΔW.
+        sketch: Per-slot features; empty for recipes without them.
+    """
+
+    slot: Slot
+    shape: tuple[int, int]
+    fro_norm: float
+    relative_norm: float | None
+    sigma: Float32[np.ndarray, " rank"] = field(compare=False)
+    energy: float
+    stable_rank: float
+    noise_floor: float
+    sketch: Float16[np.ndarray, " features"] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRecord:
+    """Who a model is, before anything is known of its weights.
+
+    Attributes:
+        id: Hub id, or path relative to the indexed folder. Unique within a base.
+        base: Canonical name of the family's base.
+        base_raw: The base as the model itself names it.
+        revision: Commit sha for the Hub.
+        signature: Changes when the files change; equal means nothing to read again.
+        content_sha256: Of the weight files, where it is known without extra reading.
+        kind: `full`, `adapter`.
+        method: `full`, `lora`, `dora`, `adalora`, `loha`, `lokr`, ….
+        source: Absolute folder, or `hub`.
+        run: Checkpoints of one training run share it.
+        dataset: Normalised label; None = unlabelled.
+        dataset_raw: The label as found.
+        label_source: `labels`, `tags`, `card`, `model-index`, `name`.
+        bytes_total: Size of the weight files, in bytes.
+    """
+
+    id: str
+    base: str
+    base_raw: str | None = None
+    revision: str | None = None
+    signature: str = ""
+    content_sha256: str | None = None
+    kind: str = "full"
+    method: str = "full"
+    source: str = ""
+    author: str | None = None
+    run: str | None = None
+    dataset: str | None = None
+    dataset_raw: str | None = None
+    label_source: str | None = None
+    task: str | None = None
+    license: str | None = None
+    downloads: int | None = None
+    created_at: str | None = None
+    bytes_total: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexed:
+    """A model that was fingerprinted."""
+
+    model: ModelRecord
+    fingerprints: tuple[Fingerprint, ...]
+    slots: tuple[SlotStats, ...]
+    bytes_read: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A model that was not: why, as a code of `errors.REASONS` and one line."""
+
+    model: ModelRecord
+    code: str
+    reason: str
+    bytes_read: int = 0
+    seconds: float = 0.0
+
+    @property
+    def status(self) -> Status:
+        return REASONS[self.code].status
+
+
+Outcome = Indexed | Refused
