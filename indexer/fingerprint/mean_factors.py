@@ -1,0 +1,79 @@
+"""The field's original recipe: UΣ per matrix, averaged over layers, roles concatenated.
+
+After github.com/ArmelRandy/vectors (2023), which averaged U alone; here UΣ, encoder and
+decoder concatenated. Kept for comparison, and documented as unstable: singular vectors carry
+an arbitrary sign, and an arbitrary rotation among close singular values, so the mean over
+layers adds vectors whose signs mean nothing. The sign rule (largest entry of each U column
+is positive) makes the numbers reproducible, not comparable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+
+from ...records import ROLES, STACKS, Recipe, Slot
+from .factors import Factors
+
+Layout = tuple[tuple[str, str, int], ...]
+"""The family's blocks in order: (stack, role, out)."""
+
+
+def family_layout(matrices: Iterable[tuple[Slot, int]]) -> Layout:
+    """The blocks of a family, from every (slot, out) that its base or members have."""
+    blocks = {(slot.stack, slot.role, n_out) for slot, n_out in matrices}
+    return tuple(sorted(blocks, key=lambda b: (STACKS.index(b[0]), ROLES.index(b[1]), b[2])))  # type: ignore[arg-type]
+
+
+def mean_factors_recipe(rank: int, layout: Layout) -> Recipe:
+    """The recipe for one family: its layout is part of its identity."""
+    digest = hashlib.sha256(json.dumps(layout).encode()).hexdigest()[:12]
+    return Recipe(
+        name="mean-factors",
+        rank=rank,
+        dim=rank * sum(n_out for _, _, n_out in layout),
+        params=(("layout", digest),),
+    )
+
+
+@dataclass(slots=True)
+class MeanFactorsPool:
+    """Adds up UΣ by (stack, role, out); then gives the concatenated means."""
+
+    recipe: Recipe
+    layout: Layout
+    _sums: dict[tuple[str, str, int], tuple[torch.Tensor, int]] = field(default_factory=dict)
+
+    def add(self, slot: Slot, part: str, factors: Factors, noise_norm: float) -> None:
+        """Take in one matrix; its part and its noise do not matter here."""
+        n_out, rank = factors.u.shape[0], self.recipe.rank
+        signed = fix_signs(factors.u) * factors.sigma
+        padded = torch.zeros(n_out, rank)
+        padded[:, : min(rank, signed.shape[1])] = signed[:, :rank]
+        key = (slot.stack, slot.role, n_out)
+        total, count = self._sums.get(key, (torch.zeros(n_out, rank), 0))
+        self._sums[key] = (total + padded, count + 1)
+
+    def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
+        """The concatenated means, unit length, and their length before; absent roles are 0."""
+        blocks = []
+        for key in self.layout:
+            total, count = self._sums.get(key, (torch.zeros(key[2], self.recipe.rank), 1))
+            blocks.append((total / count).flatten())
+        joined = torch.cat(blocks)
+        norm = float(torch.linalg.vector_norm(joined.double()))
+        return (joined / norm if norm > 0 else joined).numpy(), norm
+
+
+def fix_signs(u: torch.Tensor) -> torch.Tensor:
+    """The columns of U, each with its entry of largest magnitude made positive."""
+    if u.shape[1] == 0:
+        return u
+    peaks = u.gather(0, u.abs().argmax(dim=0, keepdim=True))
+    return u * torch.where(peaks < 0, -1.0, 1.0)

@@ -1,0 +1,48 @@
+"""The recipes by name, and how a model's slots are pooled under each."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float32
+
+from ...errors import UnknownRecipe
+from ...records import Recipe, Slot
+from .factors import Factors
+from .mean_factors import Layout, MeanFactorsPool, mean_factors_recipe
+from .sketch import SketchPool, sketch_recipe
+
+DEFAULT_RECIPE = "sketch"
+RECIPE_NAMES = ("sketch", "mean-factors")
+DEFAULT_RANK = {"sketch": 16, "mean-factors": 8}
+
+
+class Pool(Protocol):
+    """Takes a model's matrices one by one, then gives one vector."""
+
+    recipe: Recipe
+
+    def add(self, slot: Slot, part: str, factors: Factors, noise_norm: float) -> None: ...
+
+    def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]: ...
+
+
+def make_recipe(name: str, rank: int | None, layout: Layout) -> Recipe:
+    """The recipe that users call `name`, for a family with this layout.
+
+    Raises:
+        UnknownRecipe: lists the names there are.
+    """
+    if name == "sketch":
+        return sketch_recipe(rank or DEFAULT_RANK[name])
+    if name == "mean-factors":
+        return mean_factors_recipe(rank or DEFAULT_RANK[name], layout)
+    raise UnknownRecipe(f"unknown recipe {name!r}; there are: {', '.join(RECIPE_NAMES)}")
+
+
+def make_pool(recipe: Recipe, layout: Layout) -> Pool:
+    """An empty pool for one model."""
+    if recipe.name == "sketch":
+        return SketchPool(recipe)
+    return MeanFactorsPool(recipe, layout)
