@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import fsum, sqrt
 
 import numpy as np
 from jaxtyping import Float64
 
 from ..errors import RequestError
-from ..records import ROLES, Slot, SlotStats
-
-BLOCKS = ("update", "output", "input")
-"""What the thirds of a sketch are features of: ΔW, ΔWΔWᵀ, ΔWᵀΔW."""
+from ..records import ROLES, STACKS, Recipe, Slot, SlotStats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +20,7 @@ class SlotShare:
     Attributes:
         contribution: Its part of the similarity; the parts of all slots sum to it.
         share: The same as a fraction of the similarity; None where that is not positive.
-        blocks: Parts of `contribution`, in the order of `BLOCKS`.
+        blocks: Parts of `contribution`, in the order of `by_block`.
         relative_norms: |ΔW| / |W| of the query and of the other model; None = W not read.
     """
 
@@ -67,6 +64,7 @@ class Explanation:
 
     def to_json(self) -> dict[str, object]:
         """Plain lists and dictionaries, ready for json.dumps."""
+        blocks = [total.name for total in self.by_block]
         return {
             "query": self.query,
             "model": self.model,
@@ -74,27 +72,34 @@ class Explanation:
             "by_role": [_total_json("role", total) for total in self.by_role],
             "by_layer": [_total_json("layer", total) for total in self.by_layer],
             "by_block": [_total_json("block", total) for total in self.by_block],
-            "slots": [_slot_json(share) for share in self.slots],
+            "slots": [_slot_json(share, blocks) for share in self.slots],
             "only_query": [str(slot) for slot in self.only_query],
             "only_model": [str(slot) for slot in self.only_model],
         }
 
 
 def explain_slots(
-    query: str, ours: Sequence[SlotStats], model: str, theirs: Sequence[SlotStats]
+    query: str,
+    ours: Sequence[SlotStats],
+    model: str,
+    theirs: Sequence[SlotStats],
+    recipe: Recipe,
 ) -> Explanation:
     """The similarity of two models by slot, role, layer and kind of feature.
 
-    A slot's contribution is the mean over `BLOCKS` of ⟨a, b⟩ / √(⟨a, a⟩⟨b, b⟩), where the
-    products in the root run over all slots of a model.
+    A slot's contribution is ⟨a, b⟩ / √(⟨A, A⟩⟨B, B⟩): a and b its two sketches, A and B all
+    sketches of a model. Sketches carry their weights, so the sum over slots is a cosine.
 
     Raises:
-        RequestError: A model has no sketches, or the two were made by different recipes.
+        RequestError: The recipe keeps no sketches, or a model has none that fit it.
     """
+    sizes = sketch_blocks(recipe)
     mine = {stats.slot: stats for stats in ours if stats.fro_norm > 0}
     other = {stats.slot: stats for stats in theirs if stats.fro_norm > 0}
-    parts = _contributions(_blocks(query, mine), _blocks(model, other))
-    similarity = sum(sum(blocks) for blocks in parts.values())
+    parts = _contributions(
+        _sketches(query, mine, sizes), _sketches(model, other, sizes), sizes
+    )
+    similarity = fsum(fsum(blocks) for blocks in parts.values())
     shares = [_share(slot, parts[slot], similarity, mine, other) for slot in parts]
     by_role = _totals(parts, similarity, lambda slot: slot.role)
     return Explanation(
@@ -103,64 +108,69 @@ def explain_slots(
         similarity=similarity,
         by_role=tuple(sorted(by_role, key=lambda total: ROLES.index(total.name))),
         by_layer=_totals(parts, similarity, lambda slot: f"{slot.stack}.{slot.layer}"),
-        by_block=_block_totals(parts, similarity),
-        slots=tuple(sorted(shares, key=lambda share: (-share.contribution, share.slot))),
-        only_query=tuple(sorted(mine.keys() - other.keys())),
-        only_model=tuple(sorted(other.keys() - mine.keys())),
+        by_block=_block_totals(parts, similarity, sizes),
+        slots=tuple(sorted(shares, key=lambda share: -share.contribution)),
+        only_query=tuple(sorted(mine.keys() - other.keys(), key=_reading_order)),
+        only_model=tuple(sorted(other.keys() - mine.keys(), key=_reading_order)),
     )
 
 
-def _blocks(
-    model: str, slots: dict[Slot, SlotStats]
-) -> dict[Slot, Float64[np.ndarray, "blocks features"]]:
-    """Each slot's sketch as one row a block.
+def sketch_blocks(recipe: Recipe) -> dict[str, int]:
+    """The blocks of the recipe's per-slot sketches in order, each with its length.
 
     Raises:
-        RequestError: No sketches, or none that fall into three equal blocks.
+        RequestError: The recipe keeps no per-slot sketches.
     """
-    if not any(stats.sketch.size for stats in slots.values()):
+    listed = dict(recipe.params).get("slot_blocks")
+    if not listed:
         raise RequestError(
-            f"{model} has no sketches to explain a similarity with: "
-            "index it with a recipe that keeps them, such as the default one"
+            f"recipe {recipe.name} keeps no per-layer sketches to explain with: "
+            "use a recipe that does, such as the default one"
         )
+    pairs = (block.split(":") for block in listed.split(","))
+    return {name: int(length) for name, length in pairs}
+
+
+def _sketches(
+    model: str, slots: dict[Slot, SlotStats], sizes: dict[str, int]
+) -> dict[Slot, Float64[np.ndarray, " features"]]:
+    """Each slot's sketch, of the length that the recipe promises.
+
+    Raises:
+        RequestError: A sketch has another length.
+    """
+    expected = sum(sizes.values())
     for slot, stats in slots.items():
-        if stats.sketch.size % len(BLOCKS):
+        if stats.sketch.size != expected:
             raise RequestError(
-                f"the sketch of {model} at {slot} has {stats.sketch.size} features, "
-                f"not {len(BLOCKS)} equal blocks: index it again"
+                f"{model} has {stats.sketch.size} features at {slot}, expected {expected}: "
+                "index it again with this recipe"
             )
-    return {
-        slot: stats.sketch.astype(np.float64).reshape(len(BLOCKS), -1)
-        for slot, stats in slots.items()
-    }
+    return {slot: stats.sketch.astype(np.float64) for slot, stats in slots.items()}
 
 
 def _contributions(
-    ours: dict[Slot, Float64[np.ndarray, "blocks features"]],
-    theirs: dict[Slot, Float64[np.ndarray, "blocks features"]],
+    ours: dict[Slot, Float64[np.ndarray, " features"]],
+    theirs: dict[Slot, Float64[np.ndarray, " features"]],
+    sizes: dict[str, int],
 ) -> dict[Slot, tuple[float, ...]]:
-    """Each common slot's part of the similarity, by block; in the slots' order.
-
-    Raises:
-        RequestError: A slot's sketches differ in size.
-    """
-    scale = len(BLOCKS) * _length(ours.values()) * _length(theirs.values())
-    parts: dict[Slot, tuple[float, ...]] = {}
-    for slot in sorted(ours.keys() & theirs.keys()):
-        a, b = ours[slot], theirs[slot]
-        if a.shape != b.shape:
-            raise RequestError(
-                f"sketches at {slot} differ in size, {a.size} and {b.size}: "
-                "index both models with one recipe"
-            )
-        products = (a * b).sum(axis=1)
-        parts[slot] = tuple((products / scale if scale else products).tolist())
-    return parts
+    """Each common slot's part of the similarity, by block; in the slots' order."""
+    scale = _length(ours.values()) * _length(theirs.values()) or 1.0
+    starts = np.cumsum([0, *sizes.values()])[:-1]
+    return {
+        slot: tuple((np.add.reduceat(ours[slot] * theirs[slot], starts) / scale).tolist())
+        for slot in sorted(ours.keys() & theirs.keys(), key=_reading_order)
+    }
 
 
-def _length(sketches: Iterable[Float64[np.ndarray, "blocks features"]]) -> float:
-    """√ of a model's inner product with itself: the mean over blocks, summed over slots."""
-    return sqrt(sum(float((sketch**2).sum()) for sketch in sketches) / len(BLOCKS))
+def _reading_order(slot: Slot) -> tuple[int, int, int]:
+    """Stacks as data flows through them, then layers, then roles in printing order."""
+    return STACKS.index(slot.stack), slot.layer, ROLES.index(slot.role)  # type: ignore[arg-type]
+
+
+def _length(sketches: Iterable[Float64[np.ndarray, " features"]]) -> float:
+    """Length of all of a model's sketches together."""
+    return sqrt(fsum(float(sketch @ sketch) for sketch in sketches))
 
 
 def _share(
@@ -172,8 +182,8 @@ def _share(
 ) -> SlotShare:
     return SlotShare(
         slot=slot,
-        contribution=sum(blocks),
-        share=_fraction(sum(blocks), similarity),
+        contribution=fsum(blocks),
+        share=_fraction(fsum(blocks), similarity),
         blocks=blocks,
         relative_norms=(ours[slot].relative_norm, theirs[slot].relative_norm),
     )
@@ -190,16 +200,16 @@ def _totals(
     """Contributions summed over the slots of one name, in the slots' order."""
     sums: dict[str, float] = {}
     for slot, blocks in parts.items():
-        sums[name(slot)] = sums.get(name(slot), 0.0) + sum(blocks)
+        sums[name(slot)] = sums.get(name(slot), 0.0) + fsum(blocks)
     return tuple(_total(key, value, similarity) for key, value in sums.items())
 
 
 def _block_totals(
-    parts: dict[Slot, tuple[float, ...]], similarity: float
+    parts: dict[Slot, tuple[float, ...]], similarity: float, sizes: dict[str, int]
 ) -> tuple[Total, ...]:
     return tuple(
-        _total(name, sum(blocks[i] for blocks in parts.values()), similarity)
-        for i, name in enumerate(BLOCKS)
+        _total(name, fsum(blocks[i] for blocks in parts.values()), similarity)
+        for i, name in enumerate(sizes)
     )
 
 
@@ -212,12 +222,12 @@ def _total_json(kind: str, total: Total) -> dict[str, object]:
     return {kind: total.name, "contribution": total.contribution, "share": total.share}
 
 
-def _slot_json(share: SlotShare) -> dict[str, object]:
+def _slot_json(share: SlotShare, blocks: Sequence[str]) -> dict[str, object]:
     return {
         "slot": str(share.slot),
         "contribution": share.contribution,
         "share": share.share,
-        "blocks": dict(zip(BLOCKS, share.blocks, strict=True)),
+        "blocks": dict(zip(blocks, share.blocks, strict=True)),
         "relative_norm": {
             "query": share.relative_norms[0],
             "model": share.relative_norms[1],

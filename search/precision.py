@@ -1,8 +1,8 @@
 """Same-dataset retrieval precision ("purity") of labelled vectors, and its companions.
 
-For a labelled model with k−1 siblings, take its k−1 nearest among all others; its purity is
-the share of them that carry its label. Unlabelled models are distractors, never queries, and
-a label with one member is no query.
+For a labelled model with k−1 siblings, take its k−1 nearest among all others; its purity
+is the share of them that carry its label. Unlabelled models are distractors, never queries,
+and a label with one member is no query.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def ranked_blocks(
     groups: Int64[np.ndarray, " models"],
     queries: Int64[np.ndarray, " queries"],
 ) -> Iterator[tuple[Int64[np.ndarray, " block"], Int64[np.ndarray, "block models"]]]:
-    """Blocks of queries with their candidates, nearest first; −1 after the last candidate."""
+    """Blocks of queries with their candidates, nearest first, then −1."""
     n_models = len(vectors)
     height = max(1, BLOCK_BYTES // (8 * max(1, n_models)))
     for start in range(0, len(queries), height):

@@ -46,7 +46,7 @@ class MapPoint:
 def write_map(
     points: Sequence[MapPoint], path: Path, *, title: str, subtitle: str = ""
 ) -> None:
-    """Write the map to `path`: a scatter coloured by dataset, for a browser without network.
+    """Write the map to `path`: a scatter coloured by dataset, for any browser.
 
     The same points give the same bytes. Names are data in the page, never markup, and the
     page's own policy lets it run its one script and load nothing.
@@ -86,7 +86,7 @@ def _part(name: str) -> str:
 
 
 def _payload(points: Sequence[MapPoint]) -> dict[str, object]:
-    """What the page's script draws: datasets by size, and models that name them by place."""
+    """What the page's script draws: datasets by size, models naming them by place."""
     counts = Counter(point.dataset for point in points if point.dataset is not None)
     datasets = sorted(counts, key=lambda name: (-counts[name], name))
     place = {name: i for i, name in enumerate(datasets)}

@@ -1,0 +1,216 @@
+"""How well a catalog's fingerprints retrieve models of the same dataset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from ..errors import RequestError
+from .precision import Exclude, LabelledFamily, QueryResult, score_queries
+from .significance import bootstrap_interval, permutation_p
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The queries of one dataset, or of one base."""
+
+    name: str
+    n: int
+    purity: float
+    chance: float
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """How often the k−1 nearest of a dataset's models carry a label; None = unlabelled."""
+
+    dataset: str
+    neighbour: str | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Same-dataset retrieval precision of the labelled models under one recipe.
+
+    Attributes:
+        labelled: queries + singletons + dropped.
+        datasets: Different labels, singletons included.
+        singletons: Labelled models whose base has no other model of that label.
+        dropped: Models all of whose siblings `exclude` removes.
+        micro: Mean purity of the queries.
+        macro: Mean over datasets of their mean purity.
+        chance: Mean of siblings / candidates: what random vectors give.
+        lift: (micro − chance) / (1 − chance); None where chance is 1.
+        ci95: Of micro, by bootstrap over datasets.
+        p_value: Of micro, by shuffling labels; None where that would take long.
+        nn1: Share of queries whose nearest is of the same dataset.
+        map: Mean average precision over the whole ranking.
+    """
+
+    recipe: str
+    recipe_id: str
+    exclude: Exclude | None
+    models: int
+    labelled: int
+    datasets: int
+    queries: int
+    singletons: int
+    dropped: int
+    micro: float
+    macro: float
+    chance: float
+    lift: float | None
+    ci95: tuple[float, float]
+    p_value: float | None
+    nn1: float
+    map: float
+    by_dataset: tuple[Group, ...]
+    by_base: tuple[Group, ...]
+    confusion: tuple[Confusion, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The documented keys; `by_base` only where there are several bases."""
+        document: dict[str, object] = {
+            "recipe": self.recipe,
+            "recipe_id": self.recipe_id,
+            "models": self.models,
+            "labelled": self.labelled,
+            "unlabelled": self.models - self.labelled,
+            "datasets": self.datasets,
+            "queries": self.queries,
+            "singletons": self.singletons,
+            "dropped": self.dropped,
+            "k": "siblings",
+            "micro": self.micro,
+            "macro": self.macro,
+            "chance": self.chance,
+            "lift": self.lift,
+            "ci95": list(self.ci95),
+            "p_value": self.p_value,
+            "nn1": self.nn1,
+            "map": self.map,
+            "by_dataset": {
+                group.name: {"n": group.n, "purity": group.purity, "chance": group.chance}
+                for group in self.by_dataset
+            },
+            "confusion": self._confusion_json(),
+            "exclude": self.exclude,
+        }
+        if len(self.by_base) > 1:
+            document["by_base"] = {
+                group.name: {"n": group.n, "micro": group.purity, "chance": group.chance}
+                for group in self.by_base
+            }
+        return document
+
+    def _confusion_json(self) -> dict[str, list[dict[str, object]]]:
+        table: dict[str, list[dict[str, object]]] = {}
+        for cell in self.confusion:
+            row = table.setdefault(cell.dataset, [])
+            row.append({"dataset": cell.neighbour, "n": cell.n})
+        return table
+
+
+def evaluate_families(
+    families: Sequence[LabelledFamily],
+    *,
+    recipe: str,
+    recipe_id: str,
+    exclude: Exclude | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """The evaluation of families whose vectors one recipe made.
+
+    A query meets the models of its own base only; means and intervals run over all queries.
+
+    Raises:
+        RequestError: No labelled model has a sibling that may be retrieved.
+    """
+    results = [result for family in families for result in score_queries(family, exclude)]
+    labels = [label for family in families for label in family.labels if label is not None]
+    singletons = sum(_count_singletons(family) for family in families)
+    if not results:
+        raise RequestError(_why_no_queries(families, labels, singletons, exclude))
+    by_dataset = _grouped(results, lambda result: result.dataset)
+    micro = fmean(result.purity for result in results)
+    chance = fmean(result.siblings / result.candidates for result in results)
+    return Evaluation(
+        recipe=recipe,
+        recipe_id=recipe_id,
+        exclude=exclude,
+        models=sum(len(family.ids) for family in families),
+        labelled=len(labels),
+        datasets=len(set(labels)),
+        queries=len(results),
+        singletons=singletons,
+        dropped=len(labels) - singletons - len(results),
+        micro=micro,
+        macro=fmean(group.purity for group in by_dataset),
+        chance=chance,
+        lift=(micro - chance) / (1 - chance) if chance < 1 else None,
+        ci95=bootstrap_interval(results, seed=seed),
+        p_value=permutation_p(families, exclude, seed=seed),
+        nn1=fmean(result.nn1 for result in results),
+        map=fmean(result.average_precision for result in results),
+        by_dataset=by_dataset,
+        by_base=_grouped(results, lambda result: result.base),
+        confusion=_confusion(results),
+    )
+
+
+def _grouped(
+    results: Iterable[QueryResult], name: Callable[[QueryResult], str]
+) -> tuple[Group, ...]:
+    members: dict[str, list[QueryResult]] = {}
+    for result in results:
+        members.setdefault(name(result), []).append(result)
+    return tuple(
+        Group(
+            name=key,
+            n=len(group),
+            purity=fmean(result.purity for result in group),
+            chance=fmean(result.siblings / result.candidates for result in group),
+        )
+        for key, group in sorted(members.items())
+    )
+
+
+def _confusion(results: Iterable[QueryResult]) -> tuple[Confusion, ...]:
+    """Retrieved labels counted: datasets in order, each one's most frequent first."""
+    counts = Counter(
+        (result.dataset, label) for result in results for label in result.retrieved
+    )
+    cells = [Confusion(dataset, label, n) for (dataset, label), n in counts.items()]
+    return tuple(sorted(cells, key=lambda c: (c.dataset, -c.n, c.neighbour or "")))
+
+
+def _count_singletons(family: LabelledFamily) -> int:
+    counts = Counter(label for label in family.labels if label is not None)
+    return sum(n == 1 for n in counts.values())
+
+
+def _why_no_queries(
+    families: Sequence[LabelledFamily],
+    labels: Sequence[str],
+    singletons: int,
+    exclude: Exclude | None,
+) -> str:
+    """One line: why nothing can be evaluated, and what would change that."""
+    n_models = sum(len(family.ids) for family in families)
+    if not labels:
+        return (
+            f"none of the {n_models} models has a dataset label: "
+            "index them with --labels FILE (columns model,dataset)"
+        )
+    if singletons == len(labels):
+        return (
+            f"{len(labels)} of {n_models} models are labelled, and no two share "
+            "base and dataset: index a second model of one of them"
+        )
+    return (
+        f"--exclude {exclude} leaves no labelled model a sibling: within each base, "
+        f"every dataset comes from one {exclude}; evaluate without it"
+    )

@@ -1,0 +1,105 @@
+import json
+
+import numpy as np
+import pytest
+
+from deltadex.errors import RequestError
+from deltadex.search.evaluate import evaluate_families
+from deltadex.search.precision import LabelledFamily
+
+DOCUMENTED = {
+    "recipe", "models", "labelled", "datasets", "k", "micro", "macro", "chance", "ci95",
+    "nn1", "map", "by_dataset", "exclude",
+}  # fmt: skip
+
+
+def make_family(vectors, labels, authors=None, base="base"):
+    n = len(labels)
+    return LabelledFamily(
+        base=base,
+        ids=tuple(f"model-{i}" for i in range(n)),
+        vectors=np.asarray(vectors, dtype=np.float32),
+        labels=tuple(labels),
+        authors=tuple(authors or [None] * n),
+        runs=(None,) * n,
+    )
+
+
+def evaluate(*families, exclude=None):
+    return evaluate_families(families, recipe="r", recipe_id="r-1", exclude=exclude)
+
+
+def test_the_numbers_of_a_small_family_worked_by_hand():
+    # a: three together. b: its two are apart, one by the a, one by the unlabelled.
+    vectors = np.array(
+        [[1, 0, 0], [1, 0, 0], [1, 0, 0], [0.8, 0.6, 0], [0, 0, 1], [0, 0, 1]]
+    )
+    family = make_family(vectors, ["a", "a", "a", "b", "b", None])
+
+    found = evaluate(family)
+
+    assert (found.models, found.labelled, found.queries, found.datasets) == (6, 5, 5, 2)
+    assert found.micro == pytest.approx(3 / 5)
+    assert found.macro == pytest.approx(1 / 2)
+    assert found.chance == pytest.approx((3 * 2 / 5 + 2 * 1 / 5) / 5)
+    assert found.lift == pytest.approx((0.6 - 0.32) / 0.68)
+    assert found.nn1 == pytest.approx(3 / 5)
+    # b's siblings come fourth (before the unlabelled with its equal 0, by id) and fifth
+    assert found.map == pytest.approx((3 + 1 / 4 + 1 / 5) / 5)
+    assert found.to_json()["confusion"] == {
+        "a": [{"dataset": "a", "n": 6}],
+        "b": [{"dataset": None, "n": 1}, {"dataset": "a", "n": 1}],
+    }
+
+
+def test_json_has_the_documented_keys_and_survives_a_round_trip():
+    document = evaluate(make_family(np.eye(4), ["a", "a", "b", None])).to_json()
+
+    assert document.keys() >= DOCUMENTED
+    assert document["k"] == "siblings"
+    assert document["by_dataset"]["a"].keys() >= {"n", "purity"}
+    assert (document["unlabelled"], document["singletons"]) == (1, 1)
+    assert "by_base" not in document
+    assert json.loads(json.dumps(document)) == document
+
+
+def test_models_of_two_bases_never_meet():
+    one = make_family(np.eye(3)[[0, 0, 1]], ["a", "a", "b"], base="one")
+    two = make_family(np.eye(3)[[0, 1, 1]], ["b", "a", "a"], base="two")
+
+    found = evaluate(one, two)
+
+    assert (found.queries, found.singletons, found.micro) == (4, 2, 1.0)
+    assert [(group.name, group.n) for group in found.by_base] == [("one", 2), ("two", 2)]
+    assert found.to_json()["by_base"]["one"] == {"n": 2, "micro": 1.0, "chance": 0.5}
+
+
+def test_excluding_authors_drops_queries_without_siblings():
+    authors = ["x", "x", "x", "y", "z", "z"]
+    family = make_family(np.eye(6), ["a", "a", "b", "b", "c", "c"], authors)
+
+    found = evaluate(family, exclude="author")
+
+    assert (found.labelled, found.queries, found.singletons, found.dropped) == (6, 2, 0, 4)
+    assert found.to_json()["exclude"] == "author"
+
+
+def test_a_family_of_one_dataset_has_no_lift():
+    found = evaluate(make_family(np.eye(3), ["a", "a", "a"]))
+
+    assert (found.micro, found.chance, found.lift) == (1.0, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "exclude", "message"),
+    [
+        ([None, None], None, "none of the 2 models has a dataset label.*--labels"),
+        (["a", "b"], None, "no two share base and dataset"),
+        (["a", "a"], "author", "--exclude author leaves no labelled model a sibling"),
+    ],
+)
+def test_without_queries_the_refusal_says_what_would_work(labels, exclude, message):
+    family = make_family(np.eye(2), labels, ["x", "x"])
+
+    with pytest.raises(RequestError, match=message):
+        evaluate(family, exclude=exclude)

@@ -1,0 +1,193 @@
+"""Purity against a second reading of its definition, in plain Python loops."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score
+
+from deltadex.search import precision
+from deltadex.search.precision import LabelledFamily, score_queries
+
+
+def make_family(vectors, labels, authors=None, runs=None, ids=None, base="base"):
+    n = len(labels)
+    vectors = np.asarray(vectors, dtype=np.float32)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return LabelledFamily(
+        base=base,
+        ids=tuple(ids or [f"model-{i:03d}" for i in range(n)]),
+        vectors=vectors / np.where(lengths > 0, lengths, 1),
+        labels=tuple(labels),
+        authors=tuple(authors or [None] * n),
+        runs=tuple(runs or [None] * n),
+    )
+
+
+def purity_by_definition(family, exclude=None):
+    """{id: (siblings, candidates, purity, nn1, AP)}, one comparison at a time."""
+    marks = {None: None, "author": family.authors, "run": family.runs}[exclude]
+    answers = {}
+    for q, label in enumerate(family.labels):
+        if label is None:
+            continue
+        rivals = []
+        for j in range(len(family.ids)):
+            if j == q or (marks and marks[q] is not None and marks[q] == marks[j]):
+                continue
+            score = sum(
+                float(a) * float(b)
+                for a, b in zip(family.vectors[q], family.vectors[j], strict=True)
+            )
+            rivals.append((-round(score, 9), family.ids[j], family.labels[j] == label))
+        rivals.sort()
+        hits = [hit for _, _, hit in rivals]
+        k = sum(hits)
+        if k == 0:
+            continue
+        precisions = [sum(hits[: i + 1]) / (i + 1) for i, hit in enumerate(hits) if hit]
+        answers[family.ids[q]] = (
+            k,
+            len(rivals),
+            sum(hits[:k]) / k,
+            hits[0],
+            sum(precisions) / k,
+        )
+    return answers
+
+
+@st.composite
+def families(draw):
+    """Arguments of `make_family`: equal vectors, singletons, unlabelled, shared authors."""
+    n = draw(st.integers(1, 14))
+    few_values = st.lists(st.integers(-2, 2), min_size=3, max_size=3)
+    vectors = draw(st.lists(few_values, min_size=n, max_size=n))
+    marks = st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=n, max_size=n)
+    ids = draw(st.permutations([f"m{i}" for i in range(n)]))
+    return vectors, draw(marks), draw(marks), draw(marks), ids
+
+
+@given(made=families(), exclude=st.sampled_from([None, "author", "run"]))
+@settings(max_examples=150, deadline=None)
+def test_every_query_scores_as_the_definition_says(made, exclude):
+    family = make_family(*made)
+    expected = purity_by_definition(family, exclude)
+
+    results = score_queries(family, exclude)
+
+    assert [result.model for result in results] == sorted(expected)
+    for result in results:
+        k, candidates, purity, nn1, average_precision = expected[result.model]
+        assert (result.siblings, result.candidates, result.nn1) == (k, candidates, nn1)
+        assert result.purity == pytest.approx(purity)
+        assert result.average_precision == pytest.approx(average_precision)
+        assert sum(label == result.dataset for label in result.retrieved) == round(
+            purity * k
+        )
+
+
+@given(made=families(), seed=st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_models_changes_nothing(made, seed):
+    family = make_family(*made)
+    order = np.random.default_rng(seed).permutation(len(family.ids))
+    shuffled = LabelledFamily(
+        base=family.base,
+        ids=tuple(family.ids[i] for i in order),
+        vectors=family.vectors[order],
+        labels=tuple(family.labels[i] for i in order),
+        authors=tuple(family.authors[i] for i in order),
+        runs=tuple(family.runs[i] for i in order),
+    )
+
+    assert score_queries(shuffled, "author") == score_queries(family, "author")
+
+
+def test_blocks_of_any_size_give_the_same_results(monkeypatch):
+    rng = np.random.default_rng(0)
+    family = make_family(rng.normal(size=(40, 9)), [f"d{i % 5}" for i in range(40)])
+    whole = score_queries(family)
+
+    monkeypatch.setattr(precision, "BLOCK_BYTES", 8 * 100)
+
+    assert score_queries(family) == whole
+
+
+def test_separated_clusters_are_pure_and_a_singleton_is_no_query():
+    family = make_family(np.repeat(np.eye(4), [3, 4, 2, 1], axis=0), list("aaabbbbccd"))
+
+    results = score_queries(family)
+
+    assert [result.purity for result in results] == [1.0] * 9
+    assert {result.average_precision for result in results} == {1.0}
+
+
+def test_equal_vectors_score_chance_under_random_ids():
+    rng = np.random.default_rng(7)
+    labels = [f"d{i % 4}" for i in range(60)]
+    purities, chances = [], []
+    for _ in range(20):
+        ids = [f"m{i:04d}" for i in rng.permutation(1000)[:60]]
+        for result in score_queries(make_family(np.ones((60, 3)), labels, ids=ids)):
+            purities.append(result.purity)
+            chances.append(result.siblings / result.candidates)
+
+    assert np.mean(purities) == pytest.approx(np.mean(chances), abs=0.03)
+
+
+def test_a_twin_with_another_label_is_a_neighbour_and_self_is_not():
+    family = make_family(np.repeat(np.eye(2), 2, axis=0), list("abab"))
+
+    assert [result.purity for result in score_queries(family)] == [0.0] * 4
+
+
+def test_unlabelled_models_distract_and_never_ask():
+    family = make_family([[1, 0], [1, 1], [9, 1]], ["a", "a", None])
+
+    results = score_queries(family)
+
+    assert [(result.model, result.purity) for result in results] == [
+        ("model-000", 0.0),
+        ("model-001", 0.0),
+    ]
+    assert results[0].retrieved == (None,)
+
+
+def test_two_unknown_authors_are_not_one_author():
+    family = make_family(np.eye(3), ["a", "a", "a"], [None, None, "x"])
+
+    assert [result.siblings for result in score_queries(family, "author")] == [2, 2, 2]
+
+
+def test_average_precision_agrees_with_scikit_learn_where_nothing_ties():
+    rng = np.random.default_rng(3)
+    labels = [f"d{rng.integers(4)}" for _ in range(50)]
+    family = make_family(rng.normal(size=(50, 16)), labels)
+
+    results = score_queries(family)
+
+    assert len(results) == 50
+    for i, result in enumerate(results):
+        others = np.arange(50) != i
+        expected = average_precision_score(
+            np.array(labels)[others] == labels[i],
+            (family.vectors @ family.vectors[i])[others],
+        )
+        assert result.average_precision == pytest.approx(expected)
+
+
+def test_a_family_whose_columns_disagree_is_refused():
+    with pytest.raises(ValueError, match="2 ids"):
+        LabelledFamily(
+            base="b",
+            ids=("x", "y"),
+            vectors=np.zeros((2, 3), np.float32),
+            labels=("a",),
+            authors=(None, None),
+            runs=(None, None),
+        )
+
+
+def test_an_id_that_stands_twice_is_refused():
+    with pytest.raises(ValueError, match="twice"):
+        make_family(np.eye(2), ["a", "a"], ids=["x", "x"])
