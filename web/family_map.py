@@ -71,7 +71,7 @@ def render_map(points: Sequence[MapPoint], *, title: str, subtitle: str = "") ->
     values = {
         "title": html.escape(title),
         "subtitle": html.escape(subtitle),
-        "count": str(len(points)),
+        "count": "1 model" if len(points) == 1 else f"{len(points)} models",
         "payload": _script_safe(_payload(points)),
         "style": _part("family_map_style.html"),
         "script": script,
