@@ -129,5 +129,7 @@ def test_a_recipe_without_sketches_cannot_explain():
 def test_sketches_of_another_size_cannot_be_explained():
     short = [make_stats(SLOTS[0], np.ones(12))]
 
-    with pytest.raises(RequestError, match=r"b has 12 features at encoder\.0\.q, expected 16"):
+    with pytest.raises(
+        RequestError, match=r"b has 12 features at encoder\.0\.q, expected 16"
+    ):
         explain_slots("a", make_model(0, SLOTS), "b", short, RECIPE)
