@@ -1,8 +1,412 @@
-"""Command line."""
+"""The command line: each command reads its options, calls one function, prints one document."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from . import __version__
+from .errors import DeltadexError, RequestError
 
-@click.group()
+if TYPE_CHECKING:
+    from .store import Catalog
+
+Command = Callable[..., Any]
+EXIT_SOME_FAILED, EXIT_NOTHING_DONE, EXIT_INTERRUPTED = 1, 3, 130
+
+
+class Boundary(click.Group):
+    """The one place where errors about the world become a line and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RequestError as err:
+            raise click.UsageError(str(err), ctx=None) from err
+        except DeltadexError as err:
+            _stop(f"Error: {err}", EXIT_NOTHING_DONE)
+        except KeyboardInterrupt:
+            _stop("Interrupted; what was recorded stays, and the same command continues.", EXIT_INTERRUPTED)
+
+
+def _stop(line: str, code: int) -> NoReturn:
+    click.echo(line, err=True)
+    sys.exit(code)
+
+
+def _default_db() -> str:
+    from platformdirs import user_data_dir
+
+    return str(Path(user_data_dir("deltadex", appauthor=False)) / "deltadex.duckdb")
+
+
+def common(command: Command) -> Command:
+    """The options of every command; sets up logging before the command runs."""
+
+    @click.option(
+        "--db",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="DELTADEX_DB",
+        default=_default_db,
+        show_default="in the user data folder, or $DELTADEX_DB",
+        help="The catalog file.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+    @click.option("--quiet", is_flag=True, help="No progress and no notes on stderr.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, quiet: bool, **kwargs: Any) -> Any:
+        level = logging.ERROR if quiet else logging.WARNING
+        logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr, force=True)
+        logging.getLogger("deltadex").setLevel(logging.ERROR if quiet else logging.INFO)
+        return command(*args, quiet=quiet, **kwargs)
+
+    return wrapped
+
+
+def base_option(command: Command) -> Command:
+    return click.option("--base", help="Only this family, where the catalog has several.")(command)
+
+
+def recipe_option(command: Command) -> Command:
+    return click.option("--recipe", help="Name or id of a recipe.  [default: sketch]")(command)
+
+
+def filter_options(command: Command) -> Command:
+    for option in (
+        click.option("--where", metavar="SQL", help="E.g. \"downloads > 100 AND kind = 'adapter'\"."),
+        click.option("--author", help="Only models of this author."),
+        click.option("--dataset", help="Only models trained on this dataset."),
+    ):
+        command = option(command)
+    return command
+
+
+def indexing_options(command: Command) -> Command:
+    for option in (
+        click.option("--retry-failed", is_flag=True, help="Read models again that failed before."),
+        click.option("--workers", type=click.IntRange(min=1), help="Models at work at once."),
+        click.option("--alias", "aliases", multiple=True, help="Another name that members give the base."),
+        click.option("--recipe", "recipes", multiple=True, default=("sketch",), show_default=True),
+        click.option("--rank", type=click.IntRange(min=1), help="Factors kept per matrix."),
+        click.option(
+            "--labels",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="CSV with columns model,dataset,author,run; overrides what models say.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(cls=Boundary, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="deltadex")
 def main() -> None:
-    """deltadex."""
+    """A vector database of fine-tuned models.
+
+    Index the fine-tunes of a base model by what changed in their weights; then find those
+    trained on the same data.
+    """
+
+
+@main.command()
+@click.argument("base")
+@click.argument("folder", required=False, type=click.Path(exists=True, path_type=Path))
+@click.option("--hub", is_flag=True, help="The base's whole family on the Hugging Face Hub.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many models.")
+@indexing_options
+@common
+def index(db: Path, as_json: bool, quiet: bool, workers: int | None, **options: Any) -> None:
+    """Fingerprint the fine-tunes of BASE found in FOLDER (or on the Hub).
+
+    BASE is a Hub id or a folder; a mere name will do when all members are adapters. FOLDER
+    holds models at any depth, or is a file with one id or path a line. A second run reads
+    only what is new.
+
+    \b
+    Example:
+      deltadex index bert-base-uncased ./my-fine-tunes --labels labels.csv
+    """
+    _index(db, as_json, quiet, workers=workers or 0, **options)
+
+
+@main.command()
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--base", required=True, help="The base they descend from.")
+@indexing_options
+@common
+def add(db: Path, as_json: bool, quiet: bool, workers: int | None, **options: Any) -> None:
+    """Add single models: Hub ids or folders.
+
+    \b
+    Example:
+      deltadex add someone/bert-imdb ./my-run --base bert-base-uncased
+    """
+    _index(db, as_json, quiet, workers=workers or 0, **options)
+
+
+def _index(db: Path, as_json: bool, quiet: bool, **options: Any) -> None:
+    from .indexer import IndexOptions, index_family
+    from .store import Catalog
+    from .terminal import RunProgress, show_report
+
+    with Catalog.open(db) as catalog, RunProgress(quiet=quiet) as progress:
+        report = index_family(catalog, IndexOptions(**options), progress)
+    document = report.to_json()
+    _print(document, show_report, as_json)
+    if document["failed"]:
+        done = report.indexed + report.unchanged
+        sys.exit(EXIT_SOME_FAILED if done else EXIT_NOTHING_DONE)
+
+
+@main.command("find-similar")
+@click.argument("model")
+@click.option("-k", default=10, show_default=True, help="How many neighbours.")
+@filter_options
+@recipe_option
+@base_option
+@click.option("--explain", is_flag=True, help="Which layers and roles carry each similarity.")
+@common
+def find_similar(
+    model: str, db: Path, as_json: bool, quiet: bool, explain: bool, **options: Any
+) -> None:
+    """The models nearest to MODEL: an indexed id, or any path or Hub id.
+
+    A model that is not in the catalog is fingerprinted on the fly and not stored.
+
+    \b
+    Example:
+      deltadex find-similar someone/bert-imdb -k 5 --explain
+    """
+    from .terminal import show_explanation, show_neighbours
+
+    with _reading(db) as catalog:
+        query = _query(catalog, model, options["recipe"], options.pop("base"))
+        from .search import explain_pair, nearest
+
+        neighbours = nearest(catalog, query, **options)
+        document = neighbours.to_json()
+        if explain:
+            document["explanations"] = [
+                explain_pair(catalog, query, n.model).to_json() for n in neighbours.neighbours
+            ]
+    _print(document, show_neighbours, as_json)
+    if explain and not as_json:
+        for explanation in document["explanations"]:
+            show_explanation(explanation)
+
+
+@main.command("eval")
+@recipe_option
+@base_option
+@click.option("--exclude", type=click.Choice(["author", "run"]), help="Candidates left out.")
+@common
+def evaluate_command(db: Path, as_json: bool, quiet: bool, **options: Any) -> None:
+    """Same-dataset retrieval precision of the labelled models, against chance.
+
+    \b
+    Example:
+      deltadex eval --exclude author
+    """
+    from .terminal import show_evaluation
+
+    with _reading(db) as catalog:
+        from .search import evaluate
+
+        document = evaluate(catalog, **options).to_json()
+    _print(document, show_evaluation, as_json)
+
+
+@main.command("ls")
+@filter_options
+@base_option
+@click.option("--status", type=click.Choice(["indexed", "failed", "skipped", "no-update"]))
+@common
+def list_models(db: Path, as_json: bool, quiet: bool, **options: Any) -> None:
+    """The models of the catalog.
+
+    \b
+    Example:
+      deltadex ls --where "dataset IS NULL AND status = 'indexed'"
+    """
+    from .terminal import show_models
+
+    with _reading(db) as catalog:
+        rows = catalog.models(**options)
+    _print({"models": [row.to_json() for row in rows]}, show_models, as_json)
+
+
+@main.command()
+@click.argument("model")
+@base_option
+@common
+def show(model: str, db: Path, as_json: bool, quiet: bool, base: str | None) -> None:
+    """Everything known of MODEL, and what it changed, slot by slot.
+
+    \b
+    Example:
+      deltadex show someone/bert-imdb
+    """
+    from .terminal import show_model
+
+    with _reading(db) as catalog:
+        document = catalog.describe(model, base)
+    _print(document, show_model, as_json)
+
+
+@main.command()
+@click.argument("model")
+@base_option
+@common
+def rm(model: str, db: Path, as_json: bool, quiet: bool, base: str | None) -> None:
+    """Forget MODEL. Its files are not touched.
+
+    \b
+    Example:
+      deltadex rm someone/bert-imdb
+    """
+    from .store import Catalog
+
+    with Catalog.open(db, create=False) as catalog:
+        row = catalog.remove(model, base)
+    _print({"removed": row.id, "base": row.base}, _show_pairs, as_json)
+
+
+@main.command()
+@common
+def stats(db: Path, as_json: bool, quiet: bool) -> None:
+    """How many models, datasets and recipes the catalog holds.
+
+    \b
+    Example:
+      deltadex stats
+    """
+    from .terminal import show_stats
+
+    with _reading(db) as catalog:
+        document = catalog.stats()
+    _print(document, show_stats, as_json)
+
+
+@main.command()
+@base_option
+@common
+def failures(db: Path, as_json: bool, quiet: bool, base: str | None) -> None:
+    """Models that are not in the index, grouped by reason.
+
+    \b
+    Example:
+      deltadex failures
+    """
+    from .terminal import show_failures
+
+    with _reading(db) as catalog:
+        document = {"failures": catalog.failures(base)}
+    _print(document, show_failures, as_json)
+
+
+@main.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "safetensors"]),
+    default="parquet",
+    show_default=True,
+    help="Tables into a folder, or one recipe's vectors into a file.",
+)
+@recipe_option
+@base_option
+@common
+def export(
+    target: Path,
+    db: Path,
+    as_json: bool,
+    quiet: bool,
+    form: str,
+    recipe: str | None,
+    base: str | None,
+) -> None:
+    """Write the catalog to TARGET for other tools.
+
+    \b
+    Example:
+      deltadex export ./tables
+      deltadex export vectors.safetensors --format safetensors --base bert-base-uncased
+    """
+    with _reading(db) as catalog:
+        if form == "parquet":
+            written = catalog.export_parquet(target)
+        else:
+            written = [catalog.export_safetensors(target, base, recipe)]
+    _print({"written": [str(path) for path in written]}, _show_pairs, as_json)
+
+
+@main.command("map")
+@click.option("-o", "--output", default="deltadex-map.html", show_default=True, type=click.Path(path_type=Path))
+@click.option("--layout", type=click.Choice(["pca", "tsne"]), default="tsne", show_default=True)
+@recipe_option
+@base_option
+@common
+def map_command(
+    output: Path, db: Path, as_json: bool, quiet: bool, layout: str, **options: Any
+) -> None:
+    """Draw a family as one HTML file: near means alike.
+
+    \b
+    Example:
+      deltadex map -o family.html
+    """
+    from .web import map_family
+
+    with _reading(db) as catalog:
+        n_models = map_family(catalog, output, layout=layout, **options)
+    _print({"written": str(output), "models": n_models}, _show_pairs, as_json)
+
+
+@main.command()
+@click.argument("folder", default="demo-output", type=click.Path(path_type=Path))
+@common
+def demo(folder: Path, db: Path, as_json: bool, quiet: bool) -> None:
+    """Train a small family, index it, score it, map it; no network.
+
+    Everything goes into FOLDER, the catalog included. Needs `pip install deltadex[demo]`.
+
+    \b
+    Example:
+      deltadex demo
+    """
+    try:
+        from .demo import run_demo
+    except ModuleNotFoundError as err:
+        raise click.UsageError(f"the demo needs {err.name}: pip install 'deltadex[demo]'") from err
+    from .terminal import DemoScreen
+
+    with DemoScreen(quiet=quiet or as_json) as screen:
+        document = run_demo(folder, screen)
+    _print(document, lambda _: None, as_json)
+
+
+def _reading(db: Path) -> Catalog:
+    from .store import Catalog
+
+    return Catalog.open(db, read_only=True, create=False)
+
+
+def _print(document: Mapping[str, Any], show: Callable[[Any], None], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(document, ensure_ascii=False, indent=2, default=str))
+    else:
+        show(document)
+
+
+def _show_pairs(document: Mapping[str, Any]) -> None:
+    for key, value in document.items():
+        shown = ", ".join(map(str, value)) if isinstance(value, list) else value
+        click.echo(f"{key}: {shown}")

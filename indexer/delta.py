@@ -13,6 +13,11 @@ class DenseDelta:
 
     matrix: torch.Tensor
 
+    @property
+    def norm(self) -> float:
+        """|ΔW|, Frobenius."""
+        return float(torch.linalg.vector_norm(self.matrix))
+
 
 @dataclass(frozen=True, slots=True)
 class LowRankDelta:
@@ -20,6 +25,13 @@ class LowRankDelta:
 
     left: torch.Tensor
     right: torch.Tensor
+
+    @property
+    def norm(self) -> float:
+        """|ΔW|, Frobenius, from the two r × r Gram matrices in float64."""
+        left, right = self.left.double(), self.right.double()
+        square = ((left.T @ left) * (right @ right.T)).sum()
+        return float(square.clamp(min=0.0).sqrt())
 
 
 Delta = DenseDelta | LowRankDelta

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -28,6 +28,7 @@ class TensorRef:
     stop: int
 
 
+@runtime_checkable
 class Checkpoint(Protocol):
     """The tensors of one model: listed from headers, read one at a time.
 

@@ -1,1 +1,22 @@
-"""."""
+"""Who belongs to a base's family, and what is said of each: names, labels, small files."""
+
+from .base_name import base_key, same_base
+from .labels import NO_LABELS, Labels, read_labels
+from .member import Member
+from .select import Wanted, refuse_strangers
+from .sources import folder_members, hub_members, listed_members, one_member
+
+__all__ = [
+    "NO_LABELS",
+    "Labels",
+    "Member",
+    "Wanted",
+    "base_key",
+    "folder_members",
+    "hub_members",
+    "listed_members",
+    "one_member",
+    "read_labels",
+    "refuse_strangers",
+    "same_base",
+]

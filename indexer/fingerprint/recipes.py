@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32
@@ -18,6 +18,7 @@ RECIPE_NAMES = ("sketch", "mean-factors")
 DEFAULT_RANK = {"sketch": 16, "mean-factors": 8}
 
 
+@runtime_checkable
 class Pool(Protocol):
     """Takes a model's matrices one by one, then gives one vector."""
 

@@ -14,6 +14,14 @@ RELATIVE_ROUNDING = {
 of ulp over magnitude across a binade for a Gaussian matrix. Measured on one: 1.66e-3 for
 bfloat16, 2.1e-4 for float16."""
 
+FILE_ROUNDING = {
+    "F64": RELATIVE_ROUNDING[torch.float64],
+    "F32": RELATIVE_ROUNDING[torch.float32],
+    "F16": RELATIVE_ROUNDING[torch.float16],
+    "BF16": RELATIVE_ROUNDING[torch.bfloat16],
+}
+"""The same by the spelling of weight files."""
+
 
 def rounding_norm(weight_norm: float, dtype: torch.dtype) -> float:
     """Frobenius norm of the rounding error in a stored matrix of norm `weight_norm`."""

@@ -102,6 +102,10 @@ class SketchPool:
         unit = pooled / norm if norm > 0 else pooled
         return unit.numpy(), norm
 
+    def holds(self, slot: Slot) -> bool:
+        """Whether anything above rounding came in for this slot."""
+        return slot in self._slots
+
     def slot_sketch(self, slot: Slot) -> Float16[np.ndarray, " features"]:
         """One slot's three blocks of `SLOT_DIMS`: inner products estimate its weighted kernels.
 

@@ -1,0 +1,61 @@
+# `make demo` and `make test` need python3, git and make; everything else is set up in .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+
+.PHONY: demo test test-all lint types format bench clean
+
+demo: $(VENV)/.installed-demo
+	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests -m "not slow"
+
+test-all: $(VENV)/.installed-test
+	$(BIN)/python -m pytest tests
+
+lint: $(VENV)/.installed-lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(MAKE) types
+
+# Checked as installed: mypy names modules after the checkout folder, and cannot see through
+# an editable install.
+types: $(VENV)/.installed-lint
+	rm -rf build .cache/types
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation --target .cache/types .
+	rm -rf build
+	MYPYPATH=.cache/types $(BIN)/mypy --config-file pyproject.toml -p deltadex
+
+format: $(VENV)/.installed-lint
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/fingerprinting.py
+
+clean:
+	rm -rf $(VENV) build dist .cache demo-output *.egg-info
+
+# torch first, by the constraints file: the CPU build where its wheel is within reach.
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+ifeq ($(UV),)
+	$(BIN)/python -m pip install -q --upgrade pip
+endif
+
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/python
+ifeq ($(UV),)
+	$(BIN)/python -m pip install -q -c constraints.txt torch
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[$(EXTRAS_$*)]"
+else
+	$(UV) pip install -q --python $(BIN)/python --torch-backend=cpu -c constraints.txt torch \
+	  || $(BIN)/python -m pip install -q -c constraints.txt torch
+	$(UV) pip install -q --python $(BIN)/python -c constraints.txt -e ".[$(EXTRAS_$*)]"
+endif
+	touch $@
+
+EXTRAS_demo := demo
+EXTRAS_test := demo,test
+EXTRAS_lint := demo,test,lint

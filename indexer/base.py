@@ -1,0 +1,166 @@
+"""A family's base: its name always, its weights when something needs them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import BaseError, ModelError
+from ..records import Slot
+from .architecture import PlacedModel, Placement, place
+from .checkpoint import Checkpoint, open_local, quantization, read_json
+from .fingerprint.factors import frobenius
+from .hub import describe, open_hub_model, read_small_file
+
+REMOTE_MEMORY = 1 << 30
+"""Bytes of a remote base kept between models; the rest is read again by range."""
+
+Key = tuple[Slot, str]
+
+
+@dataclass(slots=True)
+class BaseWeights:
+    """The opened base: where each slot's matrix is, and the matrices themselves.
+
+    Safe to share between threads; each keeps the one tensor it read last.
+    """
+
+    name: str
+    revision: str | None
+    config: Mapping[str, Any] | None
+    checkpoint: Checkpoint
+    placed: PlacedModel
+    remote: bool
+    _by_key: dict[Key, Placement] = field(default_factory=dict)
+    _last: threading.local = field(default_factory=threading.local)
+    _kept: dict[str, torch.Tensor] = field(default_factory=dict)
+    _kept_bytes: int = 0
+    _norms: dict[Key, float] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._by_key = {(p.slot, p.part): p for p in self.placed.placements}
+
+    def matrix(self, key: Key) -> torch.Tensor:
+        """The base's (out, in) matrix of one slot part, in its stored type."""
+        placement = self._by_key[key]
+        return placement.cut(self._tensor(placement.tensor))
+
+    def norm(self, key: Key) -> float:
+        """|W| of one slot part, Frobenius; measured once.
+
+        Raises:
+            BaseError: the base holds NaN or infinity.
+        """
+        norm = self._norms.get(key)
+        if norm is None:
+            norm = self._norms[key] = frobenius(self.matrix(key))
+            if not math.isfinite(norm):
+                tensor = self._by_key[key].tensor
+                raise BaseError(f"base {self.name}: tensor {tensor!r} holds NaN or infinity")
+        return norm
+
+    def whole_matrix(self, key: Key) -> torch.Tensor:
+        """The (out, in) matrix that the slot part was cut from, float32, fused rows and all."""
+        placement = self._by_key[key]
+        tensor = self._tensor(placement.tensor)
+        matrix = tensor if placement.index is None else tensor[placement.index]
+        return (matrix.T if placement.transposed else matrix).float()
+
+    def _tensor(self, name: str) -> torch.Tensor:
+        if getattr(self._last, "name", None) == name:
+            last: torch.Tensor = self._last.tensor
+            return last
+        tensor = self._kept.get(name)
+        if tensor is None:
+            tensor = self._read(name)
+        self._last.name, self._last.tensor = name, tensor
+        return tensor
+
+    def _read(self, name: str) -> torch.Tensor:
+        try:
+            tensor = self.checkpoint.read(name)
+        except ModelError as err:
+            raise BaseError(f"base {self.name}: {err.reason}") from err
+        if self.remote:
+            with self._lock:
+                if self._kept_bytes + tensor.nbytes <= REMOTE_MEMORY:
+                    self._kept[name] = tensor
+                    self._kept_bytes += tensor.nbytes
+        return tensor
+
+
+@dataclass(slots=True)
+class Base:
+    """A base by name; `weights()` opens it on first use and remembers a failure.
+
+    Attributes:
+        name: The family's name in the catalog.
+        folder: Where its files are; None for a Hub id or a mere name.
+        aliases: Other names that members may call it by.
+    """
+
+    name: str
+    folder: Path | None = None
+    aliases: tuple[str, ...] = ()
+    _weights: BaseWeights | None = None
+    _failure: str | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def weights(self) -> BaseWeights:
+        """The opened base.
+
+        Raises:
+            BaseError: it cannot be opened; the same answer every time.
+        """
+        with self._lock:
+            if self._failure is not None:
+                raise BaseError(self._failure)
+            if self._weights is None:
+                try:
+                    self._weights = self._open()
+                except ModelError as err:
+                    self._failure = f"base {self.name}: {err}"
+                    raise BaseError(self._failure) from err
+            return self._weights
+
+    def opened(self) -> BaseWeights | None:
+        """The weights if they are at hand: a local folder, or opened before."""
+        return self.weights() if self.folder is not None else self._weights
+
+    def _open(self) -> BaseWeights:
+        if self.folder is not None:
+            config_file = self.folder / "config.json"
+            config = read_json(config_file) if config_file.exists() else None
+            return self._placed(open_local(self.folder), config, None, remote=False)
+        model = describe(self.name)
+        config = dict(read_json(read_small_file(model, "config.json")))
+        return self._placed(open_hub_model(model), config, model.sha, remote=True)
+
+    def _placed(
+        self,
+        checkpoint: Checkpoint,
+        config: Mapping[str, Any] | None,
+        revision: str | None,
+        *,
+        remote: bool,
+    ) -> BaseWeights:
+        scheme = quantization(config, checkpoint.tensors.values(), ())
+        if scheme:
+            raise ModelError("quantized", f"weights are stored as {scheme}")
+        placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
+        placed.require_known()
+        return BaseWeights(
+            name=self.name,
+            revision=revision,
+            config=config,
+            checkpoint=checkpoint,
+            placed=placed,
+            remote=remote,
+        )

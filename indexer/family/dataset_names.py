@@ -1,0 +1,111 @@
+"""What a model says it was trained on, reduced to one comparable name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+_SENTENCE = re.compile(
+    r"fine[- ]?tuned version of .{1,300}? on the \[?`?(?P<name>[\w./ -]{2,80}?)`?\]?(\([^)]*\))? dataset",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A dataset label as found, as compared, and where it was found."""
+
+    dataset: str | None
+    raw: str | None
+    source: str | None
+
+
+NO_LABEL = Label(None, None, None)
+
+
+def label_of(
+    *, name: str, tags: Iterable[object] = (), card: Mapping[str, Any] | None = None, text: str = ""
+) -> Label:
+    """The first label that says something: tags, card, model-index, card sentence, name."""
+    card = card or {}
+    hint = _name_hint(name)
+    for source, found in (
+        ("tags", [str(t)[8:] for t in tags if str(t).startswith("dataset:")]),
+        ("card", _strings(card.get("datasets"))),
+        ("model-index", _index_datasets(card.get("model-index"))),
+        ("sentence", [m["name"] for m in _SENTENCE.finditer(text[:100_000])][:1]),
+        ("name", [hint] if hint else []),
+    ):
+        names = sorted({n for raw in found if (n := normalise(raw, hint=hint))})
+        if names:
+            return Label("+".join(names), "+".join(sorted(set(found))), source)
+    return NO_LABEL
+
+
+def normalise(raw: str, *, hint: str | None = None) -> str | None:
+    """`raw` without the owner of a well-known dataset; None where it names no data.
+
+    A collection (GLUE) means nothing without the part that was used: that comes from
+    `collection/part`, or from `hint`, the part that the model's own name mentions.
+    """
+    data = _canonical()
+    parts = [re.sub(r"[\s-]+", "_", p.strip().lower()) for p in raw.strip().split("/") if p.strip()]
+    if not parts or parts[-1] in data["meaningless"]:
+        return None
+    known = next((i for i, p in enumerate(parts) if p in data["names"]), None)
+    if known is None:
+        return "/".join(parts)
+    collection, rest = parts[known], parts[known + 1 :]
+    if collection not in data["needs_config"]:
+        return "/".join([collection, *rest])
+    if rest:
+        return f"{collection}/{rest[0]}"
+    return hint if hint and hint.startswith(collection + "/") else None
+
+
+def _name_hint(name: str) -> str | None:
+    """The well-known dataset that a model's own name mentions as a word, longest first."""
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower().rsplit("/", 1)[-1])
+    table: dict[str, str] = _canonical()["in_names"]
+    for word in sorted(table, key=len, reverse=True):
+        if f"-{word.replace('_', '-')}-" in f"-{words}-":
+            return table[word]
+    return None
+
+
+def _index_datasets(index: object) -> list[str]:
+    """Dataset names of a card's model-index, with the part where a collection needs one."""
+    found = []
+    for entry in index if isinstance(index, list) else []:
+        for result in _dicts(entry, "results"):
+            dataset = result.get("dataset")
+            if not isinstance(dataset, Mapping):
+                continue
+            name = dataset.get("type") or dataset.get("name")
+            part = dataset.get("config") or dataset.get("args")
+            if isinstance(name, str):
+                needs_part = name.rsplit("/", 1)[-1].lower() in _canonical()["needs_config"]
+                found.append(f"{name}/{part}" if needs_part and isinstance(part, str) else name)
+    return found
+
+
+def _dicts(entry: object, key: str) -> list[Mapping[str, Any]]:
+    values = entry.get(key) if isinstance(entry, Mapping) else None
+    return [v for v in values if isinstance(v, Mapping)] if isinstance(values, list) else []
+
+
+def _strings(value: object) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [v for v in values if isinstance(v, str) and v.strip()]
+
+
+@cache
+def _canonical() -> dict[str, Any]:
+    text = (files(__package__) / "canonical_datasets.json").read_text(encoding="utf-8")
+    data: dict[str, Any] = json.loads(text)
+    return data

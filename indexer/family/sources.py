@@ -1,0 +1,64 @@
+"""Where members come from: a folder, a list, one id or path, the Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...errors import ModelError, SourceError
+from ...records import ModelRecord
+from .local import find_models, read_member
+from .member import Member
+
+
+def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterator[Member]:
+    """Every model below `folder`, by path; ids are paths relative to it.
+
+    Args:
+        leave_out: The base's own folder.
+
+    Raises:
+        SourceError: the folder cannot be listed.
+    """
+    for path in find_models(folder):
+        if leave_out is not None and path.resolve() == leave_out:
+            continue
+        relative = path.relative_to(folder).as_posix()
+        name = relative if relative != "." else folder.resolve().name
+        yield read_member(path, id=name, base=base)
+
+
+def listed_members(list_file: Path, base: str) -> Iterator[Member]:
+    """The models of a file with one id or path a line; `#` begins a comment.
+
+    Paths are relative to the file's own folder, or to the current one.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    try:
+        lines = list_file.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as err:
+        raise SourceError(f"{list_file}: cannot be read as a list of models: {err}") from err
+    for line in lines:
+        text = line.split("#", 1)[0].strip()
+        if text:
+            beside = list_file.parent / text
+            yield one_member(str(beside) if beside.is_dir() else text, base, id=text)
+
+
+def one_member(model: str, base: str, *, id: str | None = None) -> Member:
+    """The model at a path, or of that id on the Hub."""
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return read_member(path, id=id or _path_id(model), base=base)
+    if model.startswith((".", "/", "~")):
+        refusal = ModelError("not-found", f"{model}: no such folder")
+        return Member(record=ModelRecord(id=id or _path_id(model), base=base), refusal=refusal)
+    return hub_member(model, base)
+
+
+def _path_id(path: str) -> str:
+    """A path below the current folder as it is from there; any other by its last name."""
+    resolved, here = Path(path).expanduser().resolve(), Path.cwd().resolve()
+    return resolved.relative_to(here).as_posix() if here in resolved.parents else resolved.name

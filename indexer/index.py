@@ -1,0 +1,230 @@
+"""What `deltadex index`, `add` and a fresh query do: base, members, recipes, run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import BaseError, ModelError, RequestError, SourceError
+from ..records import Indexed, Recipe, Slot
+from ..store import Catalog
+from .base import Base
+from .family import (
+    NO_LABELS,
+    Labels,
+    Member,
+    Wanted,
+    base_key,
+    folder_members,
+    hub_members,
+    listed_members,
+    one_member,
+    read_labels,
+    refuse_strangers,
+)
+from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, make_recipe
+from .model import Job, fingerprint_member
+from .run import Progress, Report, index_members
+from .shapes import family_shapes, place_unnamed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexOptions:
+    """Everything `deltadex index` can be told.
+
+    Attributes:
+        base: A Hub id, a folder, or a mere name.
+        folder: A folder of models; or a file that lists ids and paths, one a line.
+        hub: Walk the base's family on the Hub.
+        models: Single ids or paths (`deltadex add`).
+        aliases: Further names by which members may call the base.
+        workers: Models at work at once; 0 chooses.
+        retry_failed: Read models again that failed before, though their files are the same.
+    """
+
+    base: str
+    folder: Path | None = None
+    hub: bool = False
+    models: tuple[str, ...] = ()
+    labels: Path | None = None
+    limit: int | None = None
+    recipes: tuple[str, ...] = (DEFAULT_RECIPE,)
+    rank: int | None = None
+    aliases: tuple[str, ...] = ()
+    workers: int = 0
+    retry_failed: bool = False
+
+
+def index_family(
+    catalog: Catalog, options: IndexOptions, progress: Progress | None = None
+) -> Report:
+    """Fingerprint the family's members that are new or changed, and record every outcome.
+
+    Raises:
+        SourceError: the folder, list, labels or Hub listing cannot be read.
+        BaseError: the base's own folder cannot be used.
+        UnknownRecipe, StoreError: as named.
+    """
+    labels = read_labels(options.labels) if options.labels else NO_LABELS
+    base = resolve_base(catalog, options.base, options.aliases)
+    wanted = wanted_base(base)
+    members = _label(_members(catalog, options, base), labels)
+    members = [refuse_strangers(m, wanted) for m in members]
+    layout = _layout(catalog, base, members, options.recipes)
+    recipes = [make_recipe(name, options.rank, layout) for name in options.recipes]
+    members = _place_unnamed(members, base, catalog)
+    job = Job(base=base, wanted=wanted, recipes=recipes, layout=layout)
+    report = index_members(
+        members,
+        job,
+        catalog,
+        workers=_workers(options, members),
+        retry_failed=options.retry_failed,
+        progress=progress,
+    )
+    _remember_family(catalog, base, layout, report)
+    if options.hub:
+        catalog.clear_listings(base.name)
+    return report
+
+
+def fingerprint_query(
+    catalog: Catalog, model: str, base_name: str, recipe: Recipe
+) -> Indexed:
+    """The fingerprint of a model that is not in the catalog; nothing is stored.
+
+    Raises:
+        RequestError: it cannot be fingerprinted; the message has the reason code.
+    """
+    base = resolve_base(catalog, base_name)
+    member = refuse_strangers(one_member(model, base.name), wanted_base(base))
+    layout = _stored_layout(catalog, base)
+    job = Job(base=base, wanted=wanted_base(base), recipes=[recipe], layout=layout)
+    outcome = fingerprint_member(member, job)
+    if isinstance(outcome, Indexed):
+        return outcome
+    raise RequestError(f"{model}: {outcome.code}: {outcome.reason}")
+
+
+def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:
+    """The base that a user means: a folder, or a name in whatever spelling is known already.
+
+    Raises:
+        BaseError: a folder without a readable model.
+    """
+    folder = Path(spelling).expanduser()
+    known = catalog.bases()
+    if folder.is_dir():
+        folder = folder.resolve()
+        by_name = [b for b in known if not Path(b).is_absolute() and base_key(b) == base_key(str(folder))]
+        name = by_name[0] if by_name else str(folder)
+        base = Base(name=name, folder=folder, aliases=tuple(aliases))
+        declared = (base.weights().config or {}).get("_name_or_path")
+        if isinstance(declared, str) and declared:
+            base.aliases = (*aliases, declared)
+        return base
+    if spelling.startswith((".", "/", "~")):
+        raise BaseError(f"base {spelling}: no such folder")
+    same = [b for b in known if base_key(b) == base_key(spelling)]
+    name = same[0] if same else spelling
+    stored = Path(name)
+    return Base(
+        name=name,
+        folder=stored if stored.is_absolute() and stored.is_dir() else None,
+        aliases=(*aliases, spelling),
+    )
+
+
+def wanted_base(base: Base) -> Wanted:
+    """The base as its members may name it."""
+    weights = base.opened()
+    return Wanted(
+        names=(base.name, *base.aliases),
+        folder=base.folder,
+        config=weights.config if weights else None,
+    )
+
+
+def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member]:
+    if options.hub:
+        found = hub_members(base.name, catalog, limit=options.limit)
+    elif options.models:
+        found = (one_member(model, base.name) for model in options.models)
+    elif options.folder is None:
+        raise RequestError("nothing to index: give a FOLDER, a list file, or --hub")
+    elif options.folder.is_file():
+        found = listed_members(options.folder, base.name)
+    else:
+        found = folder_members(options.folder, base.name, leave_out=base.folder)
+    members = list(found)
+    if not members:
+        raise SourceError(f"{options.folder or base.name}: no models found")
+    return members[: options.limit] if options.limit else members
+
+
+def _label(members: Sequence[Member], labels: Labels) -> list[Member]:
+    return [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
+
+
+def _place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[Member]:
+    if not any(m.is_adapter and not m.claims and m.refusal is None for m in members):
+        return members
+    weights = base.opened()
+    if weights is not None:
+        shapes = {(p.slot, p.part): p.shape for p in weights.placed.placements}
+    else:
+        shapes = family_shapes(members)
+        family = catalog.family(base.name)
+        for text, shape in (family.slots.get("shapes", {}) if family else {}).items():
+            stack, layer, role = text.split(".")
+            shapes.setdefault((Slot(stack, int(layer), role), ""), (shape[0], shape[1]))
+    return place_unnamed(members, shapes)
+
+
+def _layout(
+    catalog: Catalog, base: Base, members: Sequence[Member], recipes: Sequence[str]
+) -> Layout:
+    """The family's blocks; found out only for the recipe that depends on them."""
+    if "mean-factors" not in recipes:
+        return _stored_layout(catalog, base)
+    blocks = {(Slot(s, 0, r), n) for s, r, n in _stored_layout(catalog, base)}
+    weights = base.opened()
+    if weights is None and any(not m.is_adapter for m in members):
+        weights = base.weights()
+    if weights is not None:
+        blocks |= {(p.slot, p.shape[0]) for p in weights.placed.placements}
+    else:
+        blocks |= {(slot, shape[0]) for (slot, _), shape in family_shapes(members).items()}
+    return family_layout(blocks)
+
+
+def _stored_layout(catalog: Catalog, base: Base) -> Layout:
+    family = catalog.family(base.name)
+    blocks = family.slots.get("layout", []) if family else []
+    return tuple((str(s), str(r), int(n)) for s, r, n in blocks)
+
+
+def _remember_family(catalog: Catalog, base: Base, layout: Layout, report: Report) -> None:
+    family = catalog.family(base.name)
+    shapes = dict(family.slots.get("shapes", {})) if family else {}
+    for outcome in report.outcomes:
+        if isinstance(outcome, Indexed):
+            shapes.update({str(s.slot): list(s.shape) for s in outcome.slots})
+    weights = base.opened()
+    architecture = (weights.config or {}).get("model_type") if weights else None
+    catalog.save_family(
+        base.name,
+        weights.revision if weights else None,
+        architecture if isinstance(architecture, str) else None,
+        {"shapes": shapes, "layout": [list(block) for block in layout]},
+    )
+
+
+def _workers(options: IndexOptions, members: Sequence[Member]) -> int:
+    """Network waits and small adapters gain from company, large local matrices do not."""
+    if options.workers:
+        return options.workers
+    if any(m.hub is not None for m in members):
+        return 4
+    return 1

@@ -1,0 +1,221 @@
+"""A whole family: what is new is read, what is known is left alone, every outcome is recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from ..errors import REASONS, ModelError
+from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
+from ..store import Catalog, Known
+from .family import Member
+from .model import Job, fingerprint_member
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """Told about a run as it goes; the command line draws it."""
+
+    def begin(self, models: int, bytes_total: int) -> None: ...
+
+    def outcome(self, outcome: Outcome) -> None: ...
+
+
+class Silent:
+    """Progress for callers who do not want to hear of it."""
+
+    def begin(self, models: int, bytes_total: int) -> None:
+        return
+
+    def outcome(self, outcome: Outcome) -> None:
+        return
+
+
+@dataclass(slots=True)
+class Report:
+    """What one run did.
+
+    Attributes:
+        unchanged: Models that were in the catalog already, under every recipe asked for.
+        outcomes: Every other model's outcome, refusals without their weights read included.
+    """
+
+    base: str
+    recipes: Sequence[Recipe]
+    unchanged: int = 0
+    outcomes: list[Outcome] = field(default_factory=list)
+    bytes_total: int = 0
+    seconds: float = 0.0
+
+    @property
+    def indexed(self) -> int:
+        return sum(isinstance(o, Indexed) for o in self.outcomes)
+
+    @property
+    def refused(self) -> list[Refused]:
+        return sorted(
+            (o for o in self.outcomes if isinstance(o, Refused)), key=lambda o: o.model.id
+        )
+
+    @property
+    def bytes_read(self) -> int:
+        return sum(o.bytes_read for o in self.outcomes)
+
+    def to_json(self) -> dict[str, object]:
+        """The fixed keys of `deltadex index --json`, and a few more."""
+        failed = [o for o in self.refused if o.status != "skipped"]
+        skipped = [o for o in self.refused if o.status == "skipped"]
+        return {
+            "base": self.base,
+            "recipe": self.recipes[0].name,
+            "recipes": [r.id for r in self.recipes],
+            "indexed": self.indexed,
+            "skipped": self.unchanged + len(skipped),
+            "unchanged": self.unchanged,
+            "failed": [_refusal_json(o) for o in failed],
+            "skipped_models": [_refusal_json(o) for o in skipped],
+            "bytes_read": self.bytes_read,
+            "bytes_total": self.bytes_total,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def index_members(
+    members: Sequence[Member],
+    job: Job,
+    catalog: Catalog,
+    *,
+    workers: int,
+    retry_failed: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Fingerprint what is new among `members` and record each outcome as it comes.
+
+    Up to `workers` models are at work at once; only the calling thread writes. On
+    KeyboardInterrupt the models at work are dropped, those recorded stay.
+    """
+    start = time.monotonic()
+    progress = progress or Silent()
+    report = Report(base=job.base.name, recipes=job.recipes)
+    report.bytes_total = sum(m.record.bytes_total for m in members)
+    known = catalog.known(job.base.name)
+    fresh = list(_unread(members, known, job, catalog, report, retry_failed=retry_failed))
+    progress.begin(len(fresh), sum(m.record.bytes_total for m in fresh))
+    for outcome in _outcomes(fresh, job, catalog, workers):
+        if not _must_not_replace(outcome, known.get(outcome.model.id)):
+            catalog.record(outcome)
+        report.outcomes.append(outcome)
+        progress.outcome(outcome)
+    report.seconds = time.monotonic() - start
+    return report
+
+
+def _unread(
+    members: Iterable[Member],
+    known: Mapping[str, Known],
+    job: Job,
+    catalog: Catalog,
+    report: Report,
+    *,
+    retry_failed: bool,
+) -> Iterator[Member]:
+    """The members whose files must be read; counts and relabels the others."""
+    relabelled: list[ModelRecord] = []
+    for member in members:
+        before = known.get(member.record.id)
+        if before is None or not _same_files(member, before):
+            yield _refuse_taken_id(member, before)
+        elif before.status == "indexed" and _has_all(before, job.recipes):
+            report.unchanged += 1
+            relabelled.append(member.record)
+        elif before.status != "indexed" and not _worth_another_try(before, retry_failed):
+            assert before.code is not None
+            reason = before.reason or ""
+            report.outcomes.append(
+                Refused(model=member.record, code=before.code, reason=reason)
+            )
+        else:
+            yield member
+    catalog.relabel(job.base.name, relabelled)
+
+
+def _same_files(member: Member, before: Known) -> bool:
+    return bool(member.record.signature) and before.signature == member.record.signature
+
+
+def _has_all(before: Known, recipes: Sequence[Recipe]) -> bool:
+    return {r.id for r in recipes} <= set(before.recipes)
+
+
+def _worth_another_try(before: Known, retry_failed: bool) -> bool:
+    return retry_failed or before.code is None or REASONS[before.code].transient
+
+
+def _refusal_json(refused: Refused) -> dict[str, str]:
+    return {"model": refused.model.id, "code": refused.code, "reason": refused.reason}
+
+
+def _refuse_taken_id(member: Member, before: Known | None) -> Member:
+    """The member, refused if its id belongs to another folder that is still there."""
+    if before is None or member.folder is None or before.source in ("hub", str(member.folder)):
+        return member
+    if not Path(before.source).is_dir():
+        return member
+    reason = (
+        f"the id is taken by {before.source}; index a common parent folder, "
+        f"or `deltadex rm {member.record.id}` first"
+    )
+    return replace(member, refusal=ModelError("id-taken", reason))
+
+
+def _must_not_replace(outcome: Outcome, before: Known | None) -> bool:
+    """Whether recording the outcome would lose something good for something passing."""
+    if before is None or isinstance(outcome, Indexed) or before.status != "indexed":
+        return isinstance(outcome, Refused) and outcome.code == "id-taken"
+    return outcome.code == "id-taken" or REASONS[outcome.code].transient
+
+
+def _outcomes(
+    members: Sequence[Member], job: Job, catalog: Catalog, workers: int
+) -> Iterator[Outcome]:
+    """Each member's outcome as soon as it is there, at most `workers` at work."""
+    if workers <= 1:
+        for member in members:
+            yield _copy(member, job, catalog) or fingerprint_member(member, job)
+        return
+    queue = iter(members)
+    running: set[Future[Outcome]] = set()
+    with ThreadPoolExecutor(workers, thread_name_prefix="deltadex") as pool:
+        try:
+            while True:
+                while len(running) < workers and (member := next(queue, None)) is not None:
+                    copied = _copy(member, job, catalog)
+                    if copied is not None:
+                        yield copied
+                    else:
+                        running.add(pool.submit(fingerprint_member, member, job))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+        finally:
+            job.cancelled.set()
+            for future in running:
+                future.cancel()
+
+
+def _copy(member: Member, job: Job, catalog: Catalog) -> Outcome | None:
+    """The outcome of a model whose very bytes are in the catalog under another id."""
+    sha256 = member.record.content_sha256
+    if sha256 is None or member.refusal is not None:
+        return None
+    ids = [recipe.id for recipe in job.recipes]
+    twin = catalog.find_copy(job.base.name, sha256, ids)
+    if twin is None or twin == member.record.id:
+        return None
+    return catalog.copy_outcome(job.base.name, twin, member.record)

@@ -1,0 +1,137 @@
+"""One model's updates as they stream by: factored, measured, pooled, forgotten."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from ..errors import ModelError
+from ..records import Fingerprint, Recipe, Slot, SlotStats
+from .delta import Delta
+from .fingerprint import Layout, Pool, factorise, make_pool
+from .fingerprint.factors import Factors, largest_noise_sigma
+from .fingerprint.sketch import SketchPool
+
+ZERO_UPDATE = 1e-7
+"""|ΔW| / |W| at or below which float32 storage cannot tell an update from none."""
+
+
+@dataclass(slots=True)
+class _SlotSums:
+    """Running statistics over the parts of one slot."""
+
+    rows: int = 0
+    columns: int = 0
+    update_sq: float = 0.0
+    weight_sq: float | None = None
+    noise_sq: float = 0.0
+    sigmas: list[torch.Tensor] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class UpdateCollector:
+    """Takes ΔW matrix by matrix; keeps statistics and pooled features, never the matrices."""
+
+    recipes: Sequence[Recipe]
+    layout: Layout
+    _pools: list[Pool] = field(default_factory=list)
+    _slots: dict[Slot, _SlotSums] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._pools = [make_pool(recipe, self.layout) for recipe in self.recipes]
+
+    def add(
+        self,
+        slot: Slot,
+        part: str,
+        delta: Delta | None,
+        *,
+        shape: tuple[int, int],
+        noise_norm: float,
+        weight_norm: float | None,
+    ) -> None:
+        """Take in one matrix's update; None is an exact zero.
+
+        Args:
+            shape: (out, in) of the matrix.
+            noise_norm: Estimated |rounding| in ΔW, Frobenius.
+            weight_norm: |W|, where W was read.
+        """
+        sums = self._slots.setdefault(slot, _SlotSums())
+        sums.rows += shape[0]
+        sums.columns = max(sums.columns, shape[1])
+        if weight_norm is not None:
+            sums.weight_sq = (sums.weight_sq or 0.0) + weight_norm**2
+        if delta is None:
+            return
+        factors = factorise(delta, max(r.rank for r in self.recipes), seed=self.recipes[0].seed)
+        if weight_norm is not None and factors.fro_norm <= ZERO_UPDATE * weight_norm:
+            return
+        sums.update_sq += factors.fro_norm**2
+        sums.noise_sq += noise_norm**2
+        sums.sigmas.append(factors.sigma)
+        signal = factors.above(largest_noise_sigma(noise_norm, shape))
+        for pool in self._pools:
+            pool.add(slot, part, _first(signal, pool.recipe.rank), noise_norm)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether no slot has an update above its storage rounding."""
+        return all(s.update_sq <= s.noise_sq for s in self._slots.values())
+
+    def fingerprints(self) -> tuple[Fingerprint, ...]:
+        """One vector a recipe.
+
+        Raises:
+            ModelError: `no-update` when there is nothing to point anywhere.
+        """
+        results = []
+        for pool in self._pools:
+            vector, norm = pool.vector()
+            if self.is_zero or norm == 0.0 or not math.isfinite(norm):
+                raise ModelError("no-update", "every layer matrix equals the base's")
+            vector.flags.writeable = False
+            results.append(Fingerprint(recipe=pool.recipe, vector=vector, norm=norm))
+        return tuple(results)
+
+    def statistics(self) -> tuple[SlotStats, ...]:
+        """What is kept of each slot, in slot order."""
+        sketches = next((p for p in self._pools if isinstance(p, SketchPool)), None)
+        rank = max(r.rank for r in self.recipes)
+        return tuple(
+            _statistics(slot, sums, rank, sketches) for slot, sums in sorted(self._slots.items())
+        )
+
+
+def _first(factors: Factors, rank: int) -> Factors:
+    return Factors(
+        u=factors.u[:, :rank],
+        sigma=factors.sigma[:rank],
+        v=factors.v[:, :rank],
+        fro_norm=factors.fro_norm,
+    )
+
+
+def _statistics(
+    slot: Slot, sums: _SlotSums, rank: int, sketches: SketchPool | None
+) -> SlotStats:
+    merged = torch.cat(sums.sigmas) if sums.sigmas else torch.zeros(0)
+    sigma = merged.sort(descending=True).values[:rank].numpy()
+    kept = float(np.square(sigma, dtype=np.float64).sum())
+    relative = math.sqrt(sums.update_sq / sums.weight_sq) if sums.weight_sq else None
+    empty = np.zeros(0, dtype=np.float16)
+    return SlotStats(
+        slot=slot,
+        shape=(sums.rows, sums.columns),
+        fro_norm=math.sqrt(sums.update_sq),
+        relative_norm=relative,
+        sigma=sigma,
+        energy=min(1.0, kept / sums.update_sq) if sums.update_sq else 0.0,
+        stable_rank=sums.update_sq / float(sigma[0]) ** 2 if len(sigma) else 0.0,
+        noise_floor=math.sqrt(sums.noise_sq),
+        sketch=sketches.slot_sketch(slot) if sketches and sketches.holds(slot) else empty,
+    )

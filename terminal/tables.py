@@ -1,0 +1,172 @@
+"""Documents of the JSON contracts, drawn as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .text import plain, share, size
+
+Document = Mapping[str, Any]
+
+
+def show_report(document: Document) -> None:
+    """What an indexing run did, and every model it refused."""
+    console = Console()
+    refused = len(document["failed"])
+    parts = [f"[bold]{document['indexed']}[/] indexed", f"{document['unchanged']} unchanged"]
+    if document["skipped_models"]:
+        parts.append(f"{len(document['skipped_models'])} skipped")
+    if refused:
+        parts.append(f"[yellow]{refused} not indexed[/]")
+    read = f"{size(document['bytes_read'])} of {size(document['bytes_total'])} read"
+    console.print(f"{_text(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s")
+    rows = [*document["failed"], *document["skipped_models"]]
+    if rows:
+        _print(console, ("model", "code", "reason"), [(r["model"], r["code"], r["reason"]) for r in rows])
+
+
+def show_neighbours(document: Document) -> None:
+    """A query's nearest models."""
+    console = Console()
+    query = document["query"]
+    label = f" ({_text(query['dataset'])})" if query["dataset"] else ""
+    console.print(f"nearest to [bold]{_text(query['model'])}[/]{label} · recipe {document['recipe']}")
+    table = Table("rank", "model", "score", "±", "dataset", "author", box=None, header_style="dim")
+    for n in document["neighbours"]:
+        table.add_row(
+            str(n["rank"]),
+            _text(n["model"]),
+            f"{n['score']:.3f}",
+            f"{n['score_se']:.3f}",
+            _text(n["dataset"]),
+            _text(n["author"]),
+        )
+    console.print(table)
+
+
+def show_explanation(document: Document, *, rows: int = 8) -> None:
+    """Which roles, layers and slots carry a similarity."""
+    console = Console()
+    console.print(
+        f"\n[bold]{_text(document['model'])}[/]: similarity {document['similarity']:.3f}, carried by"
+    )
+    for title, key in (("role", "by_role"), ("layer", "by_layer"), ("feature", "by_block")):
+        name = {"feature": "block"}.get(title, title)
+        ranked = sorted(document[key], key=lambda t: -t["contribution"])[:rows]
+        shown = ", ".join(f"{_text(t[name])} {_percent(t['share'])}" for t in ranked)
+        console.print(f"  {title:8}{shown}")
+    slots = ", ".join(f"{s['slot']} {_percent(s['share'])}" for s in document["slots"][:rows])
+    console.print(f"  {'slot':8}{slots}")
+    for key, whose in (("only_query", "the query"), ("only_model", "this model")):
+        if document[key]:
+            console.print(f"  {len(document[key])} slots changed only by {whose}")
+
+
+def show_evaluation(document: Document) -> None:
+    """Same-dataset retrieval precision against chance, by dataset, and what is taken for what."""
+    console = Console()
+    low, high = document["ci95"]
+    without = f", without the query's own {document['exclude']}" if document["exclude"] else ""
+    console.print(
+        f"recipe [bold]{document['recipe']}[/]: {document['queries']} queries among "
+        f"{document['models']} models, {document['datasets']} datasets{without}"
+    )
+    for name, value, note in (
+        ("micro", document["micro"], f"95 % interval {low:.3f} to {high:.3f}"),
+        ("macro", document["macro"], ""),
+        ("chance", document["chance"], ""),
+        ("nn1", document["nn1"], "nearest neighbour of the same dataset"),
+        ("mAP", document["map"], ""),
+    ):
+        console.print(f"  {name:7}[bold]{share(value)}[/]  [dim]{note}[/]")
+    confusion = document["confusion"]
+    rows = [
+        (name, str(group["n"]), share(group["purity"]), _taken_for(confusion.get(name, []), name))
+        for name, group in document["by_dataset"].items()
+    ]
+    _print(console, ("dataset", "queries", "purity", "else taken for"), rows)
+
+
+def show_models(document: Document) -> None:
+    """One line a model."""
+    rows = [
+        (m["model"], m["status"], m["code"], m["dataset"], m["author"], m["run"])
+        for m in document["models"]
+    ]
+    _print(Console(), ("model", "status", "code", "dataset", "author", "run"), rows)
+
+
+def show_model(document: Document) -> None:
+    """Everything known of one model, and its slots."""
+    console = Console()
+    for key, value in document.items():
+        if key != "slots" and value not in (None, [], ""):
+            console.print(f"[dim]{key:>15}[/]  {_text(value)}")
+    slots = document["slots"]
+    if slots:
+        rows = [
+            (
+                s["slot"],
+                "×".join(map(str, s["shape"])),
+                f"{s['fro_norm']:.3g}",
+                "–" if s["relative_norm"] is None else f"{s['relative_norm']:.2e}",
+                f"{s['stable_rank']:.1f}",
+                share(s["energy"]),
+                f"{s['noise_floor']:.1e}",
+            )
+            for s in slots
+        ]
+        heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "energy kept", "rounding")
+        _print(console, heads, rows)
+
+
+def show_stats(document: Document) -> None:
+    """Counts of the whole catalog."""
+    console = Console()
+    console.print(f"{_text(document['path'])} · {size(document['bytes'])}")
+    rows = [
+        (b["base"], *(str(b[k]) for k in ("models", "indexed", "labelled", "datasets")))
+        for b in document["bases"]
+    ]
+    _print(console, ("base", "models", "indexed", "labelled", "datasets"), rows)
+    recipes = [(r["base"], r["id"], str(r["rank"]), str(r["dim"]), str(r["models"])) for r in document["recipes"]]
+    if recipes:
+        _print(console, ("base", "recipe", "rank", "dim", "models"), recipes)
+
+
+def show_failures(document: Document) -> None:
+    """Refused models, grouped by reason."""
+    console = Console()
+    if not document["failures"]:
+        console.print("every model is indexed")
+    for group in document["failures"]:
+        console.print(
+            f"[bold]{group['code']}[/] ({group['status']}): {group['meaning']} · {len(group['models'])}"
+        )
+        for model in group["models"]:
+            console.print(f"  {_text(model['model'])}: [dim]{_text(model['reason'])}[/]")
+
+
+def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    table = Table(*heads, box=None, header_style="dim", pad_edge=False)
+    for row in rows:
+        table.add_row(*(_text(cell) for cell in row))
+    console.print(table)
+
+
+def _taken_for(cells: Sequence[Document], own: str) -> str:
+    others = [c for c in cells if c["dataset"] != own][:3]
+    return ", ".join(f"{c['dataset'] or 'unlabelled'} ({c['n']})" for c in others)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def _text(value: object) -> str:
+    return "" if value is None else escape(plain(str(value)))

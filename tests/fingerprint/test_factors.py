@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+import torch
+from deltadex.indexer.delta import DenseDelta, LowRankDelta
+from deltadex.indexer.fingerprint.factors import factorise, largest_noise_sigma
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def _decaying(n_out, n_in, seed, power=1.0):
+    generator = torch.Generator().manual_seed(seed)
+    u = torch.linalg.qr(torch.randn(n_out, min(n_out, n_in), generator=generator)).Q
+    v = torch.linalg.qr(torch.randn(n_in, min(n_out, n_in), generator=generator)).Q
+    sigma = torch.arange(1, min(n_out, n_in) + 1).float() ** -power
+    return (u * sigma) @ v.T
+
+
+@pytest.mark.parametrize("shape", [(96, 64), (64, 96), (64, 64)])
+def test_dense_factors_agree_with_the_exact_svd(shape):
+    matrix = _decaying(*shape, seed=1)
+
+    factors = factorise(DenseDelta(matrix), 8, seed=0)
+
+    exact = torch.linalg.svdvals(matrix.double())
+    assert torch.allclose(factors.sigma.double(), exact[:8], rtol=2e-3)
+    best = matrix.double().square().sum() - exact[:8].square().sum()
+    approximation = (factors.u * factors.sigma) @ factors.v.T
+    assert float((matrix - approximation).double().square().sum()) <= 1.02 * float(best)
+
+
+def test_the_stated_error_is_the_error():
+    matrix = _decaying(80, 50, seed=2, power=0.5)
+
+    factors = factorise(DenseDelta(matrix), 10, seed=0)
+
+    left_out = matrix - (factors.u * factors.sigma) @ factors.v.T
+    expected = float(left_out.double().square().sum() / matrix.double().square().sum())
+    assert 1 - factors.energy == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_flat_spectrum_needs_the_power_steps(monkeypatch):
+    matrix = _decaying(300, 300, seed=3, power=0.1)
+    with_steps = factorise(DenseDelta(matrix), 8, seed=0).energy
+
+    monkeypatch.setattr("deltadex.indexer.fingerprint.factors.POWER_STEPS", 0)
+
+    assert with_steps > 1.2 * factorise(DenseDelta(matrix), 8, seed=0).energy
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 6))
+def test_refactorising_an_adapter_changes_nothing(seed, rank):
+    generator = torch.Generator().manual_seed(seed)
+    left = torch.randn(40, rank, generator=generator)
+    right = torch.randn(rank, 30, generator=generator)
+    mixed = torch.randn(rank, rank, generator=generator) + 3 * torch.eye(rank)
+
+    plain = factorise(LowRankDelta(left, right), 8, seed=0)
+    remixed = factorise(LowRankDelta(left @ torch.linalg.inv(mixed), mixed @ right), 8, seed=0)
+
+    first = (plain.u * plain.sigma) @ plain.v.T
+    second = (remixed.u * remixed.sigma) @ remixed.v.T
+    assert torch.allclose(first, second, atol=1e-4 * float(plain.sigma[0]))
+
+
+def test_a_low_rank_delta_gives_the_factors_of_its_product():
+    generator = torch.Generator().manual_seed(4)
+    left, right = torch.randn(60, 5, generator=generator), torch.randn(5, 44, generator=generator)
+
+    low = factorise(LowRankDelta(left, right), 16, seed=0)
+    dense = factorise(DenseDelta(left @ right), 16, seed=0)
+
+    assert len(low.sigma) == 5
+    assert len(dense.sigma) == 5
+    assert torch.allclose(low.sigma, dense.sigma, rtol=1e-4)
+    assert low.fro_norm == pytest.approx(float(torch.linalg.matrix_norm(left @ right)), rel=1e-5)
+
+
+@pytest.mark.parametrize("matrix", [torch.zeros(6, 4), torch.zeros(1, 1)])
+def test_a_zero_matrix_has_no_factors(matrix):
+    factors = factorise(DenseDelta(matrix), 4, seed=0)
+
+    assert factors.sigma.shape == (0,)
+    assert factors.fro_norm == 0.0
+
+
+def test_a_matrix_thinner_than_the_rank_is_factored_whole():
+    matrix = torch.randn(3, 50, generator=torch.Generator().manual_seed(5))
+
+    factors = factorise(DenseDelta(matrix), 16, seed=0)
+
+    assert torch.allclose((factors.u * factors.sigma) @ factors.v.T, matrix, atol=1e-5)
+
+
+def test_noise_stays_below_the_predicted_singular_value():
+    noise = np.random.default_rng(0).normal(size=(300, 200))
+
+    predicted = largest_noise_sigma(float(np.linalg.norm(noise)), (300, 200))
+
+    assert np.linalg.svd(noise, compute_uv=False)[0] == pytest.approx(predicted, rel=0.05)

@@ -1,0 +1,153 @@
+import numpy as np
+import pytest
+import torch
+from deltadex.indexer.delta import DenseDelta, LowRankDelta
+from deltadex.indexer.fingerprint.factors import Factors, factorise
+from deltadex.indexer.fingerprint.sketch import BLOCK_DIMS, SLOT_DIMS, SketchPool, sketch_recipe
+from deltadex.records import Slot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SLOTS = [Slot("encoder", layer, role) for layer in range(4) for role in ("q", "v", "up")]
+
+
+def _updates(seed, rank=6, width=48):
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        slot: (
+            torch.randn(width, rank, generator=generator),
+            torch.randn(rank, width // 2, generator=generator),
+        )
+        for slot in SLOTS
+    }
+
+
+def _pool(updates, *, order=1, seed=0, rank=16):
+    pool = SketchPool(sketch_recipe(rank))
+    for slot, (left, right) in list(updates.items())[::order]:
+        pool.add(slot, "", factorise(LowRankDelta(left, right), rank, seed=seed), 0.0)
+    return pool
+
+
+def _related(updates, seed, share):
+    other = _updates(seed)
+    return {s: (torch.cat([l * share, other[s][0]], 1), torch.cat([r, other[s][1]])) for s, (l, r) in updates.items()}
+
+
+def _exact_kernels(first, second):
+    """Mean over slots of (update, output) cosines, from dense matrices and eigenvectors."""
+    results = []
+    for slot in SLOTS:
+        a, b = ((left @ right).double() for left, right in (first[slot], second[slot]))
+        root_a, root_b = _root(a), _root(b)
+        results.append(
+            (
+                float((a * b).sum() / (a.norm() * b.norm())),
+                float((root_a * root_b).sum() / (root_a.norm() * root_b.norm())),
+            )
+        )
+    return np.mean(results, axis=0)
+
+
+def _root(matrix):
+    """(M Mᵀ)^½ by a full eigendecomposition."""
+    values, vectors = torch.linalg.eigh(matrix @ matrix.T)
+    return (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 1000), st.floats(-2, 2).filter(lambda x: abs(x) > 0.1))
+def test_scale_order_and_gauge_change_nothing(seed, scale):
+    updates = _updates(seed)
+    turned = {
+        slot: (left @ torch.linalg.qr(torch.randn(6, 6)).Q * abs(scale), right)
+        for slot, (left, right) in updates.items()
+    }
+    remixed = {}
+    for slot, (left, right) in updates.items():
+        mix = torch.randn(6, 6) + 3 * torch.eye(6)
+        remixed[slot] = (left @ torch.linalg.inv(mix), scale * scale * mix @ right)
+
+    vector = _pool(updates).vector()[0]
+
+    assert vector @ _pool(updates, order=-1).vector()[0] == pytest.approx(1, abs=1e-5)
+    assert vector @ _pool(remixed).vector()[0] > 0.9999
+    assert vector @ _pool(turned).vector()[0] < 0.9999
+
+
+def test_pooled_inner_products_estimate_the_exact_kernels_without_bias():
+    first = _updates(1)
+    second = _related(first, 2, 1.5)
+    exact = _exact_kernels(first, second)
+    expected = (exact[0] + 2 * exact[1]) / 3
+
+    estimates = []
+    for seed in range(30):
+        pools = []
+        for updates in (first, second):
+            pool = SketchPool(sketch_recipe(16))
+            object.__setattr__(pool.recipe, "seed", seed)
+            for slot, (left, right) in updates.items():
+                pool.add(slot, "", factorise(LowRankDelta(left, right), 16, seed=0), 0.0)
+            pools.append(pool)
+        estimates.append(float(pools[0].vector()[0] @ pools[1].vector()[0]))
+
+    spread = np.std(estimates)
+    assert np.mean(estimates) == pytest.approx(expected, abs=3.5 * spread / 30**0.5)
+    assert spread < 0.05
+
+
+def test_an_adapter_and_its_merged_checkpoint_have_one_fingerprint():
+    updates = _updates(3)
+    merged = SketchPool(sketch_recipe(16))
+    for slot, (left, right) in updates.items():
+        noise = 1e-5 * torch.randn(48, 24)
+        merged.add(slot, "", factorise(DenseDelta(left @ right + noise), 16, seed=0), 1e-5 * 34)
+
+    assert _pool(updates).vector()[0] @ merged.vector()[0] > 0.999
+
+
+def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_does_not():
+    low, full = SketchPool(sketch_recipe(4)), SketchPool(sketch_recipe(4))
+    slot = SLOTS[0]
+    matrix = torch.randn(48, 40, generator=torch.Generator().manual_seed(0))
+    low.add(slot, "", factorise(LowRankDelta(matrix[:, :3], torch.randn(3, 40)), 4, seed=0), 0.0)
+    full.add(slot, "", factorise(DenseDelta(matrix), 4, seed=0), 0.0)
+
+    inputs = slice(SLOT_DIMS["update"] + SLOT_DIMS["output"], None)
+    assert np.linalg.norm(low.slot_sketch(slot)[inputs].astype(float)) < 1e-2
+    assert np.linalg.norm(full.slot_sketch(slot)[inputs].astype(float)) > 0.5
+
+
+def test_slot_sketches_estimate_what_the_pooled_vector_estimates():
+    first, second = _updates(5), _related(_updates(5), 6, 2.0)
+    pools = [_pool(first), _pool(second)]
+
+    sketches = [np.concatenate([p.slot_sketch(s) for s in SLOTS]).astype(float) for p in pools]
+    fine = sketches[0] @ sketches[1] / np.linalg.norm(sketches[0]) / np.linalg.norm(sketches[1])
+
+    assert fine == pytest.approx(float(pools[0].vector()[0] @ pools[1].vector()[0]), abs=0.1)
+
+
+def test_experts_of_one_slot_count_as_one_block_matrix():
+    generator = torch.Generator().manual_seed(7)
+    parts = [torch.randn(20, 3, generator=generator) for _ in range(2)]
+    right = torch.randn(3, 16, generator=generator)
+    pool = SketchPool(sketch_recipe(8))
+    for number, left in enumerate(parts):
+        pool.add(SLOTS[0], f"expert.{number}", factorise(LowRankDelta(left, right), 8, seed=0), 0.0)
+
+    update = pool.slot_sketch(SLOTS[0])[: SLOT_DIMS["update"]].astype(float)
+
+    assert np.linalg.norm(update) == pytest.approx(1, abs=0.3)
+
+
+def test_nothing_above_rounding_gives_a_zero_vector():
+    pool = SketchPool(sketch_recipe(4))
+    nothing = Factors(u=torch.zeros(5, 0), sigma=torch.zeros(0), v=torch.zeros(4, 0), fro_norm=1.0)
+    pool.add(SLOTS[0], "", nothing, 2.0)
+
+    vector, norm = pool.vector()
+
+    assert norm == 0.0
+    assert vector.shape == (sum(BLOCK_DIMS.values()),)
