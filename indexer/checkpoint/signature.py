@@ -1,0 +1,44 @@
+"""Whether a model's files changed, and what they contain, without parsing them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from ...errors import ModelError
+
+_CHUNK = 1 << 20
+_SUFFIXES = (".safetensors", ".bin", ".json", ".gguf")
+
+
+def signature(folder: Path) -> str:
+    """A hash of the names, sizes and change times of a folder's weight and config files.
+
+    Raises:
+        ModelError: `unreadable`.
+    """
+    digest = hashlib.sha256()
+    try:
+        for path in sorted(folder.iterdir()):
+            if path.name.endswith(_SUFFIXES) and path.is_file():
+                status = path.stat()
+                digest.update(f"{path.name}/{status.st_size}/{status.st_mtime_ns}\n".encode())
+    except OSError as err:
+        raise ModelError("unreadable", f"{err.filename}: {err.strerror}") from err
+    return digest.hexdigest()[:32]
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal: what the Hub calls its LFS id.
+
+    Raises:
+        ModelError: `unreadable`.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    except OSError as err:
+        raise ModelError("unreadable", f"{path.name}: {err.strerror}") from err
+    return digest.hexdigest()
