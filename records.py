@@ -136,6 +136,7 @@ class ModelRecord:
         dataset_raw: The label as found.
         label_source: `labels`, `tags`, `card`, `model-index`, `name`.
         bytes_total: Size of the weight files, in bytes.
+        notes: Plain sentences on what was odd about the files.
     """
 
     id: str
@@ -157,6 +158,7 @@ class ModelRecord:
     downloads: int | None = None
     created_at: str | None = None
     bytes_total: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,411 @@
+"""The catalog: models, fingerprints, slots and families in one DuckDB file."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import duckdb
+import numpy as np
+from jaxtyping import Float32
+
+from ..errors import REASONS, EmptyCatalog, RequestError, UnknownModel, UnknownRecipe
+from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe, SlotStats
+from .connection import connect, transaction, translated
+from .export import write_parquet, write_safetensors
+from .filters import Condition, parse_filter
+from .reading import (
+    SlotSketches,
+    count_by_recipe,
+    select_models,
+    select_recipes,
+    select_sketches,
+    select_slots,
+)
+from .rows import Family, Known, ModelRow
+from .vectors import fetch_vectors
+from .writing import delete_model, relabel_models, write_outcome
+
+DEFAULT_RECIPE = "sketch"
+
+
+class Catalog:
+    """An open catalog file; a context manager. One thread at a time."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
+        self._connection = connection
+        self.path = path
+        self.read_only = read_only
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, path: Path, *, read_only: bool = False, create: bool = True) -> Catalog:
+        """The catalog in the file `path`.
+
+        Raises:
+            EmptyCatalog: there is none and `create` is false.
+            StoreError: it is locked, damaged, somebody else's, or of a later version.
+        """
+        return cls(connect(path, read_only=read_only, create=create), path, read_only=read_only)
+
+    def close(self) -> None:
+        with translated(self.path):
+            self._connection.close()
+
+    def __enter__(self) -> Catalog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # writing
+
+    def record(self, outcome: Outcome, duplicate_of: str | None = None) -> None:
+        """Write one model's outcome, all of it or none, in place of what was known of it."""
+        with transaction(self._connection, self.path):
+            write_outcome(self._connection, outcome, duplicate_of)
+
+    def remove(self, id: str, base: str | None = None) -> ModelRow:
+        """Forget a model; returns what was known of it."""
+        row = self.model(id, base)
+        with transaction(self._connection, self.path):
+            delete_model(self._connection, row.key)
+        return row
+
+    def relabel(self, base: str, records: Sequence[ModelRecord]) -> None:
+        """Bring labels, authors and runs of indexed models up to date."""
+        if records:
+            with transaction(self._connection, self.path):
+                relabel_models(self._connection, base, records)
+
+    def save_family(
+        self, base: str, revision: str | None, architecture: str | None, slots: Mapping[str, Any]
+    ) -> None:
+        """Remember what is known of a base's shapes; a None leaves what was known."""
+        before = self.family(base)
+        with transaction(self._connection, self.path):
+            self._connection.execute("DELETE FROM families WHERE base = ?", [base])
+            self._connection.execute(
+                "INSERT INTO families VALUES (?, ?, ?, ?)",
+                [
+                    base,
+                    revision or (before.revision if before else None),
+                    architecture or (before.architecture if before else None),
+                    json.dumps(slots),
+                ],
+            )
+
+    def save_listing(self, base: str, parent: str, models: list[dict[str, Any]]) -> None:
+        """Remember the children of `parent`, found on a walk of the Hub."""
+        with transaction(self._connection, self.path):
+            self._connection.execute(
+                "DELETE FROM listings WHERE base = ? AND parent = ?", [base, parent]
+            )
+            self._connection.execute(
+                "INSERT INTO listings VALUES (?, ?, ?, CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP))",
+                [base, parent, json.dumps(models)],
+            )
+
+    def load_listing(self, base: str, parent: str) -> list[dict[str, Any]] | None:
+        """What an unfinished walk found below `parent`."""
+        rows = self._fetch("SELECT models FROM listings WHERE base = ? AND parent = ?", base, parent)
+        return json.loads(rows[0][0]) if rows else None
+
+    def clear_listings(self, base: str) -> None:
+        """The walk of this base is finished: the next one asks the Hub again."""
+        with transaction(self._connection, self.path):
+            self._connection.execute("DELETE FROM listings WHERE base = ?", [base])
+
+    # models
+
+    def known(self, base: str) -> dict[str, Known]:
+        """Every model of a family, as a second run sees it."""
+        return {
+            row.id: Known(
+                status=row.status,
+                code=row.code,
+                reason=row.reason,
+                signature=row.record.signature,
+                source=row.record.source,
+                recipes=row.recipes,
+            )
+            for row in self.models(base=base)
+        }
+
+    def models(
+        self,
+        *,
+        base: str | None = None,
+        status: str | None = None,
+        dataset: str | None = None,
+        author: str | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+    ) -> list[ModelRow]:
+        """The models that pass every filter, by base and id.
+
+        Raises:
+            BadFilter: `where` is not understood.
+        """
+        conditions = [
+            Condition(f"m.{column} = ?", (value,))
+            for column, value in (
+                ("base", base),
+                ("status", status),
+                ("dataset", dataset),
+                ("author", author),
+            )
+            if value is not None
+        ]
+        if where is not None:
+            conditions.append(parse_filter(where))
+        with self._lock, translated(self.path):
+            return select_models(self._connection, conditions, limit)
+
+    def model(self, id: str, base: str | None = None) -> ModelRow:
+        """The model of that id, or whose files are in that folder.
+
+        Raises:
+            UnknownModel: with the nearest ids.
+            RequestError: several families have one.
+        """
+        with self._lock, translated(self.path):
+            named = [Condition("(m.id = ? OR m.source = ?)", (id, str(Path(id).resolve())))]
+            if base is not None:
+                named.append(Condition("m.base = ?", (base,)))
+            found = select_models(self._connection, named, None)
+        exact = [row for row in found if row.id == id] or found
+        if len(exact) > 1:
+            bases = ", ".join(row.base for row in exact)
+            raise RequestError(f"{id}: several families have it; add --base, one of: {bases}")
+        if exact:
+            return exact[0]
+        ids = [row.id for row in self.models(base=base)]
+        if not ids:
+            raise EmptyCatalog(f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them")
+        near = difflib.get_close_matches(id, ids, n=3, cutoff=0.4)
+        hint = f"; near: {', '.join(near)}" if near else "; `deltadex ls` lists them"
+        raise UnknownModel(f"no model {id!r} in {self.path.name}{hint}")
+
+    def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
+        """Everything known of a model, ready for JSON."""
+        row = self.model(id, base)
+        slots = self.slots(row.base, row.id)
+        return {**row.to_json(), "slots": [_slot_json(s) for s in slots]}
+
+    def slots(self, base: str, id: str) -> list[SlotStats]:
+        """What a model changed, slot by slot."""
+        row = self.model(id, base)
+        with self._lock, translated(self.path):
+            return select_slots(self._connection, row.key)
+
+    def find_copy(self, base: str, content_sha256: str, recipes: Sequence[str]) -> str | None:
+        """An indexed model of the same bytes that has all these recipes."""
+        same = Condition("m.content_sha256 = ?", (content_sha256,))
+        of_base = Condition("m.base = ? AND m.status = 'indexed'", (base,))
+        with self._lock, translated(self.path):
+            rows = select_models(self._connection, [same, of_base], None)
+        return next((r.id for r in rows if set(recipes) <= set(r.recipes)), None)
+
+    def copy_outcome(
+        self, base: str, twin: str, model: ModelRecord, recipes: Sequence[str]
+    ) -> Indexed:
+        """What indexing a byte-identical copy of `twin` would have given."""
+        row = self.model(twin, base)
+        by_id = self.recipes()
+        fingerprints = []
+        for id in recipes:
+            _, vectors, norms = self._vectors(base, by_id[id], [row.key])
+            fingerprints.append(
+                Fingerprint(recipe=by_id[id], vector=vectors[0], norm=float(norms[0]))
+            )
+        return Indexed(
+            model=replace(model, method=row.record.method),
+            fingerprints=tuple(fingerprints),
+            slots=tuple(self.slots(base, twin)),
+            bytes_read=0,
+            seconds=0.0,
+        )
+
+    # fingerprints
+
+    def recipes(self) -> dict[str, Recipe]:
+        """Every recipe by id."""
+        with self._lock, translated(self.path):
+            return select_recipes(self._connection)
+
+    def find_recipe(self, name: str | None, base: str | None = None) -> Recipe:
+        """The recipe of that name or id that most models of the base have.
+
+        Raises:
+            EmptyCatalog: nothing is fingerprinted.
+            UnknownRecipe: lists what there is.
+        """
+        recipes = self.recipes()
+        with self._lock, translated(self.path):
+            counts = [c for c in count_by_recipe(self._connection) if base is None or c[1] == base]
+        if not counts:
+            raise EmptyCatalog(f"{self.path}: nothing fingerprinted yet; `deltadex index` does that")
+        totals: dict[str, int] = {}
+        for id, _, n in counts:
+            totals[id] = totals.get(id, 0) + n
+        ranked = sorted(totals, key=lambda id: (-totals[id], id))
+        wanted = name or DEFAULT_RECIPE
+        chosen = [id for id in ranked if wanted in (id, recipes[id].name)]
+        if chosen:
+            return recipes[chosen[0]]
+        if name is None:
+            return recipes[ranked[0]]
+        there = ", ".join(sorted({recipes[id].name for id in ranked}))
+        raise UnknownRecipe(f"no model is fingerprinted under {name!r}; recipes here: {there}")
+
+    def vectors(
+        self, base: str, recipe: Recipe, *, ids: Sequence[str] | None = None
+    ) -> tuple[list[str], Float32[np.ndarray, "models dim"]]:
+        """Names and unit vectors of a family, by id; or of some of its models."""
+        keys = None
+        if ids is not None:
+            wanted = set(ids)
+            keys = [row.key for row in self.models(base=base) if row.id in wanted]
+        names, matrix, _ = self._vectors(base, recipe, keys)
+        return names, matrix
+
+    def vector_keys(self, base: str, recipe: Recipe) -> list[tuple[int, str]]:
+        """(key, id) of every model with a vector, by key."""
+        table = self._table(recipe)
+        if table is None:
+            return []
+        return [
+            (int(key), str(id))
+            for key, id in self._fetch(
+                f"SELECT m.key, m.id FROM {table} v JOIN models m ON m.key = v.model "
+                "WHERE m.base = ? ORDER BY m.key",
+                base,
+            )
+        ]
+
+    def vectors_by_key(
+        self, base: str, recipe: Recipe, after: int
+    ) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
+        """Keys above `after` and their vectors, by key."""
+        table = self._table(recipe)
+        if table is None:
+            return [], np.zeros((0, recipe.dim), dtype=np.float32)
+        sql = (
+            f"SELECT m.key, v.vector FROM {table} v JOIN models m ON m.key = v.model "
+            "WHERE m.base = ? AND m.key > ? ORDER BY m.key"
+        )
+        with self._lock, translated(self.path):
+            keys, matrix = fetch_vectors(self._connection, sql, [base, after], recipe.dim)
+        return [int(str(k)) for k in keys], matrix
+
+    def sketches(
+        self, base: str, recipe: Recipe, ids: Sequence[str]
+    ) -> Iterator[SlotSketches]:
+        """Slot by slot, the sketches of the named models; indices are places in `ids`."""
+        keys = {row.id: row.key for row in self.models(base=base, status="indexed")}
+        with self._lock, translated(self.path):
+            yield from select_sketches(self._connection, [keys[id] for id in ids], recipe.id)
+
+    # the whole
+
+    def bases(self) -> list[str]:
+        """Names of the families, sorted."""
+        rows = self._fetch("SELECT base FROM families UNION SELECT base FROM models ORDER BY 1")
+        return [str(base) for (base,) in rows]
+
+    def family(self, base: str) -> Family | None:
+        """What is known of a base."""
+        rows = self._fetch("SELECT base, revision, architecture, slots FROM families WHERE base = ?", base)
+        if not rows:
+            return None
+        name, revision, architecture, slots = rows[0]
+        return Family(
+            base=name, revision=revision, architecture=architecture, slots=json.loads(slots)
+        )
+
+    def failures(self, base: str | None = None) -> list[dict[str, Any]]:
+        """Models that are not indexed, by reason code, the most frequent first."""
+        groups: dict[str, dict[str, Any]] = {}
+        for row in self.models(base=base, where="status <> 'indexed'"):
+            code = row.code or "internal"
+            meaning = REASONS[code].meaning if code in REASONS else ""
+            empty = {"code": code, "status": row.status, "meaning": meaning, "models": []}
+            group = groups.setdefault(code, empty)
+            group["models"].append({"model": row.id, "base": row.base, "reason": row.reason})
+        return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
+
+    def stats(self) -> dict[str, Any]:
+        """Counts by base and by recipe, and the file's size in bytes."""
+        coverage = self._fetch("SELECT base, models, indexed, labelled, datasets FROM coverage")
+        recipes = self.recipes()
+        with self._lock, translated(self.path):
+            counts = count_by_recipe(self._connection)
+        keys = ("base", "models", "indexed", "labelled", "datasets")
+        return {
+            "path": str(self.path),
+            "bytes": self.path.stat().st_size,
+            "bases": [dict(zip(keys, row, strict=True)) for row in coverage],
+            "recipes": [
+                {"base": base, "id": id, "rank": recipes[id].rank, "dim": recipes[id].dim, "models": n}
+                for id, base, n in counts
+            ],
+        }
+
+    def export_parquet(self, folder: Path) -> list[Path]:
+        """`models`, `slots` and `fingerprints` as Parquet files in `folder`."""
+        with self._lock, translated(self.path):
+            return write_parquet(self._connection, folder)
+
+    def export_safetensors(self, target: Path, base: str | None, recipe: str | None) -> Path:
+        """One recipe's vectors of one family as a safetensors file, ids in its metadata."""
+        bases = [base] if base else self.bases()
+        if len(bases) != 1:
+            raise RequestError(f"the catalog has {len(bases)} families; add --base")
+        chosen = self.find_recipe(recipe, bases[0])
+        ids, vectors = self.vectors(bases[0], chosen)
+        return write_safetensors(target, bases[0], chosen, ids, vectors)
+
+    def _table(self, recipe: Recipe) -> str | None:
+        rows = self._fetch("SELECT vectors FROM recipes WHERE id = ?", recipe.id)
+        return str(rows[0][0]) if rows else None
+
+    def _vectors(
+        self, base: str, recipe: Recipe, keys: Sequence[int] | None
+    ) -> tuple[list[str], Float32[np.ndarray, "models dim"], list[float]]:
+        table = self._table(recipe)
+        if table is None or (keys is not None and not keys):
+            return [], np.zeros((0, recipe.dim), dtype=np.float32), []
+        some = f" AND m.key IN ({', '.join(map(str, keys))})" if keys is not None else ""
+        source = f"FROM {table} v JOIN models m ON m.key = v.model WHERE m.base = ?{some} ORDER BY m.id"
+        with self._lock, translated(self.path):
+            names, matrix = fetch_vectors(
+                self._connection, f"SELECT m.id, v.vector {source}", [base], recipe.dim
+            )
+            norms = self._connection.execute(f"SELECT v.norm {source}", [base]).fetchall()
+        return [str(n) for n in names], matrix, [float(n) for (n,) in norms]
+
+    def _fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._lock, translated(self.path):
+            return self._connection.execute(sql, list(values)).fetchall()
+
+
+def _slot_json(stats: SlotStats) -> dict[str, Any]:
+    return {
+        "slot": str(stats.slot),
+        "shape": list(stats.shape),
+        "fro_norm": stats.fro_norm,
+        "relative_norm": stats.relative_norm,
+        "sigma": [float(s) for s in stats.sigma],
+        "energy": stats.energy,
+        "stable_rank": stats.stable_rank,
+        "noise_floor": stats.noise_floor,
+    }

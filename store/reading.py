@@ -1,0 +1,148 @@
+"""What is asked of a catalog: rows as frozen records, sketches slot by slot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float16, Int64
+
+from ..records import ModelRecord, Recipe, Slot, SlotStats
+from .filters import Condition
+from .rows import ModelRow
+from .vectors import tables
+
+_RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
+_ROW_COLUMNS = ("key", "status", "code", "reason", "duplicate_of", "bytes_read", "seconds")
+
+SlotSketches = tuple[
+    Slot, Int64[np.ndarray, " present"], Float16[np.ndarray, "present features"]
+]
+"""One slot: which of the asked models have it, and their sketches."""
+
+
+def select_models(
+    connection: duckdb.DuckDBPyConnection, conditions: Sequence[Condition], limit: int | None
+) -> list[ModelRow]:
+    """The models that meet every condition, by base and id."""
+    where = " AND ".join(c.sql for c in conditions) or "TRUE"
+    values: list[object] = [v for c in conditions for v in c.values]
+    names = [*_ROW_COLUMNS, *_RECORD_COLUMNS]
+    columns = ", ".join(f"m.{c}" for c in names)
+    suffix = f" LIMIT {limit}" if limit is not None else ""
+    found = connection.execute(
+        f"SELECT {columns}, strftime(m.indexed_at, '%Y-%m-%dT%H:%M:%SZ') FROM models m "
+        f"WHERE {where} ORDER BY m.base, m.id{suffix}",
+        values,
+    ).fetchall()
+    recipes = _recipes_by_key(connection)
+    return [_model_row(dict(zip([*names, "indexed_at"], row, strict=True)), recipes) for row in found]
+
+
+def select_slots(connection: duckdb.DuckDBPyConnection, key: int) -> list[SlotStats]:
+    """A model's slots, in slot order."""
+    found = connection.execute(
+        "SELECT stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, "
+        "stable_rank, noise_floor, sketch FROM slots WHERE model = ?",
+        [key],
+    ).fetchall()
+    slots = [_slot_stats(row) for row in found]
+    return sorted(slots, key=lambda s: s.slot)
+
+
+def select_sketches(
+    connection: duckdb.DuckDBPyConnection, keys: Sequence[int], recipe: str
+) -> Iterator[SlotSketches]:
+    """Every slot that any of the models has a sketch of; `present` indexes `keys`.
+
+    Peak: one slot's sketches.
+    """
+    asked = pa.table({"key": pa.array(keys, pa.int64()), "place": pa.array(range(len(keys)), pa.int64())})
+    connection.register("asked_models", asked)
+    try:
+        slots = connection.execute(
+            "SELECT DISTINCT s.stack, s.layer, s.role FROM slots s "
+            "JOIN asked_models a ON a.key = s.model WHERE s.recipe = ? ORDER BY ALL",
+            [recipe],
+        ).fetchall()
+        for stack, layer, role in slots:
+            rows = connection.execute(
+                "SELECT a.place, s.sketch FROM slots s JOIN asked_models a ON a.key = s.model "
+                "WHERE s.recipe = ? AND s.stack = ? AND s.layer = ? AND s.role = ? "
+                "AND s.sketch IS NOT NULL ORDER BY a.place",
+                [recipe, stack, layer, role],
+            ).fetchall()
+            if rows:
+                places = np.array([place for place, _ in rows], dtype=np.int64)
+                joined = np.frombuffer(b"".join(sketch for _, sketch in rows), dtype="<f2")
+                yield Slot(stack, layer, role), places, joined.reshape(len(rows), -1)
+    finally:
+        connection.unregister("asked_models")
+
+
+def select_recipes(connection: duckdb.DuckDBPyConnection) -> dict[str, Recipe]:
+    """Every recipe by id."""
+    found = connection.execute(
+        "SELECT id, name, rank, dim, seed, version, params FROM recipes ORDER BY id"
+    ).fetchall()
+    return {
+        id: Recipe(
+            name=name,
+            rank=rank,
+            dim=dim,
+            seed=seed,
+            version=version,
+            params=tuple((str(k), str(v)) for k, v in json.loads(params)),
+        )
+        for id, name, rank, dim, seed, version, params in found
+    }
+
+
+def count_by_recipe(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, int]]:
+    """(recipe id, base, models) of every recipe that has vectors."""
+    counts = []
+    for recipe, table in tables(connection):
+        found = connection.execute(
+            f"SELECT m.base, count(*) FROM {table} v JOIN models m ON m.key = v.model GROUP BY 1 ORDER BY 1"
+        ).fetchall()
+        counts += [(recipe, base, n) for base, n in found]
+    return counts
+
+
+def _recipes_by_key(connection: duckdb.DuckDBPyConnection) -> dict[int, tuple[str, ...]]:
+    recipes: dict[int, tuple[str, ...]] = {}
+    for recipe, table in tables(connection):
+        for (key,) in connection.execute(f"SELECT model FROM {table}").fetchall():
+            recipes[key] = (*recipes.get(key, ()), recipe)
+    return recipes
+
+
+def _model_row(row: dict[str, Any], recipes: dict[int, tuple[str, ...]]) -> ModelRow:
+    record = {c: row[c] for c in _RECORD_COLUMNS}
+    record["notes"] = tuple(record["notes"] or ())
+    return ModelRow(
+        record=ModelRecord(**record),
+        recipes=recipes.get(row["key"], ()),
+        indexed_at=row["indexed_at"],
+        **{c: row[c] for c in _ROW_COLUMNS},
+    )
+
+
+def _slot_stats(row: tuple[Any, ...]) -> SlotStats:
+    sketch = np.frombuffer(row[11], dtype="<f2") if row[11] is not None else np.zeros(0, "<f2")
+    return SlotStats(
+        slot=Slot(row[0], row[1], row[2]),
+        shape=(row[3], row[4]),
+        fro_norm=row[5],
+        relative_norm=row[6],
+        sigma=np.array(row[7], dtype=np.float32),
+        energy=row[8],
+        stable_rank=row[9],
+        noise_floor=row[10],
+        sketch=sketch.astype(np.float16),
+    )

@@ -1,0 +1,85 @@
+"""What the catalog answers with: frozen rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..records import ModelRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRow:
+    """One model as the catalog knows it."""
+
+    key: int
+    record: ModelRecord
+    status: str
+    code: str | None
+    reason: str | None
+    duplicate_of: str | None
+    bytes_read: int
+    seconds: float
+    indexed_at: str
+    recipes: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def base(self) -> str:
+        return self.record.base
+
+    @property
+    def dataset(self) -> str | None:
+        return self.record.dataset
+
+    @property
+    def author(self) -> str | None:
+        return self.record.author
+
+    @property
+    def run(self) -> str | None:
+        return self.record.run
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented keys of `ls`, then everything else."""
+        document: dict[str, Any] = {
+            "model": self.id,
+            "status": self.status,
+            "code": self.code,
+            "reason": self.reason,
+            "dataset": self.dataset,
+            "author": self.author,
+            "run": self.run,
+        }
+        for field in fields(self.record):
+            if field.name != "id":
+                document.setdefault(field.name, getattr(self.record, field.name))
+        for name in ("duplicate_of", "bytes_read", "seconds", "indexed_at", "recipes"):
+            document[name] = getattr(self, name)
+        return document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a second run needs to know of a model to leave it alone."""
+
+    status: str
+    code: str | None
+    reason: str | None
+    signature: str
+    source: str
+    recipes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A base and what is known of its shapes."""
+
+    base: str
+    revision: str | None
+    architecture: str | None
+    slots: Mapping[str, Any]

@@ -1,0 +1,115 @@
+"""Vector tables: one a recipe, `FLOAT[dim]`, and the view over all of them."""
+
+from __future__ import annotations
+
+import json
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float32
+
+from ..errors import RecipeMismatch
+from ..records import Fingerprint, Recipe
+
+UNIT_TOLERANCE = 1e-3
+
+
+def ensure_table(connection: duckdb.DuckDBPyConnection, recipe: Recipe) -> str:
+    """The name of the table of a recipe's vectors, made if it is new."""
+    found = connection.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id]).fetchall()
+    if found:
+        return str(found[0][0])
+    table = f"vectors_{recipe.id.rsplit('-', 1)[-1]}_{recipe.dim}"
+    connection.execute(
+        f"CREATE TABLE {table} "
+        f"(model BIGINT PRIMARY KEY, vector FLOAT[{recipe.dim}] NOT NULL, norm DOUBLE NOT NULL)"
+    )
+    connection.execute(
+        "INSERT INTO recipes VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            recipe.id,
+            recipe.name,
+            recipe.rank,
+            recipe.dim,
+            recipe.seed,
+            recipe.version,
+            json.dumps(recipe.params),
+            table,
+        ],
+    )
+    _refresh_view(connection)
+    return table
+
+
+def insert_vector(
+    connection: duckdb.DuckDBPyConnection, key: int, fingerprint: Fingerprint
+) -> None:
+    """Write one model's vector.
+
+    Raises:
+        RecipeMismatch: the vector is not what its recipe promises.
+    """
+    recipe, vector = fingerprint.recipe, fingerprint.vector
+    if vector.shape != (recipe.dim,):
+        raise RecipeMismatch(f"recipe {recipe.id} has {recipe.dim} dimensions, got {vector.shape}")
+    length = float(np.linalg.norm(vector.astype(np.float64)))
+    if not abs(length - 1.0) <= UNIT_TOLERANCE:
+        raise RecipeMismatch(f"a vector of recipe {recipe.id} has length {length}, not 1")
+    table = ensure_table(connection, recipe)
+    row = pa.table(
+        {
+            "model": pa.array([key], pa.int64()),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vector), recipe.dim),
+            "norm": pa.array([fingerprint.norm], pa.float64()),
+        }
+    )
+    connection.register("new_vector", row)
+    try:
+        connection.execute(f"INSERT INTO {table} SELECT * FROM new_vector")
+    finally:
+        connection.unregister("new_vector")
+
+
+def carry_over(
+    connection: duckdb.DuckDBPyConnection, old: int, new: int, but: set[str]
+) -> None:
+    """Move a model's vectors under recipes other than `but` from key `old` to `new`."""
+    for recipe, table in tables(connection):
+        if recipe not in but:
+            connection.execute(
+                f"INSERT INTO {table} SELECT ?, vector, norm FROM {table} WHERE model = ?", [new, old]
+            )
+
+
+def delete_vectors(connection: duckdb.DuckDBPyConnection, key: int) -> None:
+    for _, table in tables(connection):
+        connection.execute(f"DELETE FROM {table} WHERE model = ?", [key])
+
+
+def tables(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+    """(recipe id, table) of every recipe."""
+    return connection.execute("SELECT id, vectors FROM recipes ORDER BY id").fetchall()
+
+
+def fetch_vectors(
+    connection: duckdb.DuckDBPyConnection, sql: str, values: list[object], dim: int
+) -> tuple[list[object], Float32[np.ndarray, "models dim"]]:
+    """The rows of a query for (name, vector): names, and vectors as one matrix."""
+    table = connection.sql(sql, params=values).to_arrow_table()
+    if table.num_rows == 0:
+        return [], np.zeros((0, dim), dtype=np.float32)
+    column = table.column(1).combine_chunks()
+    flat = column.flatten() if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks).flatten()
+    matrix = np.asarray(flat, dtype=np.float32).reshape(table.num_rows, dim)
+    return table.column(0).to_pylist(), matrix
+
+
+def _refresh_view(connection: duckdb.DuckDBPyConnection) -> None:
+    """`fingerprints`: every vector with its model's name and recipe, for people and tools."""
+    selects = [
+        f"SELECT m.base, m.id AS model, '{recipe}' AS recipe, v.norm, v.vector::FLOAT[] AS vector "
+        f"FROM {table} v JOIN models m ON m.key = v.model"
+        for recipe, table in tables(connection)
+    ]
+    connection.execute(f"CREATE OR REPLACE VIEW fingerprints AS {' UNION ALL '.join(selects)}")

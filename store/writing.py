@@ -1,0 +1,154 @@
+"""What changes a catalog. Every function is one transaction's worth, begun by its caller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from ..records import Indexed, ModelRecord, Outcome, Refused, SlotStats
+from .vectors import carry_over, delete_vectors, insert_vector
+
+_RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
+_COLUMNS = (
+    "key",
+    "status",
+    "code",
+    "reason",
+    "duplicate_of",
+    "bytes_read",
+    "seconds",
+    *_RECORD_COLUMNS,
+)
+
+
+def write_outcome(
+    connection: duckdb.DuckDBPyConnection, outcome: Outcome, duplicate_of: str | None = None
+) -> None:
+    """Replace whatever is known of the model by its outcome.
+
+    Vectors under other recipes stay if the model's files are the same as they were.
+    """
+    model = outcome.model
+    found = connection.execute(
+        "SELECT key, signature, status FROM models WHERE base = ? AND id = ?", [model.base, model.id]
+    ).fetchall()
+    old = found[0] if found else None
+    key = int(connection.execute("SELECT nextval('model_keys')").fetchall()[0][0])
+    _insert_model(connection, key, outcome, duplicate_of)
+    same_files = old is not None and model.signature != "" and old[1] == model.signature
+    if isinstance(outcome, Indexed):
+        for fingerprint in outcome.fingerprints:
+            insert_vector(connection, key, fingerprint)
+        if same_files and old is not None and old[2] == "indexed":
+            written = {f.recipe.id for f in outcome.fingerprints}
+            carry_over(connection, int(old[0]), key, written)
+        _insert_slots(connection, key, outcome, int(old[0]) if same_files and old else None)
+    if old is not None:
+        _delete(connection, int(old[0]))
+
+
+def delete_model(connection: duckdb.DuckDBPyConnection, key: int) -> None:
+    """Remove a model and all that belongs to it."""
+    _delete(connection, key)
+
+
+def relabel_models(
+    connection: duckdb.DuckDBPyConnection, base: str, records: Sequence[ModelRecord]
+) -> None:
+    """Bring labels, authors and runs up to date; models without a row are passed over."""
+    columns = ("id", "dataset", "dataset_raw", "label_source", "author", "run")
+    table = pa.table(
+        {c: pa.array([getattr(r, c) for r in records], pa.string()) for c in columns}
+    )
+    connection.register("new_labels", table)
+    try:
+        assignments = ", ".join(f"{c} = n.{c}" for c in columns[1:])
+        changed = " OR ".join(f"models.{c} IS DISTINCT FROM n.{c}" for c in columns[1:])
+        connection.execute(
+            f"UPDATE models SET {assignments} FROM new_labels n "
+            f"WHERE models.base = ? AND models.id = n.id AND ({changed})",
+            [base],
+        )
+    finally:
+        connection.unregister("new_labels")
+
+
+def _insert_model(
+    connection: duckdb.DuckDBPyConnection, key: int, outcome: Outcome, duplicate_of: str | None
+) -> None:
+    refused = outcome if isinstance(outcome, Refused) else None
+    values: list[object] = [
+        key,
+        refused.status if refused else "indexed",
+        refused.code if refused else None,
+        refused.reason if refused else None,
+        duplicate_of,
+        outcome.bytes_read,
+        outcome.seconds,
+    ]
+    for column in _RECORD_COLUMNS:
+        value = getattr(outcome.model, column)
+        values.append(list(value) if isinstance(value, tuple) else value)
+    marks = ", ".join("?" for _ in values)
+    connection.execute(
+        f"INSERT INTO models ({', '.join(_COLUMNS)}, indexed_at) "
+        f"VALUES ({marks}, CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP))",
+        values,
+    )
+
+
+def _insert_slots(
+    connection: duckdb.DuckDBPyConnection, key: int, outcome: Indexed, old: int | None
+) -> None:
+    """Write the slots; if only the former recording had sketches, keep its slots instead."""
+    sketched = any(s.sketch.size for s in outcome.slots)
+    if not sketched and old is not None:
+        columns = "stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, stable_rank, noise_floor, recipe, sketch"
+        connection.execute(
+            f"INSERT INTO slots SELECT ?, {columns} FROM slots WHERE model = ?", [key, old]
+        )
+        return
+    recipe = next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)
+    connection.register("new_slots", _slot_table(key, outcome.slots, recipe if sketched else None))
+    try:
+        connection.execute("INSERT INTO slots SELECT * FROM new_slots")
+    finally:
+        connection.unregister("new_slots")
+
+
+def _slot_table(key: int, slots: Sequence[SlotStats], recipe: str | None) -> pa.Table:
+    def column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+        return pa.array(values, kind)
+
+    return pa.table(
+        {
+            "model": column([key] * len(slots), pa.int64()),
+            "stack": column([s.slot.stack for s in slots], pa.string()),
+            "layer": column([s.slot.layer for s in slots], pa.int32()),
+            "role": column([s.slot.role for s in slots], pa.string()),
+            "rows": column([s.shape[0] for s in slots], pa.int32()),
+            "columns": column([s.shape[1] for s in slots], pa.int32()),
+            "fro_norm": column([s.fro_norm for s in slots], pa.float64()),
+            "relative_norm": column([s.relative_norm for s in slots], pa.float64()),
+            "sigma": column([s.sigma.tolist() for s in slots], pa.list_(pa.float32())),
+            "energy": column([s.energy for s in slots], pa.float64()),
+            "stable_rank": column([s.stable_rank for s in slots], pa.float64()),
+            "noise_floor": column([s.noise_floor for s in slots], pa.float64()),
+            "recipe": column([recipe] * len(slots), pa.string()),
+            "sketch": column([_bytes(s) for s in slots], pa.binary()),
+        }
+    )
+
+
+def _bytes(stats: SlotStats) -> bytes | None:
+    return stats.sketch.astype(np.dtype("<f2")).tobytes() if stats.sketch.size else None
+
+
+def _delete(connection: duckdb.DuckDBPyConnection, key: int) -> None:
+    delete_vectors(connection, key)
+    connection.execute("DELETE FROM slots WHERE model = ?", [key])
+    connection.execute("DELETE FROM models WHERE key = ?", [key])
