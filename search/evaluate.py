@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ..errors import RequestError
+from ..store import Catalog
+from .families import load_families
 from .precision import Exclude, LabelledFamily, QueryResult, score_queries
 from .significance import bootstrap_interval, permutation_p
 
@@ -112,6 +114,30 @@ class Evaluation:
             row = table.setdefault(cell.dataset, [])
             row.append({"dataset": cell.neighbour, "n": cell.n})
         return table
+
+
+def evaluate(
+    catalog: Catalog,
+    *,
+    recipe: str | None = None,
+    base: str | None = None,
+    exclude: Exclude | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """The evaluation of the catalog's families, or one of them, under one recipe.
+
+    Raises:
+        EmptyCatalog, UnknownRecipe: As named.
+        RequestError: No such base, or no two labelled models to compare.
+    """
+    loaded = load_families(catalog, recipe, base)
+    return evaluate_families(
+        [family for _, family in loaded],
+        recipe=loaded[0][0].name,
+        recipe_id=", ".join(sorted({one.id for one, _ in loaded})),
+        exclude=exclude,
+        seed=seed,
+    )
 
 
 def evaluate_families(

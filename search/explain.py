@@ -11,6 +11,8 @@ from jaxtyping import Float64
 
 from ..errors import RequestError
 from ..records import ROLES, STACKS, Recipe, Slot, SlotStats
+from ..store import Catalog
+from .neighbours import FreshQuery, Query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,31 @@ class Explanation:
             "only_query": [str(slot) for slot in self.only_query],
             "only_model": [str(slot) for slot in self.only_model],
         }
+
+
+def explain_pair(
+    catalog: Catalog,
+    query: Query,
+    model: str,
+    *,
+    recipe: str | None = None,
+    base: str | None = None,
+) -> Explanation:
+    """Which slots carry the similarity of a query and a stored model of its family.
+
+    Raises:
+        RequestError: The recipe keeps no sketches; an unknown model or recipe raises its
+            subclass.
+    """
+    if isinstance(query, FreshQuery):
+        name, family, slots = query.model, query.base, query.slots
+        made_by = query.fingerprint.recipe
+    else:
+        row = catalog.model(query.model, query.base or base)
+        name, family, slots = row.id, row.base, tuple(catalog.slots(row.base, row.id))
+        made_by = catalog.find_recipe(recipe, family)
+    other = catalog.model(model, family)
+    return explain_slots(name, slots, other.id, catalog.slots(family, other.id), made_by)
 
 
 def explain_slots(
@@ -165,7 +192,7 @@ def _contributions(
 
 def _reading_order(slot: Slot) -> tuple[int, int, int]:
     """Stacks as data flows through them, then layers, then roles in printing order."""
-    return STACKS.index(slot.stack), slot.layer, ROLES.index(slot.role)  # type: ignore[arg-type]
+    return STACKS.index(slot.stack), slot.layer, ROLES.index(slot.role)
 
 
 def _length(sketches: Iterable[Float64[np.ndarray, " features"]]) -> float:

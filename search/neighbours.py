@@ -1,0 +1,210 @@
+"""The nearest fine-tunes of a model, stored or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32
+
+from ..errors import EmptyCatalog, RequestError, UnknownRecipe
+from ..records import Fingerprint, Recipe, SlotStats
+from ..store import Catalog, ModelRow, VectorIndex
+from .standard_error import cosine_standard_errors
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuery:
+    """A model of the catalog; `base` decides where several families have that id."""
+
+    model: str
+    base: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshQuery:
+    """A model that was fingerprinted for this question and is not stored.
+
+    Attributes:
+        model: What to call it in the answer.
+        slots: Only for explaining the answer.
+    """
+
+    model: str
+    base: str
+    fingerprint: Fingerprint
+    dataset: str | None = None
+    slots: tuple[SlotStats, ...] = ()
+
+
+Query = StoredQuery | FreshQuery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """One answer.
+
+    Attributes:
+        rank: From 1.
+        score: Cosine of the fingerprints, −1…1.
+        score_se: Standard error of the score as an estimate of the recipe's kernel;
+            0 for recipes without random features.
+    """
+
+    rank: int
+    model: str
+    base: str
+    score: float
+    score_se: float
+    dataset: str | None
+    author: str | None
+    run: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbours:
+    """The answers to one query, nearest first; equal scores in order of id."""
+
+    model: str
+    dataset: str | None
+    base: str
+    recipe: Recipe
+    neighbours: tuple[Neighbour, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The documented keys, ready for json.dumps."""
+        return {
+            "query": {"model": self.model, "dataset": self.dataset, "base": self.base},
+            "recipe": self.recipe.name,
+            "recipe_id": self.recipe.id,
+            "neighbours": [
+                {
+                    "rank": one.rank,
+                    "model": one.model,
+                    "score": one.score,
+                    "score_se": one.score_se,
+                    "dataset": one.dataset,
+                    "author": one.author,
+                    "run": one.run,
+                    "base": one.base,
+                }
+                for one in self.neighbours
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A query with everything resolved. A stored one leaves itself out of its answer."""
+
+    model: str
+    dataset: str | None
+    base: str
+    recipe: Recipe
+    vector: Float32[np.ndarray, " dim"]
+    itself: str | None
+
+
+def nearest(
+    catalog: Catalog,
+    query: Query,
+    *,
+    k: int,
+    dataset: str | None = None,
+    author: str | None = None,
+    where: str | None = None,
+    recipe: str | None = None,
+    base: str | None = None,
+) -> Neighbours:
+    """The `k` nearest of the query's family that pass every filter, or all if fewer do.
+
+    Raises:
+        RequestError: k < 1, or the query has no vector to search with; an unknown model or
+            recipe, a bad filter and an empty catalog raise its subclasses.
+    """
+    if k < 1:
+        raise RequestError(f"k must be at least 1, got {k}")
+    asked = _resolve(catalog, query, recipe, base)
+    index = VectorIndex.open(catalog, asked.base, asked.recipe)
+    if not len(index):
+        raise EmptyCatalog(
+            f"no model of {asked.base} has a {asked.recipe.name} fingerprint"
+        )
+    rows = catalog.models(
+        base=asked.base, status="indexed", dataset=dataset, author=author, where=where
+    )
+    known = {row.id: row for row in rows if row.id != asked.itself}
+    (found,) = index.search(asked.vector[None, :], k, allowed=list(known))
+    return Neighbours(
+        model=asked.model,
+        dataset=asked.dataset,
+        base=asked.base,
+        recipe=asked.recipe,
+        neighbours=_answers(found, known, _standard_errors(catalog, asked, found)),
+    )
+
+
+def _resolve(
+    catalog: Catalog, query: Query, recipe: str | None, base: str | None
+) -> _Asked:
+    if isinstance(query, StoredQuery):
+        return _resolve_stored(catalog, query, recipe, base)
+    made = query.fingerprint
+    if recipe not in (None, made.recipe.name, made.recipe.id):
+        raise RequestError(
+            f"{query.model} was fingerprinted under {made.recipe.name}, not {recipe}"
+        )
+    return _Asked(query.model, query.dataset, query.base, made.recipe, made.vector, None)
+
+
+def _resolve_stored(
+    catalog: Catalog, query: StoredQuery, recipe: str | None, base: str | None
+) -> _Asked:
+    row = catalog.model(query.model, query.base or base)
+    if row.status != "indexed":
+        raise RequestError(
+            f"{row.id} is not indexed ({row.code}: {row.reason}): "
+            "ask for one that `deltadex ls --status indexed` lists"
+        )
+    chosen = catalog.find_recipe(recipe, row.base)
+    _, vectors = catalog.vectors(row.base, chosen, ids=[row.id])
+    if not len(vectors):
+        raise UnknownRecipe(
+            f"{row.id} has no {chosen.name} fingerprint ({chosen.id}), only "
+            f"{', '.join(row.recipes) or 'none'}: name one of those as the recipe"
+        )
+    return _Asked(row.id, row.dataset, row.base, chosen, vectors[0], row.id)
+
+
+def _standard_errors(
+    catalog: Catalog, asked: _Asked, found: Sequence[tuple[str, float]]
+) -> dict[str, float]:
+    """Of each found model's score; zero where the recipe's features are not random."""
+    names = [name for name, _ in found]
+    if "slot_blocks" not in dict(asked.recipe.params):
+        return dict.fromkeys(names, 0.0)
+    stored, vectors = catalog.vectors(asked.base, asked.recipe, ids=names)
+    errors = cosine_standard_errors(asked.vector, vectors)
+    return dict(zip(stored, errors.tolist(), strict=True))
+
+
+def _answers(
+    found: Sequence[tuple[str, float]],
+    known: Mapping[str, ModelRow],
+    errors: Mapping[str, float],
+) -> tuple[Neighbour, ...]:
+    """What is known of each found model, its score clipped to the range of a cosine."""
+    return tuple(
+        Neighbour(
+            rank=rank,
+            model=name,
+            base=known[name].base,
+            score=min(1.0, max(-1.0, score)),
+            score_se=errors[name],
+            dataset=known[name].dataset,
+            author=known[name].author,
+            run=known[name].run,
+        )
+        for rank, (name, score) in enumerate(found, start=1)
+    )
