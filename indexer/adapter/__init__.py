@@ -1,1 +1,5 @@
-"""."""
+"""PEFT adapters: from their tensors and config to ΔW, module by module."""
+
+from .adapter import Adapter, read_adapter
+
+__all__ = ["Adapter", "read_adapter"]

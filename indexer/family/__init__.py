@@ -4,7 +4,7 @@ from .base_name import base_key, same_base
 from .labels import NO_LABELS, Labels, read_labels
 from .member import Member
 from .select import Wanted, refuse_strangers
-from .sources import folder_members, hub_members, listed_members, one_member
+from .sources import folder_members, listed_members, one_member
 
 __all__ = [
     "NO_LABELS",
@@ -13,7 +13,6 @@ __all__ = [
     "Wanted",
     "base_key",
     "folder_members",
-    "hub_members",
     "listed_members",
     "one_member",
     "read_labels",
