@@ -1,4 +1,4 @@
-"""What a stored tensor is: its slot, whatever its model calls it and however it is fused."""
+"""Which slot a tensor fills, whatever its model calls it and however it is fused."""
 
 from .align import require_same_layers, require_within_base
 from .place import place, place_modules

@@ -1,4 +1,4 @@
-"""Whether a model's slots are its base's: all of them for a checkpoint, some for an adapter."""
+"""Whether a model's slots are its base's: all for a checkpoint, some for an adapter."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class AttentionConfig:
 
 
 def read_attention_config(config: Mapping[str, object] | None) -> AttentionConfig:
-    """The settings wanted here, under whichever of their names; values of odd types are none."""
+    """The settings, under whichever of their names; values of odd types count as none."""
     scopes = list(_scopes(config or {}))
     return AttentionConfig(
         model_type=_text(scopes[:1], "model_type"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from .attention_config import AttentionConfig
 
@@ -122,7 +122,7 @@ def _grouped_runs(fused: Fused) -> tuple[int, Runs] | None:
     """All query heads, all key heads, all value heads."""
     n_heads, n_kv = fused.config.n_heads, fused.config.n_kv_heads
     query = fused.head_rows
-    if query is None and n_heads and n_kv:
+    if query is None and n_heads and n_kv and fused.out % (n_heads + 2 * n_kv) == 0:
         query = fused.out // (n_heads + 2 * n_kv) * n_heads
     if query is None:
         return None
@@ -130,7 +130,7 @@ def _grouped_runs(fused: Fused) -> tuple[int, Runs] | None:
     return 1, (("q", query), ("k", other), ("v", other))
 
 
-@cache
+@lru_cache(maxsize=256)
 def _deal(out: int, repeats: int, runs: Runs) -> Mapping[str, Rows] | None:
     """Rows of each run's role; None if the pattern does not fill the matrix exactly."""
     period = sum(size for _, size in runs)

@@ -43,7 +43,7 @@ class Spot:
 
 
 def locate(tensor: str, module: str, shape: tuple[int, ...]) -> Spot | None:
-    """Where `module`, the tensor's name without `.weight`, stands; None if no rule knows it."""
+    """Where a tensor stands, by its name without `.weight`; None if no rule knows it."""
     for match in _layers(module):
         path, rest = without_numbers(match["path"]), module[match.end() :]
         suffix = without_numbers(rest)

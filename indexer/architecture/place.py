@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,8 +20,6 @@ WEIGHT = ".weight"
 ATTENTION_ROLES = frozenset(
     ("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o")
 )
-NUMBERED = re.compile(r"^(?P<path>.*?[A-Za-z_]\w*)\.\d+\.(?P<rest>.*)$")
-"""Any numbered layer, known or not; a number that begins the name is a wrapper's."""
 
 
 def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> PlacedModel:
@@ -107,13 +104,12 @@ def _unknown(
     attending = {path for name in shapes if (path := _attending_path(name))}
     found = []
     for name in names:
-        numbered = NUMBERED.match(name)
+        numbered = _numbered(name)
         if numbered is None or not _is_matrix(shapes[name]):
             continue
-        module = name.removesuffix(WEIGHT)
-        known = layer_suffix(module)
-        path, suffix = known or ("", without_numbers(numbered["rest"].removesuffix(WEIGHT)))
-        counts = numbered["path"] in attending or (known is not None and not stored)
+        known = layer_suffix(name.removesuffix(WEIGHT))
+        path, suffix = known or ("", without_numbers(numbered[1].removesuffix(WEIGHT)))
+        counts = numbered[0] in attending or (known is not None and not stored)
         if counts and not is_ignored(path, suffix):
             found.append(name)
     return found
@@ -121,9 +117,18 @@ def _unknown(
 
 def _attending_path(name: str) -> str | None:
     """The numbered path of a name that speaks of attention inside it."""
-    numbered = NUMBERED.match(name)
-    if numbered and table().attention_word.search(numbered["rest"]):
-        return numbered["path"]
+    numbered = _numbered(name)
+    if numbered and table().attention_word.search(numbered[1]):
+        return numbered[0]
+    return None
+
+
+def _numbered(name: str) -> tuple[str, str] | None:
+    """What stands before and after the layer number; never a number that opens the name."""
+    words = name.split(".")
+    for i in range(1, len(words) - 1):
+        if words[i].isdecimal() and not words[i - 1].isdecimal():
+            return ".".join(words[:i]), ".".join(words[i + 1 :])
     return None
 
 
@@ -149,9 +154,9 @@ def _require_attention(placed: PlacedModel) -> None:
     if any(p.slot.role in ATTENTION_ROLES for p in placed.placements):
         return
     placed.require_known()
-    seen = name_some(placed.ignored[:2]) or "no tensors"
+    seen = name_some(placed.ignored[:2]) or "none"
     raise ModelError(
         "no-attention",
-        f"none of its {len(placed.ignored)} tensors is an attention matrix (it has {seen}); "
-        "only models with attention layers can be fingerprinted",
+        f"has no attention matrix among its tensors (it has {seen}); only models with "
+        "attention layers can be fingerprinted",
     )

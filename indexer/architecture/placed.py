@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,12 +58,6 @@ def name_some(names: Sequence[str]) -> str:
 def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
     """Order of placements: stack, layer, role as printed, part with its number."""
     slot = placement.slot
-    number = re.search(r"\d+", placement.part)
     part = placement.part.rstrip("0123456789")
-    return (
-        slot.stack,
-        slot.layer,
-        ROLES.index(slot.role),
-        part,
-        int(number[0]) if number else -1,
-    )
+    number = int(placement.part[len(part) :] or -1)
+    return slot.stack, slot.layer, ROLES.index(slot.role), part, number

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -50,7 +50,8 @@ class Table:
     Attributes:
         layers: Stack of each layer path, in the file's order.
         layer_pattern: Finds a layer path and its number.
-        stack_of_model_type: For paths that several architectures share.
+        stack_of_owner: For paths that several architectures share, by the model type or by
+            the word before the path.
         stack_of_embedding: The same, told by an embedding beside the layers.
         rules: First match wins.
         ignored: Suffixes that are no slot, such as routers.
@@ -60,7 +61,7 @@ class Table:
 
     layers: Mapping[str, str]
     layer_pattern: re.Pattern[str]
-    stack_of_model_type: Mapping[str, str]
+    stack_of_owner: Mapping[str, str]
     stack_of_embedding: Mapping[str, str]
     rules: tuple[Rule, ...]
     ignored: tuple[Rule, ...]
@@ -78,7 +79,7 @@ def table() -> Table:
     return Table(
         layers=layers,
         layer_pattern=re.compile(rf"(?<![^.])(?P<path>{paths})\.(?P<layer>\d+)\."),
-        stack_of_model_type=raw["stack_of_model_type"],
+        stack_of_owner=raw["stack_of_owner"],
         stack_of_embedding=raw["stack_of_embedding"],
         rules=tuple(map(_rule, raw["rules"])),
         ignored=tuple(map(_rule, raw["ignored_suffixes"])),
@@ -87,13 +88,13 @@ def table() -> Table:
     )
 
 
-@cache
+@lru_cache(maxsize=4096)
 def find_rule(path: str, suffix: str) -> Rule | None:
     """The first rule for a suffix below a layer path; numbers written `N` in both."""
     return next((rule for rule in table().rules if rule.holds(path, suffix)), None)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def is_ignored(path: str, suffix: str) -> bool:
     """Whether a suffix below a layer path is known to be no slot; numbers written `N`."""
     if any(rule.holds(path, suffix) for rule in table().ignored):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from ...errors import ModelError
 from .attention_config import AttentionConfig
@@ -42,9 +42,10 @@ def gather_stacks(
 
 
 def common_prefix(stacks: Stacks) -> str:
-    """What the prefixes of all stacks share, up to a dot."""
-    shared = os.path.commonprefix([group[0].prefix for group in stacks.values()])
-    return shared[: shared.rfind(".") + 1]
+    """The leading words that the prefixes of all stacks share, each with its dot."""
+    words = (group[0].prefix.split(".")[:-1] for group in stacks.values())
+    shared = takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))
+    return "".join(f"{column[0]}." for column in shared)
 
 
 def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:
@@ -57,6 +58,6 @@ def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfi
     for embedding, stack in table().stack_of_embedding.items():
         if first.path == "encoder.layers" and f"{first.prefix}{embedding}.weight" in names:
             return stack
-    by_type = table().stack_of_model_type
+    by_owner = table().stack_of_owner
     word = first.prefix.rstrip(".").rpartition(".")[2]
-    return by_type.get(word) or by_type.get(config.model_type or "") or default
+    return by_owner.get(word) or by_owner.get(config.model_type or "") or default
