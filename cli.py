@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from . import __version__
-from .errors import DeltadexError, RequestError
+from .errors import DeltadexError, RequestError, UnknownModel
 
 if TYPE_CHECKING:
+    from .search.neighbours import Query
     from .store import Catalog
 
 Command = Callable[..., Any]
@@ -415,6 +416,13 @@ def demo(folder: Path, db: Path, as_json: bool, quiet: bool) -> None:
     with DemoScreen(quiet=quiet or as_json) as screen:
         document = run_demo(folder, screen)
     _print(document, lambda _: None, as_json)
+
+
+def _only_base(catalog: Catalog) -> str:
+    bases = catalog.bases()
+    if len(bases) != 1:
+        raise RequestError(f"add --base, one of: {', '.join(bases) or 'none yet'}")
+    return bases[0]
 
 
 def _reading(db: Path) -> Catalog:

@@ -6,6 +6,7 @@ from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import Recipe
 from ..store import Catalog
 from .precision import LabelledFamily
+from .refine import WHOLE_FAMILY, family_scores, has_sketches
 
 
 def load_families(
@@ -53,6 +54,7 @@ def choose_bases(catalog: Catalog, base: str | None) -> list[str]:
 def load_family(catalog: Catalog, recipe: Recipe, base: str) -> LabelledFamily:
     """The fingerprinted models of one base, with what is known of them."""
     ids, vectors = catalog.vectors(base, recipe)
+    refined = has_sketches(recipe) and len(ids) <= WHOLE_FAMILY
     rows = {row.id: row for row in catalog.models(base=base, status="indexed")}
     return LabelledFamily(
         base=base,
@@ -61,4 +63,5 @@ def load_family(catalog: Catalog, recipe: Recipe, base: str) -> LabelledFamily:
         labels=tuple(rows[name].dataset for name in ids),
         authors=tuple(rows[name].author for name in ids),
         runs=tuple(rows[name].run for name in ids),
+        scores=family_scores(catalog, base, recipe, ids) if refined else None,
     )

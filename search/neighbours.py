@@ -11,7 +11,8 @@ from jaxtyping import Float32
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import Fingerprint, Recipe, SlotStats
 from ..store import Catalog, ModelRow, VectorIndex
-from .standard_error import cosine_standard_errors
+from .precision import TIE_DECIMALS
+from .refine import CANDIDATES, candidate_scores, has_sketches
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class _Asked:
     recipe: Recipe
     vector: Float32[np.ndarray, " dim"]
     itself: str | None
+    slots: tuple[SlotStats, ...]
 
 
 def nearest(
@@ -135,13 +137,15 @@ def nearest(
         base=asked.base, status="indexed", dataset=dataset, author=author, where=where
     )
     known = {row.id: row for row in rows if row.id != asked.itself}
-    (found,) = index.search(asked.vector[None, :], k, allowed=list(known))
+    wide = max(k, CANDIDATES)
+    (found,) = index.search(asked.vector[None, :], wide, allowed=list(known))
+    scored = _score_again(catalog, asked, found)[:k]
     return Neighbours(
         model=asked.model,
         dataset=asked.dataset,
         base=asked.base,
         recipe=asked.recipe,
-        neighbours=_answers(found, known, _standard_errors(catalog, asked, found)),
+        neighbours=_answers(scored, known),
     )
 
 
@@ -155,7 +159,9 @@ def _resolve(
         raise RequestError(
             f"{query.model} was fingerprinted under {made.recipe.name}, not {recipe}"
         )
-    return _Asked(query.model, query.dataset, query.base, made.recipe, made.vector, None)
+    return _Asked(
+        query.model, query.dataset, query.base, made.recipe, made.vector, None, query.slots
+    )
 
 
 def _resolve_stored(
@@ -174,25 +180,29 @@ def _resolve_stored(
             f"{row.id} has no {chosen.name} fingerprint ({chosen.id}), only "
             f"{', '.join(row.recipes) or 'none'}: name one of those as the recipe"
         )
-    return _Asked(row.id, row.dataset, row.base, chosen, vectors[0], row.id)
+    slots = tuple(catalog.slots(row.base, row.id))
+    return _Asked(row.id, row.dataset, row.base, chosen, vectors[0], row.id, slots)
 
 
-def _standard_errors(
+def _score_again(
     catalog: Catalog, asked: _Asked, found: Sequence[tuple[str, float]]
-) -> dict[str, float]:
-    """Of each found model's score; zero where the recipe's features are not random."""
-    names = [name for name, _ in found]
-    if "slot_blocks" not in dict(asked.recipe.params):
-        return dict.fromkeys(names, 0.0)
-    stored, vectors = catalog.vectors(asked.base, asked.recipe, ids=names)
-    errors = cosine_standard_errors(asked.vector, vectors)
-    return dict(zip(stored, errors.tolist(), strict=True))
+) -> list[tuple[str, float, float]]:
+    """(id, score, standard error) of the candidates from their sketches, best first.
+
+    Recipes without sketches keep the score of the search, which is exact: their features
+    are not random.
+    """
+    if not found or not has_sketches(asked.recipe):
+        return [(name, score, 0.0) for name, score in found]
+    names = sorted(name for name, _ in found)
+    query = {stats.slot: stats.sketch for stats in asked.slots if stats.sketch.size}
+    scores, errors = candidate_scores(catalog, asked.base, asked.recipe, query, names)
+    scored = zip(names, scores.tolist(), errors.tolist(), strict=True)
+    return sorted(scored, key=lambda one: (-round(one[1], TIE_DECIMALS), one[0]))
 
 
 def _answers(
-    found: Sequence[tuple[str, float]],
-    known: Mapping[str, ModelRow],
-    errors: Mapping[str, float],
+    scored: Sequence[tuple[str, float, float]], known: Mapping[str, ModelRow]
 ) -> tuple[Neighbour, ...]:
     """What is known of each found model, its score clipped to the range of a cosine."""
     return tuple(
@@ -201,10 +211,10 @@ def _answers(
             model=name,
             base=known[name].base,
             score=min(1.0, max(-1.0, score)),
-            score_se=errors[name],
+            score_se=error,
             dataset=known[name].dataset,
             author=known[name].author,
             run=known[name].run,
         )
-        for rank, (name, score) in enumerate(found, start=1)
+        for rank, (name, score, error) in enumerate(scored, start=1)
     )

@@ -32,6 +32,7 @@ class LabelledFamily:
         labels: None = unlabelled.
         authors: None = unknown; two unknown authors are not the same author.
         runs: None = unknown, likewise.
+        scores: Every pair's cosine where there is a better estimate than the vectors'.
     """
 
     base: str
@@ -40,6 +41,7 @@ class LabelledFamily:
     labels: tuple[str | None, ...]
     authors: tuple[str | None, ...]
     runs: tuple[str | None, ...]
+    scores: Float64[np.ndarray, "models models"] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         columns = (self.vectors, self.labels, self.authors, self.runs)
@@ -61,7 +63,16 @@ class LabelledFamily:
             labels=tuple(self.labels[i] for i in order),
             authors=tuple(self.authors[i] for i in order),
             runs=tuple(self.runs[i] for i in order),
+            scores=None if self.scores is None else self.scores[np.ix_(order, order)],
         )
+
+    def score_block(
+        self, rows: Int64[np.ndarray, " block"]
+    ) -> Float64[np.ndarray, "block models"]:
+        """Cosines of some models with all, rounded to `TIE_DECIMALS`."""
+        if self.scores is None:
+            return cosine_block(self.vectors, rows)
+        return np.round(self.scores[rows], TIE_DECIMALS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +113,7 @@ def score_queries(
     groups = exclusion_groups(family, exclude)
     queries = np.flatnonzero(count_siblings(codes, groups, len(names)) > 0)
     results: list[QueryResult] = []
-    for rows, ranking in ranked_blocks(family.vectors, groups, queries):
+    for rows, ranking in ranked_blocks(family, groups, queries):
         found = np.where(ranking >= 0, codes[ranking], -2)  # (block, models)
         for row, labels in zip(rows.tolist(), found, strict=True):
             ranked = labels[labels >= -1]
@@ -153,16 +164,16 @@ def count_siblings(
 
 
 def ranked_blocks(
-    vectors: Shaped[np.ndarray, "models dim"],
+    family: LabelledFamily,
     groups: Int64[np.ndarray, " models"],
     queries: Int64[np.ndarray, " queries"],
 ) -> Iterator[tuple[Int64[np.ndarray, " block"], Int64[np.ndarray, "block models"]]]:
     """Blocks of queries with their candidates, nearest first, then −1."""
-    n_models = len(vectors)
+    n_models = len(family.ids)
     height = max(1, BLOCK_BYTES // (8 * max(1, n_models)))
     for start in range(0, len(queries), height):
         rows = queries[start : start + height]
-        scores = cosine_block(vectors, rows)  # (block, models)
+        scores = family.score_block(rows)  # (block, models)
         outside: Bool[np.ndarray, "block models"] = groups[rows][:, None] != groups[None, :]
         scores[~outside] = -np.inf
         np.negative(scores, out=scores)

@@ -100,7 +100,7 @@ def _rank(family: LabelledFamily, exclude: Exclude | None) -> _Ranked:
     depth = int(np.bincount(codes[labelled]).max()) if len(labelled) else 0
     nearest = np.full((len(labelled), depth), -1, dtype=np.int64)
     start = 0
-    for rows, ranking in ranked_blocks(family.vectors, groups, labelled):
+    for rows, ranking in ranked_blocks(family, groups, labelled):
         cut = ranking[:, :depth]
         nearest[start : start + len(rows), : cut.shape[1]] = cut
         start += len(rows)
@@ -118,7 +118,7 @@ def _shuffle(
 
 
 def _micro(
-    relabelled: Sequence[tuple[_Ranked, Int64[np.ndarray, " models"]]],
+    relabelled: Sequence[tuple[_Ranked, Int64[np.ndarray, " _"]]],
 ) -> float | None:
     """Micro purity of the rankings under these labels; None without a query."""
     total, queries = 0.0, 0

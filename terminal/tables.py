@@ -16,7 +16,7 @@ Document = Mapping[str, Any]
 
 def show_report(document: Document) -> None:
     """What an indexing run did, and every model it refused."""
-    console = Console()
+    console = _console()
     refused = len(document["failed"])
     parts = [f"[bold]{document['indexed']}[/] indexed", f"{document['unchanged']} unchanged"]
     if document["skipped_models"]:
@@ -32,7 +32,7 @@ def show_report(document: Document) -> None:
 
 def show_neighbours(document: Document) -> None:
     """A query's nearest models."""
-    console = Console()
+    console = _console()
     query = document["query"]
     label = f" ({_text(query['dataset'])})" if query["dataset"] else ""
     console.print(f"nearest to [bold]{_text(query['model'])}[/]{label} · recipe {document['recipe']}")
@@ -51,7 +51,7 @@ def show_neighbours(document: Document) -> None:
 
 def show_explanation(document: Document, *, rows: int = 8) -> None:
     """Which roles, layers and slots carry a similarity."""
-    console = Console()
+    console = _console()
     console.print(
         f"\n[bold]{_text(document['model'])}[/]: similarity {document['similarity']:.3f}, carried by"
     )
@@ -69,7 +69,7 @@ def show_explanation(document: Document, *, rows: int = 8) -> None:
 
 def show_evaluation(document: Document) -> None:
     """Same-dataset retrieval precision against chance, by dataset, and what is taken for what."""
-    console = Console()
+    console = _console()
     low, high = document["ci95"]
     without = f", without the query's own {document['exclude']}" if document["exclude"] else ""
     console.print(
@@ -98,12 +98,12 @@ def show_models(document: Document) -> None:
         (m["model"], m["status"], m["code"], m["dataset"], m["author"], m["run"])
         for m in document["models"]
     ]
-    _print(Console(), ("model", "status", "code", "dataset", "author", "run"), rows)
+    _print(_console(), ("model", "status", "code", "dataset", "author", "run"), rows)
 
 
 def show_model(document: Document) -> None:
     """Everything known of one model, and its slots."""
-    console = Console()
+    console = _console()
     for key, value in document.items():
         if key != "slots" and value not in (None, [], ""):
             console.print(f"[dim]{key:>15}[/]  {_text(value)}")
@@ -127,7 +127,7 @@ def show_model(document: Document) -> None:
 
 def show_stats(document: Document) -> None:
     """Counts of the whole catalog."""
-    console = Console()
+    console = _console()
     console.print(f"{_text(document['path'])} · {size(document['bytes'])}")
     rows = [
         (b["base"], *(str(b[k]) for k in ("models", "indexed", "labelled", "datasets")))
@@ -141,7 +141,7 @@ def show_stats(document: Document) -> None:
 
 def show_failures(document: Document) -> None:
     """Refused models, grouped by reason."""
-    console = Console()
+    console = _console()
     if not document["failures"]:
         console.print("every model is indexed")
     for group in document["failures"]:
@@ -150,6 +150,12 @@ def show_failures(document: Document) -> None:
         )
         for model in group["models"]:
             console.print(f"  {_text(model['model'])}: [dim]{_text(model['reason'])}[/]")
+
+
+def _console() -> Console:
+    """A console as wide as its terminal, or as its longest line where nobody looks."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=10_000)
 
 
 def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

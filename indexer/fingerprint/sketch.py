@@ -29,7 +29,7 @@ from .factors import Factors
 from .hashing import count_sketch
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
-SLOT_DIMS = {"update": 512, "output": 1024, "input": 512}
+SLOT_DIMS = {"update": 1024, "output": 2048, "input": 256}
 OUTPUT_WEIGHT = 2.0
 INPUT_WEIGHT = 2.0
 
