@@ -1,16 +1,18 @@
-"""Questions to a catalog: nearest models, retrieval precision, explanations, layouts."""
+"""Questions to a catalog: nearest models, retrieval precision, explanations, maps."""
 
-from .evaluate import Evaluation, evaluate
+from .evaluate import evaluate
 from .explain import explain_pair
-from .layout import place_models
+from .families import load_families
+from .layout import Layout, place_models
 from .neighbours import FreshQuery, StoredQuery, nearest
 
 __all__ = [
-    "Evaluation",
     "FreshQuery",
+    "Layout",
     "StoredQuery",
     "evaluate",
     "explain_pair",
+    "load_families",
     "nearest",
     "place_models",
 ]

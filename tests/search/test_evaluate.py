@@ -1,0 +1,100 @@
+import pytest
+from catalogs import PLAIN, SKETCH, make_catalog, make_indexed
+
+from deltadex.errors import EmptyCatalog, RequestError, UnknownRecipe
+from deltadex.records import ModelRecord, Refused
+from deltadex.search import evaluate, explain_pair, nearest
+from deltadex.search.neighbours import FreshQuery, StoredQuery
+
+BOTH = (SKETCH, PLAIN)
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    made = make_catalog(
+        tmp_path / "catalog.duckdb",
+        make_indexed("a1", [1, 0, 0, 0], dataset="a", author="x", recipes=BOTH),
+        make_indexed("a2", [1, 0.1, 0, 0], dataset="a", author="x", recipes=BOTH),
+        make_indexed("b1", [0, 1, 0, 0], dataset="b", author="y", recipes=BOTH),
+        make_indexed("b2", [0.9, 0.1, 0, 0], dataset="b", author="z", run="r"),
+        make_indexed("u", [0, 0, 1, 0], recipes=BOTH),
+        make_indexed("c1", [1, 0, 0, 0], dataset="c", base="other"),
+        make_indexed("c2", [1, 0, 0, 0], dataset="c", base="other"),
+        Refused(
+            model=ModelRecord(id="bad", base="base", dataset="a"),
+            code="truncated",
+            reason="",
+        ),
+    )
+    with made:
+        yield made
+
+
+def test_only_indexed_models_of_each_family_count(catalog):
+    found = evaluate(catalog)
+
+    assert (found.recipe, found.models, found.queries) == ("sketch", 7, 6)
+    assert [group.name for group in found.by_base] == ["base", "other"]
+    # b1's nearest is b2, whose own nearest is a2
+    by_dataset = {group.name: group.purity for group in found.by_dataset}
+    assert by_dataset["c"] == 1.0
+    assert by_dataset["b"] == 0.5
+
+
+def test_one_base_and_one_recipe_can_be_asked_for(catalog):
+    found = evaluate(catalog, base="base", recipe="mean-factors")
+
+    assert (found.recipe, found.recipe_id) == ("mean-factors", PLAIN.id)
+    assert (found.models, found.labelled, found.singletons, found.micro) == (4, 3, 1, 1.0)
+
+
+def test_a_recipe_can_be_named_by_its_id(catalog):
+    assert evaluate(catalog, recipe=PLAIN.id) == evaluate(catalog, recipe="mean-factors")
+
+
+def test_authors_and_runs_come_from_the_catalog(catalog):
+    assert evaluate(catalog, base="base", exclude="author").queries == 2
+    assert evaluate(catalog, base="base", exclude="run").queries == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"recipe": "none-such"}, UnknownRecipe, "none-such.*mean-factors, sketch"),
+        ({"base": "nobody"}, RequestError, "no family of 'nobody'; there are: base, other"),
+        ({"base": "other", "recipe": "mean-factors"}, UnknownRecipe, "sketch"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_what_is(catalog, options, error, message):
+    with pytest.raises(error, match=message):
+        evaluate(catalog, **options)
+
+
+def test_an_empty_catalog_is_refused(tmp_path):
+    with make_catalog(tmp_path / "empty.duckdb") as catalog, pytest.raises(EmptyCatalog):
+        evaluate(catalog)
+
+
+def test_the_nearest_found_are_the_nearest_evaluated(catalog):
+    (first, *_) = nearest(catalog, StoredQuery("b2"), k=3).neighbours
+
+    assert first.model == "a2"
+    assert {"dataset": "a", "n": 1} in evaluate(catalog).to_json()["confusion"]["b"]
+
+
+def test_a_stored_and_a_fresh_query_explain_alike(catalog):
+    model = make_indexed("new", [0, 1, 0, 0])
+    (fingerprint,) = model.fingerprints
+    fresh = FreshQuery(model="new", base="base", fingerprint=fingerprint, slots=model.slots)
+
+    by_name = explain_pair(catalog, StoredQuery("b1"), "b2")
+    by_weights = explain_pair(catalog, fresh, "b2")
+
+    assert by_name.similarity == pytest.approx(0.1 / (0.81 + 0.01) ** 0.5, abs=1e-3)
+    assert by_name.slots == by_weights.slots
+    assert (by_name.query, by_weights.query) == ("b1", "new")
+
+
+def test_a_recipe_without_sketches_explains_nothing(catalog):
+    with pytest.raises(RequestError, match="mean-factors keeps no per-layer sketches"):
+        explain_pair(catalog, StoredQuery("b1"), "a1", recipe="mean-factors")

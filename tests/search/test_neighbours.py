@@ -1,0 +1,169 @@
+import json
+
+import numpy as np
+import pytest
+from catalogs import PLAIN, SKETCH, make_catalog, make_indexed, unit
+
+from deltadex.errors import (
+    BadFilter,
+    EmptyCatalog,
+    RequestError,
+    UnknownModel,
+    UnknownRecipe,
+)
+from deltadex.records import ModelRecord, Refused
+from deltadex.search import FreshQuery, StoredQuery, nearest
+
+HALF_PRECISION = 2e-3
+"""Scores come from sketches, which are kept as float16."""
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    made = make_catalog(
+        tmp_path / "catalog.duckdb",
+        make_indexed("a", [1, 0, 0, 0], dataset="sst2", author="x"),
+        make_indexed("a-twin", [1, 0, 0, 0], dataset="cola", author="y", run="r"),
+        make_indexed(
+            "b", [1, 1, 0, 0], dataset="sst2", author="y", recipes=(SKETCH, PLAIN)
+        ),
+        make_indexed("c", [0, 1, 0, 0], author="x"),
+        make_indexed("d", [-1, 0, 0, 0], dataset="cola"),
+        make_indexed("a", [0, 0, 1, 0], base="other"),
+        make_indexed("e", [0, 0, 1, 1], base="other"),
+        Refused(model=ModelRecord(id="bad", base="base"), code="truncated", reason="short"),
+    )
+    with made:
+        yield made
+
+
+def fresh(vector, base="base", recipe=SKETCH):
+    made = make_indexed("./new", vector, recipes=(recipe,))
+    (fingerprint,) = made.fingerprints
+    return FreshQuery(
+        model="./new", base=base, fingerprint=fingerprint, dataset="mnli", slots=made.slots
+    )
+
+
+def names(found):
+    return [one.model for one in found.neighbours]
+
+
+def test_a_stored_model_leaves_out_itself_and_no_twin(catalog):
+    found = nearest(catalog, StoredQuery("a", "base"), k=10)
+
+    assert names(found) == ["a-twin", "b", "c", "d"]
+    assert [one.score for one in found.neighbours] == pytest.approx(
+        [1, 0.5**0.5, 0, -1], abs=HALF_PRECISION
+    )
+    assert [one.rank for one in found.neighbours] == [1, 2, 3, 4]
+
+
+def test_a_fresh_model_meets_every_stored_one_and_ties_come_by_id(catalog):
+    found = nearest(catalog, fresh([1, 0, 0, 0]), k=3)
+
+    assert names(found) == ["a", "a-twin", "b"]
+    assert (found.model, found.dataset) == ("./new", "mnli")
+    assert len(catalog.models(base="base", status="indexed")) == 5
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 9])
+def test_k_models_come_back_whenever_there_are_k(catalog, k):
+    assert len(nearest(catalog, StoredQuery("b"), k=k).neighbours) == min(k, 4)
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"dataset": "cola"}, ["a-twin", "d"]),
+        ({"author": "x"}, ["c"]),
+        ({"dataset": "cola", "author": "y"}, ["a-twin"]),
+        ({"where": "dataset IS NULL"}, ["c"]),
+        ({"where": "run = 'r' OR author = 'x'"}, ["a-twin", "c"]),
+        ({"dataset": "mnli"}, []),
+    ],
+)
+def test_filters_decide_who_may_answer(catalog, filters, expected):
+    assert names(nearest(catalog, StoredQuery("a", "base"), k=2, **filters)) == expected
+
+
+def test_filtered_answers_are_the_best_of_those_allowed(tmp_path):
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(60, 4))
+    models = [
+        make_indexed(f"m{i:02d}", v, author=f"a{i % 7}") for i, v in enumerate(vectors)
+    ]
+    with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
+        found = nearest(catalog, fresh([1, 2, 3, 4]), k=5, author="a3")
+
+    scores = {
+        f"m{i:02d}": float(unit(vectors[i]) @ unit([1, 2, 3, 4])) for i in range(3, 60, 7)
+    }
+    expected = sorted(scores, key=lambda model: -scores[model])[:5]
+    assert names(found) == expected
+    assert [one.score for one in found.neighbours] == pytest.approx(
+        [scores[model] for model in expected], abs=HALF_PRECISION
+    )
+
+
+def test_scores_are_cosines_with_errors(catalog):
+    found = nearest(catalog, fresh([1, 0, 0, 0]), k=9).neighbours
+
+    assert all(-1 <= one.score <= 1 for one in found)
+    assert found[0].score_se == pytest.approx(0, abs=HALF_PRECISION)
+    assert found[2].score_se > 0.1
+
+
+def test_a_recipe_without_random_features_has_no_error_to_state(catalog):
+    (found,) = nearest(catalog, fresh([1, 0, 0, 0], recipe=PLAIN), k=9).neighbours
+
+    assert (found.model, found.score_se) == ("b", 0.0)
+
+
+def test_json_has_the_documented_keys(catalog):
+    document = nearest(catalog, StoredQuery("a", "base"), k=1).to_json()
+
+    assert json.loads(json.dumps(document)) == document
+    assert document["query"] == {"model": "a", "dataset": "sst2", "base": "base"}
+    assert document["recipe"] == "sketch"
+    (neighbour,) = document["neighbours"]
+    assert neighbour.pop("score") == pytest.approx(1.0, abs=HALF_PRECISION)
+    assert neighbour.pop("score_se") == pytest.approx(0.0, abs=HALF_PRECISION)
+    assert neighbour == {
+        "rank": 1, "model": "a-twin", "dataset": "cola", "author": "y", "run": "r",
+        "base": "base",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("query", "options", "error", "message"),
+    [
+        (StoredQuery("b"), {"k": 0}, RequestError, "k must be at least 1, got 0"),
+        (StoredQuery("nowhere"), {}, UnknownModel, "nowhere"),
+        (StoredQuery("a"), {}, RequestError, "base, other"),
+        (StoredQuery("bad"), {}, RequestError, "not indexed .truncated: short."),
+        (StoredQuery("b"), {"recipe": "none-such"}, UnknownRecipe, "none-such.*sketch"),
+        (
+            StoredQuery("c"),
+            {"recipe": "mean-factors"},
+            UnknownRecipe,
+            "c has no mean-factors",
+        ),
+        (StoredQuery("b"), {"where": "1 = 1; DROP"}, BadFilter, "where"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_by_name(
+    catalog, query, options, error, message
+):
+    with pytest.raises(error, match=message):
+        nearest(catalog, query, **({"k": 3} | options))
+
+
+def test_a_fresh_query_cannot_change_its_recipe(catalog):
+    with pytest.raises(RequestError, match="fingerprinted under sketch, not mean-factors"):
+        nearest(catalog, fresh([1, 0, 0, 0]), k=1, recipe="mean-factors")
+
+
+def test_a_family_without_fingerprints_is_refused(catalog):
+    with pytest.raises(EmptyCatalog, match="no model of nobody has a sketch fingerprint"):
+        nearest(catalog, fresh([1, 0, 0, 0], base="nobody"), k=1)
