@@ -131,7 +131,8 @@ def _unread(
             yield _refuse_taken_id(member, before)
         elif before.status == "indexed" and _has_all(before, job.recipes):
             report.unchanged += 1
-            relabelled.append(member.record)
+            if member.record.label_source == "labels":
+                relabelled.append(member.record)
         elif before.status != "indexed" and not _worth_another_try(before, retry_failed):
             assert before.code is not None
             reason = before.reason or ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import duckdb
 import numpy as np
@@ -37,6 +37,8 @@ def write_outcome(
         "SELECT key, signature, status FROM models WHERE base = ? AND id = ?", [model.base, model.id]
     ).fetchall()
     old = found[0] if found else None
+    if old is not None:
+        outcome = replace(outcome, model=_keep_labels(connection, int(old[0]), model))
     key = int(connection.execute("SELECT nextval('model_keys')").fetchall()[0][0])
     _insert_model(connection, key, outcome, duplicate_of)
     same_files = old is not None and model.signature != "" and old[1] == model.signature
@@ -75,6 +77,19 @@ def relabel_models(
         )
     finally:
         connection.unregister("new_labels")
+
+
+def _keep_labels(
+    connection: duckdb.DuckDBPyConnection, key: int, model: ModelRecord
+) -> ModelRecord:
+    """The record with what a labels file said before, unless one speaks again."""
+    if model.label_source == "labels":
+        return model
+    columns = ("dataset", "dataset_raw", "label_source", "author", "run")
+    row = connection.execute(
+        f"SELECT {', '.join(columns)} FROM models WHERE key = ? AND label_source = 'labels'", [key]
+    ).fetchall()
+    return replace(model, **dict(zip(columns, row[0], strict=True))) if row else model
 
 
 def _insert_model(

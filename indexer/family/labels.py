@@ -38,9 +38,13 @@ class Labels:
                 record,
                 dataset=row.dataset or None,
                 dataset_raw=row.dataset or record.dataset_raw,
-                label_source="labels",
             )
-        return replace(record, author=row.author or record.author, run=row.run or record.run)
+        return replace(
+            record,
+            label_source="labels",
+            author=row.author or record.author,
+            run=row.run or record.run,
+        )
 
 
 NO_LABELS = Labels({}, {})
