@@ -66,12 +66,34 @@ def locate(tensor: str, module: str, shape: tuple[int, ...]) -> Spot | None:
     return None
 
 
-def layer_suffix(module: str) -> tuple[str, str] | None:
-    """(layer path, suffix) of a name inside a known layer path, numbers written `N`."""
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """Where a name's layer number stands, whether or not a rule knows the rest.
+
+    Attributes:
+        before: All before the number.
+        path: The layer path, numbers written `N`; "" if it is not in the table.
+        suffix: All after the number, numbers written `N`.
+    """
+
+    before: str
+    path: str
+    suffix: str
+
+
+def find_number(module: str) -> Numbered | None:
+    """The layer number behind a known path, else the first behind any word, else None."""
     match = next(_layers(module), None)
-    if match is None:
-        return None
-    return without_numbers(match["path"]), without_numbers(module[match.end() :])
+    if match is not None:
+        suffix = without_numbers(module[match.end() :])
+        return Numbered(module[: match.end("path")], without_numbers(match["path"]), suffix)
+    words = module.split(".")
+    for i in range(1, len(words) - 1):
+        if words[i].isdecimal() and not words[i - 1].isdecimal():
+            return Numbered(
+                ".".join(words[:i]), "", without_numbers(".".join(words[i + 1 :]))
+            )
+    return None
 
 
 def _layers(module: str) -> Iterator[re.Match[str]]:

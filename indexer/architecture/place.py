@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import ModelError
 from .attention_config import read_attention_config
-from .located import Spot, layer_suffix, locate
+from .located import Spot, find_number, locate
 from .pieces import place_stack
 from .placed import Key, PlacedModel, name_some, sort_key
 from .placement import Placement
-from .rules import is_ignored, table, without_numbers
+from .rules import is_ignored, table
 from .stacks import common_prefix, gather_stacks
 
 Shape = tuple[int, ...]
@@ -101,35 +101,18 @@ def _unknown(
 
     In a checkpoint only layers that attend count, so that a numbered head is no obstacle.
     """
-    attending = {path for name in shapes if (path := _attending_path(name))}
+    numbered = {name: find_number(name.removesuffix(WEIGHT)) for name in shapes}
+    attends = table().attention_word.search
+    attending = {n.before for n in numbered.values() if n and attends(n.suffix)}
     found = []
     for name in names:
-        numbered = _numbered(name)
-        if numbered is None or not _is_matrix(shapes[name]):
+        number = numbered[name]
+        if number is None or not _is_matrix(shapes[name]):
             continue
-        known = layer_suffix(name.removesuffix(WEIGHT))
-        path, suffix = known or ("", without_numbers(numbered[1].removesuffix(WEIGHT)))
-        counts = numbered[0] in attending or (known is not None and not stored)
-        if counts and not is_ignored(path, suffix):
+        counts = number.before in attending or (number.path != "" and not stored)
+        if counts and not is_ignored(number.path, number.suffix):
             found.append(name)
     return found
-
-
-def _attending_path(name: str) -> str | None:
-    """The numbered path of a name that speaks of attention inside it."""
-    numbered = _numbered(name)
-    if numbered and table().attention_word.search(numbered[1]):
-        return numbered[0]
-    return None
-
-
-def _numbered(name: str) -> tuple[str, str] | None:
-    """What stands before and after the layer number; never a number that opens the name."""
-    words = name.split(".")
-    for i in range(1, len(words) - 1):
-        if words[i].isdecimal() and not words[i - 1].isdecimal():
-            return ".".join(words[:i]), ".".join(words[i + 1 :])
-    return None
 
 
 def _is_matrix(shape: Shape) -> bool:

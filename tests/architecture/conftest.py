@@ -1,0 +1,8 @@
+"""Quiet transformers: saving a tiny model is no news."""
+
+from __future__ import annotations
+
+import transformers
+
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()

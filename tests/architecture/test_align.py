@@ -1,0 +1,132 @@
+"""Alignment: what a child may lack, add or change against its base, and what it may not."""
+
+from __future__ import annotations
+
+import pytest
+from tiny_models import saved
+
+from deltadex.errors import ModelError
+from deltadex.indexer.architecture import (
+    PlacedModel,
+    place,
+    place_modules,
+    require_same_layers,
+    require_within_base,
+)
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def shapes_of(variant: str, prefix: str = "") -> Shapes:
+    return {prefix + name: shape for name, shape in saved(variant).shapes.items()}
+
+
+def placed(shapes: Shapes) -> PlacedModel:
+    return place(shapes, saved("llama").config)
+
+
+def test_prefix_order_heads_and_vocabulary_do_not_matter() -> None:
+    child = dict(reversed(shapes_of("bert", "module.bert.").items()))
+    child["module.bert.embeddings.word_embeddings.weight"] = (77, 32)
+    child["module.classifier.weight"] = (3, 32)
+
+    require_same_layers(placed(child), placed(shapes_of("bert")))
+
+
+def test_a_missing_layer_is_named() -> None:
+    base = shapes_of("llama")
+    child = {name: shape for name, shape in base.items() if ".1." not in name}
+
+    with pytest.raises(
+        ModelError, match=r"lacks 7 of the base's 14 .*decoder\.1\.q, "
+    ) as err:
+        require_same_layers(placed(child), placed(base))
+
+    assert err.value.code == "layer-mismatch"
+
+
+def test_an_added_layer_is_named() -> None:
+    base = shapes_of("llama")
+    child = base | {n.replace(".1.", ".2."): s for n, s in base.items() if ".1." in n}
+
+    with pytest.raises(
+        ModelError, match=r"has 7 that the base lacks: decoder\.2\.q, "
+    ) as err:
+        require_same_layers(placed(child), placed(base))
+
+    assert err.value.code == "layer-mismatch"
+
+
+def test_a_mixture_with_fewer_experts_is_named_by_expert() -> None:
+    base = shapes_of("mixtral")
+    child = {n: s for n, s in base.items() if "experts.1." not in n}
+
+    with pytest.raises(ModelError, match=r"layer-mismatch: .*decoder\.0\.up\.expert\.1"):
+        require_same_layers(placed(child), placed(base))
+
+
+def test_another_width_is_named_with_both_shapes() -> None:
+    base = shapes_of("llama")
+    child = base | {"layers.1.mlp.up_proj.weight": (56, 32)}
+
+    with pytest.raises(
+        ModelError, match=r"up_proj\.weight'.* \(56, 32\), the base has \(48, 32\)"
+    ) as err:
+        require_same_layers(placed(child), placed(base))
+
+    assert err.value.code == "shape-mismatch"
+
+
+def test_a_fused_matrix_split_on_one_side_only_blames_the_config() -> None:
+    base = place(saved("bloom").shapes, saved("bloom").config)
+    child = place(saved("bloom").shapes, None)
+
+    with pytest.raises(
+        ModelError, match=r"layer-mismatch: .*config\.json does not say how"
+    ):
+        require_same_layers(child, base)
+
+
+@pytest.mark.parametrize("variant", ["mixtral", "qwen3_moe", "vit"])
+def test_a_child_saved_with_names_of_memory_aligns_with_its_base(variant: str) -> None:
+    model = saved(variant)
+    memory = {name: tuple(t.shape) for name, t in model.model.state_dict().items()}
+
+    require_same_layers(place(memory, None), place(model.shapes, None))
+
+
+def test_an_adapter_on_some_modules_fits() -> None:
+    modules = {"base_model.model.model.layers.1.self_attn.q_proj": (32, 32)}
+
+    require_within_base(place_modules(modules, None), placed(shapes_of("llama")))
+
+
+def test_an_adapter_of_a_deeper_model_is_refused_by_its_modules() -> None:
+    modules = {"model.layers.7.self_attn.q_proj": (32, 32)}
+
+    with pytest.raises(
+        ModelError,
+        match=r"no decoder\.7\.q \(modules 'model\.layers\.7\.self_attn\.q_proj'\)",
+    ) as err:
+        require_within_base(place_modules(modules, None), placed(shapes_of("llama")))
+
+    assert err.value.code == "unknown-targets"
+
+
+def test_an_adapter_of_a_wider_model_is_refused_with_both_shapes() -> None:
+    modules = {"model.layers.1.self_attn.q_proj": (64, 64)}
+
+    with pytest.raises(ModelError, match=r"\(64, 64\), the base has \(32, 32\)") as err:
+        require_within_base(place_modules(modules, None), placed(shapes_of("llama")))
+
+    assert err.value.code == "shape-mismatch"
+
+
+def test_a_long_list_of_differences_is_counted_not_printed() -> None:
+    base = shapes_of("llama")
+    child = {n.replace("layers.", "layers.1"): s for n, s in base.items()}
+
+    with pytest.raises(ModelError, match=r"and 9 more; has 14 .* and 9 more") as err:
+        require_same_layers(placed(child), placed(base))
+
+    assert len(err.value.reason) < 400

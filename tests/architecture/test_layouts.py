@@ -1,0 +1,214 @@
+"""Fused layouts, measured: which rows act as queries, keys and values in the live module.
+
+Nothing is read from the modules' code. At one position a fused output row is pushed, and
+what moves is watched. A softmax over a single key is 1, so at length one only values show;
+at length three, a push at the first position moves the others only through its key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import saved
+
+from deltadex.indexer.architecture import place
+from deltadex.indexer.architecture.attention_config import AttentionConfig
+from deltadex.indexer.architecture.layouts import Fused, split_rows
+
+PUSH = 20.0
+FUSED_ATTENTION = {
+    "gpt2": "h.1.attn.c_attn",
+    "mpt": "blocks.1.attn.Wqkv",
+    "modernbert": "layers.1.attn.Wqkv",
+    "phi3": "layers.1.self_attn.qkv_proj",
+    "codegen": "h.1.attn.qkv_proj",
+    "gpt_neox": "layers.1.attention.query_key_value",
+    "bloom": "h.1.self_attention.query_key_value",
+    "falcon": "h.1.self_attention.query_key_value",
+    "falcon:new": "h.1.self_attention.query_key_value",
+    "falcon:mha": "h.1.self_attention.query_key_value",
+    "deberta": "encoder.layer.1.attention.self.in_proj",
+    "gpt_bigcode": "h.1.attn.c_attn",
+    "gpt_bigcode:mha": "h.1.attn.c_attn",
+    "deepseek_v3": "layers.1.self_attn.kv_b_proj",
+}
+GATED = {
+    "phi3": ("layers.1.mlp.gate_up_proj", "layers.1.mlp.down_proj"),
+    "modernbert": ("layers.1.mlp.Wi", "layers.1.mlp.Wo"),
+}
+
+
+def moved_positions(variant: str, module: str, length: int) -> torch.Tensor:
+    """Whether a push of each row at position 0 moves each position: (rows, length)."""
+    model = saved(variant).model.double()
+    rows = fused_rows(variant, module)
+    tokens = torch.arange(5, 5 + length).repeat(rows + 1, 1)
+
+    def push(_module: Any, _inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        pushed = output.clone()
+        by_position = pushed.view(len(pushed), -1, pushed.shape[-1])
+        by_position[torch.arange(rows), 0, torch.arange(rows)] += PUSH
+        return pushed
+
+    handle = model.get_submodule(module).register_forward_hook(push)
+    with torch.no_grad():
+        hidden = model(input_ids=tokens).last_hidden_state
+    handle.remove()
+    return (hidden[:-1] - hidden[-1]).abs().amax(dim=-1) > 1e-5
+
+
+def fused_rows(variant: str, module: str) -> int:
+    return (
+        max(saved(variant).shapes[f"{module}.weight"])
+        if "c_attn" in module
+        else (saved(variant).shapes[f"{module}.weight"][0])
+    )
+
+
+@pytest.mark.parametrize(("variant", "module"), FUSED_ATTENTION.items())
+def test_each_row_acts_as_the_role_it_is_given(variant: str, module: str) -> None:
+    placed = place(saved(variant).shapes, saved(variant).config)
+    said = {}
+    for p in placed.placements:
+        if p.module == module:
+            numbers = torch.arange(fused_rows(variant, module))
+            said |= dict.fromkeys(p.cut_rows(numbers).tolist(), p.slot.role)
+
+    is_value = moved_positions(variant, module, 1)[:, 0]
+    moves_others = moved_positions(variant, module, 3)[:, 1:].any(dim=1)
+
+    measured = {
+        row: "v" if value else "k" if others else "q"
+        for row, (value, others) in enumerate(
+            zip(is_value.tolist(), moves_others.tolist(), strict=True)
+        )
+    }
+    assert said == measured
+
+
+@pytest.mark.parametrize(("variant", "modules"), GATED.items())
+def test_rows_called_up_enter_linearly_and_rows_called_gate_do_not(
+    variant: str, modules: tuple[str, str]
+) -> None:
+    model = saved(variant).model.double()
+    fused, down = (model.get_submodule(name) for name in modules)
+    inputs = torch.randn(
+        32, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
+    rows = fused_rows(variant, modules[0])
+    results = []
+
+    for size in (0.0, PUSH, 2 * PUSH):
+        results.append(gated_output(model, fused, down, inputs, size, rows))
+
+    bent = (results[2] - 2 * results[1] + results[0]).abs().amax(dim=-1) > 1e-6
+    said = torch.zeros(rows, dtype=torch.bool)
+    for p in place(saved(variant).shapes, None).placements:
+        if p.module == modules[0] and p.slot.role == "gate":
+            said[p.rows] = True
+    assert said.tolist() == bent.tolist()
+
+
+def gated_output(
+    model: torch.nn.Module,
+    fused: torch.nn.Module,
+    down: torch.nn.Module,
+    inputs: torch.Tensor,
+    size: float,
+    rows: int,
+) -> torch.Tensor:
+    """What the down projection gets, with row r pushed in batch r: (rows, inner)."""
+    seen: list[torch.Tensor] = []
+    block = next(m for m in model.modules() if fused in list(m.children()))
+
+    def push(_module: Any, _inputs: Any, output: torch.Tensor) -> torch.Tensor:
+        return output + size * torch.eye(rows, dtype=output.dtype)[:, None, :]
+
+    def watch(_module: Any, args: tuple[torch.Tensor, ...]) -> None:
+        seen.append(args[0])
+
+    handles = [fused.register_forward_hook(push), down.register_forward_pre_hook(watch)]
+    with torch.no_grad():
+        block(inputs.repeat(rows, 1, 1))
+    for handle in handles:
+        handle.remove()
+    return seen[0][:, 0]
+
+
+def test_gpt_oss_columns_called_up_enter_linearly_and_columns_called_gate_do_not() -> None:
+    experts = saved("gpt_oss").model.double().get_submodule("layers.1.mlp.experts")
+    hidden = torch.randn(1, 32, generator=torch.Generator().manual_seed(0)).double()
+    chosen, weights = torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1).double()
+
+    def output(column: int, size: float) -> torch.Tensor:
+        bias = experts.get_parameter("gate_up_proj_bias")
+        with torch.no_grad():
+            bias[0, column] += size
+            result: torch.Tensor = experts(hidden, chosen, weights)
+            bias[0, column] -= size
+        return result
+
+    def bends(column: int) -> bool:
+        change = output(column, 2.0) - 2 * output(column, 1.0) + output(column, 0.0)
+        return bool(change.abs().max() > 1e-9)
+
+    columns = torch.arange(96)
+    placed = place(saved("gpt_oss").shapes, None)
+    rows = {
+        p.slot.role: p.cut_rows(columns).tolist()
+        for p in placed.placements
+        if p.tensor == "layers.1.mlp.experts.gate_up_proj" and p.index == 0
+    }
+    assert rows == {
+        "gate": [c for c in range(96) if bends(c)],
+        "up": [c for c in range(96) if not bends(c)],
+    }
+
+
+def fused(out: int, width: int, **settings: Any) -> Fused:
+    return Fused(out=out, width=width, config=AttentionConfig(**settings))
+
+
+@pytest.mark.parametrize(
+    ("split", "matrix"),
+    [
+        ("per-head", fused(96, 32, n_heads=5)),
+        ("per-head", fused(90, 32, n_heads=4)),
+        ("per-group", fused(64, 32, n_heads=4, n_kv_heads=3)),
+        ("grouped", fused(65, 32, n_heads=4, n_kv_heads=2)),
+        ("thirds", fused(97, 32)),
+        ("codegen", fused(90, 32)),
+        ("gate-up", fused(31, 8)),
+        ("multi-query", fused(32, 32)),
+        ("latent-kv", fused(64, 8, n_heads=4, nope_dim=8, value_dim=4)),
+        ({"bloom": "per-head"}, fused(96, 32, n_heads=4)),
+        ({"bloom": "per-head"}, fused(96, 32, n_heads=4, text_model_type="chatglm")),
+    ],
+)
+def test_a_layout_that_does_not_fit_the_matrix_is_not_guessed(
+    split: Any, matrix: Fused
+) -> None:
+    assert split_rows(split, matrix) is None
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings", "out", "like"),
+    [
+        ("RefinedWeb", {"n_heads": 4, "n_kv_heads": 2}, 64, "per-group"),
+        ("RefinedWebModel", {"n_heads": 4}, 48, "multi-query"),
+        ("falcon", {"n_heads": 4}, 48, "multi-query"),
+    ],
+)
+def test_falcons_first_names_mean_the_same_layouts(
+    model_type: str, settings: dict[str, Any], out: int, like: str
+) -> None:
+    matrix = fused(out, 32, text_model_type=model_type, **settings)
+    by_name = {
+        "RefinedWeb": "per-group",
+        "RefinedWebModel": "multi-query",
+        "falcon": "falcon",
+    }
+
+    assert split_rows(by_name, matrix) == split_rows(like, matrix) is not None

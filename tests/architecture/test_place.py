@@ -1,0 +1,347 @@
+"""Slots of every model type's tensors, against a table taken from transformers itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import transformers
+from tiny_models import CONFIGS, build, config_of, saved
+
+from deltadex.errors import ModelError
+from deltadex.indexer.architecture import PlacedModel, place
+
+TABLE = json.loads((Path(__file__).parent / "expected_roles.json").read_text())
+EXPECTED = {
+    variant: entry["matrices"] for entry in TABLE["models"] for variant in entry["variants"]
+}
+BERT_LAYER = {
+    "attention.self.query": (32, 32),
+    "attention.self.key": (32, 32),
+    "attention.self.value": (32, 32),
+    "attention.output.dense": (32, 32),
+    "intermediate.dense": (48, 32),
+    "output.dense": (32, 48),
+}
+
+
+def bert(prefix: str = "", layers: int = 2) -> dict[str, tuple[int, ...]]:
+    return {
+        f"{prefix}encoder.layer.{n}.{name}.weight": shape
+        for n in range(layers)
+        for name, shape in BERT_LAYER.items()
+    }
+
+
+def described(placed: PlacedModel) -> dict[str, str]:
+    """The placements in the words of the table."""
+    roles: dict[str, list[str]] = {}
+    turned = set()
+    for p in placed.placements:
+        template = templated(p.module)
+        part = re.sub(r"\.\d+", "", p.part)
+        role = f"{p.slot.role}/{part}" if part else p.slot.role
+        words = roles.setdefault(template, [p.slot.stack])
+        if role not in words:
+            words.append(role)
+        if p.transposed:
+            turned.add(template)
+    return {t: " ".join(words) + " in-out" * (t in turned) for t, words in roles.items()}
+
+
+def templated(module: str) -> str:
+    if "albert_layers" in module:
+        return module
+    name = re.sub(r"experts\.\d+", "experts.{E}", module)
+    return re.sub(r"(layers?|h|blocks?)\.\d+", r"\1.{L}", name, count=1)
+
+
+def slots(placed: PlacedModel) -> list[tuple[object, ...]]:
+    return [(p.slot, p.part, p.shape, p.rows, p.transposed) for p in placed.placements]
+
+
+def test_the_table_covers_every_variant_with_attention() -> None:
+    assert set(EXPECTED) == set(CONFIGS) - {"mamba"}
+
+
+@pytest.mark.parametrize("variant", EXPECTED)
+def test_each_matrix_of_a_saved_model_gets_the_slot_the_table_says(variant: str) -> None:
+    model = saved(variant)
+
+    placed = place(model.shapes, model.config)
+
+    assert described(placed) == EXPECTED[variant]
+    assert placed.unknown == ()
+    assert placed.prefix == ""
+    assert {p.tensor for p in placed.placements}.isdisjoint(placed.ignored)
+    assert {p.tensor for p in placed.placements} | set(placed.ignored) == set(model.shapes)
+
+
+@pytest.mark.parametrize("variant", EXPECTED)
+def test_the_parts_of_a_fused_matrix_share_out_all_of_its_rows(variant: str) -> None:
+    model = saved(variant)
+
+    placed = place(model.shapes, model.config)
+
+    numbers = {name: tensor.numel() for name, tensor in model.tensors.items()}
+    for p in placed.placements:
+        assert tuple(p.cut(model.tensors[p.tensor]).shape) == p.shape
+        numbers[p.tensor] -= p.shape[0] * p.shape[1]
+    assert all(numbers[p.tensor] == 0 for p in placed.placements)
+
+
+@pytest.mark.parametrize("variant", EXPECTED)
+def test_layers_are_numbered_as_in_the_model(variant: str) -> None:
+    placed = place(saved(variant).shapes, saved(variant).config)
+
+    layers = {p.slot.layer for p in placed.placements}
+
+    assert layers == ({0} if variant == "albert" else {0, 1})
+
+
+CONTIGUOUS = ("gpt2", "mpt", "modernbert", "codegen", "phi3", "gpt_bigcode", "gpt_oss")
+INTERLEAVED = ("gpt_neox", "bloom", "falcon", "falcon:new", "falcon:mha", "deberta")
+
+
+@pytest.mark.parametrize(
+    "variant", sorted(set(EXPECTED) - {*INTERLEAVED, "gpt_bigcode:mha", "deepseek_v3"})
+)
+def test_without_a_config_all_but_interleaved_matrices_are_split_the_same(
+    variant: str,
+) -> None:
+    model = saved(variant)
+
+    assert slots(place(model.shapes, None)) == slots(place(model.shapes, model.config))
+
+
+@pytest.mark.parametrize("variant", [*INTERLEAVED, "gpt_bigcode:mha", "deepseek_v3"])
+def test_without_a_config_an_interleaved_matrix_stays_whole(variant: str) -> None:
+    model = saved(variant)
+
+    placed = place(model.shapes, None)
+
+    whole = [p for p in placed.placements if p.slot.role == "qkv"]
+    assert len(whole) == 2
+    assert all(p.shape == model.shapes[p.tensor] for p in whole)
+    assert len({p.tensor for p in placed.placements}) == len(
+        {p.tensor for p in place(model.shapes, model.config).placements}
+    )
+
+
+HEADS = [
+    ("bert", "AutoModelForMaskedLM", "bert."),
+    ("bert", "AutoModelForQuestionAnswering", "bert."),
+    ("roberta", "AutoModelForSequenceClassification", "roberta."),
+    ("distilbert", "AutoModelForTokenClassification", "distilbert."),
+    ("albert", "AutoModelForMaskedLM", "albert."),
+    ("deberta", "AutoModelForMaskedLM", "deberta."),
+    ("modernbert", "AutoModelForMaskedLM", "model."),
+    ("convbert", "AutoModelForSequenceClassification", "convbert."),
+    ("gpt2", "AutoModelForCausalLM", "transformer."),
+    ("gpt_neox", "AutoModelForCausalLM", "gpt_neox."),
+    ("opt", "AutoModelForCausalLM", "model."),
+    ("falcon", "AutoModelForCausalLM", "transformer."),
+    ("llama", "AutoModelForSequenceClassification", "model."),
+    ("mixtral", "AutoModelForCausalLM", "model."),
+    ("t5", "AutoModelForSequenceClassification", "transformer."),
+    ("t5", "AutoModelForSeq2SeqLM", ""),
+    ("bart", "AutoModelForSeq2SeqLM", "model."),
+    ("whisper", "AutoModelForSpeechSeq2Seq", "model."),
+    ("vit", "AutoModelForImageClassification", "vit."),
+    ("dinov2", "AutoModelForImageClassification", "dinov2."),
+    ("wav2vec2", "AutoModelForCTC", "wav2vec2."),
+]
+
+
+@pytest.mark.parametrize(("variant", "auto", "prefix"), HEADS)
+def test_a_task_head_changes_nothing_but_the_prefix(
+    tmp_path: Path, variant: str, auto: str, prefix: str
+) -> None:
+    model = build(variant, auto)
+    model.save_pretrained(tmp_path)  # type: ignore[operator]
+    with_head = place(stored_shapes(tmp_path), saved(variant).config)
+
+    base = place(saved(variant).shapes, saved(variant).config)
+
+    assert with_head.prefix == prefix
+    assert slots(with_head) == slots(base)
+    assert [p.module for p in with_head.placements] == [p.module for p in base.placements]
+
+
+def stored_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    from safetensors import safe_open
+
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+
+@pytest.mark.parametrize(
+    ("name", "tower", "stack"),
+    [
+        ("CLIPTextModel", "text_config", "text"),
+        ("CLIPVisionModel", "vision_config", "vision"),
+        ("SiglipTextModel", "text_config", "text"),
+        ("SiglipVisionModel", "vision_config", "vision"),
+    ],
+)
+def test_a_tower_saved_alone_keeps_its_stack_with_and_without_its_prefix(
+    tmp_path: Path, name: str, tower: str, stack: str
+) -> None:
+    config = getattr(config_of(name[: -len("TextModel")].lower().removesuffix("vi")), tower)
+    getattr(transformers, name)(config).save_pretrained(tmp_path)
+    shapes = stored_shapes(tmp_path)
+    word = f"{stack}_model."
+    bare = {n.removeprefix(word): s for n, s in shapes.items()}
+    full = {word + n: s for n, s in bare.items()}
+
+    assert slots(place(bare, None)) == slots(place(full, None))
+    assert {p.slot.stack for p in place(bare, None).placements} == {stack}
+
+
+@pytest.mark.parametrize("variant", ["mamba"])
+def test_a_model_without_attention_is_refused(variant: str) -> None:
+    with pytest.raises(ModelError, match=r"no-attention: .*'layers\.0\.mixer\.A_log'"):
+        place(saved(variant).shapes, saved(variant).config)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (),
+        ("0.weight", "2.weight"),
+        ("fc1.weight", "fc2.weight"),
+        ("layers.0.mlp.fc1.weight", "layers.0.mlp.fc2.weight"),
+        ("encoder.stages.0.layers.1.layer.0.convolution.weight",),
+        (
+            "rwkv.blocks.0.attention.key.weight",
+            "rwkv.blocks.0.attention.receptance.weight",
+            "rwkv.blocks.0.attention.value.weight",
+            "rwkv.blocks.0.attention.output.weight",
+            "rwkv.blocks.0.feed_forward.key.weight",
+            "rwkv.blocks.0.feed_forward.receptance.weight",
+        ),
+    ],
+)
+def test_nets_of_other_kinds_are_refused_as_having_no_attention(
+    names: Iterable[str],
+) -> None:
+    with pytest.raises(ModelError, match="no-attention"):
+        place(dict.fromkeys(names, (8, 8)), None)
+
+
+def test_an_unknown_architecture_is_refused_by_the_names_of_its_matrices() -> None:
+    shapes = {f"trunk.{n}.attn.{x}.weight": (8, 8) for n in range(4) for x in "abc"}
+
+    with pytest.raises(
+        ModelError, match=r"'trunk\.0\.attn\.a\.weight', .* and 7 more"
+    ) as err:
+        place(shapes, None)
+
+    assert err.value.code == "unknown-architecture"
+
+
+def test_an_unknown_matrix_among_known_ones_is_reported_by_name() -> None:
+    shapes = bert("bert.") | {"bert.encoder.layer.1.attention.self.gizmo.weight": (32, 32)}
+
+    placed = place(shapes, None)
+
+    assert placed.unknown == ("bert.encoder.layer.1.attention.self.gizmo.weight",)
+    assert len(placed.placements) == 12
+    with pytest.raises(ModelError, match=r"unknown-architecture: .*self\.gizmo\.weight'"):
+        placed.require_known()
+
+
+def test_a_known_name_on_a_tensor_of_the_wrong_kind_is_reported() -> None:
+    shapes = bert() | {"encoder.layer.1.output.dense.weight": (64,)}
+
+    assert place(shapes, None).unknown == ("encoder.layer.1.output.dense.weight",)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"h.0.attn.bias": (1, 1, 64, 64), "h.0.attn.masked_bias": ()},
+        {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": (32, 4)},
+        {"encoder.layer.0.attention.self.rotary_embeddings.inv_freq": (8,)},
+        {"embeddings.position_ids": (1, 512)},
+        {"classifier.0.dense.weight": (32, 32), "classifier.2.weight": (2, 32)},
+        {"heads.layers.0.dense.weight": (32, 32), "heads.layers.1.dense.weight": (32, 32)},
+        {"pooler.dense.weight": (32, 32), "cls.predictions.decoder.weight": (64, 32)},
+        {"encoder.layer.0.attention.self.q_norm.weight": (4, 8)},
+    ],
+)
+def test_masks_heads_and_strays_do_not_disturb(extra: dict[str, tuple[int, ...]]) -> None:
+    placed = place(bert() | extra, None)
+
+    assert slots(placed) == slots(place(bert(), None))
+    assert placed.unknown == ()
+    assert set(extra) <= set(placed.ignored)
+
+
+def test_two_models_in_one_file_are_refused() -> None:
+    with pytest.raises(ModelError, match="two encoder stacks") as err:
+        place(bert("model_a.") | bert("model_b."), None)
+
+    assert err.value.code == "unknown-architecture"
+    assert "model_a.encoder.layer.0" in err.value.reason
+    assert "model_b.encoder.layer.0" in err.value.reason
+
+
+def test_two_names_for_one_slot_are_refused() -> None:
+    shapes = bert() | {"encoder.layer.1.attention.self.query_proj.weight": (32, 32)}
+
+    with pytest.raises(ModelError, match=r"all fill encoder\.1\.q: ") as err:
+        place(shapes, None)
+
+    assert err.value.code == "unknown-architecture"
+
+
+def test_distilberts_transformer_is_a_module_and_gpt2s_a_prefix() -> None:
+    distilbert = place(saved("distilbert").shapes, None)
+    gpt2 = place({f"transformer.{n}": s for n, s in saved("gpt2").shapes.items()}, None)
+
+    assert (distilbert.prefix, gpt2.prefix) == ("", "transformer.")
+
+
+@pytest.mark.parametrize("inner", [1, 2])
+def test_albert_counts_layers_over_its_shared_groups(inner: int) -> None:
+    config = config_of("albert")
+    config.num_hidden_layers, config.num_hidden_groups, config.inner_group_num = 4, 2, inner
+    shapes = {
+        name: tuple(tensor.shape)
+        for name, tensor in transformers.AlbertModel(config).state_dict().items()
+    }
+
+    placed = place(shapes, config.to_dict())
+
+    assert {p.slot.layer for p in placed.placements} == set(range(2 * inner))
+    assert slots(placed) == slots(place(shapes, None))
+
+
+def test_a_bert_that_decodes_has_cross_attention() -> None:
+    config = config_of("bert")
+    config.is_decoder, config.add_cross_attention = True, True
+    shapes = {
+        name: tuple(t.shape)
+        for name, t in transformers.BertModel(config).state_dict().items()
+    }
+
+    placed = place(shapes, None)
+
+    assert {f"cross_{x}" for x in "qkvo"} <= {p.slot.role for p in placed.placements}
+    assert placed.unknown == ()
+
+
+def test_a_language_model_with_eyes_has_a_stack_for_each() -> None:
+    tower = saved("siglip").shapes
+    vision = {n.removeprefix("vision_model."): s for n, s in tower.items() if "vision" in n}
+    shapes = {f"model.language_model.{n}": s for n, s in saved("llama").shapes.items()}
+    shapes |= {f"model.vision_tower.{n}": s for n, s in vision.items()}
+
+    placed = place(shapes, None)
+
+    assert {p.slot.stack for p in placed.placements} == {"decoder", "vision"}
+    assert placed.prefix == "model."

@@ -1,0 +1,161 @@
+"""Modules of adapters: their names in memory, old or new, lead to the slots of the disk."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_models import CONFIGS, SavedModel, saved
+
+from deltadex.errors import ModelError
+from deltadex.indexer.architecture import PlacedModel, place, place_modules
+
+VARIANTS = sorted(set(CONFIGS) - {"mamba"})
+RENAMED = [
+    "mixtral",
+    "qwen3_moe",
+    "qwen2_moe",
+    "olmoe",
+    "deepseek_v3",
+    "vit",
+    "deit",
+    "dinov2",
+]
+"""Types whose names in memory differ from those on disk since transformers 5."""
+
+
+def keyed(placed: PlacedModel) -> dict[object, tuple[int, int]]:
+    return {(p.slot, p.part): p.shape for p in placed.placements}
+
+
+def disk_modules(model: SavedModel) -> dict[str, tuple[int, ...]]:
+    """What an adapter of a 4.x transformers would name: each slot's module, (out, in)."""
+    placed = place(model.shapes, model.config)
+    turned = {p.tensor for p in placed.placements if p.transposed}
+    return {
+        name.removesuffix(".weight"): (
+            (*shape[:-2], shape[-1], shape[-2]) if name in turned else shape
+        )
+        for name, shape in model.shapes.items()
+        if any(name == p.tensor for p in placed.placements)
+    }
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_modules_named_as_on_disk_get_the_same_slots_and_rows(variant: str) -> None:
+    model = saved(variant)
+    stored = place(model.shapes, model.config)
+
+    modules = place_modules(disk_modules(model), model.config)
+
+    assert [(p.slot, p.part, p.rows, p.shape) for p in modules.placements] == [
+        (p.slot, p.part, p.rows, p.shape) for p in stored.placements
+    ]
+    assert not any(p.transposed for p in modules.placements)
+
+
+@pytest.mark.parametrize("variant", RENAMED)
+def test_matrices_in_memory_are_those_on_disk_slot_by_slot(variant: str) -> None:
+    model = saved(variant)
+    memory = model.model.float().state_dict()
+    names = {n for n, t in memory.items() if n.endswith("weight") or "experts" in n}
+    shapes = {n.removesuffix(".weight"): tuple(memory[n].shape) for n in names}
+    shapes = {n: s for n, s in shapes.items() if len(s) == 2 or "experts" in n}
+
+    modules = place_modules(shapes, None)
+
+    stored = {(p.slot, p.part): p for p in place(model.shapes, None).placements}
+    assert set(stored) == set(keyed(modules))
+    for p in modules.placements:
+        there = stored[p.slot, p.part]
+        tensor = memory.get(f"{p.tensor}.weight", memory.get(p.tensor))
+        assert torch.equal(p.cut(tensor), there.cut(model.tensors[there.tensor]))
+
+
+@pytest.mark.parametrize("variant", ["bert", "gpt2", "vit", "t5", "mixtral", "whisper"])
+def test_one_module_alone_gets_the_slot_it_has_among_all(variant: str) -> None:
+    modules = disk_modules(saved(variant))
+    together = place_modules(modules, None)
+
+    for p in together.placements:
+        alone = place_modules({p.tensor: modules[p.tensor]}, None)
+        assert p in alone.placements
+
+
+@pytest.mark.parametrize("module", ["fc1", "fc2"])
+def test_a_vit_adapter_on_its_mlp_alone_is_told_by_its_prefix_or_its_config(
+    module: str,
+) -> None:
+    name, shape = f"layers.1.mlp.{module}", {"fc1": (48, 32), "fc2": (32, 48)}[module]
+
+    by_prefix = place_modules({f"base_model.model.vit.{name}": shape}, None)
+    by_config = place_modules({name: shape}, {"model_type": "vit"})
+    phi = place_modules({f"model.{name}": shape}, None)
+
+    assert by_prefix.placements[0].slot.stack == "encoder"
+    assert by_config.placements[0].slot.stack == "encoder"
+    assert phi.placements[0].slot.stack == "decoder"
+
+
+@pytest.mark.parametrize("config", [None, {"model_type": "gpt2", "n_head": 4}])
+def test_gpt2s_c_attn_is_split_without_a_config(config: dict[str, object] | None) -> None:
+    placed = place_modules({"transformer.h.3.attn.c_attn": (96, 32)}, config)
+
+    assert [(p.slot.role, p.rows) for p in placed.placements] == [
+        ("q", slice(0, 32)),
+        ("k", slice(32, 64)),
+        ("v", slice(64, 96)),
+    ]
+    assert not any(p.transposed for p in placed.placements)
+
+
+def test_phi3s_qkv_is_split_by_the_output_projection_beside_it() -> None:
+    qkv = {"model.layers.0.self_attn.qkv_proj": (64, 32)}
+    beside = {"model.layers.0.self_attn.o_proj": (32, 32)}
+
+    alone, together = place_modules(qkv, None), place_modules(qkv | beside, None)
+
+    assert [p.slot.role for p in alone.placements] == ["qkv"]
+    assert [(p.slot.role, p.shape[0]) for p in together.placements] == [
+        ("q", 32),
+        ("k", 16),
+        ("v", 16),
+        ("o", 32),
+    ]
+
+
+def test_an_adapter_on_the_head_alone_places_nothing_and_is_no_error() -> None:
+    placed = place_modules({"classifier": (2, 32), "bert.pooler.dense": (32, 32)}, None)
+
+    assert placed.placements == ()
+    assert placed.ignored == ("bert.pooler.dense", "classifier")
+    placed.require_known()
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        ("model.layers.0.self_attn.gizmo", (8, 8)),
+        ("model.layers.0.mlp.gizmo", (8, 8)),
+        ("trunk.0.attn.gizmo", (8, 8)),
+        ("model.layers.0.mlp.experts.gate_up_proj", (8, 8)),
+        ("model.layers.0.self_attn.q_proj.base_layer", (8, 8)),
+    ],
+)
+def test_a_module_that_no_rule_knows_is_refused_by_name(
+    module: str, shape: tuple[int, int]
+) -> None:
+    placed = place_modules({module: shape}, None)
+
+    assert placed.placements == ()
+    with pytest.raises(ModelError, match=rf"unknown-architecture: .*'{module}'"):
+        placed.require_known()
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["model.layers.0.mlp.gate", "model.layers.0.mlp.router", "layers.0.mixer.in_proj"],
+)
+def test_routers_and_state_space_modules_are_ignored(module: str) -> None:
+    placed = place_modules({module: (2, 32)}, None)
+
+    assert (placed.ignored, placed.unknown) == ((module,), ())

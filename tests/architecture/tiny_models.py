@@ -1,0 +1,233 @@
+"""Models of every supported type, hidden size 32 and 2 layers, built by transformers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import load_file
+
+SIZE = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GROUPED = {**SIZE, "num_key_value_heads": 2, "head_dim": 8}
+MOE = {**GROUPED, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 24}
+GPT2 = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+FALCON = {**SIZE, "bos_token_id": 1, "alibi": False}
+T5 = {
+    "vocab_size": 64,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "decoder_start_token_id": 0,
+}
+BART = {
+    "vocab_size": 64,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+}
+TEXT_TOWER = {**SIZE, "projection_dim": 32}
+VISION_TOWER = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "image_size": 16,
+    "patch_size": 8,
+}
+TOWERS = {"text_config": TEXT_TOWER, "vision_config": VISION_TOWER}
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "bert": SIZE,
+    "roberta": SIZE,
+    "xlm-roberta": SIZE,
+    "distilbert": {
+        "vocab_size": 64,
+        "dim": 32,
+        "n_layers": 2,
+        "n_heads": 4,
+        "hidden_dim": 48,
+        "max_position_embeddings": 64,
+    },
+    "electra": {**SIZE, "embedding_size": 32},
+    "albert": {**SIZE, "embedding_size": 16},
+    "deberta-v2": {**SIZE, "relative_attention": True, "pos_att_type": "c2p|p2c"},
+    "deberta": {**SIZE, "relative_attention": True, "pos_att_type": "c2p|p2c"},
+    "mpnet": SIZE,
+    "modernbert": {**SIZE, "cls_token_id": 1, "sep_token_id": 2},
+    "gpt2": GPT2,
+    "gpt_neo": {
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "num_layers": 2,
+        "attention_types": [[["global", "local"], 1]],
+        "num_heads": 4,
+        "intermediate_size": 48,
+        "max_position_embeddings": 64,
+    },
+    "gpt_neox": SIZE,
+    "gptj": {**GPT2, "rotary_dim": 4},
+    "opt": {**SIZE, "ffn_dim": 48, "word_embed_proj_dim": 32},
+    "bloom": {"vocab_size": 64, "hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "falcon": {**FALCON, "multi_query": True},
+    "falcon:new": {
+        **FALCON,
+        "new_decoder_architecture": True,
+        "num_kv_heads": 2,
+    },
+    "falcon:mha": {**FALCON, "multi_query": False},
+    "mpt": {
+        "vocab_size": 64,
+        "d_model": 32,
+        "n_layers": 2,
+        "n_heads": 4,
+        "expansion_ratio": 4,
+        "max_seq_len": 64,
+    },
+    "llama": GROUPED,
+    "mistral": GROUPED,
+    "mixtral": {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1},
+    "qwen2": GROUPED,
+    "qwen3": GROUPED,
+    "qwen3_moe": MOE,
+    "gemma2": GROUPED,
+    "gemma3_text": GROUPED,
+    "phi": GROUPED,
+    "phi3": GROUPED,
+    "olmo2": GROUPED,
+    "stablelm": GROUPED,
+    "starcoder2": GROUPED,
+    "t5": T5,
+    "mt5": {**T5, "feed_forward_proj": "gated-gelu"},
+    "bart": BART,
+    "mbart": BART,
+    "marian": BART,
+    "pegasus": BART,
+    "whisper": {
+        **BART,
+        "num_mel_bins": 8,
+        "max_source_positions": 16,
+        "max_target_positions": 16,
+        "suppress_tokens": None,
+        "begin_suppress_tokens": None,
+    },
+    "vit": VISION_TOWER,
+    "deit": VISION_TOWER,
+    "clip": TOWERS,
+    "wav2vec2": {
+        **SIZE,
+        "conv_dim": [16, 16],
+        "conv_kernel": [3, 3],
+        "conv_stride": [2, 2],
+        "num_feat_extract_layers": 2,
+        "num_conv_pos_embeddings": 4,
+        "num_conv_pos_embedding_groups": 2,
+    },
+    "deepseek_v3": {
+        **SIZE,
+        "num_key_value_heads": 4,
+        "q_lora_rank": 12,
+        "kv_lora_rank": 8,
+        "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 8,
+        "n_routed_experts": 4,
+        "n_shared_experts": 1,
+        "num_experts_per_tok": 2,
+        "n_group": 2,
+        "topk_group": 1,
+        "moe_intermediate_size": 16,
+        "first_k_dense_replace": 1,
+    },
+    "gpt_oss": {**GROUPED, "num_local_experts": 2, "num_experts_per_tok": 1},
+    "mamba": {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4},
+    "ministral": GROUPED,
+    "gemma": GROUPED,
+    "smollm3": GROUPED,
+    "granite": GROUPED,
+    "cohere": GROUPED,
+    "olmoe": {**GROUPED, "num_experts": 2, "num_experts_per_tok": 1},
+    "qwen2_moe": {**MOE, "shared_expert_intermediate_size": 16},
+    "xglm": {
+        "vocab_size": 64,
+        "d_model": 32,
+        "ffn_dim": 48,
+        "num_layers": 2,
+        "attention_heads": 4,
+        "max_position_embeddings": 64,
+    },
+    "gpt_bigcode": {**GPT2, "multi_query": True},
+    "gpt_bigcode:mha": {**GPT2, "multi_query": False},
+    "codegen": {**GPT2, "rotary_dim": 4},
+    "camembert": SIZE,
+    "xlm-roberta-xl": SIZE,
+    "convbert": {**SIZE, "embedding_size": 32, "head_ratio": 2},
+    "layoutlm": SIZE,
+    "esm": {**SIZE, "mask_token_id": 3, "position_embedding_type": "rotary"},
+    "siglip": TOWERS,
+    "dinov2": VISION_TOWER,
+}
+"""Keyed by model type; `type:form` where one type has several layouts."""
+
+
+def config_of(variant: str) -> transformers.PretrainedConfig:
+    """The tiny configuration of one variant."""
+    return transformers.AutoConfig.for_model(variant.split(":")[0], **CONFIGS[variant])
+
+
+def build(variant: str, auto: str = "AutoModel") -> torch.nn.Module:
+    """A freshly initialised tiny model, in evaluation mode, the same every time."""
+    torch.manual_seed(0)
+    model: torch.nn.Module = getattr(transformers, auto).from_config(config_of(variant))
+    return model.eval()
+
+
+@dataclass(frozen=True, slots=True)
+class SavedModel:
+    """A tiny model in memory, and what `save_pretrained` made of it."""
+
+    model: torch.nn.Module
+    shapes: dict[str, tuple[int, ...]]
+    tensors: dict[str, torch.Tensor]
+    config: dict[str, Any]
+
+
+@cache
+def saved(variant: str) -> SavedModel:
+    """One variant's base class, built and saved once in a session."""
+    model = build(variant)
+    with TemporaryDirectory() as folder:
+        save = model.save_pretrained
+        assert callable(save)
+        save(folder)
+        tensors = load_file(Path(folder) / "model.safetensors")
+        config = json.loads((Path(folder) / "config.json").read_text())
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    return SavedModel(model, shapes, tensors, config)
