@@ -62,8 +62,9 @@ def gguf_roles() -> dict[str, set[str]]:
 
 
 def test_roles_agree_with_gguf_wherever_both_know_a_name() -> None:
+    """Gguf files a fused gate and up under up; more than half of all names are compared."""
     known = gguf_roles()
-    compared, disagreeing = 0, []
+    compared, total, disagreeing = 0, 0, []
 
     for variant in sorted(set(CONFIGS) - {"mamba"}):
         ours: dict[str, list[str]] = defaultdict(list)
@@ -71,13 +72,15 @@ def test_roles_agree_with_gguf_wherever_both_know_a_name() -> None:
             if p.slot.role not in ours[p.module]:
                 ours[p.module].append(p.slot.role)
         for module, roles in ours.items():
+            total += 1
             theirs = set().union(
                 *(known.get(prefix + module, set()) for prefix in PREFIXES)
             )
             if theirs:
                 compared += 1
-                if " ".join(roles) not in theirs and roles != ["gate", "up"]:
+                fused_gate = roles == ["up", "gate"] and theirs == {"up"}
+                if " ".join(roles) not in theirs and not fused_gate:
                     disagreeing.append((variant, module, roles, theirs))
 
     assert disagreeing == []
-    assert compared > 450
+    assert compared > total / 2, (compared, total)
