@@ -1,4 +1,4 @@
-"""PEFT adapters: from their tensors and config to ΔW, module by module."""
+"""An adapter's tensors and settings to ΔW, module by module."""
 
 from .adapter import Adapter, read_adapter
 

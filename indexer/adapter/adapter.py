@@ -1,203 +1,224 @@
-"""A PEFT adapter: which modules it changes, and each one's ΔW on demand."""
+"""An adapter's files to ΔW, module by module."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from ...errors import ModelError
 from ..checkpoint import Checkpoint
 from ..delta import Delta
-from . import formulas
-from .modules import NamedTensors, group_names
-from .settings import Settings, read_settings
-
-_FLOATS = ("F64", "F32", "F16", "BF16")
+from .config import FILE, AdapterConfig, matches, read_config
+from .contents import Contents, name_parts, sort_tensors
+from .full_value import FullValue
+from .lora import build_lora
+from .lycoris import build_loha, build_lokr
+from .methods import FAMILIES, REFUSED, refused_by_names
+from .tensors import FLOATS, Tensors
+from .update import UNKNOWN, ModuleUpdate
+from .vectors import build_ia3, build_vera
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """An adapter whose headers were read; a ΔW is computed when it is asked for.
+    """What an adapter changes. Nothing but headers is read until a delta is asked for.
 
     Attributes:
-        method: `lora`, `rslora`, `dora`, `adalora`, `loha`, `lokr`.
-        modules: Module path in the wrapped model → (out, in) of its ΔW.
-        full_values: Module path → name of a whole weight saved beside the adapter.
-        needs_base: Modules whose ΔW is a function of W.
-        notes: What was odd, as plain sentences.
+        method: `lora`, `rslora`, `dora`, `adalora`, `pissa`, `olora`, `loha`, `lokr`,
+            `vera`, `ia3`.
+        base_name: As the adapter names its base.
+        modules: (out, in) of ΔW by module path; 0 for a width that only the base tells
+            (VeRA's in, and either side for IA³): such modules are in `needs_base`.
+        full_values: Modules of which a whole 2-D weight is stored, and that tensor's name.
+        needs_base: Modules whose ΔW needs W, those of `full_values` among them.
+        notes: Sentences about what was odd.
     """
 
     method: str
+    base_name: str | None
     modules: Mapping[str, tuple[int, int]]
     full_values: Mapping[str, str]
     needs_base: frozenset[str]
     notes: tuple[str, ...]
-    checkpoint: Checkpoint
-    settings: Settings
-    leaves: Mapping[str, Mapping[str, str]]
+    _updates: Mapping[str, ModuleUpdate] = field(repr=False)
+    _tensors: Tensors = field(repr=False)
 
     def tensors_of(self, module: str) -> tuple[str, ...]:
-        """Names of the tensors that a module's ΔW is made of."""
-        return tuple(self.leaves[module].values())
+        """The tensors that `delta` reads for a module of `modules` or `full_values`."""
+        return self._updates[module].names
 
     def delta(self, module: str, base_weight: torch.Tensor | None) -> Delta:
-        """ΔW of one module, (out, in), float32.
+        """ΔW of a module of `modules` or `full_values`, in float32.
 
         Args:
-            base_weight: W (out, in), float32, for modules in `needs_base`.
+            base_weight: W as (out, in), float32; only modules in `needs_base` look at it.
 
         Raises:
-            ModelError: `non-finite`, `needs-base`, or whatever reading runs into.
+            ModelError: `needs-base`, `shape-mismatch`, `non-finite`, what reading raises.
         """
-        t = {leaf: self._read(name) for leaf, name in self.leaves[module].items()}
-        scale = self._scale(module)
-        if "hada_w1_a" in t:
-            return formulas.loha(t["hada_w1_a"], t["hada_w1_b"], t["hada_w2_a"], t["hada_w2_b"], scale)
-        if any(leaf.startswith("lokr") for leaf in t):
-            return formulas.lokr(_factor(t, "lokr_w1"), _factor(t, "lokr_w2"), scale)
-        if "lora_E" in t:
-            return formulas.adalora(t["lora_A"], t["lora_B"], t["lora_E"], scale)
-        if "lora_magnitude_vector" not in t:
-            return formulas.lora(t["lora_A"], t["lora_B"], scale)
+        update = self._updates[module]
+        if not update.needs_base:
+            return update.delta(self._tensors, None)
         if base_weight is None:
-            raise ModelError("needs-base", f"{module}: DoRA's update needs the base's weights")
-        magnitude = t["lora_magnitude_vector"]
-        return formulas.dora(t["lora_A"], t["lora_B"], magnitude, base_weight, scale)
-
-    def _read(self, name: str) -> torch.Tensor:
-        tensor = self.checkpoint.read(name).float()
-        if not torch.isfinite(tensor).all():
-            raise ModelError("non-finite", f"tensor {name!r} holds NaN or infinity")
-        return tensor
-
-    def _scale(self, module: str) -> float:
-        """What B A is multiplied by, as PEFT computes it."""
-        rank = self._rank(module)
-        alpha = self.settings.alpha_for(module)
-        if alpha is None:
-            return 1.0
-        if self.method == "adalora":
-            return alpha / ((self.settings.init_rank or rank) + 1e-5)
-        return alpha / (math.sqrt(rank) if self.settings.rank_stabilised else rank)
-
-    def _rank(self, module: str) -> int:
-        """r of one module: from its tensors, since configs go stale."""
-        leaves, tensors = self.leaves[module], self.checkpoint.tensors
-        for leaf, axis in (("lora_A", 0), ("hada_w1_b", 0), ("lokr_w1_b", 0), ("lokr_w2_b", 0)):
-            if leaf in leaves:
-                return max(1, tensors[leaves[leaf]].shape[axis])
-        return self.settings.rank_for(module) or 1
+            raise ModelError(
+                "needs-base",
+                f"module {module!r}: ΔW of {self.method} needs the base's weights",
+            )
+        expected = tuple(base_weight.shape)
+        known = self.modules.get(module, (UNKNOWN, UNKNOWN))
+        if any(k not in (UNKNOWN, e) for k, e in zip(known, expected, strict=True)):
+            raise ModelError(
+                "shape-mismatch",
+                f"module {module!r} has shape {known}, the base's matrix {expected}",
+            )
+        return update.delta(self._tensors, base_weight)
 
 
-def read_adapter(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> Adapter:
-    """The adapter in a checkpoint; headers are enough, no tensor is read.
+def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) -> Adapter:
+    """What the adapter changes, from its headers and its adapter_config.json.
+
+    PiSSA and OLoRA begin at W less a part that follows from W; their ΔW here counts that
+    part in, as PEFT does when it loads them, and so needs W. CorDA, LoftQ, LoRA-GA and
+    PiSSA's randomised form take out a part that cannot be computed again: they are refused,
+    as s·B·A alone would be another update than the one that was trained.
 
     Raises:
         ModelError: `bad-config`, `unsupported-adapter`, `missing-tensor`, `shape-mismatch`,
             `unsupported-dtype`, `no-weights`.
     """
-    settings = read_settings(config)
-    named = group_names(checkpoint.tensors)
-    if not named.leaves and not named.full:
-        raise ModelError("no-weights", "no tensor of a PEFT method in the weight file")
-    shapes = {
-        module: _module_shape(module, leaves, checkpoint) for module, leaves in named.leaves.items()
-    }
+    settings = read_config(config)
+    contents = sort_tensors(checkpoint.tensors)
+    tensors = Tensors(checkpoint)
+    family = _family(contents, checkpoint, settings)
+    if settings.init_rank is None:
+        ranks = [
+            tensors.shape(k["lora_A"])[0]
+            for k in contents.factors.values()
+            if "lora_A" in k
+        ]
+        settings = replace(settings, init_rank=float(max(ranks, default=0)) or None)
+    updates, convolutions = _build(family, contents, tensors, settings)
+    values = _full_values(contents, tensors)
+    method = _method(family, contents, settings)
     return Adapter(
-        method=_method(named, settings),
-        modules=shapes,
-        full_values=named.full,
-        needs_base=frozenset(
-            m for m, leaves in named.leaves.items() if "lora_magnitude_vector" in leaves
-        ),
-        notes=_notes(named, settings, config),
-        checkpoint=checkpoint,
-        settings=settings,
-        leaves=named.leaves,
+        method=method,
+        base_name=settings.base_name,
+        modules={module: update.shape for module, update in updates.items()},
+        full_values={module: value.name for module, value in values.items()},
+        needs_base=frozenset(m for m, u in {**updates, **values}.items() if u.needs_base),
+        notes=_notes(method, updates, convolutions, contents, settings),
+        _updates={**values, **updates},
+        _tensors=tensors,
     )
 
 
-def _module_shape(
-    module: str, leaves: Mapping[str, str], checkpoint: Checkpoint
-) -> tuple[int, int]:
-    """(out, in) of a module's ΔW, after its tensors have been held against each other."""
-    shape = {leaf: checkpoint.tensors[name].shape for leaf, name in leaves.items()}
-    for name in leaves.values():
-        if checkpoint.tensors[name].dtype not in _FLOATS:
-            dtype = checkpoint.tensors[name].dtype
-            raise ModelError("unsupported-dtype", f"tensor {name!r} is {dtype}")
-    if any(len(s) != 2 for leaf, s in shape.items() if leaf[-2:] in ("_A", "_B", "_a", "_b")):
-        raise ModelError("unsupported-adapter", f"{module}: the update of a convolution")
-    if "lora_A" in leaves or "lora_B" in leaves:
-        return _product(module, shape, "lora_B", "lora_A")
-    if any(leaf.startswith("hada") for leaf in leaves):
-        first = _product(module, shape, "hada_w1_a", "hada_w1_b")
-        if first != _product(module, shape, "hada_w2_a", "hada_w2_b"):
-            raise ModelError("shape-mismatch", f"{module}: the two halves of a LoHa differ in shape")
-        return first
-    if any(leaf.startswith("lokr") for leaf in leaves):
-        one, two = (_kron_factor(module, shape, f"lokr_w{i}") for i in (1, 2))
-        return one[0] * two[0], one[1] * two[1]
-    raise ModelError("missing-tensor", f"{module}: only {', '.join(leaves)} of its tensors")
-
-
-def _product(
-    module: str, shape: Mapping[str, tuple[int, ...]], left: str, right: str
-) -> tuple[int, int]:
-    for leaf in (left, right):
-        if leaf not in shape:
-            raise ModelError("missing-tensor", f"{module}: has no {leaf}")
-    if shape[left][1] != shape[right][0]:
+def _family(contents: Contents, checkpoint: Checkpoint, settings: AdapterConfig) -> str:
+    """The formula that the tensors belong to; "" if there are only full values."""
+    families = {
+        FAMILIES[kind.split("_")[0]]
+        for kinds in contents.factors.values()
+        for kind in kinds
+        if kind != "alpha"
+    }
+    if len(families) > 1:
+        names = " and ".join(sorted(families))
         raise ModelError(
-            "shape-mismatch",
-            f"{module}: {left} is {list(shape[left])} and {right} is {list(shape[right])}",
+            "unsupported-adapter", f"holds tensors of {names}, expected one method"
         )
-    return shape[left][0], shape[right][1]
+    if families:
+        return families.pop()
+    refused = refused_by_names(name_parts(checkpoint.tensors))
+    if refused is not None:
+        raise ModelError(
+            "unsupported-adapter",
+            f"tensor names are those of {refused}: {REFUSED[refused]}",
+        )
+    if not checkpoint.tensors:
+        raise ModelError("no-weights", "the adapter's weight file holds no tensor")
+    if not contents.values:
+        example = next(iter(checkpoint.tensors))
+        raise ModelError(
+            "unsupported-adapter",
+            f"no tensor name is of a known adapter method; the first is {example!r}",
+        )
+    return ""
 
 
-def _kron_factor(
-    module: str, shape: Mapping[str, tuple[int, ...]], leaf: str
-) -> tuple[int, int]:
-    whole = shape.get(leaf)
-    if whole is None:
-        return _product(module, shape, f"{leaf}_a", f"{leaf}_b")
-    if len(whole) != 2:
-        raise ModelError("unsupported-adapter", f"{module}: the update of a convolution")
-    return whole[0], whole[1]
+def _build(
+    family: str, contents: Contents, tensors: Tensors, settings: AdapterConfig
+) -> tuple[dict[str, ModuleUpdate], int]:
+    """Updates by module, and how many modules are convolutions."""
+    updates: dict[str, ModuleUpdate] = {}
+    convolutions = 0
+    for module, kinds in contents.factors.items():
+        if any(len(tensors.shape(name)) > 2 for name in kinds.values()):
+            convolutions += 1
+        elif family == "lora":
+            updates[module] = build_lora(module, kinds, tensors, settings)
+        elif family == "loha":
+            updates[module] = build_loha(module, kinds, tensors, settings)
+        elif family == "lokr":
+            updates[module] = build_lokr(module, kinds, tensors, settings)
+        elif family == "vera":
+            updates[module] = build_vera(module, kinds, contents.shared, tensors)
+        else:
+            updates[module] = build_ia3(module, kinds, tensors)
+    return updates, convolutions
 
 
-def _factor(tensors: Mapping[str, torch.Tensor], leaf: str) -> torch.Tensor:
-    whole = tensors.get(leaf)
-    return whole if whole is not None else tensors[f"{leaf}_a"] @ tensors[f"{leaf}_b"]
+def _full_values(contents: Contents, tensors: Tensors) -> dict[str, FullValue]:
+    """Whole matrices; vectors and quantised leftovers are none."""
+    return {
+        module: FullValue(shape=(ref.shape[0], ref.shape[1]), name=name)
+        for module, name in contents.values.items()
+        if len((ref := tensors.checkpoint.tensors[name]).shape) == 2 and ref.dtype in FLOATS
+    }
 
 
-def _method(named: NamedTensors, settings: Settings) -> str:
-    """By the tensors, since a config may be missing."""
-    leaves = {leaf for module in named.leaves.values() for leaf in module}
-    for leaf, method in (
-        ("lora_E", "adalora"),
-        ("lora_magnitude_vector", "dora"),
-        ("hada_w1_a", "loha"),
-    ):
-        if leaf in leaves:
-            return method
-    if any(leaf.startswith("lokr") for leaf in leaves):
-        return "lokr"
-    return "rslora" if settings.rank_stabilised else "lora"
+def _method(family: str, contents: Contents, settings: AdapterConfig) -> str:
+    kinds = {kind for module in contents.factors.values() for kind in module}
+    if family != "lora":
+        return family or (settings.peft_type or "lora").lower()
+    if "lora_E" in kinds:
+        return "adalora"
+    if "lora_magnitude_vector" in kinds:
+        return "dora"
+    return settings.start or ("rslora" if settings.rslora else "lora")
 
 
 def _notes(
-    named: NamedTensors, settings: Settings, config: Mapping[str, Any] | None
+    method: str,
+    updates: Mapping[str, ModuleUpdate],
+    convolutions: int,
+    contents: Contents,
+    settings: AdapterConfig,
 ) -> tuple[str, ...]:
-    notes = []
-    if config is None:
-        notes.append("no adapter_config.json: the scale is unknown and taken as 1")
-    elif settings.alpha is None:
-        notes.append("the config has no alpha: the scale is unknown and taken as 1")
-    if config is not None and config.get("bias") not in (None, "none"):
-        notes.append(f"bias={config['bias']!r}: biases are saved whole and not part of ΔW")
+    notes = [*settings.notes, *contents.notes]
+    stated = (settings.peft_type or "").lower()
+    if stated and stated != method and not (stated == "lora" and method in _LORAS):
+        notes.append(f"{FILE} says {settings.peft_type}, the tensors are {method}'s")
+    if convolutions:
+        notes.append(f"{convolutions} convolutions not read")
+    own = any("alpha" in kinds for kinds in contents.factors.values())
+    if updates and settings.alpha is None and not own and method not in ("vera", "ia3"):
+        notes.append("no alpha is stated: scale 1 was taken, so norms are not comparable")
+    for what, unused in (
+        ("patterns", _unmatched([p for p, _ in settings.alphas + settings.ranks], updates)),
+        ("target_modules", _untouched(settings.targets, (*updates, *contents.values))),
+    ):
+        if unused:
+            notes.append(f"{what} that fit no module: {', '.join(sorted(unused))}")
     return tuple(notes)
+
+
+_LORAS = ("lora", "rslora", "dora", "pissa", "olora")
+
+
+def _unmatched(patterns: Sequence[str], modules: Mapping[str, object]) -> set[str]:
+    return {p for p in patterns if not any(matches(p, module) for module in modules)}
+
+
+def _untouched(targets: Sequence[str], modules: Sequence[str]) -> set[str]:
+    return {t for t in targets if not any(m == t or m.endswith(f".{t}") for m in modules)}

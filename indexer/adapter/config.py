@@ -1,0 +1,222 @@
+"""What adapter_config.json says that ΔW depends on, checked."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...errors import ModelError
+from .methods import REFUSED, SUPPORTED
+
+FILE = "adapter_config.json"
+PLAIN_STARTS = ("", "true", "false", "gaussian", "eva", "orthogonal", "mica", "lycoris")
+"""Values of `init_lora_weights` after which W is still the base's."""
+
+COMPUTED_STARTS = ("pissa", "olora")
+"""After these W is the base's less a part that follows from W alone."""
+
+LOST_STARTS = {
+    "corda": "covariances of its data",
+    "loftq": "a quantised base",
+    "lora_ga": "gradients of its data",
+    "pissa_niter": "a random projection",
+}
+"""After these W is the base's less a part that follows from something not stored."""
+
+VARIANTS = {
+    "target_parameters": "LoRA on expert parameters is stored under ambiguous names",
+    "layer_replication": "its layers are copies of the base's, numbered anew",
+    "use_qalora": "QALoRA's factors work on pooled inputs",
+    "use_bdlora": "BD-LoRA's factors are block-diagonal",
+    "kasa_config": "KaSA trains on a truncated base",
+    "monteclora_config": "MonteCLoRA's update is sampled anew for each input",
+    "arrow_config": "Arrow chooses among several updates for each input",
+}
+"""Settings of LoRA that change what its tensors mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterConfig:
+    """The settings of one adapter, all optional as found in the wild.
+
+    Attributes:
+        peft_type: Upper case; None where it is missing.
+        alpha: None where it is missing: the scale is unknown, but one for all modules.
+        rank: As stated; the tensors are believed, where they show it.
+        init_rank: AdaLoRA's rank before pruning.
+        alphas: Patterns of module paths, in order, with their alpha.
+        ranks: The same with their rank.
+        start: `pissa` or `olora`, else "".
+        transposed_flag: `fan_in_fan_out`, which matters to OLoRA only.
+        targets: `target_modules`, where it is a list of names.
+        notes: What was odd.
+    """
+
+    peft_type: str | None = None
+    base_name: str | None = None
+    alpha: float | None = None
+    rank: float | None = None
+    init_rank: float | None = None
+    alphas: tuple[tuple[str, float], ...] = ()
+    ranks: tuple[tuple[str, float], ...] = ()
+    rslora: bool = False
+    dora: bool = False
+    start: str = ""
+    transposed_flag: bool = False
+    targets: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def alpha_of(self, module: str) -> float | None:
+        """The module's alpha: of the first pattern that fits, else the general one."""
+        return _first_match(self.alphas, module, self.alpha)
+
+    def rank_of(self, module: str) -> float | None:
+        """The module's rank as stated."""
+        return _first_match(self.ranks, module, self.rank)
+
+
+def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
+    """The settings, defaults where they are missing.
+
+    Raises:
+        ModelError: `bad-config` for values of no use; `unsupported-adapter` for methods
+            and variants whose ΔW is not computed.
+    """
+    if config is None:
+        return AdapterConfig(notes=(f"{FILE} is missing",))
+    peft_type = _method(config)
+    if peft_type != "ADALORA":
+        _refuse_variants(config)
+    start, notes = _start(config) if peft_type in (None, "LORA") else ("", ())
+    if config.get("alora_invocation_tokens"):
+        notes = (*notes, "aLoRA: the update applies to a part of each text only")
+    alpha = "lora_alpha" if "lora_alpha" in config else "alpha"
+    targets = config.get("target_modules")
+    base = config.get("base_model_name_or_path")
+    return AdapterConfig(
+        peft_type=peft_type,
+        base_name=base.strip() or None if isinstance(base, str) else None,
+        alpha=_number(alpha, config.get(alpha)),
+        rank=_number("r", config.get("r")),
+        init_rank=_init_rank(config),
+        alphas=_patterns(config, "alpha_pattern"),
+        ranks=() if peft_type == "ADALORA" else _patterns(config, "rank_pattern"),
+        rslora=_flag(config, "use_rslora"),
+        dora=_flag(config, "use_dora"),
+        start=start,
+        transposed_flag=_flag(config, "fan_in_fan_out"),
+        targets=tuple(map(str, targets)) if isinstance(targets, list) else (),
+        notes=notes,
+    )
+
+
+def _method(config: Mapping[str, object]) -> str | None:
+    stated = config.get("peft_type")
+    if stated is None:
+        return None
+    if not isinstance(stated, str):
+        raise _bad("peft_type", stated, "the name of a method")
+    method = stated.strip().upper().removeprefix("PEFTTYPE.")
+    if method in SUPPORTED:
+        return method
+    why = REFUSED.get(method, f"not among {', '.join(SUPPORTED)}")
+    raise ModelError("unsupported-adapter", f"{FILE}: peft_type is {stated!r}: {why}")
+
+
+def _refuse_variants(config: Mapping[str, object]) -> None:
+    for setting, why in VARIANTS.items():
+        if config.get(setting):
+            raise ModelError("unsupported-adapter", f"{FILE}: {setting} is set: {why}")
+
+
+def _start(config: Mapping[str, object]) -> tuple[str, tuple[str, ...]]:
+    """Which part of the base the adapter replaces, and notes."""
+    value = config.get("init_lora_weights")
+    start = "" if value is None else str(value).strip().lower()
+    if start in COMPUTED_STARTS:
+        return start, ()
+    for lost, source in LOST_STARTS.items():
+        if start.startswith(lost):
+            raise ModelError(
+                "unsupported-adapter",
+                f"{FILE}: init_lora_weights is {value!r}: training began at W less a part "
+                f"that depends on {source}, which is not stored; save the adapter with "
+                "path_initial_model_for_weight_conversion",
+            )
+    if start in PLAIN_STARTS:
+        return "", ()
+    return "", (f"init_lora_weights {value!r} is unknown; taken as ordinary LoRA",)
+
+
+def _init_rank(config: Mapping[str, object]) -> float | None:
+    """AdaLoRA's rank before pruning: stated, or the length of a mask over its ranks."""
+    stated = _number("init_r", config.get("init_r"))
+    masks = config.get("rank_pattern")
+    if stated is not None or not isinstance(masks, Mapping):
+        return stated
+    return next(
+        (float(len(mask)) for mask in masks.values() if isinstance(mask, list)), None
+    )
+
+
+def _patterns(config: Mapping[str, object], key: str) -> tuple[tuple[str, float], ...]:
+    stated = config.get(key)
+    if not stated:
+        return ()
+    if not isinstance(stated, Mapping):
+        raise _bad(key, stated, "a mapping of patterns to numbers")
+    found = []
+    for pattern, value in stated.items():
+        number = _number(f"{key}[{pattern!r}]", value)
+        try:
+            re.compile(_anchored(str(pattern)))
+        except re.error as err:
+            raise _bad(key, pattern, f"a regular expression ({err})") from err
+        if number is not None:
+            found.append((str(pattern), number))
+    return tuple(found)
+
+
+def _first_match(
+    patterns: tuple[tuple[str, float], ...], module: str, default: float | None
+) -> float | None:
+    return next((v for p, v in patterns if matches(p, module)), default)
+
+
+def matches(pattern: str, module: str) -> bool:
+    """Whether PEFT would apply a rank or alpha pattern to a module (`get_pattern_key`)."""
+    return re.match(_anchored(pattern), module) is not None
+
+
+def _anchored(pattern: str) -> str:
+    return rf"(.*\.)?({pattern})$"
+
+
+def _number(key: str, value: object) -> float | None:
+    """A finite number, also where it was written as text."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise _bad(key, value, "a number")
+    try:
+        number = float(value)
+    except (ValueError, OverflowError) as err:
+        raise _bad(key, value, "a number") from err
+    if not math.isfinite(number):
+        raise _bad(key, value, "a finite number")
+    return number
+
+
+def _flag(config: Mapping[str, object], key: str) -> bool:
+    value = config.get(key)
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise _bad(key, value, "true or false")
+
+
+def _bad(key: str, value: object, expected: str) -> ModelError:
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    return ModelError("bad-config", f"{FILE}: {key} is {shown}, expected {expected}")

@@ -1,0 +1,190 @@
+"""Adapters that PEFT itself makes, saves and merges: the oracle of the adapter tests."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import peft
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers.pytorch_utils import Conv1D
+
+from deltadex.indexer.adapter import Adapter, read_adapter
+from deltadex.indexer.checkpoint import TensorRef, open_adapter_weights
+from deltadex.indexer.delta import Delta, DenseDelta
+
+DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+}
+LLAMA = {
+    "vocab_size": 32,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "pad_token_id": 0,
+}
+T5 = {
+    "vocab_size": 32,
+    "d_model": 16,
+    "d_kv": 8,
+    "d_ff": 24,
+    "num_layers": 2,
+    "num_heads": 2,
+    "decoder_start_token_id": 0,
+}
+GPT2 = {"vocab_size": 32, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 16}
+
+
+class MemoryCheckpoint:
+    """A checkpoint over a dict."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = dict(tensors)
+        self.bytes_total = self.bytes_read = 0
+        self.reads: list[str] = []
+        self.tensors: Mapping[str, TensorRef] = {
+            name: TensorRef(
+                name=name,
+                dtype=DTYPES[tensor.dtype],
+                shape=tuple(tensor.shape),
+                file="adapter_model.safetensors",
+                start=0,
+                stop=0,
+            )
+            for name, tensor in tensors.items()
+        }
+
+    def read(self, name: str) -> torch.Tensor:
+        self.reads.append(name)
+        return self._tensors[name]
+
+    def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        return ((name, self.read(name)) for name in names)
+
+    def close(self) -> None: ...
+
+
+def wrap(kind: str, config: peft.PeftConfig) -> Any:
+    """A fresh tiny model with an untrained adapter."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return peft.get_peft_model(make_model(kind), config)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What PEFT makes of an adapter, by module, always (out, in)."""
+
+    folder: Path
+    base: Mapping[str, torch.Tensor]
+    updates: Mapping[str, torch.Tensor]
+
+
+@cache
+def _model(kind: str) -> Any:
+    torch.manual_seed(0)
+    if kind == "bert":
+        config = transformers.BertConfig(**LLAMA, max_position_embeddings=16, num_labels=3)
+        return transformers.BertForSequenceClassification(config)
+    if kind == "gpt2":
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2))
+    if kind == "llama":
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
+    return transformers.T5ForConditionalGeneration(transformers.T5Config(**T5))
+
+
+def make_model(kind: str) -> Any:
+    """A fresh tiny model with seeded weights: bert, gpt2, llama, t5."""
+    return copy.deepcopy(_model(kind))
+
+
+def make_adapter(
+    kind: str,
+    config: peft.PeftConfig,
+    folder: Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    safe: bool = True,
+    prepare: Callable[[Any], None] = lambda model: None,
+) -> Merged:
+    """An adapter with random values, saved by PEFT, and what PEFT merges it to.
+
+    Args:
+        dtype: Of the stored factors, which are rounded to it before they are merged.
+        prepare: Changes the PEFT model before it is saved.
+    """
+    torch.manual_seed(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = make_model(kind)
+        base = matrices(model)
+        tuned = peft.get_peft_model(model, config)
+        randomise(tuned, dtype)
+        prepare(tuned)
+        tuned.save_pretrained(str(folder), safe_serialization=safe)
+        if dtype != torch.float32:
+            path = folder / "adapter_model.safetensors"
+            save_file({n: t.to(dtype) for n, t in load_file(path).items()}, path)
+        merged = matrices(tuned.merge_and_unload())
+    updates = {name: merged[name] - weight for name, weight in base.items()}
+    return Merged(folder, base, {n: u for n, u in updates.items() if bool(u.any())})
+
+
+def randomise(tuned: Any, dtype: torch.dtype = torch.float32) -> None:
+    """Values as after training: PEFT begins at an update of zero."""
+    for name, parameter in tuned.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        noise = torch.randn_like(parameter) * 0.5
+        keeps = "magnitude" in name or "ia3_l" in name or "modules_to_save" in name
+        start = parameter.data if keeps else torch.zeros(())
+        parameter.data = (start + noise).to(dtype).float()
+
+
+def matrices(model: Any) -> dict[str, torch.Tensor]:
+    """Copies of all weights of Linear and Conv1D modules, (out, in)."""
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            found[name] = module.weight.detach().clone()
+        elif isinstance(module, Conv1D):
+            found[name] = module.weight.detach().T.clone()
+    return found
+
+
+def read_folder(folder: Path) -> Adapter:
+    """The adapter as deltadex reads it."""
+    config = json.loads((folder / "adapter_config.json").read_text())
+    return read_adapter(open_adapter_weights(folder), config)
+
+
+def dense(delta: Delta) -> torch.Tensor:
+    """ΔW as one matrix."""
+    return delta.matrix if isinstance(delta, DenseDelta) else delta.left @ delta.right
+
+
+def assert_same_updates(adapter: Adapter, merged: Merged, tolerance: float = 1e-5) -> None:
+    """Every module's ΔW equals PEFT's, and no module is missing or too many."""
+    assert {*adapter.modules, *adapter.full_values} == merged.updates.keys()
+
+    for module, expected in merged.updates.items():
+        weight = merged.base[module] if module in adapter.needs_base else None
+        got = dense(adapter.delta(module, weight))
+        assert got.dtype == torch.float32
+        assert got.shape == expected.shape
+        error = torch.linalg.norm(got - expected) / torch.linalg.norm(expected)
+        assert error <= tolerance, f"{module}: {error:.2e}"

@@ -1,0 +1,358 @@
+"""LoRA and its relatives against PEFT's own merges."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from peft_adapters import (
+    MemoryCheckpoint,
+    assert_same_updates,
+    dense,
+    make_adapter,
+    read_folder,
+    wrap,
+)
+
+from deltadex.errors import ModelError
+from deltadex.indexer.adapter import read_adapter
+from deltadex.indexer.delta import DenseDelta, LowRankDelta
+
+TARGETS = {
+    "bert": ["query", "value", "output.dense"],
+    "gpt2": ["c_attn", "c_proj"],
+    "llama": ["q_proj", "down_proj"],
+    "t5": ["q", "wo"],
+}
+A, B = "base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_B.weight"
+
+
+def lora(kind: str = "bert", **settings: Any) -> peft.LoraConfig:
+    return peft.LoraConfig(
+        **{"r": 3, "lora_alpha": 5, "target_modules": TARGETS[kind], **settings}
+    )
+
+
+def factors(rank: int = 2, out: int = 5, width: int = 4) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(rank)
+    a = torch.randn(rank, width, generator=generator)
+    return {A: a, B: torch.randn(out, rank, generator=generator)}
+
+
+def delta_of(tensors: dict[str, torch.Tensor], **config: object) -> torch.Tensor:
+    return dense(read_adapter(MemoryCheckpoint(tensors), config).delta("h.0.q", None))
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("flag", [False, True])
+def test_lora_equals_the_merged_weights_whatever_fan_in_fan_out_says(
+    kind: str, flag: bool, tmp_path: Path
+) -> None:
+    merged = make_adapter(kind, lora(kind, fan_in_fan_out=flag), tmp_path)
+
+    adapter = read_folder(tmp_path)
+
+    assert adapter.method == "lora"
+    assert adapter.needs_base == frozenset()
+    assert_same_updates(adapter, merged)
+
+
+@pytest.mark.parametrize(
+    ("settings", "method"),
+    [
+        ({"use_rslora": True}, "rslora"),
+        ({"rank_pattern": {"query": 5, r".*\.1\..*value": 2}}, "lora"),
+        ({"alpha_pattern": {r"layer\.1\..*query": 40, "query": 2}}, "lora"),
+        ({"alpha_pattern": {"uery": 40, "ue.*": 7, "bert.*query": 0.5}}, "lora"),
+        ({"rank_pattern": {"query": 5}, "use_rslora": True}, "rslora"),
+        ({"init_lora_weights": "gaussian"}, "lora"),
+        ({"init_lora_weights": "orthogonal", "r": 4}, "lora"),
+        ({"use_dora": True}, "dora"),
+        ({"use_dora": True, "use_rslora": True}, "dora"),
+        ({"lora_bias": True}, "lora"),
+        ({"bias": "all"}, "lora"),
+        ({"bias": "lora_only"}, "lora"),
+        ({"lora_alpha": 2.5}, "lora"),
+    ],
+)
+def test_each_lora_setting_equals_the_merged_weights(
+    settings: dict[str, Any], method: str, tmp_path: Path
+) -> None:
+    merged = make_adapter("bert", lora(**settings), tmp_path)
+
+    adapter = read_folder(tmp_path)
+
+    assert adapter.method == method
+    assert_same_updates(adapter, merged)
+
+
+@pytest.mark.parametrize("settings", [{"use_dora": True}, {"init_lora_weights": "pissa"}])
+def test_methods_that_use_w_see_a_conv1d_as_out_by_in(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    merged = make_adapter("gpt2", lora("gpt2", **settings), tmp_path)
+
+    assert_same_updates(read_folder(tmp_path), merged, tolerance=2e-5)
+
+
+@pytest.mark.parametrize("start", ["pissa", "olora"])
+@pytest.mark.parametrize("dora", [False, True])
+def test_an_adapter_that_replaced_a_part_of_w_counts_it_in(
+    start: str, dora: bool, tmp_path: Path
+) -> None:
+    settings = {"init_lora_weights": start, "use_dora": dora, "use_rslora": True}
+    merged = make_adapter("llama", lora("llama", **settings), tmp_path)
+
+    adapter = read_folder(tmp_path)
+
+    assert adapter.method == ("dora" if dora else start)
+    assert adapter.needs_base == adapter.modules.keys()
+    assert_same_updates(adapter, merged, tolerance=2e-5)
+
+
+def test_converted_pissa_is_plain_lora_of_twice_the_rank(tmp_path: Path) -> None:
+    settings = lora("llama", init_lora_weights="pissa")
+    start, converted = tmp_path / "start", tmp_path / "converted"
+    untrained = wrap("llama", settings)
+    untrained.peft_config["default"].init_lora_weights = True
+    untrained.save_pretrained(str(start))
+
+    def convert(tuned: Any) -> None:
+        tuned.save_pretrained(
+            str(converted), path_initial_model_for_weight_conversion=str(start)
+        )
+        tuned.set_adapter("default")
+
+    merged = make_adapter(
+        "llama",
+        lora("llama", init_lora_weights="pissa"),
+        tmp_path / "unconverted",
+        prepare=convert,
+    )
+    adapter = read_folder(converted)
+
+    assert adapter.method == "lora"
+    assert adapter.needs_base == frozenset()
+    assert adapter.delta("model.layers.0.self_attn.q_proj", None).left.shape == (16, 6)
+    assert_same_updates(adapter, merged, tolerance=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_stored_types_are_read_into_float32(dtype: torch.dtype, tmp_path: Path) -> None:
+    merged = make_adapter("bert", lora(), tmp_path, dtype=dtype)
+
+    assert_same_updates(read_folder(tmp_path), merged)
+
+
+def test_a_bin_file_is_read_like_safetensors(tmp_path: Path) -> None:
+    merged = make_adapter("bert", lora(), tmp_path, safe=False)
+
+    assert (tmp_path / "adapter_model.bin").exists()
+    assert_same_updates(read_folder(tmp_path), merged)
+
+
+def adalora(kind: str, **settings: Any) -> peft.AdaLoraConfig:
+    return peft.AdaLoraConfig(
+        target_modules=TARGETS[kind],
+        **{"init_r": 6, "target_r": 3, "lora_alpha": 5, "total_step": 9, **settings},
+    )
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+@pytest.mark.parametrize("alpha", [5, 0])
+def test_adalora_equals_the_merged_weights(kind: str, alpha: int, tmp_path: Path) -> None:
+    merged = make_adapter(kind, adalora(kind, lora_alpha=alpha), tmp_path)
+
+    adapter = read_folder(tmp_path)
+
+    assert adapter.method == "adalora"
+    assert_same_updates(adapter, merged)
+
+
+def prune(tuned: Any) -> None:
+    """Mask ranks as AdaLoRA's allocator does: some everywhere, all in one module."""
+    kept = {}
+    for number, (name, values) in enumerate(tuned.base_model.model.named_parameters()):
+        if "lora_E" in name:
+            keep = [
+                number % 5 > i and "0.attention.self.query" not in name for i in range(6)
+            ]
+            values.data[~torch.tensor(keep)] = 0.0
+            kept[name] = keep
+    tuned.peft_config["default"].rank_pattern = kept
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_pruned_adalora_keeps_the_scale_of_its_first_rank(
+    stated: bool, tmp_path: Path
+) -> None:
+    merged = make_adapter("bert", adalora("bert"), tmp_path, prepare=prune)
+    path = tmp_path / "adapter_config.json"
+    config = json.loads(path.read_text())
+    if not stated:
+        del config["init_r"]
+    path.write_text(json.dumps(config))
+
+    adapter = read_folder(tmp_path)
+    updates = {
+        m: dense(adapter.delta(m, None)) for m in adapter.modules if m in merged.updates
+    }
+
+    assert updates.keys() == merged.updates.keys()
+    for module, expected in merged.updates.items():
+        torch.testing.assert_close(updates[module], expected, rtol=1e-4, atol=1e-5)
+    pruned = adapter.delta("bert.encoder.layer.0.attention.self.query", None)
+    assert pruned.norm == 0.0
+
+
+def test_a_part_of_w_is_replaced_only_as_the_config_says() -> None:
+    tensors = factors()
+
+    plain = delta_of(tensors, peft_type="LORA", lora_alpha=2, init_lora_weights=True)
+
+    torch.testing.assert_close(plain, tensors[B] @ tensors[A])
+
+
+def test_lora_stays_low_rank() -> None:
+    adapter = read_adapter(MemoryCheckpoint(factors(rank=2)), {"lora_alpha": 4})
+
+    delta = adapter.delta("h.0.q", None)
+
+    assert isinstance(delta, LowRankDelta)
+    assert delta.left.shape == (5, 2)
+    assert delta.right.shape == (2, 4)
+
+
+def test_a_dead_row_of_w_does_not_make_dora_infinite() -> None:
+    tensors = factors()
+    tensors[B][1] = 0.0
+    weight = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    weight[1] = 0.0
+    tensors["base_model.model.h.0.q.lora_magnitude_vector"] = torch.ones(5)
+
+    adapter = read_adapter(MemoryCheckpoint(tensors), {"lora_alpha": 1, "use_dora": True})
+    delta = adapter.delta("h.0.q", weight)
+
+    assert isinstance(delta, DenseDelta)
+    assert delta.matrix[1].tolist() == [0.0] * 4
+    assert bool(torch.isfinite(delta.matrix).all())
+
+
+@given(seed=st.integers(0, 2**16), rank=st.integers(1, 4))
+def test_refactoring_does_not_change_the_update(seed: int, rank: int) -> None:
+    tensors = factors(rank)
+    generator = torch.Generator().manual_seed(seed)
+    mix = torch.linalg.qr(torch.randn(rank, rank, generator=generator)).Q
+    mix = mix * (0.5 + torch.rand(rank, generator=generator))
+    other = {A: mix @ tensors[A], B: tensors[B] @ torch.linalg.inv(mix)}
+
+    torch.testing.assert_close(
+        delta_of(other, lora_alpha=3), delta_of(tensors, lora_alpha=3), rtol=1e-4, atol=1e-5
+    )
+
+
+@given(
+    alpha=st.floats(-64, 64, allow_subnormal=False),
+    factor=st.floats(0.25, 4),
+    rs=st.booleans(),
+)
+def test_the_update_is_linear_in_alpha(alpha: float, factor: float, rs: bool) -> None:
+    once = delta_of(factors(), lora_alpha=alpha, use_rslora=rs)
+    more = delta_of(factors(), lora_alpha=alpha * factor, use_rslora=rs)
+
+    torch.testing.assert_close(more, once * factor, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("missing", [A, B])
+def test_half_a_lora_is_a_missing_tensor(missing: str) -> None:
+    tensors = factors()
+    del tensors[missing]
+
+    with pytest.raises(ModelError, match=r"h\.0\.q.*no lora_[AB]") as caught:
+        read_adapter(MemoryCheckpoint(tensors), {"lora_alpha": 1})
+
+    assert caught.value.code == "missing-tensor"
+
+
+@pytest.mark.parametrize(
+    ("tensors", "config", "code"),
+    [
+        ({A: torch.ones(2, 4), B: torch.ones(5, 3)}, {}, "shape-mismatch"),
+        ({A: torch.ones(8), B: torch.ones(5, 2)}, {}, "shape-mismatch"),
+        ({A: torch.ones(0, 4), B: torch.ones(5, 0)}, {}, "shape-mismatch"),
+        ({A: torch.ones(2, 4), B: torch.ones(5, 2)}, {"use_dora": True}, "missing-tensor"),
+        (
+            {A: torch.ones(2, 4), B: torch.ones(5, 2)},
+            {"peft_type": "ADALORA"},
+            "missing-tensor",
+        ),
+        (
+            {A: torch.ones(2, 4, dtype=torch.int8), B: torch.ones(5, 2)},
+            {},
+            "unsupported-dtype",
+        ),
+        (
+            {**factors(), A.replace("lora_A.weight", "lora_E"): torch.ones(3, 1)},
+            {},
+            "shape-mismatch",
+        ),
+        (
+            {**factors(), A.replace("A.weight", "magnitude_vector"): torch.ones(4)},
+            {},
+            "shape-mismatch",
+        ),
+    ],
+)
+def test_misshapen_factors_are_refused_from_their_headers(
+    tensors: dict[str, torch.Tensor], config: dict[str, object], code: str
+) -> None:
+    checkpoint = MemoryCheckpoint(tensors)
+
+    with pytest.raises(ModelError) as caught:
+        read_adapter(checkpoint, {"lora_alpha": 1, **config})
+
+    assert caught.value.code == code
+    assert checkpoint.reads == []
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_value_that_is_not_finite_names_its_tensor(bad: float) -> None:
+    tensors = factors()
+    tensors[B][0, 0] = bad
+    adapter = read_adapter(MemoryCheckpoint(tensors), {"lora_alpha": 1})
+
+    with pytest.raises(ModelError, match=r"lora_B\.weight") as caught:
+        adapter.delta("h.0.q", None)
+
+    assert caught.value.code == "non-finite"
+
+
+def test_a_delta_reads_only_its_own_tensors() -> None:
+    other = {name.replace("h.0", "h.1"): tensor for name, tensor in factors().items()}
+    checkpoint = MemoryCheckpoint({**factors(), **other})
+    adapter = read_adapter(checkpoint, {"lora_alpha": 1})
+
+    adapter.delta("h.1.q", None)
+
+    assert sorted(checkpoint.reads) == sorted(other)
+    assert sorted(adapter.tensors_of("h.1.q")) == sorted(other)
+
+
+def test_dora_without_the_base_says_so(tmp_path: Path) -> None:
+    make_adapter("bert", lora(use_dora=True), tmp_path)
+    adapter = read_folder(tmp_path)
+    module = next(iter(adapter.modules))
+
+    with pytest.raises(ModelError) as without:
+        adapter.delta(module, None)
+    with pytest.raises(ModelError) as misfit:
+        adapter.delta(module, torch.ones(3, 3))
+
+    assert without.value.code == "needs-base"
+    assert misfit.value.code == "shape-mismatch"
