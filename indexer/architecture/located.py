@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from .rules import NUMBER, Rule, find_rule, table, without_numbers
 
+LONGEST = 1000
+"""Characters in a name beyond which it is no layer's; searching longer ones would cost."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot:
@@ -99,7 +102,7 @@ def find_number(module: str) -> Numbered | None:
 def _layers(module: str) -> Iterator[re.Match[str]]:
     """Layer paths from the left, so that `encoder.layer` comes before its own `layer`."""
     pattern = table().layer_pattern
-    match = pattern.search(module)
+    match = pattern.search(module) if len(module) <= LONGEST else None
     while match is not None:
         yield match
         match = pattern.search(module, match.start() + 1)

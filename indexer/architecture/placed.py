@@ -11,6 +11,8 @@ from .placement import Placement
 
 NAMED = 5
 """Tensors that an error names before it only counts the rest."""
+LONGEST = 120
+"""Characters of a name that an error shows."""
 
 Key = tuple[Slot, str]
 
@@ -51,8 +53,12 @@ class PlacedModel:
 
 def name_some(names: Sequence[str]) -> str:
     """Up to five names, quoted, and how many more there are."""
-    shown = ", ".join(repr(name) for name in names[:NAMED])
+    shown = ", ".join(repr(_shortened(name)) for name in names[:NAMED])
     return shown + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST else name[:LONGEST] + "…"
 
 
 def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
-NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 """A whole component of a name that is a number; written `N` in the table."""
 
 
@@ -75,10 +75,10 @@ def table() -> Table:
     text = resources.files(__package__).joinpath("roles.json").read_text(encoding="utf-8")
     raw = json.loads(text)
     layers = {entry["path"]: entry["stack"] for entry in raw["layers"]}
-    paths = "|".join(re.escape(path).replace("N", r"\d+") for path in layers)
+    paths = "|".join(re.escape(path).replace("N", "[0-9]{1,6}") for path in layers)
     return Table(
         layers=layers,
-        layer_pattern=re.compile(rf"(?<![^.])(?P<path>{paths})\.(?P<layer>\d+)\."),
+        layer_pattern=re.compile(rf"(?<![^.])(?P<path>{paths})\.(?P<layer>[0-9]{{1,6}})\."),
         stack_of_owner=raw["stack_of_owner"],
         stack_of_embedding=raw["stack_of_embedding"],
         rules=tuple(map(_rule, raw["rules"])),

@@ -9,6 +9,7 @@ from itertools import takewhile
 from ...errors import ModelError
 from .attention_config import AttentionConfig
 from .located import Spot
+from .placed import name_some
 from .rules import table
 
 Stacks = Mapping[str, Sequence[Spot]]
@@ -32,10 +33,10 @@ def gather_stacks(
     for group in groups.values():
         stack = _stack(group, names, config)
         if stack in stacks:
-            one, other = stacks[stack][0].tensor, group[0].tensor
+            both = name_some([stacks[stack][0].tensor, group[0].tensor])
             raise ModelError(
                 "unknown-architecture",
-                f"{one!r} and {other!r} belong to two {stack} stacks: expected one model",
+                f"{both} belong to two {stack} stacks: expected one model in the file",
             )
         stacks[stack] = group
     return stacks

@@ -281,6 +281,23 @@ def test_masks_heads_and_strays_do_not_disturb(extra: dict[str, tuple[int, ...]]
     assert set(extra) <= set(placed.ignored)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "layers.1." * 20_000 + "self_attn.q_proj.weight",
+        "a" * 100_000 + ".0." + "attn." * 20_000 + "weight",
+        f"layers.{'9' * 5_000}.self_attn.q_proj.weight",
+        f"layers.0.mlp.experts.{'9' * 5_000}.up_proj.weight",
+        "layers.٣.self_attn.q_proj.weight",
+    ],
+)
+def test_a_hostile_name_is_refused_at_once_and_in_short(name: str) -> None:
+    with pytest.raises(ModelError) as err:
+        place({name: (8, 8)}, None)
+
+    assert len(err.value.reason) < 400
+
+
 def test_two_models_in_one_file_are_refused() -> None:
     with pytest.raises(ModelError, match="two encoder stacks") as err:
         place(bert("model_a.") | bert("model_b."), None)
