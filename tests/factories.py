@@ -1,0 +1,144 @@
+"""Tiny real checkpoints, made in milliseconds and equal for equal seeds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import save_file
+
+Form = Literal["safetensors", "bin"]
+
+
+def make_checkpoint(
+    folder: Path,
+    tensors: Mapping[str, torch.Tensor],
+    *,
+    shards: int = 1,
+    form: Form = "safetensors",
+    config: Mapping[str, Any] | None = None,
+    order: Sequence[str] | None = None,
+) -> Path:
+    """The folder, now a transformers folder that holds these tensors.
+
+    Args:
+        shards: Files to deal the tensors out to, in turn; from 2 on with an index.
+        config: Written as config.json where it is given.
+        order: All names, in the order in which they are dealt out.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if config is not None:
+        (folder / "config.json").write_text(json.dumps(dict(config)))
+    stem = "model" if form == "safetensors" else "pytorch_model"
+    if shards == 1:
+        write_weights(folder / f"{stem}.{form}", {n: tensors[n] for n in order or tensors})
+        return folder
+    weight_map: dict[str, str] = {}
+    for i in range(shards):
+        file = f"{stem}-{i + 1:05d}-of-{shards:05d}.{form}"
+        dealt = {name: tensors[name] for name in list(order or tensors)[i::shards]}
+        write_weights(folder / file, dealt)
+        weight_map.update(dict.fromkeys(dealt, file))
+    index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
+    (folder / f"{stem}.{form}.index.json").write_text(json.dumps(index))
+    return folder
+
+
+def write_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write one weight file in the form that its suffix names."""
+    if path.suffix == ".safetensors":
+        contiguous = {name: t.contiguous() for name, t in tensors.items()}
+        save_file(contiguous, path, metadata={"format": "pt"})
+    else:
+        torch.save(dict(tensors), path)
+
+
+def make_bert(
+    folder: Path,
+    *,
+    seed: int,
+    layers: int = 2,
+    width: int = 32,
+    dtype: torch.dtype = torch.float32,
+    base: Mapping[str, torch.Tensor] | None = None,
+    scale: float = 0.05,
+    rank: int | None = None,
+    shards: int = 1,
+) -> dict[str, torch.Tensor]:
+    """The tensors of a tiny BERT that transformers instantiated and saved in `folder`.
+
+    Given a base's tensors it is a fine-tune of that base: the same model with a random
+    update on every layer matrix. Returned as stored, in `dtype`.
+
+    Args:
+        scale: |ΔW| / |W| of each updated matrix, Frobenius.
+        rank: Of each update; None for a dense one.
+        shards: As `make_checkpoint`; transformers' own file is split again.
+    """
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        vocab_size=64,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        intermediate_size=2 * width,
+        max_position_embeddings=16,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = BertModel(config)
+    if base is not None:
+        model.load_state_dict(finetune(base, seed=seed, scale=scale, rank=rank))
+    model.to(dtype).save_pretrained(folder)
+    stored = {name: t.detach().clone() for name, t in model.state_dict().items()}
+    if shards > 1:
+        (folder / "model.safetensors").unlink()
+        make_checkpoint(folder, stored, shards=shards)
+    return stored
+
+
+def finetune(
+    base: Mapping[str, torch.Tensor],
+    *,
+    seed: int,
+    scale: float = 0.05,
+    rank: int | None = None,
+) -> dict[str, torch.Tensor]:
+    """The base's tensors with a random update on every layer matrix, in the base's dtype.
+
+    A layer matrix is a 2-D tensor under a numbered module.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: tensor + random_update(tensor, generator, scale=scale, rank=rank)
+        if is_layer_matrix(name, tensor)
+        else tensor.clone()
+        for name, tensor in base.items()
+    }
+
+
+def random_update(
+    weight: torch.Tensor,
+    generator: torch.Generator,
+    *,
+    scale: float,
+    rank: int | None = None,
+) -> torch.Tensor:
+    """A random ΔW of Frobenius norm `scale` × |W|, in the weight's dtype."""
+    rows, cols = weight.shape
+    if rank is None:
+        update = torch.randn(rows, cols, generator=generator)
+    else:
+        left = torch.randn(rows, rank, generator=generator)
+        update = left @ torch.randn(rank, cols, generator=generator)
+    size = scale * torch.linalg.vector_norm(weight.float())
+    return (update * (size / torch.linalg.vector_norm(update))).to(weight.dtype)
+
+
+def is_layer_matrix(name: str, tensor: torch.Tensor) -> bool:
+    """Whether it is a 2-D tensor under a numbered module."""
+    return tensor.dim() == 2 and any(piece.isdigit() for piece in name.split("."))
