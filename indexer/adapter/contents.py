@@ -39,9 +39,7 @@ class Contents:
     def notes(self) -> tuple[str, ...]:
         """One sentence for each kind of tensor that is not read."""
         return tuple(
-            f"{count} {_ASIDE[kind]} not read"
-            if count > 1
-            else f"1 of {_ASIDE[kind]} not read"
+            f"not read: {_ASIDE[kind]} ({count})"
             for kind, count in sorted(self.set_aside.items())
             if kind in _ASIDE
         )

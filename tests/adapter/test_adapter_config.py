@@ -1,0 +1,205 @@
+"""adapter_config.json as found in the wild: partial, misspelt, contradictory."""
+
+from __future__ import annotations
+
+import math
+
+import peft
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from peft.utils.other import get_pattern_key
+from peft_adapters import MemoryCheckpoint, dense
+
+from deltadex.errors import ModelError
+from deltadex.indexer.adapter import Adapter, read_adapter
+from deltadex.indexer.adapter.config import read_config
+
+A, B = "base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_B.weight"
+TENSORS = {A: torch.eye(2, 4), B: torch.eye(5, 2)}
+SUPPORTED = {"LORA", "ADALORA", "LOHA", "LOKR", "VERA", "IA3"}
+
+
+def adapter(config: dict[str, object] | None) -> Adapter:
+    return read_adapter(MemoryCheckpoint(TENSORS), config)
+
+
+def scale(config: dict[str, object] | None) -> float:
+    return float(dense(adapter(config).delta("h.0.q", None))[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"lora_alpha": 8, "r": 2}, 4.0),
+        ({"lora_alpha": 8}, 4.0),
+        ({"lora_alpha": 8, "r": 16}, 4.0),
+        ({"lora_alpha": "8", "r": "2"}, 4.0),
+        ({"lora_alpha": 0.5}, 0.25),
+        ({"lora_alpha": 0}, 0.0),
+        ({"lora_alpha": -2}, -1.0),
+        ({"lora_alpha": 8, "use_rslora": True}, 8 / math.sqrt(2)),
+        ({"lora_alpha": 8, "alpha_pattern": {"q": 2}}, 1.0),
+        ({"lora_alpha": 8, "alpha_pattern": None, "rank_pattern": {}}, 4.0),
+        ({"lora_alpha": None}, 1.0),
+        ({"r": 16}, 1.0),
+        ({}, 1.0),
+        (None, 1.0),
+    ],
+)
+def test_the_scale_is_alpha_over_the_rank_of_the_tensors(
+    config: dict[str, object] | None, expected: float
+) -> None:
+    assert scale(config) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("config", [None, {}, {"r": 2}])
+def test_an_unknown_scale_is_noted(config: dict[str, object] | None) -> None:
+    assert any("scale 1" in note for note in adapter(config).notes)
+
+
+def test_a_complete_config_leaves_nothing_to_note() -> None:
+    config = {"peft_type": "LORA", "lora_alpha": 8, "r": 2, "target_modules": ["q"]}
+
+    assert adapter(config).notes == ()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"lora_alpha": math.nan},
+        {"lora_alpha": math.inf},
+        {"lora_alpha": "nan"},
+        {"lora_alpha": "much"},
+        {"lora_alpha": True},
+        {"lora_alpha": [8]},
+        {"lora_alpha": 10**400},
+        {"alpha_pattern": {"q": "x"}},
+        {"alpha_pattern": {"q(": 2}},
+        {"alpha_pattern": ["q"]},
+        {"rank_pattern": {"q": math.nan}},
+        {"use_rslora": "yes"},
+        {"peft_type": 7},
+    ],
+)
+def test_a_setting_of_no_use_is_named(bad: dict[str, object]) -> None:
+    with pytest.raises(ModelError, match=next(iter(bad))) as caught:
+        adapter({"lora_alpha": 8, **bad})
+
+    assert caught.value.code == "bad-config"
+    assert len(caught.value.reason) < 200
+
+
+@pytest.mark.parametrize("peft_type", sorted({*peft.PeftType} - SUPPORTED))
+def test_every_other_method_of_peft_is_refused_by_name(peft_type: str) -> None:
+    with pytest.raises(ModelError, match=str(peft_type)) as caught:
+        adapter({"peft_type": str(peft_type), "lora_alpha": 8})
+
+    assert caught.value.code == "unsupported-adapter"
+
+
+@pytest.mark.parametrize("peft_type", ["lora", "Lora", "PeftType.LORA", None])
+def test_spellings_of_a_method_are_one(peft_type: str | None) -> None:
+    assert adapter({"peft_type": peft_type, "lora_alpha": 8}).method == "lora"
+
+
+def test_the_tensors_outvote_a_config_of_another_method() -> None:
+    found = adapter({"peft_type": "LOHA", "alpha": 8})
+
+    assert found.method == "lora"
+    assert any("LOHA" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {"target_parameters": ["experts.gate_up_proj"]},
+        {"layer_replication": [[0, 2], [1, 2]]},
+        {"use_qalora": True},
+        {"use_bdlora": {"nblocks": 2}},
+        {"kasa_config": {"beta": 1e-4}},
+        {"monteclora_config": {"num_samples": 8}},
+        {"arrow_config": {"top_k": 2}},
+        {"init_lora_weights": "loftq"},
+        {"init_lora_weights": "corda"},
+        {"init_lora_weights": "lora_ga"},
+        {"init_lora_weights": "pissa_niter_16"},
+        {"init_lora_weights": "olora", "fan_in_fan_out": True},
+    ],
+)
+def test_variants_whose_update_cannot_be_known_are_refused(
+    variant: dict[str, object],
+) -> None:
+    with pytest.raises(ModelError) as caught:
+        adapter({"peft_type": "LORA", "lora_alpha": 8, **variant})
+
+    assert caught.value.code == "unsupported-adapter"
+
+
+@pytest.mark.parametrize(
+    "start", [True, False, None, "gaussian", "eva", "orthogonal", "mica", "true"]
+)
+def test_starts_that_leave_w_alone_are_plain_lora(start: object) -> None:
+    found = adapter({"lora_alpha": 8, "init_lora_weights": start})
+
+    assert found.method == "lora"
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "note"),
+    [
+        ({"init_lora_weights": "sparkle"}, "sparkle"),
+        ({"alora_invocation_tokens": [1, 2]}, "aLoRA"),
+        ({"alpha_pattern": {"nowhere": 2}}, "nowhere"),
+        ({"rank_pattern": {"q": 2, "elsewhere": 4}}, "elsewhere"),
+        ({"target_modules": ["q", "v_proj"]}, "v_proj"),
+    ],
+)
+def test_what_is_odd_but_harmless_is_noted(config: dict[str, object], note: str) -> None:
+    (said,) = adapter({"lora_alpha": 8, **config}).notes
+
+    assert note in said
+
+
+@pytest.mark.parametrize(
+    "targets", ["q", "all-linear", r".*\.(q|v)$", None, {"q": 1}, ["q"]]
+)
+def test_any_form_of_target_modules_is_taken(targets: object) -> None:
+    assert adapter({"lora_alpha": 8, "target_modules": targets}).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [("gpt2", "gpt2"), (" gpt2 ", "gpt2"), ("", None), (None, None), (["gpt2"], None)],
+)
+def test_the_base_is_named_or_not(stated: object, expected: str | None) -> None:
+    assert adapter({"base_model_name_or_path": stated}).base_name == expected
+
+
+@given(
+    patterns=st.lists(
+        st.sampled_from(
+            [
+                "q",
+                "layers.0.q",
+                r"layers\.\d+\.q",
+                ".*q",
+                "^q",
+                "s.0.q",
+                "q$",
+                "^m.layers.1.q",
+            ]
+        ),
+        unique=True,
+    ),
+    module=st.sampled_from(["m.layers.0.q", "m.layers.1.q", "q", "m.layers.0.xq"]),
+)
+def test_patterns_match_as_in_peft(patterns: list[str], module: str) -> None:
+    stated = {pattern: float(number) for number, pattern in enumerate(patterns)}
+    expected = stated.get(get_pattern_key(stated.keys(), module), -1.0)
+
+    settings = read_config({"lora_alpha": -1, "alpha_pattern": stated})
+
+    assert settings.alpha_of(module) == expected

@@ -1,0 +1,168 @@
+"""Tensor names of all spellings, and those that cannot be trusted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from peft_adapters import MemoryCheckpoint, dense
+
+from deltadex.errors import ModelError
+from deltadex.indexer.adapter import read_adapter
+
+PEFT = "base_model.model."
+PATH = "layers.0.self_attn.q_proj"
+
+
+def pair(a: str, b: str) -> dict[str, torch.Tensor]:
+    return {a: torch.ones(2, 4), b: torch.ones(5, 2)}
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lora_B.weight"),
+        (f"{PEFT}{PATH}.lora_A.default.weight", f"{PEFT}{PATH}.lora_B.default.weight"),
+        (f"{PEFT}{PATH}.lora_A.my-run_2.weight", f"{PEFT}{PATH}.lora_B.my-run_2.weight"),
+        (f"{PEFT}{PATH}.lora_A", f"{PEFT}{PATH}.lora_B"),
+        (f"{PEFT}{PATH}.lora_A.default", f"{PEFT}{PATH}.lora_B.default"),
+        (f"{PATH}.lora_A.weight", f"{PATH}.lora_B.weight"),
+        (f"{PATH}.lora_down.weight", f"{PATH}.lora_up.weight"),
+        (f"{PEFT}{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PEFT}{PATH}.lora_B.weight"),
+        (f"module.{PEFT}{PATH}.lora_A.weight", f"module.{PEFT}{PATH}.lora_B.weight"),
+        (f"_orig_mod.{PEFT}{PATH}.lora_A.weight", f"_orig_mod.{PEFT}{PATH}.lora_B.weight"),
+        (
+            f"{PEFT}_fsdp_wrapped_module.layers.0._checkpoint_wrapped_module.self_attn."
+            "q_proj.lora_A.weight",
+            f"{PEFT}_fsdp_wrapped_module.layers.0._checkpoint_wrapped_module.self_attn."
+            "q_proj.lora_B.weight",
+        ),
+        (
+            f"{PEFT}{PATH}.base_layer.lora_A.weight",
+            f"{PEFT}{PATH}.base_layer.lora_B.weight",
+        ),
+    ],
+)
+def test_every_spelling_is_the_same_module(a: str, b: str) -> None:
+    adapter = read_adapter(MemoryCheckpoint(pair(a, b)), {"lora_alpha": 2})
+
+    assert adapter.modules == {PATH: (5, 4)}
+    assert adapter.tensors_of(PATH) == (a, b)
+    assert dense(adapter.delta(PATH, None)).tolist() == [[2.0] * 4] * 5
+
+
+@pytest.mark.parametrize("head", ["classifier", "score", "lm_head"])
+def test_lora_on_a_head_is_a_module_like_any(head: str) -> None:
+    tensors = pair(f"{PEFT}{head}.lora_A.weight", f"{PEFT}{head}.lora_B.weight")
+
+    assert read_adapter(MemoryCheckpoint(tensors), None).modules == {head: (5, 4)}
+
+
+@pytest.mark.parametrize("config", [None, {"lora_alpha": 16}])
+def test_kohyas_own_alpha_wins(config: dict[str, object] | None) -> None:
+    tensors = pair(f"{PATH}.lora_down.weight", f"{PATH}.lora_up.weight")
+    tensors[f"{PATH}.alpha"] = torch.tensor(1.0)
+
+    adapter = read_adapter(MemoryCheckpoint(tensors), config)
+
+    assert dense(adapter.delta(PATH, None))[0, 0] == 1.0
+    assert not any("scale 1" in note for note in adapter.notes)
+
+
+@pytest.mark.parametrize("value", [torch.ones(2), torch.ones(2, 2)])
+def test_an_alpha_of_several_values_is_refused(value: torch.Tensor) -> None:
+    tensors = pair(f"{PATH}.lora_down.weight", f"{PATH}.lora_up.weight")
+    tensors[f"{PATH}.alpha"] = value
+
+    with pytest.raises(ModelError, match="alpha") as caught:
+        read_adapter(MemoryCheckpoint(tensors), None)
+
+    assert caught.value.code == "shape-mismatch"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("lora_te_text_model_layers_0_q_proj.lora_down.weight",),
+        ("lycoris_layers_0_q_proj.hada_w1_a",),
+        (f"{PEFT}{PATH}.lora_A.one.weight", f"{PEFT}{PATH}.lora_A.two.weight"),
+        (f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.base_layer.lora_A.weight"),
+        (f"{PEFT}layers.0.mlp.experts.lora_A.weight",),
+        (f"{PEFT}layers.0.mlp.experts.base_layer.lora_A.weight",),
+        (f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lora_diag"),
+        (f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lokr_w1"),
+        (f"{PEFT}{PATH}.oft_R.weight",),
+        (f"{PEFT}{PATH}.boft_R",),
+        (f"{PEFT}{PATH}.hira_A.weight",),
+        (f"{PEFT}{PATH}.poly_lora_A",),
+        ("base_model.vblora_vector_bank",),
+        ("prompt_embeddings",),
+        ("something.else",),
+        (f"{PEFT}{PATH}.lora_a",),
+    ],
+)
+def test_names_without_a_certain_meaning_are_refused(names: tuple[str, ...]) -> None:
+    tensors = {name: torch.ones(2, 2) for name in names}
+
+    with pytest.raises(ModelError) as caught:
+        read_adapter(MemoryCheckpoint(tensors), None)
+
+    assert caught.value.code == "unsupported-adapter"
+
+
+def test_a_file_without_tensors_has_no_weights() -> None:
+    with pytest.raises(ModelError) as caught:
+        read_adapter(MemoryCheckpoint({}), {"peft_type": "LORA"})
+
+    assert caught.value.code == "no-weights"
+
+
+@pytest.mark.parametrize(
+    ("extra", "note"),
+    [
+        ({f"{PEFT}{PATH}.bias": torch.ones(5)}, "biases (1)"),
+        ({f"{PEFT}{PATH}.lora_B.bias": torch.ones(5)}, "biases (1)"),
+        ({f"{PEFT}{PATH}.base_layer.bias": torch.ones(5)}, "biases (1)"),
+        ({f"{PEFT}embed.lora_embedding_A": torch.ones(2, 9)}, "embeddings (1)"),
+        ({f"{PEFT}embed.lora_embedding_B.default": torch.ones(4, 2)}, "embeddings (1)"),
+        (
+            {f"{PEFT}embed.token_adapter.trainable_tokens_delta": torch.ones(3, 4)},
+            "embeddings (1)",
+        ),
+        ({f"{PEFT}score.original_module.weight": torch.ones(3, 4)}, "copies"),
+        ({f"{PEFT}{PATH}.base_layer.weight.absmax": torch.ones(3)}, "unknown use (1)"),
+        (
+            pair(f"{PEFT}layers.0.attn.lora_A.weight", f"{PEFT}layers.0.attn.lora_B.weight")
+            | {f"{PEFT}layers.0.attn.lora_A.weight": torch.ones(2, 3, 4, 4)},
+            "1 convolutions",
+        ),
+    ],
+)
+def test_what_is_no_layer_matrix_is_set_aside_with_a_note(
+    extra: dict[str, torch.Tensor], note: str
+) -> None:
+    tensors = {
+        **pair(f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lora_B.weight"),
+        **extra,
+    }
+
+    adapter = read_adapter(MemoryCheckpoint(tensors), {"lora_alpha": 2})
+
+    assert adapter.modules == {PATH: (5, 4)}
+    assert adapter.full_values == {}
+    assert any(note in said for said in adapter.notes)
+
+
+def test_the_order_of_tensors_does_not_matter() -> None:
+    tensors = {
+        **pair(f"{PEFT}{PATH}.lora_A.weight", f"{PEFT}{PATH}.lora_B.weight"),
+        f"{PEFT}{PATH}.base_layer.weight": torch.ones(5, 4),
+        f"{PEFT}score.weight": torch.ones(3, 4),
+    }
+    backwards = dict(reversed(tensors.items()))
+
+    one = read_adapter(MemoryCheckpoint(tensors), None)
+    other = read_adapter(MemoryCheckpoint(backwards), None)
+
+    assert other.modules == one.modules
+    assert other.full_values == one.full_values
+    assert other.notes == one.notes

@@ -1,0 +1,144 @@
+"""LoHa and LoKr against PEFT's own merges."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from peft_adapters import (
+    MemoryCheckpoint,
+    assert_same_updates,
+    dense,
+    make_adapter,
+    read_folder,
+)
+
+from deltadex.errors import ModelError
+from deltadex.indexer.adapter import read_adapter
+from deltadex.indexer.delta import DenseDelta, LowRankDelta
+
+TARGETS = ["q_proj", "down_proj"]
+
+
+@pytest.mark.parametrize("rank", [2, 5])
+def test_loha_equals_the_merged_weights(rank: int, tmp_path: Path) -> None:
+    config = peft.LoHaConfig(
+        r=rank, alpha=3, target_modules=TARGETS, alpha_pattern={r"0\..*q_proj": 7}
+    )
+    merged = make_adapter("llama", config, tmp_path)
+
+    adapter = read_folder(tmp_path)
+    delta = adapter.delta("model.layers.0.self_attn.q_proj", None)
+
+    assert adapter.method == "loha"
+    assert isinstance(delta, LowRankDelta if rank == 2 else DenseDelta)
+    assert_same_updates(adapter, merged)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"r": 2},
+        {"r": 2, "decompose_both": True, "decompose_factor": 8},
+        {"r": 32},
+        {"r": 2, "decompose_factor": 2},
+        {"r": 32, "rank_pattern": {"q_proj": 64}, "alpha_pattern": {"down_proj": 1}},
+    ],
+)
+def test_lokr_equals_the_merged_weights(settings: dict[str, Any], tmp_path: Path) -> None:
+    config = peft.LoKrConfig(alpha=3, target_modules=TARGETS, **settings)
+    merged = make_adapter("llama", config, tmp_path)
+
+    adapter = read_folder(tmp_path)
+
+    assert adapter.method == "lokr"
+    assert_same_updates(adapter, merged)
+
+
+def loha(rank: int, seed: int = 0) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        f"m.0.q.hada_w{i}_{side}": torch.randn(shape, generator=generator)
+        for i in (1, 2)
+        for side, shape in (("a", (9, rank)), ("b", (rank, 8)))
+    }
+
+
+@given(seed=st.integers(0, 2**16), rank=st.integers(1, 4))
+def test_either_form_of_loha_is_the_hadamard_product(seed: int, rank: int) -> None:
+    tensors = loha(rank, seed)
+    a1, b1, a2, b2 = tensors.values()
+
+    adapter = read_adapter(MemoryCheckpoint(tensors), {"alpha": 2.0 * rank})
+
+    torch.testing.assert_close(
+        dense(adapter.delta("m.0.q", None)), 2 * (a1 @ b1) * (a2 @ b2), rtol=1e-4, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("drop", "change", "code"),
+    [
+        ("m.0.q.hada_w2_b", {}, "missing-tensor"),
+        ("", {"m.0.q.hada_w2_b": torch.ones(3, 8)}, "shape-mismatch"),
+        ("", {"m.0.q.hada_w2_a": torch.ones(7, 2)}, "shape-mismatch"),
+        ("", {"m.0.q.hada_w2_a": torch.ones(9, 2, dtype=torch.uint8)}, "unsupported-dtype"),
+    ],
+)
+def test_a_loha_that_does_not_fit_together_is_refused(
+    drop: str, change: dict[str, torch.Tensor], code: str
+) -> None:
+    tensors = {**loha(2), **change}
+    tensors.pop(drop, None)
+
+    with pytest.raises(ModelError) as caught:
+        read_adapter(MemoryCheckpoint(tensors), {"alpha": 1})
+
+    assert caught.value.code == code
+
+
+def test_half_a_lokr_is_a_missing_tensor() -> None:
+    tensors = {"m.0.q.lokr_w1": torch.ones(2, 2), "m.0.q.lokr_w2_a": torch.ones(3, 1)}
+
+    with pytest.raises(ModelError, match="lokr_w2_b") as caught:
+        read_adapter(MemoryCheckpoint(tensors), {"alpha": 1, "r": 1})
+
+    assert caught.value.code == "missing-tensor"
+
+
+@pytest.mark.parametrize(
+    ("config", "scale"), [({"alpha": 6, "r": 2}, 3.0), ({"alpha": 6}, 1.0), ({"r": 2}, 1.0)]
+)
+def test_a_whole_lokr_takes_its_rank_from_the_config(
+    config: dict[str, object], scale: float
+) -> None:
+    tensors = {"m.0.q.lokr_w1": torch.ones(2, 3), "m.0.q.lokr_w2": torch.full((4, 5), 2.0)}
+
+    delta = read_adapter(MemoryCheckpoint(tensors), config).delta("m.0.q", None)
+
+    assert dense(delta).tolist() == torch.full((8, 15), 2.0 * scale).tolist()
+
+
+def test_a_whole_lokr_with_rank_zero_is_a_bad_config() -> None:
+    tensors = {"m.0.q.lokr_w1": torch.ones(2, 3), "m.0.q.lokr_w2": torch.ones(4, 5)}
+
+    with pytest.raises(ModelError) as caught:
+        read_adapter(MemoryCheckpoint(tensors), {"alpha": 6, "r": 0})
+
+    assert caught.value.code == "bad-config"
+
+
+def test_lycoris_own_alpha_counts_where_the_config_has_none() -> None:
+    tensors = {**loha(2), "m.0.q.alpha": torch.tensor(8.0)}
+
+    own = read_adapter(MemoryCheckpoint(tensors), None)
+    stated = read_adapter(MemoryCheckpoint(tensors), {"alpha": 2})
+
+    torch.testing.assert_close(
+        dense(own.delta("m.0.q", None)), 4 * dense(stated.delta("m.0.q", None))
+    )
