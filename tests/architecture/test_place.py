@@ -4,36 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 import transformers
 from tiny_models import CONFIGS, build, config_of, saved
 
-from deltadex.errors import ModelError
 from deltadex.indexer.architecture import PlacedModel, place
 
 TABLE = json.loads((Path(__file__).parent / "expected_roles.json").read_text())
 EXPECTED = {
     variant: entry["matrices"] for entry in TABLE["models"] for variant in entry["variants"]
 }
-BERT_LAYER = {
-    "attention.self.query": (32, 32),
-    "attention.self.key": (32, 32),
-    "attention.self.value": (32, 32),
-    "attention.output.dense": (32, 32),
-    "intermediate.dense": (48, 32),
-    "output.dense": (32, 48),
-}
-
-
-def bert(prefix: str = "", layers: int = 2) -> dict[str, tuple[int, ...]]:
-    return {
-        f"{prefix}encoder.layer.{n}.{name}.weight": shape
-        for n in range(layers)
-        for name, shape in BERT_LAYER.items()
-    }
 
 
 def described(placed: PlacedModel) -> dict[str, str]:
@@ -199,121 +181,6 @@ def test_a_tower_saved_alone_keeps_its_stack_with_and_without_its_prefix(
 
     assert slots(place(bare, None)) == slots(place(full, None))
     assert {p.slot.stack for p in place(bare, None).placements} == {stack}
-
-
-@pytest.mark.parametrize("variant", ["mamba"])
-def test_a_model_without_attention_is_refused(variant: str) -> None:
-    with pytest.raises(ModelError, match=r"no-attention: .*'layers\.0\.mixer\.A_log'"):
-        place(saved(variant).shapes, saved(variant).config)
-
-
-@pytest.mark.parametrize(
-    "names",
-    [
-        (),
-        ("0.weight", "2.weight"),
-        ("fc1.weight", "fc2.weight"),
-        ("layers.0.mlp.fc1.weight", "layers.0.mlp.fc2.weight"),
-        ("encoder.stages.0.layers.1.layer.0.convolution.weight",),
-        (
-            "rwkv.blocks.0.attention.key.weight",
-            "rwkv.blocks.0.attention.receptance.weight",
-            "rwkv.blocks.0.attention.value.weight",
-            "rwkv.blocks.0.attention.output.weight",
-            "rwkv.blocks.0.feed_forward.key.weight",
-            "rwkv.blocks.0.feed_forward.receptance.weight",
-        ),
-    ],
-)
-def test_nets_of_other_kinds_are_refused_as_having_no_attention(
-    names: Iterable[str],
-) -> None:
-    with pytest.raises(ModelError, match="no-attention"):
-        place(dict.fromkeys(names, (8, 8)), None)
-
-
-def test_an_unknown_architecture_is_refused_by_the_names_of_its_matrices() -> None:
-    shapes = {f"trunk.{n}.attn.{x}.weight": (8, 8) for n in range(4) for x in "abc"}
-
-    with pytest.raises(
-        ModelError, match=r"'trunk\.0\.attn\.a\.weight', .* and 7 more"
-    ) as err:
-        place(shapes, None)
-
-    assert err.value.code == "unknown-architecture"
-
-
-def test_an_unknown_matrix_among_known_ones_is_reported_by_name() -> None:
-    shapes = bert("bert.") | {"bert.encoder.layer.1.attention.self.gizmo.weight": (32, 32)}
-
-    placed = place(shapes, None)
-
-    assert placed.unknown == ("bert.encoder.layer.1.attention.self.gizmo.weight",)
-    assert len(placed.placements) == 12
-    with pytest.raises(ModelError, match=r"unknown-architecture: .*self\.gizmo\.weight'"):
-        placed.require_known()
-
-
-def test_a_known_name_on_a_tensor_of_the_wrong_kind_is_reported() -> None:
-    shapes = bert() | {"encoder.layer.1.output.dense.weight": (64,)}
-
-    assert place(shapes, None).unknown == ("encoder.layer.1.output.dense.weight",)
-
-
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"h.0.attn.bias": (1, 1, 64, 64), "h.0.attn.masked_bias": ()},
-        {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight": (32, 4)},
-        {"encoder.layer.0.attention.self.rotary_embeddings.inv_freq": (8,)},
-        {"embeddings.position_ids": (1, 512)},
-        {"classifier.0.dense.weight": (32, 32), "classifier.2.weight": (2, 32)},
-        {"heads.layers.0.dense.weight": (32, 32), "heads.layers.1.dense.weight": (32, 32)},
-        {"pooler.dense.weight": (32, 32), "cls.predictions.decoder.weight": (64, 32)},
-        {"encoder.layer.0.attention.self.q_norm.weight": (4, 8)},
-    ],
-)
-def test_masks_heads_and_strays_do_not_disturb(extra: dict[str, tuple[int, ...]]) -> None:
-    placed = place(bert() | extra, None)
-
-    assert slots(placed) == slots(place(bert(), None))
-    assert placed.unknown == ()
-    assert set(extra) <= set(placed.ignored)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "layers.1." * 20_000 + "self_attn.q_proj.weight",
-        "a" * 100_000 + ".0." + "attn." * 20_000 + "weight",
-        f"layers.{'9' * 5_000}.self_attn.q_proj.weight",
-        f"layers.0.mlp.experts.{'9' * 5_000}.up_proj.weight",
-        "layers.٣.self_attn.q_proj.weight",
-    ],
-)
-def test_a_hostile_name_is_refused_at_once_and_in_short(name: str) -> None:
-    with pytest.raises(ModelError) as err:
-        place({name: (8, 8)}, None)
-
-    assert len(err.value.reason) < 400
-
-
-def test_two_models_in_one_file_are_refused() -> None:
-    with pytest.raises(ModelError, match="two encoder stacks") as err:
-        place(bert("model_a.") | bert("model_b."), None)
-
-    assert err.value.code == "unknown-architecture"
-    assert "model_a.encoder.layer.0" in err.value.reason
-    assert "model_b.encoder.layer.0" in err.value.reason
-
-
-def test_two_names_for_one_slot_are_refused() -> None:
-    shapes = bert() | {"encoder.layer.1.attention.self.query_proj.weight": (32, 32)}
-
-    with pytest.raises(ModelError, match=r"all fill encoder\.1\.q: ") as err:
-        place(shapes, None)
-
-    assert err.value.code == "unknown-architecture"
 
 
 def test_distilberts_transformer_is_a_module_and_gpt2s_a_prefix() -> None:
