@@ -195,7 +195,8 @@ def find_similar(
         document = neighbours.to_json()
         if explain:
             document["explanations"] = [
-                explain_pair(catalog, query, n.model).to_json() for n in neighbours.neighbours
+                explain_pair(catalog, query, n.model, recipe=options["recipe"]).to_json()
+                for n in neighbours.neighbours
             ]
     _print(document, show_neighbours, as_json)
     if explain and not as_json:
@@ -401,7 +402,7 @@ def map_command(
 def demo(folder: Path, db: Path, as_json: bool, quiet: bool) -> None:
     """Train a small family, index it, score it, map it; no network.
 
-    Everything goes into FOLDER, the catalog included. Needs `pip install deltadex[demo]`.
+    Models and map go into FOLDER. Needs `pip install 'deltadex[demo]'`.
 
     \b
     Example:
@@ -414,7 +415,7 @@ def demo(folder: Path, db: Path, as_json: bool, quiet: bool) -> None:
     from .terminal import DemoScreen
 
     with DemoScreen(quiet=quiet or as_json) as screen:
-        document = run_demo(folder, screen)
+        document = run_demo(folder, db, screen)
     _print(document, lambda _: None, as_json)
 
 

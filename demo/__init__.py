@@ -1,5 +1,5 @@
 """The whole product without a network: train a small family, index it, score it, map it."""
 
-from .family import train_family
+from .run import Screen, run_demo
 
-__all__ = ["train_family"]
+__all__ = ["Screen", "run_demo"]

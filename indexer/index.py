@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import BaseError, ModelError, RequestError, SourceError
+from ..errors import BaseError, RequestError, SourceError
 from ..records import Indexed, Recipe, Slot
 from ..store import Catalog
 from .base import Base
@@ -23,7 +23,9 @@ from .family import (
     refuse_strangers,
 )
 from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, make_recipe
-from .model import Job, fingerprint_member
+from .job import Job
+from .model import fingerprint_member
+from .parallel import cpu_count, one_torch_thread
 from .run import Progress, Report, index_members
 from .shapes import family_shapes, place_unnamed
 
@@ -73,12 +75,14 @@ def index_family(
     layout = _layout(catalog, base, members, options.recipes)
     recipes = [make_recipe(name, options.rank, layout) for name in options.recipes]
     members = _place_unnamed(members, base, catalog)
-    job = Job(base=base, wanted=wanted, recipes=recipes, layout=layout)
+    workers = options.workers or _workers(members)
+    threads = max(1, cpu_count() // workers)
+    job = Job(base=base, wanted=wanted, recipes=recipes, layout=layout, threads=threads)
     report = index_members(
         members,
         job,
         catalog,
-        workers=_workers(options, members),
+        workers=workers,
         retry_failed=options.retry_failed,
         progress=progress,
     )
@@ -99,8 +103,15 @@ def fingerprint_query(
     base = resolve_base(catalog, base_name)
     member = refuse_strangers(one_member(model, base.name), wanted_base(base))
     layout = _stored_layout(catalog, base)
-    job = Job(base=base, wanted=wanted_base(base), recipes=[recipe], layout=layout)
-    outcome = fingerprint_member(member, job)
+    job = Job(
+        base=base,
+        wanted=wanted_base(base),
+        recipes=[recipe],
+        layout=layout,
+        threads=cpu_count(),
+    )
+    with one_torch_thread():
+        outcome = fingerprint_member(member, job)
     if isinstance(outcome, Indexed):
         return outcome
     raise RequestError(f"{model}: {outcome.code}: {outcome.reason}")
@@ -147,7 +158,7 @@ def wanted_base(base: Base) -> Wanted:
 
 def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member]:
     if options.hub:
-        found = hub_members(base.name, catalog, limit=options.limit)  # noqa: F821 (hub pending)
+        found = hub_members(base.name, catalog, limit=options.limit)
     elif options.models:
         found = (one_member(model, base.name) for model in options.models)
     elif options.folder is None:
@@ -220,10 +231,9 @@ def _remember_family(catalog: Catalog, base: Base, layout: Layout, report: Repor
     )
 
 
-def _workers(options: IndexOptions, members: Sequence[Member]) -> int:
-    """Network waits and small adapters gain from company, large local matrices do not."""
-    if options.workers:
-        return options.workers
+def _workers(members: Sequence[Member]) -> int:
+    """Models at work at once: several where they wait for a network or are small adapters;
+    one full checkpoint uses all processors by itself."""
     if any(m.hub is not None for m in members):
-        return 4
-    return 1
+        return max(4, cpu_count())
+    return cpu_count() if all(m.is_adapter for m in members) else 1

@@ -13,7 +13,9 @@ from ..errors import REASONS, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..store import Catalog, Known
 from .family import Member
-from .model import Job, fingerprint_member
+from .job import Job
+from .model import fingerprint_member
+from .parallel import one_torch_thread
 
 
 @runtime_checkable
@@ -105,11 +107,12 @@ def index_members(
     known = catalog.known(job.base.name)
     fresh = list(_unread(members, known, job, catalog, report, retry_failed=retry_failed))
     progress.begin(len(fresh), sum(m.record.bytes_total for m in fresh))
-    for outcome in _outcomes(fresh, job, catalog, workers):
-        if not _must_not_replace(outcome, known.get(outcome.model.id)):
-            catalog.record(outcome)
-        report.outcomes.append(outcome)
-        progress.outcome(outcome)
+    with one_torch_thread():
+        for outcome in _outcomes(fresh, job, catalog, workers):
+            if not _must_not_replace(outcome, known.get(outcome.model.id)):
+                catalog.record(outcome)
+            report.outcomes.append(outcome)
+            progress.outcome(outcome)
     report.seconds = time.monotonic() - start
     return report
 

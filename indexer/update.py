@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +33,18 @@ class _SlotSums:
     sigmas: list[torch.Tensor] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One matrix's update as the collector takes it; no factors means an exact zero."""
+
+    slot: Slot
+    shape: tuple[int, int]
+    noise_norm: float
+    weight_norm: float | None
+    factors: Factors | None = None
+    features: tuple[tuple[Factors, Any], ...] = ()
+
+
 @dataclass(slots=True)
 class UpdateCollector:
     """Takes ΔW matrix by matrix; keeps statistics and pooled features, never the matrices."""
@@ -44,7 +57,7 @@ class UpdateCollector:
     def __post_init__(self) -> None:
         self._pools = [make_pool(recipe, self.layout) for recipe in self.recipes]
 
-    def add(
+    def measure(
         self,
         slot: Slot,
         part: str,
@@ -53,30 +66,45 @@ class UpdateCollector:
         shape: tuple[int, int],
         noise_norm: float,
         weight_norm: float | None,
-    ) -> None:
-        """Take in one matrix's update; None is an exact zero.
+    ) -> Measured:
+        """One matrix's update, factored and turned into features; may run in any thread.
 
         Args:
+            delta: None is an exact zero.
             shape: (out, in) of the matrix.
             noise_norm: Estimated |rounding| in ΔW, Frobenius.
             weight_norm: |W|, where W was read.
         """
-        sums = self._slots.setdefault(slot, _SlotSums())
-        sums.rows += shape[0]
-        sums.columns = max(sums.columns, shape[1])
-        if weight_norm is not None:
-            sums.weight_sq = (sums.weight_sq or 0.0) + weight_norm**2
+        measured = Measured(
+            slot=slot, shape=shape, noise_norm=noise_norm, weight_norm=weight_norm
+        )
         if delta is None:
-            return
+            return measured
         factors = factorise(delta, max(r.rank for r in self.recipes), seed=self.recipes[0].seed)
         if weight_norm is not None and factors.fro_norm <= ZERO_UPDATE * weight_norm:
-            return
-        sums.update_sq += factors.fro_norm**2
-        sums.noise_sq += noise_norm**2
-        sums.sigmas.append(factors.sigma)
+            return measured
         signal = factors.above(largest_noise_sigma(noise_norm, shape))
-        for pool in self._pools:
-            pool.add(slot, part, _first(signal, pool.recipe.rank), noise_norm)
+        cut = [signal.first(pool.recipe.rank) for pool in self._pools]
+        features = [
+            (kept, pool.features(slot, part, kept))
+            for pool, kept in zip(self._pools, cut, strict=True)
+        ]
+        return replace(measured, factors=factors, features=tuple(features))
+
+    def take(self, measured: Measured) -> None:
+        """Add a measured matrix to the model; in one thread, in a fixed order."""
+        sums = self._slots.setdefault(measured.slot, _SlotSums())
+        sums.rows += measured.shape[0]
+        sums.columns = max(sums.columns, measured.shape[1])
+        if measured.weight_norm is not None:
+            sums.weight_sq = (sums.weight_sq or 0.0) + measured.weight_norm**2
+        if measured.factors is None:
+            return
+        sums.update_sq += measured.factors.fro_norm**2
+        sums.noise_sq += measured.noise_norm**2
+        sums.sigmas.append(measured.factors.sigma)
+        for pool, (kept, features) in zip(self._pools, measured.features, strict=True):
+            pool.take(measured.slot, kept, features, measured.noise_norm)
 
     @property
     def is_zero(self) -> bool:
@@ -105,15 +133,6 @@ class UpdateCollector:
         return tuple(
             _statistics(slot, sums, rank, sketches) for slot, sums in sorted(self._slots.items())
         )
-
-
-def _first(factors: Factors, rank: int) -> Factors:
-    return Factors(
-        u=factors.u[:, :rank],
-        sigma=factors.sigma[:rank],
-        v=factors.v[:, :rank],
-        fro_norm=factors.fro_norm,
-    )
 
 
 def _statistics(

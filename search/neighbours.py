@@ -29,7 +29,7 @@ class FreshQuery:
 
     Attributes:
         model: What to call it in the answer.
-        slots: Only for explaining the answer.
+        slots: With their sketches scores are finer, and can be explained.
     """
 
     model: str
@@ -192,10 +192,10 @@ def _score_again(
     Recipes without sketches keep the score of the search, which is exact: their features
     are not random.
     """
-    if not found or not has_sketches(asked.recipe):
+    query = {stats.slot: stats.sketch for stats in asked.slots if stats.sketch.size}
+    if not found or not query or not has_sketches(asked.recipe):
         return [(name, score, 0.0) for name, score in found]
     names = sorted(name for name, _ in found)
-    query = {stats.slot: stats.sketch for stats in asked.slots if stats.sketch.size}
     scores, errors = candidate_scores(catalog, asked.base, asked.recipe, query, names)
     scored = zip(names, scores.tolist(), errors.tolist(), strict=True)
     return sorted(scored, key=lambda one: (-round(one[1], TIE_DECIMALS), one[0]))

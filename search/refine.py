@@ -28,12 +28,12 @@ def family_scores(
 ) -> Float64[np.ndarray, "models models"]:
     """Every pair's cosine over all slots; a slot that one model lacks counts as zero.
 
-    Peak: the scores, and one slot's sketches in float32.
+    Peak: the scores, and one slot's sketches in float64: float32 would part exact twins.
     """
     scores = np.zeros((len(ids), len(ids)))
     for _, places, sketches in catalog.sketches(base, recipe, ids):
-        block = sketches.astype(np.float32)
-        scores[np.ix_(places, places)] += (block @ block.T).astype(np.float64)
+        block = sketches.astype(np.float64)
+        scores[np.ix_(places, places)] += block @ block.T
     lengths = np.sqrt(np.diag(scores))
     lengths[lengths == 0] = 1.0
     return scores / lengths[:, None] / lengths[None, :]

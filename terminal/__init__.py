@@ -1,5 +1,6 @@
 """What the command line shows people: tables on stdout, progress on stderr."""
 
+from .demo_screen import DemoScreen
 from .progress import RunProgress
 from .tables import (
     show_evaluation,
@@ -13,6 +14,7 @@ from .tables import (
 )
 
 __all__ = [
+    "DemoScreen",
     "RunProgress",
     "show_evaluation",
     "show_explanation",

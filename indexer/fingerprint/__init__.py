@@ -10,8 +10,8 @@ __all__ = [
     "Factors",
     "Layout",
     "Pool",
-    "family_layout",
     "factorise",
+    "family_layout",
     "make_pool",
     "make_recipe",
 ]

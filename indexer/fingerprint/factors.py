@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..delta import DenseDelta, Delta
+from ..delta import Delta, DenseDelta
 
 OVERSAMPLING = 8
 POWER_STEPS = 2
@@ -38,16 +38,19 @@ class Factors:
 
     def above(self, threshold: float) -> Factors:
         """The same factors without the triplets whose σ is not above `threshold`."""
-        keep = int((self.sigma > threshold).sum())
+        return self.first(int((self.sigma > threshold).sum()))
+
+    def first(self, rank: int) -> Factors:
+        """The same factors, at most `rank` of them."""
         return Factors(
-            u=self.u[:, :keep], sigma=self.sigma[:keep], v=self.v[:, :keep], fro_norm=self.fro_norm
+            u=self.u[:, :rank], sigma=self.sigma[:rank], v=self.v[:, :rank], fro_norm=self.fro_norm
         )
 
 
 def factorise(delta: Delta, rank: int, *, seed: int) -> Factors:
     """Leading `rank` singular triplets of ΔW; exact for low-rank deltas.
 
-    Dense deltas: Halko, Martinsson, Tropp 2011, Alg. 4.4 with `OVERSAMPLING` extra columns,
+    Dense deltas: Halko, Martinsson, Tropp 2011, Alg. 4.4 and 5.1, with `OVERSAMPLING` extra columns,
     `POWER_STEPS` re-orthogonalised power steps, and a Gaussian test matrix fixed by `seed`
     and the width alone, so that the same matrix always gives the same factors. The error is
     known afterwards: |ΔW|² − Σσ² is what the factors leave out.
@@ -69,28 +72,40 @@ def factorise(delta: Delta, rank: int, *, seed: int) -> Factors:
 
 
 def _factorise_dense(matrix: torch.Tensor, rank: int, seed: int) -> Factors:
+    """The power steps run on the shorter side; the longer one is never orthogonalised.
+
+    With Q an orthonormal basis of the leading shorter-side directions and Z = MᵀQ, the
+    singular values of Z are those of QQᵀM; they and its right vectors come from the
+    eigenvectors of ZᵀZ in float64.
+    """
     fro_norm = frobenius(matrix)
     n_out, n_in = matrix.shape
-    width = min(rank + OVERSAMPLING, n_out, n_in)
+    wide = matrix if n_out <= n_in else matrix.T
+    width = min(rank + OVERSAMPLING, *wide.shape)
     if fro_norm == 0.0 or width == 0:
-        return Factors(
-            u=matrix.new_zeros(n_out, 0),
-            sigma=matrix.new_zeros(0),
-            v=matrix.new_zeros(n_in, 0),
-            fro_norm=fro_norm,
-        )
+        return _no_factors(matrix, fro_norm)
     generator = torch.Generator().manual_seed(seed)
-    test = torch.randn(n_in, width, generator=generator)
-    basis = torch.linalg.qr(matrix @ test).Q  # (out, width)
-    for _ in range(POWER_STEPS):
-        basis = torch.linalg.qr(matrix @ (matrix.T @ basis)).Q
-    q_right, r_right = torch.linalg.qr(matrix.T @ basis)  # (in, width), (width, width)
-    core_u, sigma, core_vt = torch.linalg.svd(r_right.T.double())
+    projected = torch.randn(width, wide.shape[1], generator=generator)  # (width, long)
+    for _ in range(1 + POWER_STEPS):
+        basis = torch.linalg.qr(wide @ projected.T).Q  # (short, width)
+        projected = basis.T.contiguous() @ wide
+    exact = projected.double()
+    squares, turn = torch.linalg.eigh(exact @ exact.T)
+    sigma = squares.flip(0).clamp(min=0.0).sqrt()
     keep = min(rank, _numerical_rank(sigma))
+    turn = turn.flip(1)[:, :keep]
+    short = basis @ turn.float()
+    long = (exact.T @ (turn / sigma[:keep])).float()
+    u, v = (short, long) if n_out <= n_in else (long, short)
+    return Factors(u=u, sigma=sigma[:keep].float(), v=v, fro_norm=fro_norm)
+
+
+def _no_factors(matrix: torch.Tensor, fro_norm: float) -> Factors:
+    n_out, n_in = matrix.shape
     return Factors(
-        u=basis @ core_u[:, :keep].float(),
-        sigma=sigma[:keep].float(),
-        v=q_right @ core_vt[:keep].T.float(),
+        u=matrix.new_zeros(n_out, 0),
+        sigma=matrix.new_zeros(0),
+        v=matrix.new_zeros(n_in, 0),
         fro_norm=fro_norm,
     )
 

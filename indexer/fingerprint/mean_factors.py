@@ -50,15 +50,20 @@ class MeanFactorsPool:
     layout: Layout
     _sums: dict[tuple[str, str, int], tuple[torch.Tensor, int]] = field(default_factory=dict)
 
-    def add(self, slot: Slot, part: str, factors: Factors, noise_norm: float) -> None:
-        """Take in one matrix; its part and its noise do not matter here."""
-        n_out, rank = factors.u.shape[0], self.recipe.rank
+    def features(self, slot: Slot, part: str, factors: Factors) -> torch.Tensor:
+        """One matrix's signed UΣ, (out, rank), padded with zeros; may run in any thread."""
         signed = fix_signs(factors.u) * factors.sigma
-        padded = torch.zeros(n_out, rank)
-        padded[:, : min(rank, signed.shape[1])] = signed[:, :rank]
-        key = (slot.stack, slot.role, n_out)
-        total, count = self._sums.get(key, (torch.zeros(n_out, rank), 0))
-        self._sums[key] = (total + padded, count + 1)
+        padded = torch.zeros(signed.shape[0], self.recipe.rank)
+        padded[:, : min(self.recipe.rank, signed.shape[1])] = signed[:, : self.recipe.rank]
+        return padded
+
+    def take(
+        self, slot: Slot, factors: Factors, features: torch.Tensor, noise_norm: float
+    ) -> None:
+        """Add one matrix's UΣ to the sum of its role; noise does not matter here."""
+        key = (slot.stack, slot.role, features.shape[0])
+        total, count = self._sums.get(key, (torch.zeros_like(features), 0))
+        self._sums[key] = (total + features, count + 1)
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The concatenated means, unit length, and their length before; absent roles are 0."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32
@@ -20,11 +20,13 @@ DEFAULT_RANK = {"sketch": 16, "mean-factors": 8}
 
 @runtime_checkable
 class Pool(Protocol):
-    """Takes a model's matrices one by one, then gives one vector."""
+    """Takes the features of a model's matrices one by one, then gives one vector."""
 
     recipe: Recipe
 
-    def add(self, slot: Slot, part: str, factors: Factors, noise_norm: float) -> None: ...
+    def features(self, slot: Slot, part: str, factors: Factors) -> Any: ...
+
+    def take(self, slot: Slot, factors: Factors, features: Any, noise_norm: float) -> None: ...
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]: ...
 

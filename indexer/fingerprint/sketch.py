@@ -63,8 +63,24 @@ class SketchPool:
     recipe: Recipe
     _slots: dict[Slot, _SlotSpectra] = field(default_factory=dict)
 
-    def add(self, slot: Slot, part: str, factors: Factors, noise_norm: float) -> None:
-        """Take in one matrix. `noise_norm`: estimated |rounding| inside ΔW, Frobenius."""
+    def features(self, slot: Slot, part: str, factors: Factors) -> dict[str, torch.Tensor]:
+        """One matrix's spectrum a block; may run in any thread."""
+        if len(factors.sigma) == 0:
+            return {}
+        sides = {
+            "update": (factors.u, factors.v),
+            "output": (factors.u, factors.u),
+            "input": (factors.v, factors.v),
+        }
+        return {
+            block: self._spectrum(f"{slot}/{part}/{block}", block, left, right, factors.sigma)
+            for block, (left, right) in sides.items()
+        }
+
+    def take(
+        self, slot: Slot, factors: Factors, features: dict[str, torch.Tensor], noise_norm: float
+    ) -> None:
+        """Add one matrix's features up. `noise_norm`: estimated |rounding| inside ΔW."""
         sums = self._slots.get(slot)
         if sums is None:
             empty = {b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()}
@@ -72,21 +88,14 @@ class SketchPool:
         sums.kept += float(factors.sigma.double().square().sum())
         sums.total += factors.fro_norm**2
         sums.noise += noise_norm**2
-        if len(factors.sigma) == 0:
-            return
-        sides = {
-            "update": (factors.u, factors.v),
-            "output": (factors.u, factors.u),
-            "input": (factors.v, factors.v),
-        }
-        for block, (left, right) in sides.items():
-            key = f"{slot}/{part}/{block}"
-            sums.spectra[block] += self._spectrum(key, BLOCK_DIMS[block], left, right, factors.sigma)
+        for block, spectrum in features.items():
+            sums.spectra[block] += spectrum
 
     def _spectrum(
-        self, key: str, dim: int, left: torch.Tensor, right: torch.Tensor, sigma: torch.Tensor
+        self, key: str, block: str, left: torch.Tensor, right: torch.Tensor, sigma: torch.Tensor
     ) -> torch.Tensor:
         """Fourier transform of the TensorSketch of Σ σᵢ leftᵢ rightᵢᵀ: (dim // 2 + 1,)."""
+        dim = BLOCK_DIMS[block]
         a = torch.fft.rfft(count_sketch(left, self.recipe.seed, key + "/a", dim), dim=0)
         b = torch.fft.rfft(count_sketch(right, self.recipe.seed, key + "/b", dim), dim=0)
         return (a * b) @ sigma.to(torch.complex64)

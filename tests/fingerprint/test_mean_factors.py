@@ -15,6 +15,10 @@ LAYOUT = family_layout(
 )
 
 
+def _add(pool, slot, part, factors, noise_norm):
+    pool.take(slot, factors, pool.features(slot, part, factors), noise_norm)
+
+
 def test_blocks_are_encoder_before_decoder_and_roles_in_printing_order():
     assert LAYOUT == (("encoder", "q", 6), ("encoder", "up", 8), ("decoder", "q", 6))
 
@@ -28,7 +32,7 @@ def test_the_vector_is_the_mean_over_layers_of_signed_u_sigma():
         matrix = torch.randn(6, 5, generator=generator)
         u, s, v = torch.linalg.svd(matrix)
         factors = Factors(u=u[:, :2], sigma=s[:2], v=v[:2].T, fro_norm=1.0)
-        pool.add(Slot("encoder", layer, "q"), "", factors, 0.0)
+        _add(pool, Slot("encoder", layer, "q"), "", factors, 0.0)
         columns = u[:, :2].numpy()
         signs = np.sign(columns[np.abs(columns).argmax(axis=0), [0, 1]])
         expected += columns * signs * s[:2].numpy() / 3
@@ -50,7 +54,7 @@ def test_the_sign_rule_undoes_flipped_columns():
 def test_a_lower_rank_update_is_padded():
     pool = MeanFactorsPool(mean_factors_recipe(4, LAYOUT), LAYOUT)
     factors = factorise(LowRankDelta(torch.ones(6, 1), torch.ones(1, 5)), 4, seed=0)
-    pool.add(Slot("decoder", 0, "q"), "", factors, 0.0)
+    _add(pool, Slot("decoder", 0, "q"), "", factors, 0.0)
 
     vector, _ = pool.vector()
 

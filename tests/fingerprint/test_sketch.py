@@ -11,6 +11,10 @@ from hypothesis import strategies as st
 SLOTS = [Slot("encoder", layer, role) for layer in range(4) for role in ("q", "v", "up")]
 
 
+def _add(pool, slot, part, factors, noise_norm):
+    pool.take(slot, factors, pool.features(slot, part, factors), noise_norm)
+
+
 def _updates(seed, rank=6, width=48):
     generator = torch.Generator().manual_seed(seed)
     return {
@@ -25,7 +29,7 @@ def _updates(seed, rank=6, width=48):
 def _pool(updates, *, order=1, seed=0, rank=16):
     pool = SketchPool(sketch_recipe(rank))
     for slot, (left, right) in list(updates.items())[::order]:
-        pool.add(slot, "", factorise(LowRankDelta(left, right), rank, seed=seed), 0.0)
+        _add(pool, slot, "", factorise(LowRankDelta(left, right), rank, seed=seed), 0.0)
     return pool
 
 
@@ -88,7 +92,7 @@ def test_pooled_inner_products_estimate_the_exact_kernels_without_bias():
             pool = SketchPool(sketch_recipe(16))
             object.__setattr__(pool.recipe, "seed", seed)
             for slot, (left, right) in updates.items():
-                pool.add(slot, "", factorise(LowRankDelta(left, right), 16, seed=0), 0.0)
+                _add(pool, slot, "", factorise(LowRankDelta(left, right), 16, seed=0), 0.0)
             pools.append(pool)
         estimates.append(float(pools[0].vector()[0] @ pools[1].vector()[0]))
 
@@ -102,7 +106,7 @@ def test_an_adapter_and_its_merged_checkpoint_have_one_fingerprint():
     merged = SketchPool(sketch_recipe(16))
     for slot, (left, right) in updates.items():
         noise = 1e-5 * torch.randn(48, 24)
-        merged.add(slot, "", factorise(DenseDelta(left @ right + noise), 16, seed=0), 1e-5 * 34)
+        _add(merged, slot, "", factorise(DenseDelta(left @ right + noise), 16, seed=0), 1e-5 * 34)
 
     assert _pool(updates).vector()[0] @ merged.vector()[0] > 0.999
 
@@ -111,8 +115,8 @@ def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_does_not():
     low, full = SketchPool(sketch_recipe(4)), SketchPool(sketch_recipe(4))
     slot = SLOTS[0]
     matrix = torch.randn(48, 40, generator=torch.Generator().manual_seed(0))
-    low.add(slot, "", factorise(LowRankDelta(matrix[:, :3], torch.randn(3, 40)), 4, seed=0), 0.0)
-    full.add(slot, "", factorise(DenseDelta(matrix), 4, seed=0), 0.0)
+    _add(low, slot, "", factorise(LowRankDelta(matrix[:, :3], torch.randn(3, 40)), 4, seed=0), 0.0)
+    _add(full, slot, "", factorise(DenseDelta(matrix), 4, seed=0), 0.0)
 
     inputs = slice(SLOT_DIMS["update"] + SLOT_DIMS["output"], None)
     assert np.linalg.norm(low.slot_sketch(slot)[inputs].astype(float)) < 1e-2
@@ -135,7 +139,7 @@ def test_experts_of_one_slot_count_as_one_block_matrix():
     right = torch.randn(3, 16, generator=generator)
     pool = SketchPool(sketch_recipe(8))
     for number, left in enumerate(parts):
-        pool.add(SLOTS[0], f"expert.{number}", factorise(LowRankDelta(left, right), 8, seed=0), 0.0)
+        _add(pool, SLOTS[0], f"expert.{number}", factorise(LowRankDelta(left, right), 8, seed=0), 0.0)
 
     update = pool.slot_sketch(SLOTS[0])[: SLOT_DIMS["update"]].astype(float)
 
@@ -145,7 +149,7 @@ def test_experts_of_one_slot_count_as_one_block_matrix():
 def test_nothing_above_rounding_gives_a_zero_vector():
     pool = SketchPool(sketch_recipe(4))
     nothing = Factors(u=torch.zeros(5, 0), sigma=torch.zeros(0), v=torch.zeros(4, 0), fro_norm=1.0)
-    pool.add(SLOTS[0], "", nothing, 2.0)
+    _add(pool, SLOTS[0], "", nothing, 2.0)
 
     vector, norm = pool.vector()
 

@@ -1,0 +1,207 @@
+"""Time and peak memory of fingerprinting one fine-tune, against reading its bytes and
+against other SVDs of the same matrices, in one run.
+
+    python benchmarks/fingerprinting.py [--shapes bert-base llama-1b] [--types float32 bfloat16]
+
+Checkpoints are made on the fly (a random base, an update of decaying spectrum and relative
+size 0.01). Every figure is taken in a process of its own; exact SVDs and the rivals'
+randomised ones run on one layer and are scaled to all layers, as the table says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+RANK = 16
+SHAPES: dict[str, tuple[int, dict[str, tuple[int, int]], str, dict[str, object]]] = {
+    "bert-base": (
+        12,
+        {
+            "attention.self.query": (768, 768),
+            "attention.self.key": (768, 768),
+            "attention.self.value": (768, 768),
+            "attention.output.dense": (768, 768),
+            "intermediate.dense": (3072, 768),
+            "output.dense": (768, 3072),
+        },
+        "encoder.layer",
+        {"model_type": "bert", "num_attention_heads": 12, "hidden_size": 768},
+    ),
+    "llama-1b": (
+        16,
+        {
+            "self_attn.q_proj": (2048, 2048),
+            "self_attn.k_proj": (512, 2048),
+            "self_attn.v_proj": (512, 2048),
+            "self_attn.o_proj": (2048, 2048),
+            "mlp.gate_proj": (8192, 2048),
+            "mlp.up_proj": (8192, 2048),
+            "mlp.down_proj": (2048, 8192),
+        },
+        "model.layers",
+        {"model_type": "llama", "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 2048},
+    ),
+}
+
+
+def make_pair(folder: Path, shape: str, dtype: torch.dtype) -> None:
+    """A base and a fine-tune of it, on disk; embeddings stand in for what is not read."""
+    layers, matrices, prefix, config = SHAPES[shape]
+    generator = torch.Generator().manual_seed(0)
+    base, tuned = {}, {}
+    for layer in range(layers):
+        for name, (n_out, n_in) in matrices.items():
+            weight = torch.randn(n_out, n_in, generator=generator) * 0.02
+            left = torch.randn(n_out, 64, generator=generator)
+            right = torch.randn(64, n_in, generator=generator) / torch.arange(1, 65)[:, None]
+            update = left @ right
+            update *= 0.01 * weight.norm() / update.norm()
+            key = f"{prefix}.{layer}.{name}.weight"
+            base[key], tuned[key] = weight.to(dtype), (weight + update).to(dtype)
+    hidden = int(str(config["hidden_size"]))
+    embeddings = torch.zeros(30_000, hidden, dtype=dtype)
+    for which, tensors in (("base", base), ("tuned", tuned)):
+        (folder / which).mkdir(parents=True)
+        (folder / which / "config.json").write_text(json.dumps(config))
+        save_file({**tensors, "embeddings.word_embeddings.weight": embeddings}, folder / which / "model.safetensors")
+
+
+def pairs(folder: Path, only_layer: str | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """(base, tuned) matrices, by the safetensors library."""
+    files = [folder / which / "model.safetensors" for which in ("base", "tuned")]
+    with safe_open(files[0], "pt") as base, safe_open(files[1], "pt") as tuned:
+        for name in base.keys():  # noqa: SIM118 (not a dict)
+            if "embeddings" not in name and (only_layer is None or f".{only_layer}." in name):
+                yield base.get_tensor(name), tuned.get_tensor(name)
+
+
+def read_and_subtract(folder: Path) -> float:
+    return sum(float((b.float() - a.float()).norm()) for a, b in pairs(folder))
+
+
+def deltadex(folder: Path) -> float:
+    from deltadex.indexer.base import Base
+    from deltadex.indexer.family import Wanted, one_member
+    from deltadex.indexer.fingerprint import make_recipe
+    from deltadex.indexer.job import Job
+    from deltadex.indexer.model import fingerprint_member
+    from deltadex.indexer.parallel import cpu_count, one_torch_thread
+    from deltadex.records import Indexed
+
+    base = Base(name="base", folder=folder / "base")
+    job = Job(
+        base=base,
+        wanted=Wanted(names=("base",)),
+        recipes=[make_recipe("sketch", RANK, ())],
+        layout=(),
+        threads=cpu_count(),
+    )
+    with one_torch_thread():
+        outcome = fingerprint_member(one_member(str(folder / "tuned"), "base"), job)
+    assert isinstance(outcome, Indexed), outcome
+    return outcome.fingerprints[0].norm
+
+
+def one_layer(factor: Callable[[torch.Tensor], object]) -> Callable[[Path], float]:
+    def run(folder: Path) -> float:
+        for a, b in pairs(folder, only_layer="0"):
+            factor(b.float() - a.float())
+        return 0.0
+
+    return run
+
+
+def sklearn_svd(matrix: torch.Tensor) -> object:
+    from sklearn.utils.extmath import randomized_svd
+
+    return randomized_svd(matrix.numpy(), RANK, random_state=0)
+
+
+RIVALS: dict[str, Callable[[Path], float]] = {
+    "read and subtract": read_and_subtract,
+    "deltadex": deltadex,
+    "torch.linalg.svd": one_layer(lambda m: torch.linalg.svd(m, full_matrices=False)),
+    "torch.svd_lowrank": one_layer(lambda m: torch.svd_lowrank(m, q=RANK, niter=2)),
+    "sklearn randomized_svd": one_layer(sklearn_svd),
+}
+WHOLE = ("read and subtract", "deltadex")
+
+
+def measure(folder: Path, rival: str, layers: int, runs: int) -> tuple[float, float]:
+    """(seconds, peak MiB above the imports) of a rival, the best of its runs."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--one", rival, "--folder", str(folder), "--runs", str(runs)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    seconds, peak = json.loads(done.stdout.splitlines()[-1])
+    return seconds * (1 if rival in WHOLE else layers), peak
+
+
+def run_one(folder: Path, rival: str, runs: int) -> None:
+    import deltadex.indexer  # noqa: F401 (imports must not count)
+    import sklearn.utils.extmath  # noqa: F401
+
+    torch.randn(64, 64) @ torch.randn(64, 64)
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the imports
+    before = peak_kib()
+    best = float("inf")
+    for _ in range(runs):
+        start = time.perf_counter()
+        RIVALS[rival](folder)
+        best = min(best, time.perf_counter() - start)
+    print(json.dumps([best, (peak_kib() - before) / 1024]))
+
+
+def peak_kib() -> int:
+    """Highest resident memory since it was last forgotten (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(x for x in status.splitlines() if x.startswith("VmHWM")).split()[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shapes", nargs="+", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--types", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--one", choices=list(RIVALS))
+    parser.add_argument("--folder", type=Path)
+    options = parser.parse_args()
+    if options.one:
+        run_one(options.folder, options.one, options.runs)
+        return
+    print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, rank {RANK}, seed 0")
+    print("| shape | stored as | what | seconds | × read and subtract | peak MiB |")
+    print("| --- | --- | --- | ---: | ---: | ---: |")
+    for shape in options.shapes:
+        for name in options.types:
+            with tempfile.TemporaryDirectory(dir=options.folder) as temporary:
+                folder = Path(temporary)
+                make_pair(folder, shape, getattr(torch, name))
+                reading = None
+                for rival in RIVALS:
+                    runs = options.runs if rival in WHOLE else 1
+                    seconds, peak = measure(folder, rival, SHAPES[shape][0], runs)
+                    reading = reading or seconds
+                    scaled = "" if rival in WHOLE else " (one layer, scaled)"
+                    print(
+                        f"| {shape} | {name} | {rival}{scaled} | {seconds:.2f} | {seconds / reading:.1f} | {peak:.0f} |",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""An adapter's update: each module's ΔW from its own tensors, cut into slots."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..errors import ModelError
+from ..records import ModelRecord
+from .adapter import Adapter, read_adapter
+from .architecture import Placement, place_modules, require_within_base
+from .checkpoint import Checkpoint, disagreement, file_sha256
+from .delta import Delta, DenseDelta, LowRankDelta
+from .family import Member
+from .fingerprint.rounding import FILE_ROUNDING, update_against
+from .job import Job
+from .update import UpdateCollector
+
+
+def collect_adapter(
+    member: Member, checkpoint: Checkpoint, job: Job, collector: UpdateCollector
+) -> ModelRecord:
+    """Hand every module's update to the collector; returns what became known of the model.
+
+    The base is asked for only by methods whose ΔW is a function of W.
+
+    Raises:
+        ModelError: not this base's adapter, or not readable.
+    """
+    adapter = read_adapter(checkpoint, member.adapter_config)
+    base = job.base.opened()
+    shapes = {**adapter.modules, **_full_value_shapes(adapter, checkpoint)}
+    placed = place_modules(shapes, base.config if base else None)
+    placed.require_known()
+    if base is not None:
+        require_within_base(placed, base.placed)
+    if not placed.placements:
+        raise ModelError("no-layer-update", f"it changes only {_some(placed.ignored)}")
+    by_module: dict[str, list[Placement]] = defaultdict(list)
+    for placement in placed.placements:
+        by_module[placement.tensor].append(placement)
+    for module, placements in by_module.items():
+        job.stop_if_cancelled()
+        _collect_module(module, placements, adapter, checkpoint, job, collector)
+    return _adapter_record(member, adapter)
+
+
+def _collect_module(
+    module: str,
+    placements: list[Placement],
+    adapter: Adapter,
+    checkpoint: Checkpoint,
+    job: Job,
+    collector: UpdateCollector,
+) -> None:
+    """Compute one module's ΔW, cut it into its slots, hand the updates on."""
+    first = placements[0]
+    weight = None
+    if module in adapter.needs_base or module not in adapter.modules:
+        weight = job.base.weights().whole_matrix((first.slot, first.part))
+    if module in adapter.modules:
+        delta = adapter.delta(module, weight)
+        names = adapter.tensors_of(module)
+    else:
+        assert weight is not None
+        names = (adapter.full_values[module],)
+        delta = DenseDelta(update_against(checkpoint.read(names[0]), weight))
+    rounding = max(FILE_ROUNDING[checkpoint.tensors[n].dtype] for n in names) * math.sqrt(2)
+    for placement in placements:
+        piece = _cut(delta, placement)
+        norm = piece.norm
+        if not math.isfinite(norm):
+            raise ModelError("non-finite", f"module {module!r}: ΔW holds NaN or infinity")
+        measured = collector.measure(
+            placement.slot,
+            placement.part,
+            piece if norm > 0 else None,
+            shape=placement.shape,
+            noise_norm=rounding * norm,
+            weight_norm=None,
+        )
+        collector.take(measured)
+
+
+def _cut(delta: Delta, placement: Placement) -> Delta:
+    """The rows of ΔW that belong to one placement."""
+    if isinstance(delta, DenseDelta):
+        return DenseDelta(placement.cut_rows(delta.matrix))
+    return LowRankDelta(placement.cut_rows(delta.left), delta.right)
+
+
+def _full_value_shapes(adapter: Adapter, checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    return {m: checkpoint.tensors[name].shape for m, name in adapter.full_values.items()}
+
+
+def _adapter_record(member: Member, adapter: Adapter) -> ModelRecord:
+    record = replace(member.record, method=adapter.method)
+    notes = list(adapter.notes)
+    if member.folder is None:
+        return replace(record, notes=tuple(notes))
+    odd = disagreement(member.folder)
+    weights = next(
+        member.folder / n
+        for n in ("adapter_model.safetensors", "adapter_model.bin")
+        if (member.folder / n).exists()
+    )
+    return replace(
+        record,
+        notes=(*notes, odd) if odd else tuple(notes),
+        content_sha256=file_sha256(weights),
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3]) or "nothing that is read"
+    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")

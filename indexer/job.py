@@ -1,0 +1,37 @@
+"""What all models of one run share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ..records import Recipe
+from .base import Base
+from .family import Wanted
+from .fingerprint import Layout
+
+
+class Cancelled(Exception):
+    """The run is being stopped; the model at hand is dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """The base, the recipes, and the sign to stop.
+
+    Attributes:
+        threads: Matrices of one model at work at once.
+    """
+
+    base: Base
+    wanted: Wanted
+    recipes: Sequence[Recipe]
+    layout: Layout
+    threads: int = 1
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    def stop_if_cancelled(self) -> None:
+        """Raise `Cancelled` once the run is being stopped."""
+        if self.cancelled.is_set():
+            raise Cancelled

@@ -1,0 +1,55 @@
+"""Matrices side by side: threads of ours, since torch's own wait in busy loops for each other."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+import torch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def cpu_count() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Torch computes in the calling thread only, until the block ends."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def ordered(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int
+) -> Iterator[Result]:
+    """`function` of each item, in the items' order, `threads` of them at a time.
+
+    At most one item more than `threads` is held at any time.
+    """
+    if threads <= 1:
+        yield from map(function, items)
+        return
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="deltadex-matrix") as pool:
+        try:
+            for item in items:
+                if len(waiting) >= threads:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(function, item))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
