@@ -93,12 +93,7 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
     tensors = Tensors(checkpoint)
     family = _family(contents, checkpoint, settings)
     if settings.init_rank is None:
-        ranks = [
-            tensors.shape(k["lora_A"])[0]
-            for k in contents.factors.values()
-            if "lora_A" in k
-        ]
-        settings = replace(settings, init_rank=float(max(ranks, default=0)) or None)
+        settings = replace(settings, init_rank=_largest_rank(contents, tensors))
     updates, convolutions = _build(family, contents, tensors, settings)
     values = _full_values(contents, tensors)
     method = _method(family, contents, settings)
@@ -112,6 +107,14 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
         _updates={**values, **updates},
         _tensors=tensors,
     )
+
+
+def _largest_rank(contents: Contents, tensors: Tensors) -> float | None:
+    """Of the stored A: AdaLoRA's first rank, where nothing states it. None for none."""
+    shapes = [
+        tensors.shape(k["lora_A"]) for k in contents.factors.values() if "lora_A" in k
+    ]
+    return float(max((shape[0] for shape in shapes if shape), default=0)) or None
 
 
 def _family(contents: Contents, checkpoint: Checkpoint, settings: AdapterConfig) -> str:

@@ -100,6 +100,9 @@ def sort_tensors(names: Iterable[str]) -> Contents:
     ordered = sorted(names, key=lambda name: (parse_name(name).kind == "value", name))
     for name in ordered:
         contents.add(name)
+    for module in [m for m, kinds in contents.factors.items() if kinds.keys() == {"alpha"}]:
+        del contents.factors[module]
+        contents.set_aside["other"] += 1
     return contents
 
 

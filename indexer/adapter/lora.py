@@ -97,8 +97,10 @@ def build_lora(
     a, b = kinds["lora_A"], kinds["lora_B"]
     rank, width = tensors.matrix(a, may_be_empty=adaptive)
     out, rank_b = tensors.matrix(b, may_be_empty=adaptive)
-    if rank != rank_b:
-        raise tensors.misfit(b, f"{rank} columns, as many as {a!r} has rows")
+    if rank != rank_b or out == 0:
+        raise tensors.misfit(b, f"at least one row, and {rank} columns as {a!r} has rows")
+    if width == 0:
+        raise tensors.misfit(a, "at least one column")
     if adaptive and tensors.vector(kinds["lora_E"]) != rank:
         raise tensors.misfit(kinds["lora_E"], f"{rank} values")
     magnitude = kinds.get("lora_magnitude_vector")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from peft_adapters import MemoryCheckpoint, dense
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
+from deltadex.indexer.adapter.names import FACTORS, SET_ASIDE, SPELLINGS
 
 PEFT = "base_model.model."
 PATH = "layers.0.self_attn.q_proj"
@@ -129,6 +132,7 @@ def test_a_file_without_tensors_has_no_weights() -> None:
             "embeddings (1)",
         ),
         ({f"{PEFT}score.original_module.weight": torch.ones(3, 4)}, "copies"),
+        ({f"{PEFT}gate.alpha": torch.ones(1)}, "unknown use (1)"),
         ({f"{PEFT}{PATH}.base_layer.weight.absmax": torch.ones(3)}, "unknown use (1)"),
         (
             pair(f"{PEFT}layers.0.attn.lora_A.weight", f"{PEFT}layers.0.attn.lora_B.weight")
@@ -166,3 +170,44 @@ def test_the_order_of_tensors_does_not_matter() -> None:
     assert other.modules == one.modules
     assert other.full_values == one.full_values
     assert other.notes == one.notes
+
+
+PARTS = [*FACTORS, *SPELLINGS, *SET_ASIDE, "base_layer", "modules_to_save", "default", "q"]
+NAMES = st.lists(
+    st.sampled_from([*PARTS, "weight", "bias", "base_model", "model", "0", "", "experts"]),
+    min_size=1,
+    max_size=6,
+).map(".".join)
+SHAPES = st.lists(st.integers(0, 3), max_size=4).map(tuple)
+DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.uint8])
+
+
+def outcome(tensors: dict[str, torch.Tensor], config: dict[str, object]) -> str:
+    """`read` if every delta has the shape that was announced; else the reason's code."""
+    try:
+        adapter = read_adapter(MemoryCheckpoint(tensors), config)
+        for module, (out, width) in adapter.modules.items():
+            base = torch.ones(out or 2, width or 2)
+            delta = adapter.delta(module, base if module in adapter.needs_base else None)
+            if dense(delta).shape != base.shape:
+                return "another shape"
+    except ModelError as err:
+        return err.code
+    return "read"
+
+
+@given(
+    tensors=st.dictionaries(NAMES, st.builds(torch.ones, SHAPES, dtype=DTYPES), max_size=6),
+    alpha=st.sampled_from([None, 0, 2.5, "8"]),
+)
+def test_any_mixture_of_names_and_shapes_is_read_or_refused(
+    tensors: dict[str, torch.Tensor], alpha: object
+) -> None:
+    assert outcome(tensors, {"lora_alpha": alpha}) in {
+        "read",
+        "unsupported-adapter",
+        "no-weights",
+        "missing-tensor",
+        "shape-mismatch",
+        "unsupported-dtype",
+    }
