@@ -1,0 +1,94 @@
+"""The HTTP client that huggingface_hub works with: no endless waits, no secrets in logs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from typing import Any
+
+import httpx2
+from huggingface_hub import get_session, is_offline_mode, set_client_factory
+from huggingface_hub.errors import OfflineModeIsEnabled
+
+from ...errors import ModelError
+from .call import current_call
+from .patience import Patience
+
+_DEFAULT = Patience()
+_QUERY = re.compile(r"(https?://[^\s'\"?]+)\?[^\s'\"),]*")
+_LOGGERS = (
+    "httpx2",
+    "httpcore2.connection",
+    "httpcore2.http11",
+    "httpcore2.http2",
+    "httpcore2.proxy",
+)
+_HARNESS_PATH = "/api/agent-harnesses"
+
+
+class HubClient(httpx2.Client):
+    """Replaces missing timeouts; inside a `Call`, also retries and limits it as a whole."""
+
+    def send(
+        self, request: httpx2.Request, *, stream: bool = False, **options: Any
+    ) -> httpx2.Response:
+        """The answer to a request, under the rules of the thread's current call."""
+        call = current_call()
+        if is_offline_mode():
+            if call is not None:
+                raise ModelError("offline", f"{call.what}: offline mode (HF_HUB_OFFLINE)")
+            raise OfflineModeIsEnabled("offline mode is enabled (HF_HUB_OFFLINE)")
+        patience = _DEFAULT if call is None else call.patience
+        request.extensions["timeout"] = _finite(request.extensions.get("timeout"), patience)
+        if call is None:
+            return super().send(request, stream=stream, **options)
+        if (
+            request.url.path.endswith(_HARNESS_PATH)
+            and "HF_HUB_DISABLE_TELEMETRY" not in os.environ
+        ):
+            raise httpx2.ConnectError("telemetry look-ups are not made here")
+        send = super().send
+        return call.exchange(
+            lambda r: send(r, stream=True, follow_redirects=False), request, stream=stream
+        )
+
+
+def hub_client() -> httpx2.Client:
+    """huggingface_hub's one client of this process, made by us."""
+    client = get_session()
+    if not isinstance(client, HubClient):
+        set_client_factory(_make_client)
+        client = get_session()
+    return client
+
+
+def _make_client() -> HubClient:
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        if not any(isinstance(f, _HideQueries) for f in logger.filters):
+            logger.addFilter(_HideQueries())
+    timeout = httpx2.Timeout(_DEFAULT.read_s, connect=_DEFAULT.connect_s)
+    return HubClient(follow_redirects=True, timeout=timeout)
+
+
+class _HideQueries(logging.Filter):
+    """Takes the query, where signatures are, out of every address in a log line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = _QUERY.sub(r"\1?…", record.getMessage()), ()
+        return True
+
+
+def _finite(timeout: dict[str, float | None] | None, patience: Patience) -> dict[str, float]:
+    given = timeout or {}
+    limits = {
+        "connect": patience.connect_s,
+        "read": patience.read_s,
+        "write": patience.read_s,
+        "pool": patience.call_s,
+    }
+    return {
+        name: limit if (asked := given.get(name)) is None else min(asked, limit)
+        for name, limit in limits.items()
+    }

@@ -1,0 +1,144 @@
+"""One weight file behind a byte source, of which only the wanted tensors are fetched."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import torch
+
+from ...errors import ModelError
+from ..checkpoint import TensorRef, decode, header_length, parse_header
+from .byte_sources import ByteSource
+
+FIRST_READ = 64 << 10
+"""Bytes of the first request: enough for the header of most files."""
+
+MAX_GAP = 64 << 10
+"""Unwanted bytes between two wanted tensors that cost less than another request."""
+
+MAX_RUN = 32 << 20
+"""Bytes of one request that fetches several tensors."""
+
+AHEAD = 8 << 20
+"""Bytes fetched at once of an adapter, whose tensors are small and nearly all wanted."""
+
+MAX_KEPT = 64 << 20
+"""Bytes fetched ahead that wait to be asked for."""
+
+
+class RangedFile(ABC):
+    """One weight file, read by ranges. Safe between threads.
+
+    Peak: one run of tensors, at most `MAX_RUN` or one tensor, and a copy of one tensor;
+    with `ahead`, `MAX_KEPT` as well.
+    """
+
+    def __init__(self, source: ByteSource, refs: Sequence[TensorRef], *, ahead: bool) -> None:
+        self._source = source
+        self._in_order = sorted(refs, key=lambda ref: (ref.start, ref.stop))
+        self._ahead = ahead
+        self._kept: dict[str, bytearray] = {}
+        self._lock = threading.Lock()
+        self.tensors: Mapping[str, TensorRef] = {ref.name: ref for ref in self._in_order}
+        self.bytes_total = source.size
+
+    @property
+    def bytes_read(self) -> int:
+        return self._source.bytes_read
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor in its stored dtype."""
+        ref = self._ref(name)
+        if not self._ahead:
+            return self._decode(self._bytes(ref.start, ref.stop), ref)
+        with self._lock:
+            if name not in self._kept:
+                self._fetch_ahead(ref)
+            return self._decode(self._kept.pop(name), ref)
+
+    def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The named tensors by offset, neighbours fetched together."""
+        refs = [self._ref(name) for name in set(names)]
+        refs.sort(key=lambda ref: (ref.start, ref.stop, ref.name))
+        for run in runs(refs, max_bytes=MAX_RUN):
+            start, stop = _span(run)
+            buffer = self._bytes(start, stop)
+            for ref in run:
+                yield ref.name, self._decode(_cut(buffer, start, ref), ref)
+
+    def close(self) -> None:
+        self._kept.clear()
+
+    @abstractmethod
+    def _decode(self, buffer: bytearray, ref: TensorRef) -> torch.Tensor:
+        """The tensor in the bytes from `ref.start` to `ref.stop`."""
+
+    def _bytes(self, start: int, stop: int) -> bytearray:
+        return self._source.read(start, stop)
+
+    def _ref(self, name: str) -> TensorRef:
+        ref = self.tensors.get(name)
+        if ref is None:
+            raise ModelError("missing-tensor", f"{self._source.name}: no tensor {name!r}")
+        return ref
+
+    def _fetch_ahead(self, ref: TensorRef) -> None:
+        """Fetch a tensor and its followers; the oldest unasked ones make room."""
+        run = next(runs(self._in_order[self._in_order.index(ref) :], max_bytes=AHEAD))
+        start, stop = _span(run)
+        buffer = self._bytes(start, stop)
+        kept = sum(map(len, self._kept.values()))
+        while self._kept and kept + len(buffer) > MAX_KEPT:
+            kept -= len(self._kept.pop(next(iter(self._kept))))
+        self._kept |= {r.name: _cut(buffer, start, r) for r in run}
+
+
+class RangedSafetensors(RangedFile):
+    """One safetensors file; what the first request brings beyond the header is used too."""
+
+    def __init__(self, source: ByteSource, *, ahead: bool = False) -> None:
+        file, size = source.name, source.size
+        head = source.read(0, min(FIRST_READ, size))
+        length = header_length(bytes(head[:8]), file=file, file_size=size)
+        if 8 + length > len(head):
+            head += source.read(len(head), 8 + length)
+        self._head = bytes(head)
+        super().__init__(source, parse_header(self._head, file=file, file_size=size), ahead=ahead)
+
+    def _decode(self, buffer: bytearray, ref: TensorRef) -> torch.Tensor:
+        return decode(buffer, ref)
+
+    def _bytes(self, start: int, stop: int) -> bytearray:
+        known = bytearray(self._head[start:stop])
+        if len(known) == stop - start:
+            return known
+        return known + self._source.read(start + len(known), stop)
+
+
+def runs(refs: Sequence[TensorRef], *, max_bytes: int) -> Iterator[list[TensorRef]]:
+    """Neighbours that one request fetches, from refs in the order of the file.
+
+    A tensor larger than `max_bytes` is a run of its own.
+    """
+    run: list[TensorRef] = []
+    for ref in refs:
+        if run:
+            start, stop = _span(run)
+            if ref.start - stop > MAX_GAP or max(stop, ref.stop) - start > max_bytes:
+                yield run
+                run = []
+        run.append(ref)
+    if run:
+        yield run
+
+
+def _span(run: Sequence[TensorRef]) -> tuple[int, int]:
+    return run[0].start, max(ref.stop for ref in run)
+
+
+def _cut(buffer: bytearray, start: int, ref: TensorRef) -> bytearray:
+    if ref.start == start and ref.stop - start == len(buffer):
+        return buffer
+    return buffer[ref.start - start : ref.stop - start]

@@ -1,0 +1,200 @@
+"""The bytes of one file on the Hub, fetched in ranges, every answer checked."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import httpx2
+
+from ...errors import ModelError
+from .call import RETRIED, Call, describe_error
+from .locate import locate
+from .remote_file import RemoteFile
+from .session import HubSession
+
+SLACK = 64 << 10
+"""Bytes more than asked that are accepted of a server which sends whole files only."""
+
+_NO_LIMIT = 1 << 62
+_CONTENT_RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+)$")
+_REFUSED = frozenset({401, 403, 404, 410})
+"""What an address answers once its signature has expired."""
+
+
+class RemoteBytes:
+    """A file of the Hub, read from its signed address.
+
+    A body that is cut goes on where it stopped; an expired address is asked for again.
+    """
+
+    def __init__(self, session: HubSession, repo_id: str, commit: str, name: str) -> None:
+        self.name = name
+        self.bytes_read = 0
+        self._session = session
+        self._place = (repo_id, commit, name)
+        self._file = session.located.pop(self._place, None) or locate(session, *self._place)
+        self._seen: tuple[str, str] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    @property
+    def sha256(self) -> str | None:
+        return self._file.sha256
+
+    def read(self, start: int, stop: int) -> bytearray:
+        """Bytes `start` to `stop` of the file.
+
+        Raises:
+            ModelError: `truncated`, `changed`, `hub-bad-answer`, `hub-unreachable`,
+                `rate-limited`, or what a withdrawn access gives.
+        """
+        what = self._file.what
+        if stop > self.size:
+            raise ModelError("truncated", f"{what}: byte {stop} is wanted, {self.size} are there")
+        transfer = _Transfer(what, start, stop)
+        call = self._session.call(what, on_bytes=self._count)
+        call.max_bytes = _NO_LIMIT
+        expired = False
+        with call.current(expected_bytes=stop - start):
+            while not transfer.complete:
+                file, before = self._file, transfer.next
+                try:
+                    self._fetch(file, transfer, call)
+                except _Expired as err:
+                    if expired:
+                        line = f"{what}: its storage refuses the signed address ({err})"
+                        raise ModelError("hub-bad-answer", line) from None
+                    expired = True
+                    self._locate_again(file)
+                except _Again as err:
+                    if transfer.next > before:
+                        call.made_progress()
+                    call.failed(err.error)
+        return transfer.buffer
+
+    def _fetch(self, file: RemoteFile, transfer: _Transfer, call: Call) -> None:
+        """Ask for what is missing and take what comes."""
+        call.passes = frozenset({416}) if file.on_hub else _REFUSED | {416}
+        asked = {"Range": f"bytes={transfer.next}-{transfer.stop - 1}"}
+        response = self._session.send("GET", file.url, asked, stream=True)
+        try:
+            if response.status_code in _REFUSED:
+                raise _Expired(response.status_code)
+            self._require_same_content(response, file)
+            transfer.begin(response, file.size)
+            for chunk in response.iter_raw():
+                transfer.add(chunk)
+        except RETRIED as err:
+            line = f"{transfer.what}: {describe_error(err)}"
+            raise _Again(ModelError("hub-unreachable", line)) from None
+        finally:
+            response.close()
+        if not transfer.complete:
+            line = f"{transfer.what}: answers end at byte {transfer.next} of {transfer.stop}"
+            raise _Again(ModelError("truncated", line))
+
+    def _require_same_content(self, response: httpx2.Response, file: RemoteFile) -> None:
+        """Raise where the address hands out something else than before.
+
+        Storage has its own ETags, which need not be the Hub's, so they are compared
+        with what the same address said first.
+        """
+        etag = response.headers.get("ETag", "")
+        if not etag or etag.startswith("W/"):
+            return
+        with self._lock:
+            if file.on_hub:
+                self._seen = (file.url, file.etag)
+            elif self._seen is None or self._seen[0] != file.url:
+                self._seen = (file.url, etag.strip('"'))
+            if self._seen[1] != etag.strip('"'):
+                raise ModelError("changed", f"{file.what}: another ETag than before")
+
+    def _locate_again(self, file: RemoteFile) -> None:
+        with self._lock:
+            if self._file is not file:
+                return
+            fresh = locate(self._session, *self._place)
+            if (fresh.etag, fresh.size) != (file.etag, file.size):
+                raise ModelError("changed", f"{file.what}: another ETag or size than before")
+            self._file = fresh
+
+    def _count(self, n_bytes: int) -> None:
+        with self._lock:
+            self.bytes_read += n_bytes
+
+
+class _Transfer:
+    """The part of a range that has arrived."""
+
+    def __init__(self, what: str, start: int, stop: int) -> None:
+        self.what = what
+        self.buffer = bytearray(stop - start)
+        self.next = self._start = start
+        self.stop = stop
+        self._arriving = start
+        self._whole_file = False
+
+    @property
+    def complete(self) -> bool:
+        return self.next == self.stop
+
+    def begin(self, response: httpx2.Response, size: int) -> None:
+        """Check that an answer is the missing part of the range; its body is not read."""
+        if response.headers.get("Content-Encoding", "identity") != "identity":
+            raise self._bad("a range in a compressed form")
+        declared = response.headers.get("Content-Range", "")
+        match = _CONTENT_RANGE.match(declared)
+        total = match[3] if match else declared.removeprefix("bytes */")
+        if total.isdigit() and int(total) != size:
+            line = f"{self.what}: {total} bytes long, {size} expected"
+            raise ModelError("changed", line)
+        self._whole_file = response.status_code == 200
+        if self._whole_file:
+            self._begin_whole(response, size)
+        elif response.status_code != 206 or match is None:
+            raise _Again(self._bad(f"status {response.status_code} for a range"))
+        elif (int(match[1]), int(match[2])) != (self.next, self.stop - 1):
+            asked = f"bytes {self.next}-{self.stop - 1}"
+            raise _Again(self._bad(f"bytes {match[1]}-{match[2]} where {asked} were asked for"))
+        else:
+            self._arriving = self.next
+
+    def add(self, chunk: bytes) -> None:
+        """Keep the wanted part of the next piece of the body."""
+        begin, end = self._arriving, self._arriving + len(chunk)
+        self._arriving = end
+        if end > self.stop and not self._whole_file:
+            raise self._bad("more bytes than asked for")
+        end = min(end, self.stop)
+        if end > self.next:
+            piece = memoryview(chunk)[self.next - begin : end - begin]
+            self.buffer[self.next - self._start : end - self._start] = piece
+            self.next = end
+
+    def _begin_whole(self, response: httpx2.Response, size: int) -> None:
+        length = response.headers.get("Content-Length", str(size))
+        if length != str(size):
+            raise ModelError("changed", f"{self.what}: {length} bytes long, {size} expected")
+        if size > self.stop - self.next + SLACK:
+            raise self._bad(f"the whole file of {size} bytes instead of a range")
+        self._arriving = 0
+
+    def _bad(self, line: str) -> ModelError:
+        return ModelError("hub-bad-answer", f"{self.what}: {line}")
+
+
+class _Again(Exception):
+    """An answer that may be better next time; carries the error if it never is."""
+
+    def __init__(self, error: ModelError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+class _Expired(Exception):
+    """The signed address is refused."""
