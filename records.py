@@ -137,6 +137,7 @@ class ModelRecord:
         label_source: `labels`, `tags`, `card`, `model-index`, `name`.
         bytes_total: Size of the weight files, in bytes.
         notes: Plain sentences on what was odd about the files.
+        duplicate_of: An indexed model of the very same bytes, which were not read again.
     """
 
     id: str
@@ -159,6 +160,7 @@ class ModelRecord:
     created_at: str | None = None
     bytes_total: int = 0
     notes: tuple[str, ...] = ()
+    duplicate_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

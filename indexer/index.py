@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..errors import BaseError, RequestError, SourceError
 from ..records import Indexed, Recipe, Slot
@@ -17,12 +18,14 @@ from .family import (
     Wanted,
     base_key,
     folder_members,
+    hub_members,
     listed_members,
     one_member,
     read_labels,
     refuse_strangers,
 )
 from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, make_recipe
+from .hub import cancel_with
 from .job import Job
 from .model import fingerprint_member
 from .parallel import cpu_count, one_torch_thread
@@ -57,6 +60,20 @@ class IndexOptions:
     retry_failed: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Listings:
+    """An unfinished walk of the Hub, kept in the catalog."""
+
+    catalog: Catalog
+    base: str
+
+    def load(self, parent: str) -> list[dict[str, Any]] | None:
+        return self.catalog.load_listing(self.base, parent)
+
+    def save(self, parent: str, models: list[dict[str, Any]]) -> None:
+        self.catalog.save_listing(self.base, parent, models)
+
+
 def index_family(
     catalog: Catalog, options: IndexOptions, progress: Progress | None = None
 ) -> Report:
@@ -78,6 +95,7 @@ def index_family(
     workers = options.workers or _workers(members)
     threads = max(1, cpu_count() // workers)
     job = Job(base=base, wanted=wanted, recipes=recipes, layout=layout, threads=threads)
+    cancel_with(job.cancelled)
     report = index_members(
         members,
         job,

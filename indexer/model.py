@@ -13,7 +13,7 @@ from .checkpoint import Checkpoint
 from .family import Member
 from .full_update import collect_full
 from .job import Job
-from .opening import open_checkpoint
+from .opening import open_checkpoint, with_config
 from .update import UpdateCollector
 
 log = logging.getLogger(__name__)
@@ -46,6 +46,7 @@ def fingerprint_member(member: Member, job: Job) -> Outcome:
     try:
         if member.refusal is not None:
             raise member.refusal
+        member = with_config(member)
         checkpoint = open_checkpoint(member)
         collector = UpdateCollector(job.recipes, job.layout)
         record = member.record

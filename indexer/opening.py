@@ -1,10 +1,13 @@
-"""A member's weight files, wherever they are."""
+"""A member's files, wherever they are: weights opened, configs read."""
 
 from __future__ import annotations
 
-from .checkpoint import Checkpoint, open_adapter_weights, open_local
+from dataclasses import replace
+
+from ..errors import ModelError
+from .checkpoint import Checkpoint, open_adapter_weights, open_local, read_json
 from .family import Member
-from .hub import open_hub_adapter, open_hub_model
+from .hub import HubModel, open_hub_adapter, open_hub_model, read_small_file
 
 
 def open_checkpoint(member: Member) -> Checkpoint:
@@ -17,3 +20,27 @@ def open_checkpoint(member: Member) -> Checkpoint:
         return open_hub_adapter(member.hub) if member.is_adapter else open_hub_model(member.hub)
     assert member.folder is not None
     return open_adapter_weights(member.folder) if member.is_adapter else open_local(member.folder)
+
+
+def with_config(member: Member) -> Member:
+    """The member with its config; a Hub model's is fetched only when it is to be read.
+
+    Raises:
+        ModelError: the config is there and cannot be read.
+    """
+    if member.hub is None:
+        return member
+    if member.is_adapter:
+        return replace(member, adapter_config=_config(member.hub, "adapter_config.json"))
+    return replace(member, config=_config(member.hub, "config.json"))
+
+
+def _config(model: HubModel, name: str) -> dict[str, object] | None:
+    if model.files is not None and name not in model.files:
+        return None
+    try:
+        return read_json(read_small_file(model, name), name=name)
+    except ModelError as err:
+        if err.code == "not-found":
+            return None
+        raise

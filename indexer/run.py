@@ -13,6 +13,7 @@ from ..errors import REASONS, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..store import Catalog, Known
 from .family import Member
+from .hub import content_sha256
 from .job import Job
 from .model import fingerprint_member
 from .parallel import one_torch_thread
@@ -183,43 +184,57 @@ def _must_not_replace(outcome: Outcome, before: Known | None) -> bool:
     return outcome.code == "id-taken" or REASONS[outcome.code].transient
 
 
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A member whose very bytes are in the catalog under another id."""
+
+    member: Member
+    twin: str
+
+
 def _outcomes(
     members: Sequence[Member], job: Job, catalog: Catalog, workers: int
 ) -> Iterator[Outcome]:
     """Each member's outcome as soon as it is there, at most `workers` at work."""
-    if workers <= 1:
-        for member in members:
-            yield _copy(member, job, catalog) or fingerprint_member(member, job)
-        return
+    ids = [recipe.id for recipe in job.recipes]
+    twins = catalog.contents(job.base.name, ids)
+
+    def finish(done: Outcome | _Copied) -> Outcome:
+        if isinstance(done, _Copied):
+            record = replace(done.member.record, duplicate_of=done.twin)
+            return catalog.copy_outcome(job.base.name, done.twin, record, ids)
+        if isinstance(done, Indexed) and done.model.content_sha256:
+            twins.setdefault(done.model.content_sha256, done.model.id)
+        return done
+
     queue = iter(members)
-    running: set[Future[Outcome]] = set()
+    running: set[Future[Outcome | _Copied]] = set()
     with ThreadPoolExecutor(workers, thread_name_prefix="deltadex") as pool:
         try:
             while True:
                 while len(running) < workers and (member := next(queue, None)) is not None:
-                    copied = _copy(member, job, catalog)
-                    if copied is not None:
-                        yield copied
-                    else:
-                        running.add(pool.submit(fingerprint_member, member, job))
+                    running.add(pool.submit(_work, member, job, twins))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
-                    yield future.result()
-        finally:
+                    yield finish(future.result())
+        except BaseException:
             job.cancelled.set()
             for future in running:
                 future.cancel()
+            raise
 
 
-def _copy(member: Member, job: Job, catalog: Catalog) -> Outcome | None:
-    """The outcome of a model whose very bytes are in the catalog under another id."""
-    sha256 = member.record.content_sha256
-    if sha256 is None or member.refusal is not None:
-        return None
-    ids = [recipe.id for recipe in job.recipes]
-    twin = catalog.find_copy(job.base.name, sha256, ids)
-    if twin is None or twin == member.record.id:
-        return None
-    return catalog.copy_outcome(job.base.name, twin, member.record, ids)
+def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | _Copied:
+    """One member's outcome; a byte-identical twin of a Hub model is known before reading."""
+    if member.hub is not None and member.refusal is None:
+        try:
+            sha256 = content_sha256(member.hub)
+        except ModelError as err:
+            return Refused(model=member.record, code=err.code, reason=err.reason)
+        member = replace(member, record=replace(member.record, content_sha256=sha256))
+        twin = twins.get(sha256) if sha256 else None
+        if twin is not None and twin != member.record.id:
+            return _Copied(member, twin)
+    return fingerprint_member(member, job)

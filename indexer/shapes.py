@@ -10,7 +10,7 @@ from ..records import Slot
 from .adapter import read_adapter
 from .architecture import Placement, place_modules
 from .family import Member
-from .opening import open_checkpoint
+from .opening import open_checkpoint, with_config
 
 Shapes = Mapping[tuple[Slot, str], tuple[int, int]]
 
@@ -18,6 +18,7 @@ Shapes = Mapping[tuple[Slot, str], tuple[int, int]]
 def adapter_placements(member: Member) -> tuple[Placement, ...]:
     """Where an adapter's modules belong; empty if its files do not tell. Reads headers only."""
     try:
+        member = with_config(member)
         checkpoint = open_checkpoint(member)
     except ModelError:
         return ()

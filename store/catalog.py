@@ -68,10 +68,10 @@ class Catalog:
 
     # writing
 
-    def record(self, outcome: Outcome, duplicate_of: str | None = None) -> None:
+    def record(self, outcome: Outcome) -> None:
         """Write one model's outcome, all of it or none, in place of what was known of it."""
         with transaction(self._connection, self.path):
-            write_outcome(self._connection, outcome, duplicate_of)
+            write_outcome(self._connection, outcome)
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
         """Forget a model; returns what was known of it."""
@@ -207,13 +207,13 @@ class Catalog:
         with self._lock, translated(self.path):
             return select_slots(self._connection, row.key)
 
-    def find_copy(self, base: str, content_sha256: str, recipes: Sequence[str]) -> str | None:
-        """An indexed model of the same bytes that has all these recipes."""
-        same = Condition("m.content_sha256 = ?", (content_sha256,))
-        of_base = Condition("m.base = ? AND m.status = 'indexed'", (base,))
-        with self._lock, translated(self.path):
-            rows = select_models(self._connection, [same, of_base], None)
-        return next((r.id for r in rows if set(recipes) <= set(r.recipes)), None)
+    def contents(self, base: str, recipes: Sequence[str]) -> dict[str, str]:
+        """SHA-256 of weights → id, of the indexed models that have all these recipes."""
+        return {
+            row.record.content_sha256: row.id
+            for row in self.models(base=base, status="indexed")
+            if row.record.content_sha256 and set(recipes) <= set(row.recipes)
+        }
 
     def copy_outcome(
         self, base: str, twin: str, model: ModelRecord, recipes: Sequence[str]
@@ -228,7 +228,9 @@ class Catalog:
                 Fingerprint(recipe=by_id[id], vector=vectors[0], norm=float(norms[0]))
             )
         return Indexed(
-            model=replace(model, method=row.record.method),
+            model=replace(
+                model, method=row.record.method, bytes_total=row.record.bytes_total
+            ),
             fingerprints=tuple(fingerprints),
             slots=tuple(self.slots(base, twin)),
             bytes_read=0,

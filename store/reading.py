@@ -18,7 +18,7 @@ from .rows import ModelRow
 from .vectors import tables
 
 _RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
-_ROW_COLUMNS = ("key", "status", "code", "reason", "duplicate_of", "bytes_read", "seconds")
+_ROW_COLUMNS = ("key", "status", "code", "reason", "bytes_read", "seconds")
 
 SlotSketches = tuple[
     Slot, Int64[np.ndarray, " present"], Float16[np.ndarray, "present features"]

@@ -18,7 +18,6 @@ class ModelRow:
     status: str
     code: str | None
     reason: str | None
-    duplicate_of: str | None
     bytes_read: int
     seconds: float
     indexed_at: str
@@ -58,7 +57,7 @@ class ModelRow:
         for field in fields(self.record):
             if field.name != "id":
                 document.setdefault(field.name, getattr(self.record, field.name))
-        for name in ("duplicate_of", "bytes_read", "seconds", "indexed_at", "recipes"):
+        for name in ("bytes_read", "seconds", "indexed_at", "recipes"):
             document[name] = getattr(self, name)
         return document
 

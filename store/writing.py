@@ -18,16 +18,13 @@ _COLUMNS = (
     "status",
     "code",
     "reason",
-    "duplicate_of",
     "bytes_read",
     "seconds",
     *_RECORD_COLUMNS,
 )
 
 
-def write_outcome(
-    connection: duckdb.DuckDBPyConnection, outcome: Outcome, duplicate_of: str | None = None
-) -> None:
+def write_outcome(connection: duckdb.DuckDBPyConnection, outcome: Outcome) -> None:
     """Replace whatever is known of the model by its outcome.
 
     Vectors under other recipes stay if the model's files are the same as they were.
@@ -40,7 +37,7 @@ def write_outcome(
     if old is not None:
         outcome = replace(outcome, model=_keep_labels(connection, int(old[0]), model))
     key = int(connection.execute("SELECT nextval('model_keys')").fetchall()[0][0])
-    _insert_model(connection, key, outcome, duplicate_of)
+    _insert_model(connection, key, outcome)
     same_files = old is not None and model.signature != "" and old[1] == model.signature
     if isinstance(outcome, Indexed):
         for fingerprint in outcome.fingerprints:
@@ -92,16 +89,13 @@ def _keep_labels(
     return replace(model, **dict(zip(columns, row[0], strict=True))) if row else model
 
 
-def _insert_model(
-    connection: duckdb.DuckDBPyConnection, key: int, outcome: Outcome, duplicate_of: str | None
-) -> None:
+def _insert_model(connection: duckdb.DuckDBPyConnection, key: int, outcome: Outcome) -> None:
     refused = outcome if isinstance(outcome, Refused) else None
     values: list[object] = [
         key,
         refused.status if refused else "indexed",
         refused.code if refused else None,
         refused.reason if refused else None,
-        duplicate_of,
         outcome.bytes_read,
         outcome.seconds,
     ]

@@ -1,6 +1,7 @@
 """Who belongs to a base's family, and what is said of each: names, labels, small files."""
 
 from .base_name import base_key, same_base
+from .hub import hub_members
 from .labels import NO_LABELS, Labels, read_labels
 from .member import Member
 from .select import Wanted, refuse_strangers
@@ -13,6 +14,7 @@ __all__ = [
     "Wanted",
     "base_key",
     "folder_members",
+    "hub_members",
     "listed_members",
     "one_member",
     "read_labels",

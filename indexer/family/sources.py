@@ -1,4 +1,4 @@
-"""Where members come from: a folder, a list, one id or path, the Hub."""
+"""Where members come from: a folder, a list, one id or path."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...errors import ModelError, SourceError
 from ...records import ModelRecord
+from .hub import hub_member
 from .local import find_models, read_member
 from .member import Member
 

@@ -5,13 +5,13 @@ from .early_refusal import early_refusal
 from .hub_model import HubModel
 from .listing import ListingMemory, list_family
 from .remote import content_sha256, open_hub_adapter, open_hub_model
-from .session import HubSession
+from .session import cancel_with
 from .small_files import read_small_file
 
 __all__ = [
     "HubModel",
-    "HubSession",
     "ListingMemory",
+    "cancel_with",
     "content_sha256",
     "describe",
     "early_refusal",

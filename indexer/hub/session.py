@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 from huggingface_hub import HfApi, constants, get_token, hf_hub_url, is_offline_mode
-from huggingface_hub.utils import build_hf_headers
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
 from .call import Call, origin_of
@@ -118,3 +118,8 @@ def default_session() -> HubSession:
     """The session that the environment describes."""
     hub_client()
     return HubSession()
+
+
+def cancel_with(event: threading.Event) -> None:
+    """Let `event` end every wait of the default session."""
+    default_session().cancelled = event
