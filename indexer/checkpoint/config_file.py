@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError
 
 MAX_BYTES = 16 * 2**20
+_SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
 def read_json(source: Path | bytes, *, name: str = "config.json") -> dict[str, Any]:
@@ -19,17 +21,27 @@ def read_json(source: Path | bytes, *, name: str = "config.json") -> dict[str, A
     """
     if isinstance(source, Path):
         name = source.name
-        try:
-            with source.open("rb") as file:
-                source = file.read(MAX_BYTES + 1)
-        except OSError as err:
-            raise ModelError("unreadable", f"{name}: {err.strerror}") from err
+        source = _read_file(source)
     if len(source) > MAX_BYTES:
         raise ModelError("bad-config", f"{name}: larger than {MAX_BYTES} bytes")
     try:
-        value = json.loads(source.decode("utf-8-sig"))
+        text = source.decode("utf-8-sig")
+        value = json.loads(text)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as err:
-        raise ModelError("bad-config", f"{name}: not JSON ({str(err).splitlines()[0]})") from err
+        line = str(err).partition("\n")[0]
+        raise ModelError("bad-config", f"{name}: not JSON in UTF-8 ({line[:120]})") from err
     if not isinstance(value, dict):
-        raise ModelError("bad-config", f"{name}: not a JSON object")
+        raise ModelError("bad-config", f"{name}: a JSON {type(value).__name__}, not an object")
     return value
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except FileNotFoundError as err:
+        raise ModelError("bad-config", f"{path.name}: no such file") from err
+    except OSError as err:
+        raise ModelError("unreadable", f"{path.name}: {err.strerror}") from err

@@ -1,60 +1,74 @@
-"""`.bin` files: torch's zip form, tensors only, mapped; nothing is ever unpickled otherwise."""
+"""`.bin` files: torch's zip form, tensors only, mapped; never unpickled otherwise."""
 
 from __future__ import annotations
 
 import io
 import pickle
+import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import torch
 
 from ...errors import ModelError
 from .base import TensorRef
-from .safetensors_header import DTYPES
+from .safetensors_header import DTYPES, LFS_POINTER, shown
 
-_SPELLING = {dtype: name for name, dtype in DTYPES.items()}
+_SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+}
 _NESTED = ("state_dict", "model", "module")
+_LINE = 160
 
 
 class PickledCheckpoint:
     """The tensors of one zip-form `.bin`, mapped from disk or already in memory.
 
-    A TensorRef here has no place in the file: start is 0, stop its size.
+    A TensorRef here has no place in the file: start is 0, stop its own size in bytes.
+    Peak: one tensor, beside what is in memory already.
     """
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], file: str, bytes_total: int) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, torch.Tensor],
+        *,
+        file: str,
+        bytes_total: int,
+        bytes_read: int,
+    ) -> None:
+        self._file = file
+        self._in_memory = bytes_read == bytes_total
         self._tensors = dict(tensors)
         self.bytes_total = bytes_total
-        self.bytes_read = 0
+        self.bytes_read = bytes_read
         self.tensors: Mapping[str, TensorRef] = {
-            name: TensorRef(
-                name=name,
-                dtype=_SPELLING.get(t.dtype, str(t.dtype)),
-                shape=tuple(t.shape),
-                file=file,
-                start=0,
-                stop=t.numel() * t.itemsize,
-            )
-            for name, t in self._tensors.items()
+            name: _tensor_ref(name, tensor, file) for name, tensor in tensors.items()
         }
 
     def read(self, name: str) -> torch.Tensor:
-        """One tensor in its stored dtype."""
+        """One tensor in its stored dtype, contiguous."""
         tensor = self._tensors.get(name)
         if tensor is None:
-            raise ModelError("missing-tensor", f"no tensor {name!r}")
-        self.bytes_read += self.tensors[name].stop
+            raise ModelError("missing-tensor", f"{self._file}: no tensor {shown(name)}")
+        ref = self.tensors[name]
+        if ref.dtype not in DTYPES:
+            line = f"tensor {shown(name)} is {ref.dtype}, which is not read"
+            raise ModelError("unsupported-dtype", f"{self._file}: {line}")
+        if ref.stop > (stored := tensor.untyped_storage().nbytes()):
+            line = f"tensor {shown(name)} repeats {stored} stored bytes over {ref.stop}"
+            raise ModelError("bad-offsets", f"{self._file}: {line}")
+        if not self._in_memory:
+            self.bytes_read += ref.stop
         return tensor.clone(memory_format=torch.contiguous_format)
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The named tensors in the order of the file's own list."""
-        wanted = set(names)
-        for name in self._tensors:
-            if name in wanted:
-                yield name, self.read(name)
+        place = {name: i for i, name in enumerate(self._tensors)}
+        for name in sorted(dict.fromkeys(names), key=lambda name: place.get(name, -1)):
+            yield name, self.read(name)
 
     def close(self) -> None:
         self._tensors.clear()
@@ -64,52 +78,118 @@ def open_bin(path: Path) -> PickledCheckpoint:
     """A `.bin` on disk, mapped.
 
     Raises:
-        ModelError: `legacy-pickle`, `unsafe-pickle`, `truncated`, `unreadable`.
+        ModelError: `legacy-pickle`, `unsafe-pickle`, `bad-header`, `truncated`,
+            `unreadable`, `no-weights`.
     """
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
-            _refuse_other_forms(file, path.name, size)
-        return PickledCheckpoint(_load(path, path.name, mmap=True), path.name, size)
+            listed = _read_directory(file, path.name, size)
+        tensors = _load(path, path.name)
     except OSError as err:
         raise ModelError("unreadable", f"{path.name}: {err.strerror or err}") from err
+    return PickledCheckpoint(tensors, file=path.name, bytes_total=size, bytes_read=listed)
 
 
 def open_bin_bytes(data: bytes, file: str) -> PickledCheckpoint:
-    """A `.bin` that is in memory already.
+    """A `.bin` that is in memory already; all of it counts as read.
 
     Raises:
         ModelError: as `open_bin`.
     """
-    _refuse_other_forms(io.BytesIO(data), file, len(data))
-    return PickledCheckpoint(_load(io.BytesIO(data), file, mmap=False), file, len(data))
+    _read_directory(io.BytesIO(data), file, len(data))
+    tensors = _load(io.BytesIO(data), file)
+    return PickledCheckpoint(tensors, file=file, bytes_total=len(data), bytes_read=len(data))
 
 
-def _refuse_other_forms(file: Any, name: str, size: int) -> None:
-    start = file.read(4)
-    if zipfile.is_zipfile(file):
-        return
-    if start == b"PK\x03\x04" or size == 0:
-        raise ModelError("truncated", f"{name}: the archive ends early")
-    raise ModelError(
-        "legacy-pickle", f"{name}: not torch's zip form; it would have to be unpickled, save it again"
-    )
-
-
-def _load(source: Any, name: str, *, mmap: bool) -> dict[str, torch.Tensor]:
+def _read_directory(file: BinaryIO, name: str, size: int) -> int:
+    """Bytes of the archive that are no tensors, once it is known to be of torch's zip form."""
+    start = file.read(8)
+    if not zipfile.is_zipfile(file):
+        raise _not_an_archive(start, name)
     try:
-        state = torch.load(source, map_location="cpu", weights_only=True, mmap=mmap)
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as err:
+        raise ModelError("truncated", f"{name}: the archive's list is damaged") from err
+    if any(entry.filename.endswith("/constants.pkl") for entry in entries):
+        line = "a TorchScript program, not a state dict; save model.state_dict()"
+        raise ModelError("unsafe-pickle", f"{name}: {line}")
+    # torch maps a compressed entry as if it were not, and gives its bytes as numbers.
+    if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+        line = "compressed inside; write it again with torch.save"
+        raise ModelError("bad-header", f"{name}: {line}")
+    stored = sum(entry.file_size for entry in entries if "/data/" in entry.filename)
+    return max(0, size - stored)
+
+
+def _not_an_archive(start: bytes, name: str) -> ModelError:
+    if not start or start.startswith(b"PK"):
+        return ModelError("truncated", f"{name}: the archive ends early; fetch it again")
+    if start == LFS_POINTER:
+        line = "a Git LFS pointer, not the weights; run `git lfs pull`"
+        return ModelError("bad-header", f"{name}: {line}")
+    line = "not torch's zip form, and nothing else is unpickled; save it as safetensors"
+    return ModelError("legacy-pickle", f"{name}: {line}")
+
+
+def _load(source: Path | BinaryIO, name: str) -> dict[str, torch.Tensor]:
+    """The tensors of a state dict, bare or one level down, without gradients."""
+    try:
+        state = torch.load(
+            source, map_location="cpu", weights_only=True, mmap=isinstance(source, Path)
+        )
     except pickle.UnpicklingError as err:
-        line = next((x for x in str(err).splitlines() if "GLOBAL" in x or "class" in x), "")
-        raise ModelError(
-            "unsafe-pickle", f"{name}: holds more than tensors. {line.strip()[:160]}".rstrip()
-        ) from err
-    except (RuntimeError, EOFError, ValueError, KeyError, AttributeError) as err:
-        line = str(err).splitlines()[0][:160] if str(err) else type(err).__name__
-        raise ModelError("truncated", f"{name}: the archive cannot be read: {line}") from err
+        line = f"holds more than tensors: {_offence(str(err))}"
+        raise ModelError("unsafe-pickle", f"{name}: {line}") from err
+    except RuntimeError as err:
+        line = f"the archive is damaged: {str(err).partition('.')[0]}"
+        raise ModelError("truncated", f"{name}: {' '.join(line.split())[:_LINE]}") from err
+    except OSError:
+        raise
+    # A damaged pickle can make torch's restricted reader fail in any way.
+    except Exception as err:
+        line = f"its list of tensors is damaged ({type(err).__name__})"
+        raise ModelError("unsafe-pickle", f"{name}: {line}") from err
+    tensors = _tensors_in(state)
     for key in _NESTED:
-        if isinstance(state, dict) and isinstance(state.get(key), dict):
-            state = state[key]
+        if not tensors and isinstance(state, dict):
+            tensors = _tensors_in(state.get(key))
+    if not tensors:
+        raise ModelError("no-weights", f"{name}: no tensors by name; expected a state dict")
+    return tensors
+
+
+def _tensors_in(state: object) -> dict[str, torch.Tensor]:
     if not isinstance(state, dict):
-        raise ModelError("unsafe-pickle", f"{name}: holds a {type(state).__name__}, not tensors")
-    return {k: v for k, v in state.items() if isinstance(k, str) and isinstance(v, torch.Tensor)}
+        return {}
+    return {
+        name: value.detach()
+        for name, value in state.items()
+        if isinstance(name, str) and isinstance(value, torch.Tensor)
+    }
+
+
+def _offence(message: str) -> str:
+    """What the restricted unpickler stumbled over, from torch's long message."""
+    if found := re.search(r"GLOBAL (\S+)", message):
+        return found[1][:_LINE]
+    found = re.search(r"WeightsUnpickler error: *(.*)", message)
+    return found[1].strip()[:_LINE] if found else "something torch will not load"
+
+
+def _tensor_ref(name: str, tensor: torch.Tensor, file: str) -> TensorRef:
+    if tensor.layout is not torch.strided:
+        dtype = str(tensor.layout)
+    elif tensor.is_meta:
+        dtype = "meta"
+    else:
+        dtype = _SPELLING.get(tensor.dtype, str(tensor.dtype))
+    return TensorRef(
+        name=name,
+        dtype=dtype,
+        shape=tuple(tensor.shape),
+        file=file,
+        start=0,
+        stop=tensor.numel() * tensor.itemsize,
+    )

@@ -1,18 +1,29 @@
-"""Safetensors headers, parsed and checked; bytes to tensors. The same for files and ranges."""
+"""Safetensors headers, parsed and checked, and bytes to tensors: for files and for ranges."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Any
+import re
+from collections import Counter
+from collections.abc import Sequence
 
 import torch
 
 from ...errors import ModelError
 from .base import TensorRef
 
-MAX_HEADER = 100_000_000
-"""Bytes; the limit of the safetensors library."""
+MAX_HEADER = 25_000_000
+"""Bytes: the Hub client's limit, enough for some 180,000 tensors.
+
+The safetensors library allows 100,000,000, but hostile JSON of that size takes gigabytes.
+"""
+
+MAX_DIMS = 64
+"""Dimensions of one tensor; NumPy's limit."""
+
+LFS_POINTER = b"version "
+"""The first bytes of what git leaves in place of a large file that it did not fetch."""
 
 DTYPES = {
     "F64": torch.float64,
@@ -23,12 +34,17 @@ DTYPES = {
     "I32": torch.int32,
     "I16": torch.int16,
     "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
 """Types that are read; others may stand in a header but not be asked for."""
 
-_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "C64": 64, "U64": 64, "U32": 32, "U16": 16}
+_OTHER_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "C64": 64}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SHOWN = 120
 
 
 def header_length(first8: bytes, *, file: str, file_size: int) -> int:
@@ -39,110 +55,157 @@ def header_length(first8: bytes, *, file: str, file_size: int) -> int:
     """
     if len(first8) < 8 or file_size < 8:
         raise ModelError("truncated", f"{file}: {file_size} bytes are too few for a header")
+    if first8[:8] == LFS_POINTER:
+        line = "a Git LFS pointer, not the weights; run `git lfs pull`"
+        raise ModelError("bad-header", f"{file}: {line}")
     length = int.from_bytes(first8[:8], "little")
     if length > MAX_HEADER:
-        raise ModelError("bad-header", f"{file}: header of {length} bytes, at most {MAX_HEADER}")
+        line = f"header of {length} bytes, at most {MAX_HEADER} are read"
+        raise ModelError("bad-header", f"{file}: {line}")
     if 8 + length > file_size:
-        raise ModelError("truncated", f"{file}: header of {length} bytes in a file of {file_size}")
+        line = f"header of {length} bytes in a file of {file_size}; fetch it again"
+        raise ModelError("truncated", f"{file}: {line}")
     return length
 
 
 def parse_header(head: bytes, *, file: str, file_size: int) -> tuple[TensorRef, ...]:
     """The tensors that a file declares, by position in the file.
 
-    `head` holds at least the 8 length bytes and the header. Like the safetensors library,
-    it refuses tensors that overlap, leave holes, or do not end where the file ends.
+    `head` begins with the 8 length bytes and the header. As by the safetensors library,
+    tensors that overlap, leave holes, or do not end where the file ends are refused.
+    Unlike there, so is a name that stands twice, and an unknown dtype is kept as it is.
 
     Raises:
         ModelError: `truncated`, `bad-header`, `bad-offsets`, `duplicate-tensor`.
     """
     length = header_length(head[:8], file=file, file_size=file_size)
-    entries = _parse_json(head[8 : 8 + length], file)
+    if len(head) < 8 + length:
+        line = f"{len(head)} bytes of a header of {8 + length}"
+        raise ModelError("truncated", f"{file}: {line}")
+    entries = _entries(head[8 : 8 + length], file)
     refs = sorted(
         (_tensor_ref(name, entry, file, 8 + length) for name, entry in entries.items()),
         key=lambda ref: (ref.start, ref.stop),
     )
-    end = 8 + length
-    for ref in refs:
-        if ref.stop > file_size:
-            raise ModelError(
-                "truncated", f"{file}: tensor {ref.name!r} ends at {ref.stop} of {file_size} bytes"
-            )
-        if ref.start != end:
-            what = "overlaps another" if ref.start < end else "leaves a hole before it"
-            raise ModelError("bad-offsets", f"{file}: tensor {ref.name!r} {what}")
-        end = ref.stop
-    if end != file_size:
-        raise ModelError("bad-offsets", f"{file}: {file_size - end} bytes belong to no tensor")
+    _require_tiling(refs, 8 + length, file, file_size)
     return tuple(refs)
 
 
-def decode(buffer: bytearray, ref: TensorRef) -> torch.Tensor:
-    """The tensor whose bytes `buffer` holds; shares its memory.
+def decode(buffer: bytearray | memoryview, ref: TensorRef) -> torch.Tensor:
+    """The tensor whose bytes `buffer` holds, sharing its memory where that can be done.
+
+    Copied are read-only and misaligned buffers.
 
     Raises:
-        ModelError: `unsupported-dtype`.
+        ModelError: `unsupported-dtype`, `truncated`.
     """
     dtype = DTYPES.get(ref.dtype)
     if dtype is None:
-        raise ModelError("unsupported-dtype", f"{ref.file}: tensor {ref.name!r} is {ref.dtype}")
-    if not buffer:
-        return torch.zeros(ref.shape, dtype=dtype)
-    return torch.frombuffer(buffer, dtype=dtype).reshape(ref.shape)
+        line = f"tensor {shown(ref.name)} is {shown(ref.dtype)}, which is not read"
+        raise ModelError("unsupported-dtype", f"{ref.file}: {line}")
+    view = memoryview(buffer)
+    if view.nbytes != ref.stop - ref.start:
+        line = f"tensor {shown(ref.name)} has {view.nbytes} of {ref.stop - ref.start} bytes"
+        raise ModelError("truncated", f"{ref.file}: {line}")
+    if not view.nbytes:
+        return torch.empty(ref.shape, dtype=dtype)
+    tensor = torch.frombuffer(bytearray(view) if view.readonly else view, dtype=dtype)
+    if tensor.data_ptr() % dtype.itemsize:
+        tensor = tensor.clone()
+    return tensor.reshape(ref.shape)
 
 
-def _parse_json(text: bytes, file: str) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            seen: set[str] = set()
-            twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
-            raise ModelError("duplicate-tensor", f"{file}: the name {twice!r} stands twice")
-        return found
+def shown(value: object) -> str:
+    """What a stranger wrote, on one line and not too long."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
+
+def _entries(text: bytes, file: str) -> dict[str, object]:
+    """The header's object by tensor name; objects inside are tuples of pairs."""
     try:
-        entries = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
+        pairs = json.loads(text.decode("utf-8"), object_pairs_hook=tuple)
     except (ValueError, RecursionError) as err:
         raise ModelError("bad-header", f"{file}: the header is not JSON") from err
-    if not isinstance(entries, dict):
+    if not isinstance(pairs, tuple):
         raise ModelError("bad-header", f"{file}: the header is not a JSON object")
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        line = f"the name {shown(name)} stands twice in the header"
+        raise ModelError("duplicate-tensor", f"{file}: {line}")
     entries.pop("__metadata__", None)
     return entries
 
 
 def _tensor_ref(name: str, entry: object, file: str, data_start: int) -> TensorRef:
-    fields = entry if isinstance(entry, dict) else {}
-    dtype, shape, offsets = (fields.get(k) for k in ("dtype", "shape", "data_offsets"))
-    if not isinstance(dtype, str) or not _are_sizes(shape) or not _are_sizes(offsets):
-        raise ModelError("bad-header", f"{file}: tensor {name!r} is not fully described")
-    assert isinstance(shape, list)
-    assert isinstance(offsets, list)
+    pairs = entry if isinstance(entry, tuple) else ()
+    fields = dict(pairs)
+    dtype = fields.get("dtype")
+    shape, offsets = _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
+    proper = _is_text(name) and _is_text(dtype) and len(fields) == len(pairs)
+    if not proper or shape is None or offsets is None:
+        line = f"tensor {shown(name)} lacks a proper dtype, shape or data_offsets"
+        raise ModelError("bad-header", f"{file}: {line}")
+    assert isinstance(dtype, str)
     if len(offsets) != 2 or offsets[0] > offsets[1]:
-        raise ModelError("bad-offsets", f"{file}: tensor {name!r} has offsets {offsets}")
-    bits = _bits(dtype)
-    n_bytes = offsets[1] - offsets[0]
-    if bits is not None and math.prod(shape) * bits != n_bytes * 8:
-        raise ModelError(
-            "bad-offsets", f"{file}: tensor {name!r} of shape {shape} {dtype} has {n_bytes} bytes"
-        )
+        line = f"tensor {shown(name)} has offsets {shown(offsets)}"
+        raise ModelError("bad-offsets", f"{file}: {line}")
+    n_bits, n_elements = 8 * (offsets[1] - offsets[0]), _n_elements(shape)
+    element_bits = _bits(dtype)
+    if n_elements is None or (element_bits and n_elements * element_bits != n_bits):
+        line = f"{shown(dtype)} of shape {shown(list(shape))} in {n_bits // 8} bytes"
+        raise ModelError("bad-offsets", f"{file}: tensor {shown(name)}: {line}")
     return TensorRef(
         name=name,
         dtype=dtype,
-        shape=tuple(shape),
+        shape=shape,
         file=file,
         start=data_start + offsets[0],
         stop=data_start + offsets[1],
     )
 
 
-def _are_sizes(values: object) -> bool:
-    return isinstance(values, list) and all(
-        isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 2**62 for v in values
-    )
+def _require_tiling(refs: Sequence[TensorRef], start: int, file: str, size: int) -> None:
+    end = start
+    for ref in refs:
+        if ref.start != end:
+            what = "overlaps another" if ref.start < end else "leaves a hole before it"
+            line = f"tensor {shown(ref.name)} begins at byte {ref.start}, expected {end}"
+            raise ModelError("bad-offsets", f"{file}: {line}; it {what}")
+        end = ref.stop
+    if end > size:
+        line = f"tensor {shown(refs[-1].name)} ends at byte {end}, the file at {size}"
+        raise ModelError("truncated", f"{file}: {line}; fetch it again")
+    if end < size:
+        raise ModelError("bad-offsets", f"{file}: {size - end} bytes belong to no tensor")
+
+
+def _sizes(values: object) -> tuple[int, ...] | None:
+    """The list as sizes; None where it is anything else."""
+    if not isinstance(values, list):
+        return None
+    if not all(type(value) is int and 0 <= value < 2**63 for value in values):
+        return None
+    return tuple(values)
+
+
+def _n_elements(shape: tuple[int, ...]) -> int | None:
+    """Elements of a tensor; None where torch could not number them."""
+    if len(shape) > MAX_DIMS:
+        return None
+    extent = math.prod(max(size, 1) for size in shape)
+    if extent >= 2**63:
+        return None
+    return 0 if 0 in shape else extent
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not _SURROGATE.search(value)
 
 
 def _bits(dtype: str) -> int | None:
     """Bits an element; None for a spelling that is not known."""
     if dtype in DTYPES:
         return 8 * DTYPES[dtype].itemsize
-    return 8 if dtype.startswith("F8_") else _BITS.get(dtype)
+    return 8 if dtype.startswith("F8_") else _OTHER_BITS.get(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 from ...errors import ModelError
@@ -22,9 +23,10 @@ def signature(folder: Path) -> str:
         for path in sorted(folder.iterdir()):
             if path.name.endswith(_SUFFIXES) and path.is_file():
                 status = path.stat()
-                digest.update(f"{path.name}/{status.st_size}/{status.st_mtime_ns}\n".encode())
+                digest.update(os.fsencode(path.name))
+                digest.update(f"/{status.st_size}/{status.st_mtime_ns}\n".encode())
     except OSError as err:
-        raise ModelError("unreadable", f"{err.filename}: {err.strerror}") from err
+        raise ModelError("unreadable", f"{err.filename or folder}: {err.strerror}") from err
     return digest.hexdigest()[:32]
 
 

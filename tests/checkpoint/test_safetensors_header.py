@@ -1,0 +1,329 @@
+import json
+import math
+import struct
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import event, given
+from hypothesis import strategies as st
+from safetensors import SafetensorError, deserialize
+from safetensors.torch import load, save
+
+from deltadex.errors import ModelError
+from deltadex.indexer.checkpoint import TensorRef, decode, header_length, parse_header
+from deltadex.indexer.checkpoint.safetensors_header import DTYPES, MAX_HEADER
+
+FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16}
+FLOATS["BF16"] = torch.bfloat16
+NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=8).filter(
+    lambda name: name != "__metadata__"
+)
+SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
+
+
+def file_bytes(header: object, data: bytes = b"") -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def entry(start: int, stop: int, shape: Iterable[Any] | None = None, dtype: str = "U8") -> Any:
+    shape = [stop - start] if shape is None else list(shape)
+    return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
+
+
+def parse(file: bytes) -> tuple[TensorRef, ...]:
+    return parse_header(file, file="f", file_size=len(file))
+
+
+def refusal_of(file: bytes) -> ModelError | None:
+    try:
+        parse(file)
+    except ModelError as err:
+        return err
+    return None
+
+
+def code_of(file: bytes) -> str | None:
+    """The code of the refusal; its reason is one short line that names the file."""
+    refusal = refusal_of(file)
+    if refusal is None:
+        return None
+    assert refusal.reason.startswith("f: ")
+    assert refusal.reason.isprintable()
+    assert len(refusal.reason) < 500
+    return refusal.code
+
+
+def library_accepts(file: bytes) -> bool:
+    try:
+        deserialize(file)
+    except SafetensorError:
+        return False
+    return True
+
+
+@given(st.dictionaries(NAMES, SHAPES), st.data())
+def test_files_of_the_library_parse_and_decode_to_the_tensors_it_loads(
+    shapes: dict[str, tuple[int, ...]], data: st.DataObject
+) -> None:
+    tensors = {
+        name: torch.randint(0, 2, shape).to(data.draw(st.sampled_from(list(DTYPES.values()))))
+        for name, shape in shapes.items()
+    }
+    file = save(tensors, metadata={"format": "pt"})
+
+    refs = parse(file)
+
+    expected = load(file)
+    assert {ref.name for ref in refs} == expected.keys()
+    for ref in refs:
+        tensor = decode(bytearray(file[ref.start : ref.stop]), ref)
+        assert tensor.dtype == expected[ref.name].dtype
+        assert tensor.shape == expected[ref.name].shape
+        assert torch.equal(tensor, expected[ref.name])
+
+
+@pytest.mark.parametrize("spelling", FLOATS)
+def test_floats_are_read_bit_for_bit(spelling: str) -> None:
+    bits = torch.randint(0, 256, (4096,), dtype=torch.uint8)
+    file = save({"w": bits.view(FLOATS[spelling])})
+    (ref,) = parse(file)
+
+    tensor = decode(bytearray(file[ref.start : ref.stop]), ref)
+
+    assert ref.dtype == spelling
+    assert tensor.dtype == FLOATS[spelling]
+    assert torch.equal(tensor.view(torch.uint8), bits)
+
+
+def test_refs_come_in_the_order_of_the_file_whatever_the_headers_order() -> None:
+    header = {"b": entry(2, 3), "__metadata__": {"a": "x"}, "c": entry(3, 3), "a": entry(0, 2)}
+
+    refs = parse(file_bytes(header, b"\0\0\0"))
+
+    assert [ref.name for ref in refs] == ["a", "b", "c"]
+
+
+GOOD = entry(0, 4)
+REFUSALS = {
+    "no bytes": (b"", "truncated"),
+    "seven bytes": (b"\0" * 7, "truncated"),
+    "header beyond the file": (struct.pack("<Q", 100) + b"{}", "truncated"),
+    "header of 100 MB": (struct.pack("<Q", 10**8) + b"{}", "bad-header"),
+    "header of 2^64 - 1": (struct.pack("<Q", 2**64 - 1) + b"{}", "bad-header"),
+    "a Git LFS pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n",
+        "bad-header",
+    ),
+    "no header": (file_bytes(b""), "bad-header"),
+    "not JSON": (file_bytes(b"{'a': 1}"), "bad-header"),
+    "not UTF-8": (file_bytes(b'{"\xff": 1}'), "bad-header"),
+    "not an object": (file_bytes([GOOD]), "bad-header"),
+    "a depth bomb": (file_bytes(b'{"a":' * 100_000), "bad-header"),
+    "a list bomb": (file_bytes(b"[" * 100_000), "bad-header"),
+    "a number of many digits": (file_bytes(b'{"a": ' + b"9" * 5000 + b"}"), "bad-header"),
+    "a name twice": (
+        file_bytes(b'{"a":%(e)s,"a":%(e)s}' % {b"e": json.dumps(GOOD).encode()}, bytes(4)),
+        "duplicate-tensor",
+    ),
+    "a field twice": (
+        file_bytes(b'{"a":{"dtype":"U8","dtype":"I8","shape":[0],"data_offsets":[0,0]}}'),
+        "bad-header",
+    ),
+    "half a surrogate pair": (
+        file_bytes(b'{"\\ud800":%s}' % json.dumps(GOOD).encode(), bytes(4)),
+        "bad-header",
+    ),
+    "an entry that is a list": (file_bytes({"a": [["dtype", "U8"]]}), "bad-header"),
+    "no dtype": (file_bytes({"a": {"shape": [], "data_offsets": [0, 0]}}), "bad-header"),
+    "dtype a number": (file_bytes({"a": {**GOOD, "dtype": 1}}, bytes(4)), "bad-header"),
+    "a float offset": (file_bytes({"a": entry(0, 4.0, [4])}, bytes(4)), "bad-header"),
+    "a text offset": (file_bytes({"a": entry("0", 4, [4])}, bytes(4)), "bad-header"),
+    "a boolean size": (file_bytes({"a": entry(0, 1, [True])}, bytes(1)), "bad-header"),
+    "a negative size": (file_bytes({"a": entry(0, 4, [-4])}, bytes(4)), "bad-header"),
+    "a negative offset": (file_bytes({"a": entry(-4, 0, [4])}, bytes(4)), "bad-header"),
+    "an offset of 2^63": (file_bytes({"a": entry(0, 2**63, [4])}, bytes(4)), "bad-header"),
+    "three offsets": (
+        file_bytes({"a": {**GOOD, "data_offsets": [0, 4, 4]}}, bytes(4)),
+        "bad-offsets",
+    ),
+    "offsets in reverse": (file_bytes({"a": entry(4, 0, [4])}, bytes(4)), "bad-offsets"),
+    "too few bytes for the shape": (file_bytes({"a": entry(0, 4, [5])}, bytes(4)), "bad-offsets"),
+    "too many dimensions": (file_bytes({"a": entry(0, 1, [1] * 65)}, bytes(1)), "bad-offsets"),
+    "2^62 squared elements": (
+        file_bytes({"a": entry(0, 0, [2**62, 2**62])}, b""),
+        "bad-offsets",
+    ),
+    "2^64 elements, none in the end": (
+        file_bytes({"a": entry(0, 0, [0, 2**32, 2**32])}, b""),
+        "bad-offsets",
+    ),
+    "half a byte of F4": (file_bytes({"a": entry(0, 2, [3], "F4")}, bytes(2)), "bad-offsets"),
+    "overlap": (file_bytes({"a": entry(0, 4), "b": entry(2, 6)}, bytes(6)), "bad-offsets"),
+    "the same bytes twice": (file_bytes({"a": GOOD, "b": GOOD}, bytes(4)), "bad-offsets"),
+    "a hole": (file_bytes({"a": entry(0, 2), "b": entry(4, 6)}, bytes(6)), "bad-offsets"),
+    "a hole at the start": (file_bytes({"a": entry(2, 4)}, bytes(4)), "bad-offsets"),
+    "bytes after the last tensor": (file_bytes({"a": GOOD}, bytes(5)), "bad-offsets"),
+    "the last tensor cut": (file_bytes({"a": GOOD}, bytes(3)), "truncated"),
+    "a tensor of 2^40 bytes": (file_bytes({"a": entry(0, 2**40)}, bytes(3)), "truncated"),
+    "a long name with a line break": (
+        file_bytes({"\n" * 10_000: entry(0, 4, [5])}, bytes(4)),
+        "bad-offsets",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_damaged_file_is_refused_with_its_code(case: str) -> None:
+    file, code = REFUSALS[case]
+
+    assert code_of(file) == code
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_is_refused_the_library_refuses_or_reads_ambiguously(case: str) -> None:
+    ambiguous = ("a name twice", "too many dimensions", "2^64 elements, none in the end")
+
+    assert library_accepts(REFUSALS[case][0]) == (case in ambiguous)
+
+
+@pytest.mark.parametrize(("dtype", "shape", "size"), [("F4", [4, 2], 4), ("F6_E2M3", [4], 3)])
+def test_types_below_a_byte_are_listed_but_not_decoded(
+    dtype: str, shape: list[int], size: int
+) -> None:
+    (ref,) = parse(file_bytes({"a": entry(0, size, shape, dtype)}, bytes(size)))
+
+    assert (ref.dtype, ref.stop - ref.start) == (dtype, size)
+    with pytest.raises(ModelError, match=f"unsupported-dtype: f: tensor 'a' is '{dtype}'"):
+        decode(bytearray(size), ref)
+
+
+def test_an_unknown_dtype_is_an_error_only_when_it_is_read() -> None:
+    header = {"a": entry(0, 7, [3], "F8_E9M9000"), "b": entry(7, 12, [1], "Z"), "c": entry(12, 13)}
+    header["a"]["data_offsets"] = [0, 3]
+    header["b"]["data_offsets"] = [3, 12]
+
+    *_, c = refs = parse(file_bytes(header, bytes(13)))
+
+    assert [ref.dtype for ref in refs] == ["F8_E9M9000", "Z", "U8"]
+    assert decode(bytearray(1), c).item() == 0
+
+
+def test_a_short_head_is_refused() -> None:
+    file = file_bytes({"a": GOOD}, bytes(4))
+
+    with pytest.raises(ModelError, match="truncated"):
+        parse_header(file[:20], file="f", file_size=len(file))
+
+
+def test_the_largest_header_is_taken_and_one_byte_more_is_not() -> None:
+    size = 2 * MAX_HEADER
+
+    assert header_length(struct.pack("<Q", MAX_HEADER), file="f", file_size=size) == MAX_HEADER
+    with pytest.raises(ModelError, match="bad-header"):
+        header_length(struct.pack("<Q", MAX_HEADER + 1), file="f", file_size=size)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":{"dtype":"U8","shape":[' + b"9223372036854775807," * 10**5 + b"1]}}",
+        b'{"a":{"dtype":"U8","data_offsets":[0,0],"shape":['
+        + b"9223372036854775807," * 10**5
+        + b"1]}}",
+        b"{" + b",".join(b'"%d":0' % i for i in range(10**5)) + b"}",
+    ],
+    ids=["no offsets", "many huge sizes", "many names"],
+)
+def test_a_hostile_header_costs_little_time(text: bytes) -> None:
+    start = time.process_time()
+
+    assert code_of(file_bytes(text)) in ("bad-header", "bad-offsets")
+    assert time.process_time() - start < 2
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_raise_only_model_errors(junk: bytes) -> None:
+    code_of(junk)
+    code_of(file_bytes(junk))
+
+
+@st.composite
+def nearly_valid_headers(draw: st.DrawFn) -> tuple[dict[str, Any], int]:
+    """A header that tiles its data, up to one changed number, and the data's size."""
+    header, end = {}, 0
+    for name in draw(st.lists(NAMES, unique=True, max_size=3)):
+        dtype, bits = draw(st.sampled_from([("U8", 8), ("F32", 32), ("F4", 4), ("C64", 64)]))
+        shape = draw(st.lists(st.integers(0, 3), max_size=3))
+        start, end = end, end + math.prod(shape) * bits // 8
+        header[name] = entry(start, end, shape, dtype)
+    if header and draw(st.booleans()):
+        changed = header[draw(st.sampled_from(sorted(header)))]
+        numbers = changed[draw(st.sampled_from(["shape", "data_offsets"]))]
+        if numbers:
+            other = st.integers(-2, 9) | st.sampled_from([2**32, 2**62, 2**63, 2**64, 1.0, None])
+            numbers[draw(st.integers(0, len(numbers) - 1))] = draw(other)
+    return header, end + draw(st.sampled_from([0, 0, 0, 1]))
+
+
+@given(nearly_valid_headers())
+def test_of_nearly_valid_headers_the_library_accepts_exactly_the_same(
+    made: tuple[dict[str, Any], int],
+) -> None:
+    header, n_bytes = made
+    file = file_bytes(header, bytes(n_bytes))
+    accepted = code_of(file) is None
+    event(f"accepted: {accepted}")
+
+    assert accepted == library_accepts(file)
+
+
+@given(st.integers(0, 10**6), st.sampled_from(list(b'0123456789{}[],:" "F\xff\0')))
+def test_of_headers_with_one_byte_changed_nothing_unsafe_is_accepted(
+    position: int, byte: int
+) -> None:
+    file = bytearray(save({"a.weight": torch.ones(3, 4), "b": torch.ones(2, dtype=torch.bfloat16)}))
+    position %= 8 + int.from_bytes(file[:8], "little")
+    file[position] = byte
+
+    if code_of(bytes(file)) is None:
+        refs = parse(bytes(file))
+        ends = [8 + int.from_bytes(file[:8], "little"), *(ref.stop for ref in refs)]
+        assert [ref.start for ref in refs] == ends[:-1]
+        assert ends[-1] == len(file)
+        known = [ref for ref in refs if ref.dtype in DTYPES]
+        assert all(math.prod(r.shape) * DTYPES[r.dtype].itemsize == r.stop - r.start for r in known)
+    else:
+        assert not library_accepts(bytes(file))
+
+
+def test_decode_shares_the_memory_of_a_fitting_buffer() -> None:
+    ref = TensorRef(name="a", dtype="F32", shape=(2,), file="f", start=0, stop=8)
+    buffer = bytearray(8)
+
+    tensor = decode(memoryview(buffer), ref)
+    buffer[:4] = struct.pack("<f", 5.0)
+
+    assert tensor.tolist() == [5.0, 0.0]
+
+
+@pytest.mark.parametrize("offset", [0, 1, 3])
+def test_decode_takes_misaligned_and_read_only_buffers(offset: int) -> None:
+    ref = TensorRef(name="a", dtype="F64", shape=(2, 1), file="f", start=0, stop=16)
+    data = bytes(offset) + struct.pack("<dd", 1.5, -2.5)
+
+    for buffer in (memoryview(data)[offset:], memoryview(bytearray(data))[offset:]):
+        tensor = decode(buffer, ref)
+
+        assert tensor.tolist() == [[1.5], [-2.5]]
+        assert tensor.data_ptr() % 8 == 0
+
+
+def test_decode_refuses_a_buffer_of_another_size() -> None:
+    ref = TensorRef(name="a", dtype="F64", shape=(2,), file="f", start=0, stop=16)
+
+    with pytest.raises(ModelError, match="truncated: f: tensor 'a' has 15 of 16 bytes"):
+        decode(bytearray(15), ref)
