@@ -14,7 +14,7 @@ from .architecture import Placement, place_modules, require_within_base
 from .checkpoint import Checkpoint, disagreement, file_sha256
 from .delta import Delta, DenseDelta, LowRankDelta
 from .family import Member
-from .fingerprint.rounding import FILE_ROUNDING, update_against
+from .fingerprint.rounding import FILE_ROUNDING
 from .job import Job
 from .update import UpdateCollector
 
@@ -31,8 +31,7 @@ def collect_adapter(
     """
     adapter = read_adapter(checkpoint, member.adapter_config)
     base = job.base.opened()
-    shapes = {**adapter.modules, **_full_value_shapes(adapter, checkpoint)}
-    placed = place_modules(shapes, base.config if base else None)
+    placed = place_modules(_shapes(adapter, job), base.config if base else None)
     placed.require_known()
     if base is not None:
         require_within_base(placed, base.placed)
@@ -58,15 +57,10 @@ def _collect_module(
     """Compute one module's ΔW, cut it into its slots, hand the updates on."""
     first = placements[0]
     weight = None
-    if module in adapter.needs_base or module not in adapter.modules:
+    if module in adapter.needs_base:
         weight = job.base.weights().whole_matrix((first.slot, first.part))
-    if module in adapter.modules:
-        delta = adapter.delta(module, weight)
-        names = adapter.tensors_of(module)
-    else:
-        assert weight is not None
-        names = (adapter.full_values[module],)
-        delta = DenseDelta(update_against(checkpoint.read(names[0]), weight))
+    delta = adapter.delta(module, weight)
+    names = adapter.tensors_of(module)
     rounding = max(FILE_ROUNDING[checkpoint.tensors[n].dtype] for n in names) * math.sqrt(2)
     for placement in placements:
         piece = _cut(delta, placement)
@@ -91,8 +85,17 @@ def _cut(delta: Delta, placement: Placement) -> Delta:
     return LowRankDelta(placement.cut_rows(delta.left), delta.right)
 
 
-def _full_value_shapes(adapter: Adapter, checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
-    return {m: checkpoint.tensors[name].shape for m, name in adapter.full_values.items()}
+def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, int]]:
+    """(out, in) of every module; the base's where the adapter's tensors do not tell.
+
+    A module that is no layer matrix (a head saved whole) needs no shape and no base.
+    """
+    shapes = dict(adapter.modules)
+    untold = [m for m, shape in shapes.items() if 0 in shape] + list(adapter.full_values)
+    layers = {p.tensor for p in place_modules(dict.fromkeys(untold, (1, 1)), None).placements}
+    for module in untold:
+        shapes[module] = job.base.weights().shape_of(module) if module in layers else (1, 1)
+    return shapes
 
 
 def _adapter_record(member: Member, adapter: Adapter) -> ModelRecord:

@@ -73,6 +73,19 @@ class BaseWeights:
         matrix = tensor if placement.index is None else tensor[placement.index]
         return (matrix.T if placement.transposed else matrix).float()
 
+    def shape_of(self, module: str) -> tuple[int, int]:
+        """(out, in) of the whole matrix that a module path ends in, fused rows and all.
+
+        Raises:
+            ModelError: `unknown-targets`.
+        """
+        for placement in self.placed.placements:
+            if module == placement.module or module.endswith("." + placement.module):
+                shape = self.checkpoint.tensors[placement.tensor].shape[-2:]
+                n_out, n_in = reversed(shape) if placement.transposed else shape
+                return n_out, n_in
+        raise ModelError("unknown-targets", f"module {module!r} is not in {self.name}")
+
     def _tensor(self, name: str) -> torch.Tensor:
         if getattr(self._last, "name", None) == name:
             last: torch.Tensor = self._last.tensor

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from huggingface_hub.errors import BadRequestError
-from huggingface_hub.utils import paginate
+from huggingface_hub.utils import paginate  # type: ignore[attr-defined]
 
 from ...errors import ModelError, SourceError
 from .describe import EXPAND_SETS, FULL_FIELDS, UNREADABLE, describe
@@ -23,6 +23,7 @@ _PASSING = frozenset({"not-found", "private-or-missing", "gated", "disabled", "h
 """What is wrong with one parent's listing only; anything else ends the walk."""
 
 
+@runtime_checkable
 class ListingMemory(Protocol):
     """Where the finished listings of an unfinished walk are kept."""
 
