@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ..indexer import IndexOptions, Progress, index_family
 from ..search import StoredQuery, evaluate, nearest
@@ -14,6 +14,7 @@ from .family import Trained, train_family
 RECIPES = ("sketch", "mean-factors")
 
 
+@runtime_checkable
 class Screen(Protocol):
     """Told what the demo does; the command line draws it."""
 

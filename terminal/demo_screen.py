@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rich.console import Console
 
@@ -18,6 +18,7 @@ _SHOW: Mapping[str, Callable[[Any], None]] = {
 }
 
 
+@runtime_checkable
 class TrainedModel(Protocol):
     """A model that the demo has just trained."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ...errors import ModelError
 from .cache import cached_sha256
 
 
+@runtime_checkable
 class ByteSource(Protocol):
     """One file's bytes by position. Safe between threads."""
 
