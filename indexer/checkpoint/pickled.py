@@ -21,7 +21,6 @@ _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
     torch.float8_e5m2: "F8_E5M2",
 }
 _NESTED = ("state_dict", "model", "module")
-_LINE = 160
 
 
 class PickledCheckpoint:
@@ -143,8 +142,8 @@ def _load(source: Path | BinaryIO, name: str) -> dict[str, torch.Tensor]:
         line = f"holds more than tensors: {_offence(str(err))}"
         raise ModelError("unsafe-pickle", f"{name}: {line}") from err
     except RuntimeError as err:
-        line = f"the archive is damaged: {str(err).partition('.')[0]}"
-        raise ModelError("truncated", f"{name}: {' '.join(line.split())[:_LINE]}") from err
+        line = f"the archive is damaged: {shown(str(err).partition('.')[0])}"
+        raise ModelError("truncated", f"{name}: {line}") from err
     except OSError:
         raise
     # A damaged pickle can make torch's restricted reader fail in any way.
@@ -172,10 +171,9 @@ def _tensors_in(state: object) -> dict[str, torch.Tensor]:
 
 def _offence(message: str) -> str:
     """What the restricted unpickler stumbled over, from torch's long message."""
-    if found := re.search(r"GLOBAL (\S+)", message):
-        return found[1][:_LINE]
-    found = re.search(r"WeightsUnpickler error: *(.*)", message)
-    return found[1].strip()[:_LINE] if found else "something torch will not load"
+    found = re.search(r"GLOBAL (\S+)", message)
+    found = found or re.search(r"WeightsUnpickler error: *(.*)", message)
+    return shown(found[1].strip()) if found else "something torch will not load"
 
 
 def _tensor_ref(name: str, tensor: torch.Tensor, file: str) -> TensorRef:

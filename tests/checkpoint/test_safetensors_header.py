@@ -264,7 +264,7 @@ def nearly_valid_headers(draw: st.DrawFn) -> tuple[dict[str, Any], int]:
         changed = header[draw(st.sampled_from(sorted(header)))]
         numbers = changed[draw(st.sampled_from(["shape", "data_offsets"]))]
         if numbers:
-            other = st.integers(-2, 9) | st.sampled_from([2**32, 2**62, 2**63, 2**64, 1.0, None])
+            other = st.integers(-2, 9) | st.sampled_from([2**32, 2**64, 10**30, 1.0, None])
             numbers[draw(st.integers(0, len(numbers) - 1))] = draw(other)
     return header, end + draw(st.sampled_from([0, 0, 0, 1]))
 

@@ -1,0 +1,73 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltadex.errors import ModelError
+from deltadex.indexer.checkpoint import read_json
+from deltadex.indexer.checkpoint.config_file import MAX_BYTES
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXT,
+    lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(TEXT, JSON), st.booleans(), st.sampled_from(["utf-8", "utf-8-sig"]))
+def test_an_object_comes_back_escaped_or_not_marked_or_not(
+    value: dict[str, Any], ascii_only: bool, encoding: str
+) -> None:
+    assert read_json(json.dumps(value, ensure_ascii=ascii_only).encode(encoding)) == value
+
+
+BAD = {
+    "nothing": b"",
+    "cut short": b'{"a": [1, 2',
+    "a list": b"[1]",
+    "a string": b'"config"',
+    "null": b"null",
+    "latin-1": '{"a": "é"}'.encode("latin-1"),
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "half a surrogate pair": b'{"a": "\\uD83D"}',
+    "a depth bomb": b'{"a":' * 100_000,
+    "a list bomb": b"[" * 100_000,
+    "a number of many digits": b'{"a": ' + b"1" * 5000 + b"}",
+    "too large": b'{"a": "' + b"x" * MAX_BYTES + b'"}',
+    "HTML": b"<html>\n</html>",
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_anything_else_is_a_bad_config_in_one_line(tmp_path: Path, case: str) -> None:
+    path = tmp_path / "adapter_config.json"
+    path.write_bytes(BAD[case])
+
+    with pytest.raises(ModelError, match=r"^bad-config: adapter_config\.json: ") as from_file:
+        read_json(path)
+    with pytest.raises(ModelError) as from_bytes:
+        read_json(BAD[case], name="adapter_config.json")
+
+    assert from_file.value.args == from_bytes.value.args
+    assert from_file.value.reason.isprintable()
+
+
+@given(st.binary(max_size=40))
+def test_random_bytes_give_an_object_or_a_model_error(junk: bytes) -> None:
+    for source in (junk, b'{"a": ' + junk + b"}"):
+        try:
+            value: object = read_json(source)
+        except ModelError as err:
+            value = {"code": err.code}
+        assert isinstance(value, dict)
+
+
+def test_a_missing_file_is_a_bad_config_and_a_folder_is_unreadable(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"bad-config: config\.json: no such file"):
+        read_json(tmp_path / "config.json")
+    with pytest.raises(ModelError, match="unreadable"):
+        read_json(tmp_path)

@@ -1,0 +1,329 @@
+import io
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factories import make_checkpoint
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deltadex.errors import ModelError
+from deltadex.indexer.checkpoint import Checkpoint, open_bin_bytes, open_local
+
+Opener = Callable[[Path], Checkpoint]
+WEIGHT = torch.arange(12.0).reshape(3, 4)
+MARKER = "DELTADEX_TEST_MARKER"
+
+
+def from_disk(path: Path) -> Checkpoint:
+    return open_local(path.parent)
+
+
+def from_memory(path: Path) -> Checkpoint:
+    return open_bin_bytes(path.read_bytes(), path.name)
+
+
+both = pytest.mark.parametrize("opened", [from_disk, from_memory])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "pytorch_model.bin"
+
+
+def rewrite(
+    path: Path,
+    edit: Callable[[str, bytes], bytes | None] = lambda _, data: data,
+    compression: int = zipfile.ZIP_STORED,
+) -> None:
+    """Write the archive again, each entry as `edit` returns it, without those that are None."""
+    with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as old:
+        entries = {name: edit(name, old.read(name)) for name in old.namelist()}
+    with zipfile.ZipFile(path, "w", compression) as new:
+        for name, data in entries.items():
+            if data is not None:
+                new.writestr(name, data)
+
+
+@both
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool],
+)
+def test_tensors_come_back_as_they_were_saved(
+    path: Path, opened: Opener, dtype: torch.dtype
+) -> None:
+    torch.save({"w": WEIGHT.to(dtype), "scalar": torch.ones((), dtype=dtype)}, path)
+
+    checkpoint = opened(path)
+
+    assert torch.equal(checkpoint.read("w"), WEIGHT.to(dtype))
+    assert checkpoint.read("w").dtype == dtype
+    assert checkpoint.read("scalar").shape == ()
+    assert checkpoint.tensors["w"].shape == (3, 4)
+    assert checkpoint.tensors["w"].stop == 12 * dtype.itemsize
+
+
+@both
+def test_views_strides_sharing_and_parameters_are_resolved(path: Path, opened: Opener) -> None:
+    rows = torch.arange(20.0).reshape(5, 4)
+    saved = {
+        "whole": rows,
+        "part": rows[1:3],
+        "transposed": rows.T,
+        "steps": rows[::2, ::3],
+        "parameter": torch.nn.Parameter(rows),
+        "empty": torch.zeros(0, 3),
+    }
+    torch.save(saved, path)
+
+    checkpoint = opened(path)
+
+    for name, tensor in saved.items():
+        got = checkpoint.read(name)
+        assert torch.equal(got, tensor.detach())
+        assert got.is_contiguous()
+        assert not got.requires_grad
+        got.fill_(-1)
+    assert torch.equal(checkpoint.read("whole"), rows)
+
+
+@both
+@pytest.mark.parametrize("key", ["state_dict", "model", "module"])
+def test_a_state_dict_may_lie_one_level_down(path: Path, opened: Opener, key: str) -> None:
+    torch.save({key: {"w": WEIGHT}, "epoch": 3, "optimizer": {"state": {}}}, path)
+
+    assert list(opened(path).tensors) == ["w"]
+
+
+@both
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"a": 1}, WEIGHT, [WEIGHT], {0: WEIGHT}, {"model": {"model": {"w": WEIGHT}}}],
+    ids=["nothing", "no tensor", "bare tensor", "list", "no names", "two levels down"],
+)
+def test_anything_but_named_tensors_is_refused(path: Path, opened: Opener, content: Any) -> None:
+    torch.save(content, path)
+
+    with pytest.raises(ModelError, match=r"no-weights: pytorch_model\.bin: no tensors by name"):
+        opened(path)
+
+
+def test_what_is_no_tensor_is_left_out(path: Path) -> None:
+    torch.save({"w": WEIGHT, "step": 7, "name": "x", 3: WEIGHT}, path)
+
+    assert list(from_disk(path).tensors) == ["w"]
+
+
+class Malicious:
+    """Leaves its mark when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (f"import os; os.environ[{MARKER!r}] = 'ran'",)
+
+
+@pytest.fixture
+def malicious_forms(path: Path) -> dict[str, bytes]:
+    forms = {"pickle": pickle.dumps(Malicious())}
+    for name, zipped in (("zip", True), ("legacy", False)):
+        torch.save({"w": WEIGHT, "x": Malicious()}, path, _use_new_zipfile_serialization=zipped)
+        forms[name] = path.read_bytes()
+    return forms
+
+
+@both
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("zip", r"unsafe-pickle: pytorch_model\.bin: holds more than tensors: 'exec'"),
+        ("legacy", "legacy-pickle"),
+        ("pickle", "legacy-pickle"),
+    ],
+)
+def test_a_malicious_pickle_does_not_run(
+    path: Path,
+    opened: Opener,
+    form: str,
+    reason: str,
+    malicious_forms: dict[str, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(MARKER, raising=False)
+    path.write_bytes(malicious_forms[form])
+
+    with pytest.raises(ModelError, match=reason):
+        opened(path)
+
+    assert MARKER not in os.environ
+    if form == "pickle":
+        pickle.loads(malicious_forms[form])
+        assert os.environ.pop(MARKER) == "ran"
+
+
+@both
+def test_a_whole_module_is_refused_by_its_class(path: Path, opened: Opener) -> None:
+    torch.save(torch.nn.Linear(2, 2), path)
+
+    with pytest.raises(ModelError, match=r"unsafe-pickle: .*torch\.nn\.modules\.linear\.Linear"):
+        opened(path)
+
+
+@both
+def test_a_torchscript_program_is_refused(path: Path, opened: Opener) -> None:
+    torch.save({"w": WEIGHT}, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("pytorch_model/constants.pkl", b"")
+
+    with pytest.raises(ModelError, match=r"unsafe-pickle: .*TorchScript"):
+        opened(path)
+
+
+@both
+def test_a_compressed_archive_is_refused_for_torch_would_map_it_as_numbers(
+    path: Path, opened: Opener
+) -> None:
+    torch.save({"w": torch.zeros(100, 100)}, path)
+    rewrite(path, compression=zipfile.ZIP_DEFLATED)
+
+    with pytest.raises(ModelError, match=r"bad-header: pytorch_model\.bin: compressed inside"):
+        opened(path)
+
+
+@both
+def test_an_archive_written_again_without_alignment_is_read(path: Path, opened: Opener) -> None:
+    torch.save({"w": WEIGHT}, path)
+    rewrite(path)
+
+    assert torch.equal(opened(path).read("w"), WEIGHT)
+
+
+DAMAGE: dict[str, tuple[Callable[[str, bytes], bytes | None], str]] = {
+    "a storage is gone": (lambda n, d: None if n.endswith("/data/0") else d, "truncated"),
+    "the pickle is gone": (lambda n, d: None if n.endswith("/data.pkl") else d, "truncated"),
+    "the pickle is cut": (lambda n, d: d[:50] if n.endswith("/data.pkl") else d, "unsafe-pickle"),
+    "the pickle is junk": (lambda n, d: b"x" if n.endswith("/data.pkl") else d, "unsafe-pickle"),
+    "a shape beyond its storage": (
+        lambda n, d: d.replace(b"K\x03K\x04\x86", b"J\0\0\0\x10K\x04\x86"),
+        "truncated",
+    ),
+}
+
+
+@both
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_damaged_archive_is_refused_in_one_short_line(
+    path: Path, opened: Opener, case: str
+) -> None:
+    edit, code = DAMAGE[case]
+    torch.save({"w": WEIGHT}, path)
+    rewrite(path, edit)
+
+    with pytest.raises(ModelError) as caught:
+        opened(path)
+
+    assert caught.value.code == code
+    assert caught.value.reason.startswith("pytorch_model.bin: ")
+    assert caught.value.reason.isprintable()
+    assert len(caught.value.reason) < 300
+
+
+@both
+@pytest.mark.parametrize("kept", [0, 4, 100, -1])
+def test_a_cut_file_is_truncated(path: Path, opened: Opener, kept: int) -> None:
+    torch.save({"w": WEIGHT}, path)
+    path.write_bytes(path.read_bytes()[:kept])
+
+    with pytest.raises(ModelError, match=r"truncated: pytorch_model\.bin"):
+        opened(path)
+
+
+@both
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\n", "bad-header: .*git lfs pull"),
+        (b"<html>Not found</html>", "legacy-pickle: .*not torch's zip form"),
+    ],
+)
+def test_files_of_other_forms_are_refused(
+    path: Path, opened: Opener, content: bytes, reason: str
+) -> None:
+    path.write_bytes(content)
+
+    with pytest.raises(ModelError, match=reason):
+        opened(path)
+
+
+@both
+@pytest.mark.parametrize(
+    ("tensor", "dtype"),
+    [
+        (torch.ones(2, dtype=torch.complex64), "torch.complex64"),
+        (torch.ones(2, 2).to(torch.float8_e4m3fn), "F8_E4M3"),
+        (torch.eye(3).to_sparse_coo(), "torch.sparse_coo"),
+        (torch.empty(3, device="meta"), "meta"),
+    ],
+    ids=["complex", "float8", "sparse", "meta"],
+)
+def test_other_types_are_listed_and_refused_when_read(
+    path: Path, opened: Opener, tensor: torch.Tensor, dtype: str
+) -> None:
+    torch.save({"odd": tensor, "w": WEIGHT}, path)
+
+    checkpoint = opened(path)
+
+    assert checkpoint.tensors["odd"].dtype == dtype
+    assert torch.equal(checkpoint.read("w"), WEIGHT)
+    with pytest.raises(ModelError, match=f"unsupported-dtype: .*'odd' is {dtype}"):
+        checkpoint.read("odd")
+
+
+@both
+def test_four_bytes_declared_as_a_terabyte_are_refused_when_read(
+    path: Path, opened: Opener
+) -> None:
+    torch.save({"w": torch.zeros(1).expand(500_000, 500_000)}, path)
+
+    with pytest.raises(ModelError, match=r"bad-offsets: .*'w' repeats 4 stored bytes"):
+        opened(path).read("w")
+
+
+def test_bytes_read_grow_by_tensors_on_disk_and_are_all_there_in_memory(path: Path) -> None:
+    make_checkpoint(path.parent, {"a": WEIGHT, "b": WEIGHT + 1}, form="bin")
+    size = path.stat().st_size
+
+    mapped, loaded = from_disk(path), from_memory(path)
+    before = mapped.bytes_read
+    mapped.read("a")
+    loaded.read("a")
+
+    assert 0 < before < size
+    assert mapped.bytes_read - before == 48
+    assert (mapped.bytes_total, loaded.bytes_total, loaded.bytes_read) == (size, size, size)
+    mapped.read("b")
+    assert mapped.bytes_read == size
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.integers(0, 10**6), st.integers(0, 255))
+def test_one_changed_byte_raises_only_model_errors(position: int, byte: int) -> None:
+    saved = io.BytesIO()
+    torch.save({"a.weight": WEIGHT, "b": WEIGHT.half().T}, saved)
+    data = bytearray(saved.getvalue())
+    data[position % len(data)] = byte
+
+    try:
+        checkpoint = open_bin_bytes(bytes(data), "f.bin")
+        for name in checkpoint.tensors:
+            checkpoint.read(name)
+    except ModelError as err:
+        reason = err.reason
+    else:
+        return
+    assert reason.startswith("f.bin: ")
+    assert reason.isprintable()
