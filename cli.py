@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,6 +34,17 @@ class Boundary(click.Group):
             raise click.UsageError(str(err), ctx=None) from err
         except DeltadexError as err:
             _stop(f"Error: {err}", EXIT_NOTHING_DONE)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as err:
+            if os.environ.get("DELTADEX_DEBUG"):
+                raise
+            line = str(err).splitlines()[0] if str(err) else "no message"
+            _stop(
+                f"Error: a defect in deltadex ({type(err).__name__}: {line}); please report it "
+                "with what DELTADEX_DEBUG=1 shows",
+                EXIT_NOTHING_DONE,
+            )
         except KeyboardInterrupt:
             _stop("Interrupted; what was recorded stays, and the same command continues.", EXIT_INTERRUPTED)
 

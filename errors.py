@@ -66,7 +66,7 @@ REASONS: dict[str, Reason] = {
     "unsupported-adapter": Reason("failed", "an adapter method whose ΔW is not computed"),
     "unknown-targets": Reason("failed", "the adapter's modules do not exist in the base"),
     "no-layer-update": Reason("failed", "the adapter touches no layer matrix"),
-    "needs-base": Reason("failed", "this method's ΔW needs the base's weights"),
+    "needs-base": Reason("failed", "the base's weights are needed and not at hand", True),
     "ambiguous-weights": Reason("failed", "two weight files disagree"),
     # family
     "other-base": Reason("skipped", "the model names another base"),

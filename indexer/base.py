@@ -97,16 +97,22 @@ class BaseWeights:
         return tensor
 
     def _read(self, name: str) -> torch.Tensor:
+        if not self.remote:
+            return self._from_checkpoint(name)
+        with self._lock:
+            if name not in self._kept:
+                tensor = self._from_checkpoint(name)
+                if self._kept_bytes + tensor.nbytes > REMOTE_MEMORY:
+                    return tensor
+                self._kept[name] = tensor
+                self._kept_bytes += tensor.nbytes
+            return self._kept[name]
+
+    def _from_checkpoint(self, name: str) -> torch.Tensor:
         try:
-            tensor = self.checkpoint.read(name)
+            return self.checkpoint.read(name)
         except ModelError as err:
             raise BaseError(f"base {self.name}: {err.reason}") from err
-        if self.remote:
-            with self._lock:
-                if self._kept_bytes + tensor.nbytes <= REMOTE_MEMORY:
-                    self._kept[name] = tensor
-                    self._kept_bytes += tensor.nbytes
-        return tensor
 
 
 @dataclass(slots=True)
@@ -146,6 +152,12 @@ class Base:
     def opened(self) -> BaseWeights | None:
         """The weights if they are at hand: a local folder, or opened before."""
         return self.weights() if self.folder is not None else self._weights
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Bytes of a remote base that came over the wire."""
+        opened = self._weights
+        return opened.checkpoint.bytes_read if opened is not None and opened.remote else 0
 
     def _open(self) -> BaseWeights:
         if self.folder is not None:

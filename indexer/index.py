@@ -176,7 +176,7 @@ def wanted_base(base: Base) -> Wanted:
 
 def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member]:
     if options.hub:
-        found = hub_members(base.name, catalog, limit=options.limit)
+        found = hub_members(base.name, _Listings(catalog, base.name), limit=options.limit)
     elif options.models:
         found = (one_member(model, base.name) for model in options.models)
     elif options.folder is None:

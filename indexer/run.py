@@ -44,6 +44,8 @@ class Report:
 
     Attributes:
         unchanged: Models that were in the catalog already, under every recipe asked for.
+        unchanged_bytes: Size of their weight files.
+        base_bytes: What was fetched of a remote base.
         outcomes: Every other model's outcome, refusals without their weights read included.
     """
 
@@ -51,7 +53,8 @@ class Report:
     recipes: Sequence[Recipe]
     unchanged: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
-    bytes_total: int = 0
+    unchanged_bytes: int = 0
+    base_bytes: int = 0
     seconds: float = 0.0
 
     @property
@@ -66,7 +69,13 @@ class Report:
 
     @property
     def bytes_read(self) -> int:
-        return sum(o.bytes_read for o in self.outcomes)
+        """Everything that was read in this run, in bytes."""
+        return sum(o.bytes_read for o in self.outcomes) + self.base_bytes
+
+    @property
+    def bytes_total(self) -> int:
+        """Size of all members' weight files, in bytes, as far as it is known."""
+        return sum(o.model.bytes_total for o in self.outcomes) + self.unchanged_bytes
 
     def to_json(self) -> dict[str, object]:
         """The fixed keys of `deltadex index --json`, and a few more."""
@@ -104,7 +113,6 @@ def index_members(
     start = time.monotonic()
     progress = progress or Silent()
     report = Report(base=job.base.name, recipes=job.recipes)
-    report.bytes_total = sum(m.record.bytes_total for m in members)
     known = catalog.known(job.base.name)
     fresh = list(_unread(members, known, job, catalog, report, retry_failed=retry_failed))
     progress.begin(len(fresh), sum(m.record.bytes_total for m in fresh))
@@ -114,6 +122,7 @@ def index_members(
                 catalog.record(outcome)
             report.outcomes.append(outcome)
             progress.outcome(outcome)
+    report.base_bytes = job.base.bytes_fetched
     report.seconds = time.monotonic() - start
     return report
 
@@ -135,6 +144,7 @@ def _unread(
             yield _refuse_taken_id(member, before)
         elif before.status == "indexed" and _has_all(before, job.recipes):
             report.unchanged += 1
+            report.unchanged_bytes += before.bytes_total
             if member.record.label_source == "labels":
                 relabelled.append(member.record)
         elif before.status != "indexed" and not _worth_another_try(before, retry_failed):

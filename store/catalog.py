@@ -135,6 +135,7 @@ class Catalog:
                 reason=row.reason,
                 signature=row.record.signature,
                 source=row.record.source,
+                bytes_total=row.record.bytes_total,
                 recipes=row.recipes,
             )
             for row in self.models(base=base)

@@ -71,6 +71,7 @@ class Known:
     reason: str | None
     signature: str
     source: str
+    bytes_total: int
     recipes: tuple[str, ...]
 
 
