@@ -111,8 +111,9 @@ def _no_factors(matrix: torch.Tensor, fro_norm: float) -> Factors:
 
 
 def frobenius(matrix: torch.Tensor) -> float:
-    """|M|, Frobenius, accumulated so that half-precision sizes cannot overflow."""
-    return float(torch.linalg.vector_norm(matrix, dtype=torch.float32))
+    """|M|, Frobenius; half precision is widened first, since its squares overflow."""
+    dtype = torch.promote_types(matrix.dtype, torch.float32)
+    return float(torch.linalg.vector_norm(matrix, dtype=dtype))
 
 
 def largest_noise_sigma(noise_fro: float, shape: tuple[int, int]) -> float:
