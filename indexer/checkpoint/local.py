@@ -39,9 +39,10 @@ def open_local(folder: Path) -> Checkpoint:
     """
     names = _list(folder)
     for name in _FULL:
+        if name in names and name.endswith(".json"):
+            return open_shards(folder / name, _open_file)
         if name in names:
-            path = folder / name
-            return open_shards(path, _open_file) if name.endswith(".json") else _open_file(path)
+            return _open_file(folder / name)
     return _open_file(folder / _only_file(folder.name, names))
 
 
@@ -112,7 +113,8 @@ def _same_bytes(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether they are equal as stored, NaN included."""
     if one.dtype != two.dtype or one.shape != two.shape:
         return False
-    return torch.equal(one.reshape(-1).view(torch.uint8), two.reshape(-1).view(torch.uint8))
+    first, second = (t.reshape(-1).view(torch.uint8) for t in (one, two))
+    return bool(torch.equal(first, second))
 
 
 def _list(folder: Path) -> set[str]:

@@ -8,7 +8,6 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
 import torch
 
@@ -20,6 +19,7 @@ _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
     torch.float8_e4m3fn: "F8_E4M3",
     torch.float8_e5m2: "F8_E5M2",
 }
+_Opened = io.BytesIO | io.BufferedReader
 _NESTED = ("state_dict", "model", "module")
 
 
@@ -101,12 +101,12 @@ def open_bin_bytes(data: bytes, file: str) -> PickledCheckpoint:
     return PickledCheckpoint(tensors, file=file, bytes_total=len(data), bytes_read=len(data))
 
 
-def _read_directory(file: BinaryIO, name: str, size: int) -> int:
+def _read_directory(file: _Opened, name: str, size: int) -> int:
     """Bytes of the archive that are no tensors, once it is known to be of torch's zip form."""
     start = file.read(8)
-    if not zipfile.is_zipfile(file):
-        raise _not_an_archive(start, name)
     try:
+        if not zipfile.is_zipfile(file):
+            raise _not_an_archive(start, name)
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as err:
@@ -132,15 +132,14 @@ def _not_an_archive(start: bytes, name: str) -> ModelError:
     return ModelError("legacy-pickle", f"{name}: {line}")
 
 
-def _load(source: Path | BinaryIO, name: str) -> dict[str, torch.Tensor]:
+def _load(source: Path | io.BytesIO, name: str) -> dict[str, torch.Tensor]:
     """The tensors of a state dict, bare or one level down, without gradients."""
     try:
         state = torch.load(
             source, map_location="cpu", weights_only=True, mmap=isinstance(source, Path)
         )
     except pickle.UnpicklingError as err:
-        line = f"holds more than tensors: {_offence(str(err))}"
-        raise ModelError("unsafe-pickle", f"{name}: {line}") from err
+        raise ModelError("unsafe-pickle", f"{name}: {_offence(str(err))}") from err
     except RuntimeError as err:
         line = f"the archive is damaged: {shown(str(err).partition('.')[0])}"
         raise ModelError("truncated", f"{name}: {line}") from err
@@ -170,10 +169,12 @@ def _tensors_in(state: object) -> dict[str, torch.Tensor]:
 
 
 def _offence(message: str) -> str:
-    """What the restricted unpickler stumbled over, from torch's long message."""
-    found = re.search(r"GLOBAL (\S+)", message)
-    found = found or re.search(r"WeightsUnpickler error: *(.*)", message)
-    return shown(found[1].strip()) if found else "something torch will not load"
+    """What torch's weights-only reader stumbled over, from its long message."""
+    if found := re.search(r"GLOBAL (\S+)", message):
+        return f"holds more than tensors: {shown(found[1])}"
+    found = re.search(r"WeightsUnpickler error:\s*(.*)", message)
+    why = shown(found[1].strip()) if found else "no reason given"
+    return f"torch's weights-only reader refuses it: {why}; save it as safetensors"
 
 
 def _tensor_ref(name: str, tensor: torch.Tensor, file: str) -> TensorRef:

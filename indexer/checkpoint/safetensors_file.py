@@ -71,7 +71,7 @@ class SafetensorsFile:
 
     def _read(self, start: int, stop: int) -> memoryview:
         """The bytes from `start` to `stop`, in memory that was not cleared before."""
-        view, done = memoryview(np.empty(stop - start, np.uint8)), 0
+        view, done = np.empty(stop - start, np.uint8).data, 0
         try:
             while done < len(view):
                 part = view[done : done + _MOST_AT_ONCE]

@@ -207,5 +207,5 @@ def _is_text(value: object) -> bool:
 def _bits(dtype: str) -> int | None:
     """Bits an element; None for a spelling that is not known."""
     if dtype in DTYPES:
-        return 8 * DTYPES[dtype].itemsize
+        return 8 * int(DTYPES[dtype].itemsize)
     return 8 if dtype.startswith("F8_") else _OTHER_BITS.get(dtype)

@@ -120,6 +120,29 @@ def test_what_is_no_tensor_is_left_out(path: Path) -> None:
     assert list(from_disk(path).tensors) == ["w"]
 
 
+@both
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_pickle_protocol_3_is_read_and_4_refused_as_by_torch(path: Path, opened: Opener) -> None:
+    torch.save({"w": WEIGHT}, path, pickle_protocol=3)
+    assert torch.equal(opened(path).read("w"), WEIGHT)
+
+    torch.save({"w": WEIGHT}, path, pickle_protocol=4)
+
+    with pytest.raises(ModelError, match=r"unsafe-pickle: .* refuses it: 'Unsupported operand"):
+        opened(path)
+
+
+@both
+def test_an_archive_over_several_disks_is_truncated(path: Path, opened: Opener) -> None:
+    torch.save({"w": WEIGHT}, path)
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"PK\x06\x07") + 16] = 9
+    path.write_bytes(data)
+
+    with pytest.raises(ModelError, match="truncated"):
+        opened(path)
+
+
 class Malicious:
     """Leaves its mark when it is unpickled."""
 
