@@ -218,7 +218,7 @@ def find_similar(
 
 def _query(catalog: Catalog, model: str, recipe: str | None, base: str | None) -> Query:
     """The stored model that `model` names; else a fresh fingerprint of it."""
-    from .indexer import fingerprint_query
+    from .indexer import fingerprint_query, guess_base
     from .search import FreshQuery, StoredQuery
 
     try:
@@ -228,7 +228,7 @@ def _query(catalog: Catalog, model: str, recipe: str | None, base: str | None) -
     except UnknownModel:
         if not Path(model).is_dir() and "/" not in model:
             raise
-    base = base or _only_base(catalog)
+    base = base or guess_base(catalog, model)
     chosen = catalog.find_recipe(recipe, base)
     outcome = fingerprint_query(catalog, model, base, chosen)
     return FreshQuery(
@@ -429,13 +429,6 @@ def demo(folder: Path, db: Path, as_json: bool, quiet: bool) -> None:
     with DemoScreen(quiet=quiet or as_json) as screen:
         document = run_demo(folder, db, screen)
     _print(document, lambda _: None, as_json)
-
-
-def _only_base(catalog: Catalog) -> str:
-    bases = catalog.bases()
-    if len(bases) != 1:
-        raise RequestError(f"add --base, one of: {', '.join(bases) or 'none yet'}")
-    return bases[0]
 
 
 def _reading(db: Path) -> Catalog:

@@ -1,6 +1,6 @@
 """Weights to fingerprints: a family's members, their updates, the run over all of them."""
 
-from .index import IndexOptions, fingerprint_query, index_family, resolve_base
+from .index import IndexOptions, fingerprint_query, guess_base, index_family, resolve_base
 from .run import Progress, Report
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "Progress",
     "Report",
     "fingerprint_query",
+    "guess_base",
     "index_family",
     "resolve_base",
 ]

@@ -135,6 +135,21 @@ def fingerprint_query(
     raise RequestError(f"{model}: {outcome.code}: {outcome.reason}")
 
 
+def guess_base(catalog: Catalog, model: str) -> str:
+    """The family that a model without a row most likely belongs to.
+
+    Raises:
+        RequestError: there are several and its files name none of them, or many.
+    """
+    bases = catalog.bases()
+    if len(bases) > 1:
+        claims = one_member(model, "").claims
+        bases = [b for b in bases if Wanted(names=(b,)).named_in(claims)] or bases
+    if len(bases) == 1:
+        return bases[0]
+    raise RequestError(f"{model}: which family? Add --base, one of: {', '.join(bases) or 'none yet'}")
+
+
 def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:
     """The base that a user means: a folder, or a name in whatever spelling is known already.
 
