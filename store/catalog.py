@@ -184,6 +184,7 @@ class Catalog:
                 named.append(Condition("m.base = ?", (base,)))
             found = select_models(self._connection, named, None)
         exact = [row for row in found if row.id == id] or found
+        exact = [row for row in exact if row.status == "indexed"] or exact
         if len(exact) > 1:
             bases = ", ".join(row.base for row in exact)
             raise RequestError(f"{id}: several families have it; add --base, one of: {bases}")
