@@ -34,6 +34,7 @@ class Fault:
         kind: status, stall, drip, reset, short, shifted, whole, html, etag, size, loop,
             encoded, truncate, body.
         where: hub or cdn.
+        onward: The later requests too.
         method: GET or HEAD; "" for both.
         status: For `status`.
         headers: Added to the answer.
@@ -44,6 +45,7 @@ class Fault:
     path: str
     kind: str
     nth: int = 1
+    onward: bool = False
     where: str = "cdn"
     method: str = ""
     status: int = 500
@@ -161,7 +163,8 @@ class StandInHub:
                 if not fits or (fault.method and fault.method != method):
                     continue
                 self._fits[i] = self._fits.get(i, 0) + 1
-                if fault.nth in (0, self._fits[i]):
+                count = self._fits[i]
+                if fault.nth in (0, count) or (fault.onward and count > fault.nth):
                     return fault
         return None
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from huggingface_hub.errors import BadRequestError
-from huggingface_hub.utils import HFValidationError, validate_repo_id
+from typing import Any
+
+from huggingface_hub.errors import BadRequestError, HFValidationError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError
 from ..checkpoint import read_json

@@ -90,8 +90,8 @@ class HubModel:
 
 def plain(info: ModelInfo) -> dict[str, Any]:
     """What `HubModel.from_json` reads of an answer, as plain JSON values."""
-    card = info.card_data
-    created = info.created_at
+    card: Any = info.card_data
+    created: Any = info.created_at
     return {
         "id": info.id,
         "sha": info.sha,

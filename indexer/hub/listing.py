@@ -129,6 +129,8 @@ def _entries(
         for info in _paced(iter(listing), parent, session):
             done.add(info.id)
             yield plain(info)
+    except BadRequestError:
+        raise
     except UNREADABLE as err:
         log.info("children of %s: an entry is not as expected (%s)", parent, type(err).__name__)
         yield from _raw_entries(parent, session, properties, done)
@@ -147,6 +149,8 @@ def _raw_entries(
                 n_good += 1
                 if entry["id"] not in done:
                     yield entry
+    except BadRequestError:
+        raise
     except UNREADABLE as err:
         line = f"children of {parent}: not a list of models"
         raise ModelError("hub-bad-answer", line) from err

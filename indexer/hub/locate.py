@@ -22,8 +22,10 @@ def locate(session: HubSession, repo_id: str, commit: str, name: str) -> RemoteF
     headers = response.headers
     require_commit(response, commit, what)
     target = response.next_request
-    etag = headers.get("X-Linked-Etag") or headers.get("ETag", "")
-    length = headers.get("X-Linked-Size") or ("" if target else headers.get("Content-Length", ""))
+    etag = headers.get("X-Linked-Etag") or headers.get("ETag") or ""
+    length = headers.get("X-Linked-Size") or ""
+    if not length and target is None:
+        length = headers.get("Content-Length") or ""
     if not etag or not length.isdigit():
         raise ModelError("hub-bad-answer", f"{what}: the answer has no ETag or no size")
     return RemoteFile(

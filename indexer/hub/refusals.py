@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import httpx2
-from huggingface_hub.utils import parse_ratelimit_headers
+from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
 

@@ -33,7 +33,10 @@ class RemoteBytes:
         self.bytes_read = 0
         self._session = session
         self._place = (repo_id, commit, name)
-        self._file = session.located.pop(self._place, None) or locate(session, *self._place)
+        known = session.located
+        self._file = (
+            known.pop(self._place) if self._place in known else locate(session, *self._place)
+        )
         self._seen: tuple[str, str] | None = None
         self._lock = threading.Lock()
 

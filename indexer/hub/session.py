@@ -79,6 +79,7 @@ class HubSession:
         on_bytes: Callable[[int], None] | None = None,
     ) -> Call:
         """A call to come, named `what` in messages."""
+        hub_client()
         return Call(
             what=what,
             origin=origin_of(httpx2.URL(self.endpoint)),
@@ -116,7 +117,6 @@ class HubSession:
 @cache
 def default_session() -> HubSession:
     """The session that the environment describes."""
-    hub_client()
     return HubSession()
 
 

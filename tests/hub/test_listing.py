@@ -1,0 +1,263 @@
+"""The walk over a family: complete, ordered, lazy, resumable, and unimpressed by oddities."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from hub_standin import Fault, StandInHub
+
+from deltadex.errors import SourceError
+from deltadex.indexer.hub import list_family
+from deltadex.indexer.hub.session import HubSession
+
+WEIGHTS = {"model.safetensors": b""}
+
+
+class Memory:
+    """Listings kept as text, as a database would."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, str] = {}
+
+    def load(self, parent: str) -> list[dict[str, Any]] | None:
+        return json.loads(self.kept[parent]) if parent in self.kept else None
+
+    def save(self, parent: str, models: list[dict[str, Any]]) -> None:
+        self.kept[parent] = json.dumps(models)
+
+
+def walk(base: str, session: HubSession, memory: Memory | None = None, **options: Any) -> list[str]:
+    family = list_family(base, remember=memory or Memory(), session=session, **options)
+    return [model.id for model in family]
+
+
+def listings(hub: StandInHub) -> list[str]:
+    return [r.query for r in hub.log if r.path == "/api/models"]
+
+
+def test_every_page_is_followed_newest_first(hub: StandInHub, session: HubSession) -> None:
+    hub.page_size = 3
+    hub.add("org/base", WEIGHTS)
+    for i in range(8):
+        hub.add(f"org/child{i}", WEIGHTS, parents=("org/base",))
+
+    assert walk("org/base", session) == [f"org/child{i}" for i in reversed(range(8))]
+
+
+def test_a_page_is_asked_for_only_when_its_models_are_wanted(
+    hub: StandInHub, session: HubSession
+) -> None:
+    hub.page_size = 2
+    for i in range(6):
+        hub.add(f"org/child{i}", WEIGHTS, parents=("org/base",))
+    hub.add("org/base", WEIGHTS)
+
+    family = list_family("org/base", remember=Memory(), session=session)
+    next(family)
+    next(family)
+
+    assert len(listings(hub)) == 1
+
+
+def test_fine_tunes_of_fine_tunes_come_after_their_parents(
+    hub: StandInHub, session: HubSession
+) -> None:
+    hub.add("org/base", WEIGHTS)
+    hub.add("org/child", WEIGHTS, parents=("org/base",))
+    hub.add("org/grandchild", WEIGHTS, parents=("org/child",))
+    hub.add("org/merged", WEIGHTS, parents=("org/grandchild",), relation="merge")
+    hub.add("org/tuned-merge", WEIGHTS, parents=("org/merged",))
+
+    assert walk("org/base", session) == [
+        "org/child",
+        "org/grandchild",
+        "org/merged",
+        "org/tuned-merge",
+    ]
+
+
+def test_cycles_and_models_that_name_themselves_end(hub: StandInHub, session: HubSession) -> None:
+    hub.add("org/base", WEIGHTS, parents=("org/b",))
+    hub.add("org/a", WEIGHTS, parents=("org/base", "org/b", "org/a"))
+    hub.add("org/b", WEIGHTS, parents=("org/a",))
+
+    assert walk("org/base", session) == ["org/a", "org/b"]
+
+
+def test_children_of_quantised_copies_are_not_asked_for(
+    hub: StandInHub, session: HubSession
+) -> None:
+    hub.add("org/base", WEIGHTS)
+    hub.add("org/q4", {"m.gguf": b""}, parents=("org/base",), relation="quantized")
+    hub.add("org/below-q4", WEIGHTS, parents=("org/q4",))
+
+    assert walk("org/base", session) == ["org/q4"]
+
+
+def test_a_limit_ends_the_walk_without_further_requests(
+    hub: StandInHub, session: HubSession
+) -> None:
+    hub.page_size = 2
+    for i in range(6):
+        hub.add(f"org/child{i}", WEIGHTS, parents=("org/base",))
+
+    assert len(walk("org/base", session, limit=2)) == 2
+    assert len(listings(hub)) == 1
+
+
+def test_a_resumed_walk_asks_only_for_what_was_not_finished(
+    hub: StandInHub, session: HubSession
+) -> None:
+    hub.add("org/base", WEIGHTS)
+    for name in "abc":
+        hub.add(f"org/{name}", WEIGHTS, parents=("org/base",))
+        hub.add(f"org/{name}{name}", WEIGHTS, parents=(f"org/{name}",))
+    memory, whole = Memory(), walk("org/base", session)
+    hub.faults.append(
+        Fault(path="/api/models", kind="status", where="hub", nth=4, onward=True, status=503)
+    )
+    with pytest.raises(SourceError, match="org/b "):
+        walk("org/base", session, memory)
+    hub.faults.clear()
+    hub.log.clear()
+
+    assert walk("org/base", session, memory) == whole
+    asked = [parse_qs(query)["filter"][0].removeprefix("base_model:") for query in listings(hub)]
+    assert asked == ["org/b", "org/a", "org/cc", "org/bb", "org/aa"]
+
+
+def test_a_walk_from_memory_alone_makes_one_request(hub: StandInHub, session: HubSession) -> None:
+    hub.add("org/base", WEIGHTS)
+    hub.add("org/a", WEIGHTS, parents=("org/base",), cardData={"datasets": [{}, None, "imdb"]})
+    memory = Memory()
+    first = list(list_family("org/base", remember=memory, session=session))
+    hub.log.clear()
+
+    second = list(list_family("org/base", remember=memory, session=session))
+
+    assert second == first
+    assert second[0].card_data == first[0].card_data
+    assert listings(hub) == []
+
+
+@pytest.mark.parametrize("refused", [{"safetensors"}, {"model-index", "disabled"}, {"sha"}])
+def test_a_hub_that_refuses_a_property_is_asked_for_fewer_once(
+    hub: StandInHub, session: HubSession, refused: set[str]
+) -> None:
+    hub.refused_properties = frozenset(refused)
+    hub.add("org/base", WEIGHTS)
+    hub.add("org/a", WEIGHTS, parents=("org/base",))
+    hub.add("org/aa", WEIGHTS, parents=("org/a",))
+
+    assert walk("org/base", session) == ["org/a", "org/aa"]
+    n_refused = sum(r.status == 400 for r in hub.log)
+    assert n_refused == (2 if refused == {"sha"} else 1)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"id": "org/odd", "siblings": [{}], "tags": []},
+        {"id": "org/odd", "safetensors": {"parameters": {}}, "tags": []},
+        {"id": "org/odd", "createdAt": "yesterday"},
+        {"siblings": []},
+        "not an object",
+        None,
+    ],
+)
+def test_an_entry_that_huggingface_hub_cannot_read_costs_no_other_model(
+    hub: StandInHub, session: HubSession, odd: object
+) -> None:
+    hub.page_size = 2
+    hub.raw_entries = [odd, {"id": "org/last", "siblings": [{"rfilename": "model.safetensors"}]}]
+    hub.add("org/base", WEIGHTS)
+    hub.add("org/a", WEIGHTS, parents=("org/base",))
+
+    found = walk("org/base", session)
+
+    assert found[0] == "org/a"
+    assert {"org/a", "org/last"} <= set(found) <= {"org/a", "org/last", "org/odd"}
+    assert len(found) == len(set(found))
+
+
+def test_one_child_that_cannot_be_listed_does_not_end_the_walk(
+    hub: StandInHub, session: HubSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.add("org/base", WEIGHTS)
+    hub.add("org/a", WEIGHTS, parents=("org/base",))
+    hub.add("org/b", WEIGHTS, parents=("org/base",))
+    hub.add("org/aa", WEIGHTS, parents=("org/a",))
+    memory = Memory()
+    hub.faults.append(
+        Fault(path="/api/models", kind="body", where="hub", nth=3, body=b'{"error": "odd"}')
+    )
+
+    assert walk("org/base", session, memory) == ["org/b", "org/a", "org/aa"]
+    assert "org/b" not in memory.kept
+    assert "org/b" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ({"kind": "html"}, "hub-bad-answer"),
+        ({"kind": "body", "body": b"[{]", "nth": 0}, "hub-bad-answer"),
+        ({"kind": "body", "body": b'{"models": 3}', "nth": 0}, "hub-bad-answer"),
+        ({"kind": "status", "status": 503, "nth": 0}, "hub-unreachable"),
+        ({"kind": "status", "status": 429, "nth": 0}, "rate-limited"),
+        ({"kind": "stall", "nth": 0}, "hub-unreachable"),
+        ({"kind": "loop", "nth": 0}, "hub-bad-answer"),
+    ],
+)
+def test_a_base_that_cannot_be_listed_says_why(
+    hub: StandInHub, session: HubSession, fault: dict[str, Any], code: str
+) -> None:
+    hub.add("org/base", WEIGHTS)
+    hub.add("org/a", WEIGHTS, parents=("org/base",))
+    nth = {"nth": 2, **fault}["nth"]
+    hub.faults.append(Fault(path="/api/models", where="hub", **{**fault, "nth": nth}))
+
+    with pytest.raises(SourceError, match=f"^the family of org/base cannot be listed: {code}: "):
+        walk("org/base", session)
+
+
+@pytest.mark.parametrize("kind", ["reset", "truncate"])
+def test_a_page_that_is_cut_is_asked_for_again(
+    hub: StandInHub, session: HubSession, kind: str
+) -> None:
+    hub.page_size = 1
+    for name in "ab":
+        hub.add(f"org/{name}", WEIGHTS, parents=("org/base",))
+    hub.add("org/base", WEIGHTS)
+    hub.faults.append(Fault(path="/api/models", kind=kind, where="hub", nth=3, after=20))
+
+    assert walk("org/base", session) == ["org/b", "org/a"]
+
+
+def test_children_of_a_renamed_base_are_found_under_both_names(
+    hub: StandInHub, session: HubSession
+) -> None:
+    hub.add("org/new-name", WEIGHTS)
+    hub.renamed["old-name"] = "org/new-name"
+    hub.add("org/early", WEIGHTS, parents=("old-name",))
+    hub.add("org/late", WEIGHTS, parents=("org/new-name",))
+
+    assert walk("old-name", session) == ["org/late", "org/early"]
+
+
+def test_the_token_stays_with_the_hub_when_a_next_page_is_elsewhere(
+    hub: StandInHub, session: HubSession
+) -> None:
+    hub.add("org/base", WEIGHTS)
+    link = {"Link": f'<{hub.address("cdn")}/api/models?cursor=1>; rel="next"'}
+    hub.faults.append(
+        Fault(path="/api/models", kind="body", where="hub", nth=2, headers=link, body=b"[]")
+    )
+    hub.faults.append(Fault(path="/api/models", kind="body", where="cdn", body=b"[]"))
+
+    assert walk("org/base", session) == []
+    assert "authorization" in hub.requests("hub")[0].headers
+    assert "authorization" not in hub.requests("cdn")[0].headers
