@@ -240,6 +240,7 @@ NAN = {"w": torch.tensor([[float("nan"), 1.0]]), "s": torch.tensor(2.0)}
         (NAN, None),
         ({**NAN, "s": torch.tensor(3.0)}, "disagrees"),
         ({**NAN, "s": torch.tensor(2.0).half()}, "disagrees"),
+        ({**NAN, "s": torch.tensor(2.0).view(torch.int32)}, "disagrees"),
         ({**NAN, "s": torch.tensor([2.0])}, "disagrees"),
         ({**NAN, "more": torch.ones(1)}, "disagrees"),
         ({"w": NAN["w"]}, "disagrees"),

@@ -110,7 +110,8 @@ def test_ordinary_models_with_integer_buffers_are_not_quantised() -> None:
         "relative_position_index": ("I64", (49, 49)),
         "encoder.weight_scale": ("F32", (1,)),
         "visual.down_blocks": ("F32", (2, 2)),
-        "labels.weight": ("I64", (5,)),
+        "labels.weight": ("I32", (5,)),
+        "input_scale": ("F8_E4M3", (1,)),
     }
 
     assert quantization({"model_type": "gpt2"}, refs(tensors), ["model.safetensors"]) is None
