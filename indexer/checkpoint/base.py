@@ -35,11 +35,20 @@ class Checkpoint(Protocol):
     Every reading method raises `ModelError` with a code of `errors.REASONS`.
     """
 
-    tensors: Mapping[str, TensorRef]
-    bytes_total: int
-    """Size of all weight files, in bytes."""
-    bytes_read: int
-    """Bytes fetched so far, headers included."""
+    @property
+    def tensors(self) -> Mapping[str, TensorRef]:
+        """Every tensor by name, as the headers declare it."""
+        ...
+
+    @property
+    def bytes_total(self) -> int:
+        """Size of all weight files, in bytes."""
+        ...
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes fetched so far, headers included."""
+        ...
 
     def read(self, name: str) -> torch.Tensor:
         """One tensor in its stored dtype, finite or not."""
