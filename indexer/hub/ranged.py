@@ -22,10 +22,10 @@ MAX_RUN = 32 << 20
 """Bytes of one request that fetches several tensors."""
 
 AHEAD = 8 << 20
-"""Bytes fetched at once of an adapter, whose tensors are small and nearly all wanted."""
+"""Bytes fetched at once where neighbours will be wanted too: in adapters."""
 
 MAX_KEPT = 64 << 20
-"""Bytes fetched ahead that wait to be asked for."""
+"""Bytes fetched at once that are kept for tensors yet to be asked for."""
 
 
 class RangedFile(ABC):
@@ -38,8 +38,9 @@ class RangedFile(ABC):
     def __init__(self, source: ByteSource, refs: Sequence[TensorRef], *, ahead: bool) -> None:
         self._source = source
         self._in_order = sorted(refs, key=lambda ref: (ref.start, ref.stop))
-        self._ahead = ahead
-        self._kept: dict[str, bytearray] = {}
+        self._kept: dict[int, bytearray] = {}
+        blocks = runs(self._in_order, max_bytes=AHEAD) if ahead else ()
+        self._blocks = {ref.name: _span(block) for block in blocks for ref in block}
         self._lock = threading.Lock()
         self.tensors: Mapping[str, TensorRef] = {ref.name: ref for ref in self._in_order}
         self.bytes_total = source.size
@@ -51,12 +52,10 @@ class RangedFile(ABC):
     def read(self, name: str) -> torch.Tensor:
         """One tensor in its stored dtype."""
         ref = self._ref(name)
-        if not self._ahead:
+        if not self._blocks:
             return self._decode(self._bytes(ref.start, ref.stop), ref)
-        with self._lock:
-            if name not in self._kept:
-                self._fetch_ahead(ref)
-            return self._decode(self._kept.pop(name), ref)
+        start, buffer = self._block(ref)
+        return self._decode(buffer[ref.start - start : ref.stop - start], ref)
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The named tensors by offset, neighbours fetched together."""
@@ -84,15 +83,18 @@ class RangedFile(ABC):
             raise ModelError("missing-tensor", f"{self._source.name}: no tensor {name!r}")
         return ref
 
-    def _fetch_ahead(self, ref: TensorRef) -> None:
-        """Fetch a tensor and its followers; the oldest unasked ones make room."""
-        run = next(runs(self._in_order[self._in_order.index(ref) :], max_bytes=AHEAD))
-        start, stop = _span(run)
-        buffer = self._bytes(start, stop)
-        kept = sum(map(len, self._kept.values()))
-        while self._kept and kept + len(buffer) > MAX_KEPT:
-            kept -= len(self._kept.pop(next(iter(self._kept))))
-        self._kept |= {r.name: _cut(buffer, start, r) for r in run}
+    def _block(self, ref: TensorRef) -> tuple[int, bytearray]:
+        """Where a tensor's block begins, and its bytes; the longest unused ones make room."""
+        start, stop = self._blocks[ref.name]
+        with self._lock:
+            buffer = self._kept.pop(start, None)
+            if buffer is None:
+                buffer = self._bytes(start, stop)
+            self._kept[start] = buffer
+            kept = sum(map(len, self._kept.values()))
+            while kept > MAX_KEPT and len(self._kept) > 1:
+                kept -= len(self._kept.pop(next(iter(self._kept))))
+        return start, buffer
 
 
 class RangedSafetensors(RangedFile):

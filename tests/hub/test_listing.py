@@ -220,7 +220,7 @@ def test_a_base_that_cannot_be_listed_says_why(
     nth = {"nth": 2, **fault}["nth"]
     hub.faults.append(Fault(path="/api/models", where="hub", **{**fault, "nth": nth}))
 
-    with pytest.raises(SourceError, match=f"^the family of org/base cannot be listed: {code}: "):
+    with pytest.raises(SourceError, match=rf"^the family of org/base cannot be listed: {code}: "):
         walk("org/base", session)
 
 

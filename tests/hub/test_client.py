@@ -1,0 +1,194 @@
+"""What all calls share: waits that end, and nothing secret in any log line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hub_standin import Fault, StandInHub
+from huggingface_hub import HfApi
+from huggingface_hub.utils import build_hf_headers
+
+from deltadex.errors import ModelError
+from deltadex.indexer.hub import describe, open_hub_model
+from deltadex.indexer.hub.call import origin_of
+from deltadex.indexer.hub.client import HubClient, hub_client
+from deltadex.indexer.hub.patience import Patience
+from deltadex.indexer.hub.session import HubSession
+
+
+def test_a_rate_limit_is_waited_for_and_reported(
+    hub: StandInHub, session: HubSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.add("org/model")
+    headers = {"RateLimit": '"api";r=0;t=1', "RateLimit-Policy": '"fixed window";"api";q=5;w=9'}
+    hub.faults.append(
+        Fault(path="/api/models", kind="status", where="hub", status=429, headers=headers)
+    )
+    start = time.monotonic()
+
+    assert describe("org/model", session=session).id == "org/model"
+
+    assert time.monotonic() - start >= 1.0
+    assert "the Hub asks to wait 1 s (org/model)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"RateLimit": '"api";r=0;t=300'}, {"Retry-After": "300"}, {"Retry-After": "2"}],
+    ids=str,
+)
+def test_a_wait_beyond_the_limit_is_not_begun(
+    hub: StandInHub, session: HubSession, headers: dict[str, str]
+) -> None:
+    hub.add("org/model")
+    hub.faults.append(
+        Fault(path="/api", kind="status", where="hub", status=429, nth=0, headers=headers)
+    )
+    start = time.monotonic()
+
+    with pytest.raises(ModelError, match=r"^rate-limited: .*asks to wait \d+ s"):
+        describe("org/model", session=session)
+    assert time.monotonic() - start < 0.5
+
+
+def test_waits_in_one_call_add_up_to_the_limit(hub: StandInHub, session: HubSession) -> None:
+    hub.add("org/model")
+    headers = {"Retry-After": "1"}
+    hub.faults.append(
+        Fault(path="/api", kind="status", where="hub", status=503, nth=0, headers=headers)
+    )
+
+    with pytest.raises(ModelError, match=r"^hub-unreachable: "):
+        describe("org/model", session=session)
+    assert len(hub.log) == 2
+
+
+def test_a_date_to_retry_after_in_the_past_is_no_wait(hub: StandInHub, session: HubSession) -> None:
+    hub.add("org/model")
+    headers = {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}
+    hub.faults.append(Fault(path="/api", kind="status", where="hub", status=503, headers=headers))
+
+    assert describe("org/model", session=session).id == "org/model"
+
+
+def test_no_log_line_at_any_level_holds_a_secret(
+    hub: StandInHub, session: HubSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    hub.add("org/model", {"model.safetensors": b"\2\0\0\0\0\0\0\0{}"})
+    hub.faults.append(Fault(path="/store/", kind="status"))
+
+    open_hub_model(describe("org/model", session=session), session=session)
+
+    assert "/store/" in caplog.text
+    assert "SECRET" not in caplog.text
+    assert "SECRET" not in repr(session)
+
+
+def test_calls_that_ask_for_no_timeout_get_one(hub: StandInHub) -> None:
+    hub.add("org/model")
+    hub.faults.append(Fault(path="/api/models", kind="status", where="hub", nth=2))
+    client = hub_client()
+    seen: list[object] = []
+    client.event_hooks["request"].append(lambda r: seen.append(dict(r.extensions["timeout"])))
+
+    HfApi(endpoint=hub.endpoint, token=False).model_info("org/model", timeout=None)
+
+    patience = Patience()
+    assert seen
+    assert all(
+        limits
+        == {
+            "connect": patience.connect_s,
+            "read": patience.read_s,
+            "write": patience.read_s,
+            "pool": patience.call_s,
+        }
+        for limits in seen
+    )
+
+
+def test_huggingface_hub_keeps_its_own_errors_outside_our_calls(
+    hub: StandInHub, session: HubSession
+) -> None:
+    assert isinstance(hub_client(), HubClient)
+    with pytest.raises(OSError, match="404"):
+        HfApi(endpoint=hub.endpoint, token="x").model_info("org/never")
+
+
+def test_the_origin_tells_ports_and_schemes_apart() -> None:
+    import httpx2
+
+    origins = {
+        origin_of(httpx2.URL(url))
+        for url in (
+            "https://hub.example/x",
+            "https://hub.example:443/y",
+            "http://hub.example/",
+            "https://hub.example:8443/",
+            "https://cdn.hub.example/",
+        )
+    }
+
+    assert len(origins) == 4
+
+
+def test_headers_are_those_of_huggingface_hub(session: HubSession) -> None:
+    ours = session.headers
+
+    assert ours["authorization"] == build_hf_headers(token="hf_TOPSECRET")["authorization"]
+    assert "deltadex" in ours["user-agent"]
+
+
+SCRIPT = """
+import json, sys
+from deltadex.indexer.hub import describe, list_family, open_hub_model, read_small_file
+
+class Memory(dict):
+    load = dict.get
+    save = dict.__setitem__
+
+family = [m.id for m in list_family("org/base", remember=Memory())]
+model = describe("org/base")
+checkpoint = open_hub_model(model)
+names = list(checkpoint.tensors)
+values = {n: t.tolist() for n, t in checkpoint.stream(names)}
+print(json.dumps([family, values, read_small_file(model, "config.json").decode()]))
+"""
+
+
+def test_the_environment_alone_directs_a_process(hub: StandInHub, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save
+
+    files = {"model.safetensors": save({"w": torch.ones(2)}), "config.json": b"{}"}
+    hub.add("org/base", files, private=True)
+    hub.add("org/child", files, parents=("org/base",))
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("HF_", "DO_NOT"))},
+        "HF_ENDPOINT": hub.endpoint,
+        "HF_TOKEN": "hf_TOPSECRET",
+        "HF_HOME": str(tmp_path / "home"),
+    }
+
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SCRIPT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == '[["org/child"], {"w": [1.0, 1.0]}, "{}"]'
+    assert not any("agent-harnesses" in r.path for r in hub.log)
+    assert all("authorization" in r.headers for r in hub.requests("hub"))
+    assert not any("authorization" in r.headers for r in hub.requests("cdn"))
+    assert not (tmp_path / "home" / "hub").exists()
