@@ -7,21 +7,11 @@ its answer, and applies a `Fault` to the n-th request that fits it.
 from __future__ import annotations
 
 import hashlib
-import json
-import re
-import socket
-import struct
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
 
-NAMES = """author cardData config createdAt disabled downloads downloadsAllTime gated gguf
-lastModified library_name likes mask_token model-index pipeline_tag private safetensors sha
-siblings spaces tags transformersInfo trendingScore widgetData"""
-LIST_PROPERTIES = frozenset(NAMES.split())
-KNOWN_TO_BE_SLOW_S = 30.0
+from hub_standin_http import serve
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +89,7 @@ class StandInHub:
         self._lock = threading.Lock()
         self._serial = 0
         self.closing = threading.Event()
-        self._servers = {where: _serve(self, where) for where in ("hub", "cdn")}
+        self._servers = {where: serve(self, where) for where in ("hub", "cdn")}
 
     @property
     def endpoint(self) -> str:
@@ -142,6 +132,14 @@ class StandInHub:
         self.repos[id] = repo
         return repo
 
+    def record(
+        self, where: str, method: str, path: str, query: str, headers: dict[str, str]
+    ) -> Request:
+        """A new entry of the log."""
+        request = Request(where=where, method=method, path=path, query=query, headers=headers)
+        self.log.append(request)
+        return request
+
     def sign(self, digest: str) -> str:
         """A fresh signed address of a stored file."""
         with self._lock:
@@ -181,255 +179,3 @@ class StandInHub:
 
     def requests(self, where: str, method: str | None = None) -> list[Request]:
         return [r for r in self.log if r.where == where and method in (None, r.method)]
-
-
-def _serve(hub: StandInHub, where: str) -> ThreadingHTTPServer:
-    handler = type("Handler", (_Handler,), {"hub": hub, "where": where})
-    server = _Server(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    return server
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Clients that hang up are what many tests are about."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    hub: StandInHub
-    where: str
-    protocol_version = "HTTP/1.1"
-
-    def setup(self) -> None:
-        super().setup()
-        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
-        split = urlsplit(self.path)
-        self.path_only = unquote(split.path)
-        self.query = parse_qs(split.query)
-        self.request_log = Request(
-            where=self.where,
-            method=self.command,
-            path=self.path_only,
-            query=split.query,
-            headers={k.lower(): v for k, v in self.headers.items()},
-        )
-        self.hub.log.append(self.request_log)
-        self.fault = self.hub.fault_for(self.where, self.command, self.path_only)
-        try:
-            if self._answer_with_fault():
-                return
-            self._storage(split.query) if self.where == "cdn" else self._hub()
-        except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True
-
-    def _answer_with_fault(self) -> bool:
-        """Answer at once for faults that need no content."""
-        fault = self.fault
-        if fault is None:
-            return False
-        if fault.kind == "status":
-            self._send(fault.status, {**fault.headers}, b"no")
-        elif fault.kind == "stall" and not fault.after:
-            self.hub.closing.wait(KNOWN_TO_BE_SLOW_S)
-            self.close_connection = True
-        elif fault.kind == "html":
-            page = b"<html><body>Sign in to this network</body></html>"
-            self._send(200, {"Content-Type": "text/html; charset=utf-8"}, page)
-        elif fault.kind == "loop":
-            self._send(307, {"Location": self.path}, b"")
-        elif fault.kind == "body":
-            self._send(200, {"Content-Type": "application/json", **fault.headers}, fault.body)
-        else:
-            return False
-        return True
-
-    def _hub(self) -> None:
-        path = self.path_only
-        if path == "/api/models":
-            self._list()
-        elif path == "/api/agent-harnesses":
-            self._json({"standardEnvVars": [], "harnesses": {}})
-        elif match := re.fullmatch(r"/api/models/([^/]+(?:/[^/]+)?)(?:/revision/(.+))?", path):
-            self._describe(match[1], match[2])
-        elif match := re.fullmatch(r"/([^/]+(?:/[^/]+)?)/resolve/([^/]+)/(.+)", path):
-            self._resolve(match[1], match[2], match[3])
-        else:
-            self._refuse(404, "EntryNotFound")
-
-    def _list(self) -> None:
-        asked = set(self.query.get("expand", []))
-        if bad := (asked - LIST_PROPERTIES) | (asked & self.hub.refused_properties):
-            self._json({"error": f"bad expand: {sorted(bad)}"}, status=400)
-            return
-        wanted = self.query.get("filter", [])
-        found: list[Any] = [
-            self._entry(repo, asked)
-            for repo in self.hub.repos.values()
-            if all(tag in repo.fields["tags"] for tag in wanted)
-        ]
-        found.sort(key=lambda e: e.get("createdAt") or "", reverse=True)
-        found += self.hub.raw_entries
-        at = int(self.query.get("cursor", ["0"])[0])
-        size = self.hub.page_size
-        headers = {}
-        if at + size < len(found):
-            rest = "&".join(p for p in urlsplit(self.path).query.split("&") if "cursor" not in p)
-            url = f"{self.hub.endpoint}/api/models?{rest}&cursor={at + size}"
-            headers["Link"] = f'<{url}>; rel="next"'
-        self._json(found[at : at + size], headers=headers)
-
-    def _entry(self, repo: Repo, asked: set[str]) -> dict[str, Any]:
-        everything = {
-            **repo.fields,
-            "sha": repo.sha,
-            "siblings": [{"rfilename": name} for name in repo.files],
-        }
-        return {"id": repo.id} | {
-            k: v for k, v in everything.items() if k in asked or not asked or k == "createdAt"
-        }
-
-    def _describe(self, id: str, revision: str | None) -> None:
-        if id in self.hub.renamed:
-            location = f"{self.hub.endpoint}/api/models/{self.hub.renamed[id]}"
-            self._send(307, {"Location": location}, b"")
-            return
-        repo = self._repo(id)
-        if repo is None:
-            return
-        if revision not in (None, "main", repo.sha):
-            self._refuse(404, "RevisionNotFound")
-            return
-        self._json(self._entry(repo, set()))
-
-    def _repo(self, id: str) -> Repo | None:
-        """The repository, or None after a refusal was sent."""
-        repo = self.hub.repos.get(id)
-        known = self.headers.get("Authorization", "")
-        if repo is None or (repo.fields["private"] and not known):
-            self._refuse(404 if known else 401, "RepoNotFound")
-            return None
-        if repo.fields["disabled"]:
-            message = {"X-Error-Message": "Access to this resource is disabled."}
-            self._send(403, message, b"")
-            return None
-        return repo
-
-    def _resolve(self, id: str, revision: str, name: str) -> None:
-        repo = self._repo(id)
-        if repo is None:
-            return
-        if repo.fields["gated"] and not self.headers.get("Authorization"):
-            self._refuse(401, "GatedRepo")
-            return
-        if revision not in ("main", repo.sha):
-            self._refuse(404, "RevisionNotFound")
-            return
-        if name not in repo.files:
-            self._refuse(404, "EntryNotFound")
-            return
-        content = repo.files[name]
-        common = {"X-Repo-Commit": repo.sha, "Accept-Ranges": "bytes"}
-        if not name.endswith((".safetensors", ".bin")):
-            etag = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-            self._content(content, {**common, "ETag": f'"{etag}"', "Content-Type": "text/plain"})
-            return
-        digest = hashlib.sha256(content).hexdigest()
-        linked = "0" * 64 if self._is_fault("etag") else digest
-        headers = {
-            **common,
-            "X-Linked-Etag": f'"{linked}"',
-            "X-Linked-Size": str(len(content)),
-            "Location": self.hub.sign(digest),
-        }
-        self._send(302, headers, b"")
-
-    def _storage(self, signature: str) -> None:
-        content = self.hub.content(self.path_only.rsplit("/", 1)[-1])
-        if content is None or not self.hub.use(signature):
-            self._send(403, {"Content-Type": "application/xml"}, b"<Error>AccessDenied</Error>")
-            return
-        etag = "other" if self._is_fault("etag") else "store-" + self.path_only[-8:]
-        self._content(content, {"ETag": f'"{etag}"', "Content-Type": "binary/octet-stream"})
-
-    def _content(self, content: bytes, headers: dict[str, str]) -> None:
-        """A file or a range of it, with whatever the fault does to it."""
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
-        if asked is None or self._is_fault("whole"):
-            self._send(200, headers, content)
-            return
-        begin, end = int(asked[1]), min(int(asked[2]) + 1, len(content))
-        if begin >= len(content):
-            self._send(416, {"Content-Range": f"bytes */{len(content)}"}, b"")
-            return
-        if self._is_fault("short"):
-            end = begin + max(1, (end - begin) // 2)
-        shift = 1 if self._is_fault("shifted") else 0
-        total = len(content) + (7 if self._is_fault("size") else 0)
-        headers = {**headers, "Content-Range": f"bytes {begin + shift}-{end - 1 + shift}/{total}"}
-        if self._is_fault("encoded"):
-            headers["Content-Encoding"] = "gzip"
-        self._send(206, headers, content[begin:end])
-
-    def _is_fault(self, kind: str) -> bool:
-        return self.fault is not None and self.fault.kind == kind
-
-    def _refuse(self, status: int, code: str) -> None:
-        self._send(status, {"X-Error-Code": code, "X-Error-Message": code}, b"")
-
-    def _json(
-        self, value: object, *, status: int = 200, headers: dict[str, str] | None = None
-    ) -> None:
-        body = json.dumps(value).encode()
-        self._send(status, {"Content-Type": "application/json", **(headers or {})}, body)
-
-    def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.request_log.status = status
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "HEAD":
-            return
-        self._send_body(body)
-
-    def _send_body(self, body: bytes) -> None:
-        fault = self.fault
-        kind = fault.kind if fault else ""
-        after = fault.after if fault else 0
-        if kind in ("reset", "truncate", "stall"):
-            self._write(body[:after])
-            if kind == "stall":
-                self.hub.closing.wait(KNOWN_TO_BE_SLOW_S)
-            if kind == "reset":
-                linger = struct.pack("ii", 1, 0)
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            self.close_connection = True
-            self.connection.close()
-        elif kind == "drip":
-            for i in range(len(body)):
-                if self.hub.closing.wait(0.05):
-                    return
-                self._write(body[i : i + 1])
-        else:
-            self._write(body)
-
-    def _write(self, body: bytes) -> None:
-        for i in range(0, len(body), 1 << 16):
-            self.request_log.body_bytes += len(body[i : i + (1 << 16)])
-            self.wfile.write(body[i : i + (1 << 16)])
-        self.wfile.flush()

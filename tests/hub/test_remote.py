@@ -2,76 +2,30 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
-import os
 import random
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from hub_standin import Fault, StandInHub
+from hub_repos import ODD, assert_same, bert_like, sharded, to_bin
+from hub_standin import StandInHub
 from safetensors.torch import save
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import Checkpoint, file_sha256
+from deltadex.indexer.checkpoint import Checkpoint
 from deltadex.indexer.hub import (
-    content_sha256,
     describe,
     open_hub_adapter,
     open_hub_model,
-    read_small_file,
 )
 from deltadex.indexer.hub.ranged import FIRST_READ, MAX_GAP, RangedFile
 from deltadex.indexer.hub.ranged_bin import TAIL
 from deltadex.indexer.hub.session import HubSession
 
 
-def bert_like(
-    *, layers: int = 4, width: int = 96, vocabulary: int = 12_000
-) -> dict[str, torch.Tensor]:
-    """Embeddings that outweigh the layers, as in a small BERT."""
-    generator = torch.Generator().manual_seed(0)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=generator)
-
-    tensors = {"embeddings.word.weight": normal(vocabulary, width)}
-    for i in range(layers):
-        for name in ("q", "k", "v", "o"):
-            tensors[f"encoder.{i}.{name}.weight"] = normal(width, width)
-            tensors[f"encoder.{i}.{name}.bias"] = normal(width)
-        tensors[f"encoder.{i}.up.weight"] = normal(4 * width, width)
-        tensors[f"encoder.{i}.down.weight"] = normal(width, 4 * width)
-    tensors["pooler.weight"] = normal(width, width)
-    return tensors
-
-
 def is_wanted(name: str) -> bool:
     return name.startswith("encoder.") and name.endswith(".weight")
-
-
-def to_bin(value: object) -> bytes:
-    file = io.BytesIO()
-    torch.save(value, file)
-    return file.getvalue()
-
-
-def sharded(tensors: dict[str, torch.Tensor], form: str = "safetensors") -> dict[str, bytes]:
-    """A transformers repository of three shards."""
-    stem = "model" if form == "safetensors" else "pytorch_model"
-    files: dict[str, bytes] = {}
-    weight_map: dict[str, str] = {}
-    for i in range(3):
-        part = {name: tensors[name] for name in list(tensors)[i::3]}
-        file = f"{stem}-{i + 1:05d}-of-00003.{form}"
-        files[file] = save(part) if form == "safetensors" else to_bin(part)
-        weight_map |= dict.fromkeys(part, file)
-    files[f"{stem}.{form}.index.json"] = json.dumps({"weight_map": weight_map}).encode()
-    return files
 
 
 def open_repo(hub: StandInHub, session: HubSession, files: dict[str, bytes]) -> Checkpoint:
@@ -80,26 +34,6 @@ def open_repo(hub: StandInHub, session: HubSession, files: dict[str, bytes]) -> 
     hub.log.clear()
     opener = open_hub_adapter if model.kind == "adapter" else open_hub_model
     return opener(model, session=session)
-
-
-def assert_same(checkpoint: Checkpoint, tensors: dict[str, torch.Tensor]) -> None:
-    assert set(checkpoint.tensors) == set(tensors)
-    streamed = dict(checkpoint.stream(tensors))
-    for name, expected in tensors.items():
-        for actual in (streamed[name], checkpoint.read(name)):
-            assert actual.dtype == expected.dtype
-            assert torch.equal(actual, expected)
-            assert checkpoint.tensors[name].shape == tuple(expected.shape)
-
-
-ODD = {
-    "plain": torch.arange(12, dtype=torch.float32).reshape(3, 4),
-    "half": torch.ones(5, 3, dtype=torch.bfloat16),
-    "double": torch.ones(2, dtype=torch.float64),
-    "mask": torch.tensor([True, False]),
-    "scalar": torch.tensor(1.5),
-    "empty": torch.zeros(0, 4),
-}
 
 
 @pytest.mark.parametrize(
@@ -283,163 +217,3 @@ def test_weights_in_a_subfolder_are_found_there_only(hub: StandInHub, session: H
     assert_same(open_hub_model(model, subfolder="sub", session=session), ODD)
     with pytest.raises(ModelError, match=r"^no-weights: "):
         open_hub_model(model, session=session)
-
-
-# content
-
-
-def test_the_hash_of_a_file_is_known_before_it_is_read(
-    hub: StandInHub, session: HubSession, tmp_path: Path
-) -> None:
-    content = save(ODD)
-    hub.add("org/model", {"model.safetensors": content})
-    (tmp_path / "copy").write_bytes(content)
-    model = describe("org/model", session=session)
-
-    assert content_sha256(model, session=session) == file_sha256(tmp_path / "copy")
-    assert hub.requests("cdn") == []
-    open_hub_model(model, session=session)
-    assert len(hub.requests("hub", "HEAD")) == 1
-
-
-def test_the_hash_of_shards_depends_on_their_content_alone(
-    hub: StandInHub, session: HubSession
-) -> None:
-    files = sharded(ODD)
-    hub.add("org/a", files)
-    hub.add("org/b", {**files, "README.md": b"other"})
-    changed = next(name for name in files if name.endswith(".safetensors"))
-    hub.add("org/c", {**files, changed: save({"plain": torch.zeros(1)})})
-    a, b, c = (
-        content_sha256(describe(f"org/{x}", session=session), session=session) for x in "abc"
-    )
-    hashes = [
-        hashlib.sha256(content).hexdigest()
-        for name, content in files.items()
-        if name.endswith(".safetensors")
-    ]
-
-    assert a == b == hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest()
-    assert c != a
-
-
-# small files
-
-
-def test_a_small_file_comes_at_the_pinned_commit(hub: StandInHub, session: HubSession) -> None:
-    repo = hub.add("org/model", {"config.json": b'{"a": 1}', "extra.bin": b"stored elsewhere"})
-    model = describe("org/model", session=session)
-
-    assert read_small_file(model, "config.json", session=session) == b'{"a": 1}'
-    assert f"/resolve/{repo.sha}/config.json" in hub.log[-1].path
-    assert read_small_file(model, "extra.bin", session=session) == b"stored elsewhere"
-    assert "authorization" not in hub.requests("cdn")[-1].headers
-    with pytest.raises(ModelError, match=r"^not-found: org/model: README.md"):
-        read_small_file(model, "README.md", session=session)
-
-
-@pytest.mark.parametrize("kind", ["truncate", "reset", "status", "stall"])
-def test_a_small_file_is_asked_for_again(hub: StandInHub, session: HubSession, kind: str) -> None:
-    hub.add("org/model", {"config.json": b'{"a": 1}'})
-    model = describe("org/model", session=session)
-    hub.faults.append(Fault(path="config.json", kind=kind, where="hub", after=3))
-
-    assert read_small_file(model, "config.json", session=session) == b'{"a": 1}'
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        {"kind": "html"},
-        {"kind": "loop"},
-        {"kind": "body", "body": b"{}"},
-        {"kind": "body", "body": bytes((16 << 20) + 1), "headers": {"X-Repo-Commit": "*"}},
-    ],
-    ids=lambda fault: fault["kind"],
-)
-def test_what_is_not_the_small_file_is_refused(
-    hub: StandInHub, session: HubSession, fault: dict[str, Any]
-) -> None:
-    repo = hub.add("org/model", {"config.json": b"{}"})
-    model = describe("org/model", session=session)
-    if "headers" in fault:
-        fault["headers"] = {"X-Repo-Commit": repo.sha}
-    hub.faults.append(Fault(path="config.json", where="hub", nth=0, **fault))
-
-    with pytest.raises(ModelError, match=r"^hub-bad-answer: org/model: config.json"):
-        read_small_file(model, "config.json", session=session)
-
-
-def test_a_gated_file_without_a_token_says_so(hub: StandInHub, session: HubSession) -> None:
-    hub.add("org/model", {"model.safetensors": save(ODD)}, gated="auto")
-    anonymous = HubSession(endpoint=hub.endpoint, token=False, patience=session.patience)
-    model = describe("org/model", session=anonymous)
-
-    with pytest.raises(ModelError, match=r"^gated: org/model"):
-        open_hub_model(model, session=anonymous)
-    assert_same(open_hub_model(model, session=session), ODD)
-
-
-# cache
-
-
-def put_in_cache(cache: Path, repo_id: str, sha: str, name: str, content: bytes) -> None:
-    """As huggingface_hub does: a link from the snapshot into the store."""
-    folder = cache / f"models--{repo_id.replace('/', '--')}"
-    blob = folder / "blobs" / hashlib.sha256(content).hexdigest()
-    link = folder / "snapshots" / sha / name
-    for path in (blob, link):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    blob.write_bytes(content)
-    link.symlink_to(os.path.relpath(blob, link.parent))
-
-
-def test_cached_files_are_read_from_the_cache(
-    hub: StandInHub, session: HubSession, tmp_path: Path
-) -> None:
-    files = {**sharded(ODD), "config.json": b'{"hub": 1}'}
-    repo = hub.add("org/model", files)
-    cached = [name for name in files if "00002" not in name]
-    for name in cached:
-        put_in_cache(tmp_path, "org/model", repo.sha, name, files[name])
-    model = describe("org/model", session=session)
-    expected_hash = content_sha256(model, session=session)
-    hub.log.clear()
-
-    assert_same(open_hub_model(model, session=session), ODD)
-    assert read_small_file(model, "config.json", session=session) == b'{"hub": 1}'
-    assert {r.path.rsplit("/", 1)[-1] for r in hub.requests("hub")} <= {
-        "model-00002-of-00003.safetensors"
-    }
-    (tmp_path / "models--org--model").rename(tmp_path / "away")
-    assert content_sha256(model, session=session) == expected_hash
-
-
-def test_offline_only_the_cache_is_read(
-    hub: StandInHub, session: HubSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = save(ODD)
-    cached = hub.add("org/cached", {"model.safetensors": content})
-    hub.add("org/other", {"model.safetensors": content, "config.json": b"{}"})
-    put_in_cache(tmp_path, "org/cached", cached.sha, "model.safetensors", content)
-    here, other = (describe(f"org/{x}", session=session) for x in ("cached", "other"))
-    hub.log.clear()
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-
-    assert_same(open_hub_model(here, session=session), ODD)
-    with pytest.raises(ModelError, match=r"^offline: org/other"):
-        open_hub_model(other, session=session)
-    with pytest.raises(ModelError, match=r"^offline: org/other"):
-        read_small_file(other, "config.json", session=session)
-    assert hub.log == []
-
-
-def test_a_truncated_cached_file_is_refused_as_such(
-    hub: StandInHub, session: HubSession, tmp_path: Path
-) -> None:
-    content = save(ODD)
-    repo = hub.add("org/model", {"model.safetensors": content})
-    put_in_cache(tmp_path, "org/model", repo.sha, "model.safetensors", content[:-8])
-
-    with pytest.raises(ModelError, match=r"^truncated: "):
-        open_hub_model(describe("org/model", session=session), session=session)

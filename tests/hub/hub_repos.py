@@ -1,0 +1,84 @@
+"""Repositories of tiny models, and what must come back from them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+
+from deltadex.indexer.checkpoint import Checkpoint
+
+ODD = {
+    "plain": torch.arange(12, dtype=torch.float32).reshape(3, 4),
+    "half": torch.ones(5, 3, dtype=torch.bfloat16),
+    "double": torch.ones(2, dtype=torch.float64),
+    "mask": torch.tensor([True, False]),
+    "scalar": torch.tensor(1.5),
+    "empty": torch.zeros(0, 4),
+}
+
+
+def bert_like(
+    *, layers: int = 4, width: int = 96, vocabulary: int = 12_000
+) -> dict[str, torch.Tensor]:
+    """Embeddings that outweigh the layers, as in a small BERT."""
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator)
+
+    tensors = {"embeddings.word.weight": normal(vocabulary, width)}
+    for i in range(layers):
+        for name in ("q", "k", "v", "o"):
+            tensors[f"encoder.{i}.{name}.weight"] = normal(width, width)
+            tensors[f"encoder.{i}.{name}.bias"] = normal(width)
+        tensors[f"encoder.{i}.up.weight"] = normal(4 * width, width)
+        tensors[f"encoder.{i}.down.weight"] = normal(width, 4 * width)
+    tensors["pooler.weight"] = normal(width, width)
+    return tensors
+
+
+def to_bin(value: object) -> bytes:
+    file = io.BytesIO()
+    torch.save(value, file)
+    return file.getvalue()
+
+
+def sharded(tensors: dict[str, torch.Tensor], form: str = "safetensors") -> dict[str, bytes]:
+    """A transformers repository of three shards."""
+    stem = "model" if form == "safetensors" else "pytorch_model"
+    files: dict[str, bytes] = {}
+    weight_map: dict[str, str] = {}
+    for i in range(3):
+        part = {name: tensors[name] for name in list(tensors)[i::3]}
+        file = f"{stem}-{i + 1:05d}-of-00003.{form}"
+        files[file] = save(part) if form == "safetensors" else to_bin(part)
+        weight_map |= dict.fromkeys(part, file)
+    files[f"{stem}.{form}.index.json"] = json.dumps({"weight_map": weight_map}).encode()
+    return files
+
+
+def assert_same(checkpoint: Checkpoint, tensors: dict[str, torch.Tensor]) -> None:
+    assert set(checkpoint.tensors) == set(tensors)
+    streamed = dict(checkpoint.stream(tensors))
+    for name, expected in tensors.items():
+        for actual in (streamed[name], checkpoint.read(name)):
+            assert actual.dtype == expected.dtype
+            assert torch.equal(actual, expected)
+            assert checkpoint.tensors[name].shape == tuple(expected.shape)
+
+
+def put_in_cache(cache: Path, repo_id: str, sha: str, name: str, content: bytes) -> None:
+    """As huggingface_hub does: a link from the snapshot into the store."""
+    folder = cache / f"models--{repo_id.replace('/', '--')}"
+    blob = folder / "blobs" / hashlib.sha256(content).hexdigest()
+    link = folder / "snapshots" / sha / name
+    for path in (blob, link):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    blob.write_bytes(content)
+    link.symlink_to(os.path.relpath(blob, link.parent))
