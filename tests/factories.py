@@ -142,3 +142,22 @@ def random_update(
 def is_layer_matrix(name: str, tensor: torch.Tensor) -> bool:
     """Whether it is a 2-D tensor under a numbered module."""
     return tensor.dim() == 2 and any(piece.isdigit() for piece in name.split("."))
+
+
+def make_family(folder: Path, *, pairs: Sequence[str] = ("a", "b"), runs: int = 2) -> Path:
+    """`folder/base` and `folder/models/PAIR-RUN`: runs of a pair share most of their update.
+
+    Returns the models' folder, with a labels.csv that names each pair as a dataset.
+    """
+    base = make_bert(folder / "base", seed=0)
+    config = json.loads((folder / "base" / "config.json").read_text("utf-8"))
+    lines = ["model,dataset,author,run"]
+    for seed, pair in enumerate(pairs, start=1):
+        shared = finetune(base, seed=seed)
+        for run in range(runs):
+            tuned = finetune(shared, seed=100 * seed + run, scale=0.02)
+            make_checkpoint(folder / "models" / f"{pair}-{run}", tuned, config=config)
+            lines.append(f"{pair}-{run},{pair},author{run},{pair}-{run}")
+    labels = folder / "models" / "labels.csv"
+    labels.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder / "models"

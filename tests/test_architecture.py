@@ -1,0 +1,100 @@
+import ast
+import sys
+from pathlib import Path
+
+import deltadex
+import pytest
+
+ROOT = Path(deltadex.__file__).parent
+MAY_IMPORT = {
+    "errors": set(),
+    "records": {"errors"},
+    "store": {"errors", "records"},
+    "indexer": {"errors", "records", "store"},
+    "search": {"errors", "records", "store"},
+    "web": {"errors", "records", "store", "search"},
+    "terminal": {"errors", "records"},
+    "demo": {"errors", "records", "store", "indexer", "search", "web"},
+    "cli": {"errors", "records", "store", "indexer", "search", "web", "terminal", "demo", "deltadex"},
+    "__main__": {"cli"},
+    "__init__": set(),
+}
+ONE_ROOM_KNOWS = {
+    "duckdb": "store",
+    "faiss": "store",
+    "huggingface_hub": "indexer/hub",
+    "httpx2": "indexer/hub",
+    "click": "cli.py",
+    "rich": "terminal",
+    "peft": "demo",
+    "transformers": "demo",
+}
+MODULES = sorted(
+    path
+    for path in ROOT.rglob("*.py")
+    if path.relative_to(ROOT).parts[0] in MAY_IMPORT or path.parent == ROOT
+)
+MODULES = [path for path in MODULES if path.relative_to(ROOT).parts[0].removesuffix(".py") in MAY_IMPORT]
+
+
+def _imports(path):
+    """(absolute first name, room of the package) of every import in a file."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name.split(".")[0], None
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield (node.module or "").split(".")[0], None
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1]
+            target = (*base, *(node.module or "").split("."))
+            names = [target[0]] if target[0] else [alias.name for alias in node.names]
+            for name in names:
+                yield None, name
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_one_way(path):
+    room = path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+    rooms = {target for _, target in _imports(path) if target} - {room, "__version__"}
+
+    assert rooms <= MAY_IMPORT[room], f"{path.name} imports {rooms - MAY_IMPORT[room]}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_each_heavy_library_is_known_in_one_room(path):
+    place = path.relative_to(ROOT).as_posix()
+
+    strangers = {
+        name for name, _ in _imports(path) if name in ONE_ROOM_KNOWS and not place.startswith(ONE_ROOM_KNOWS[name])
+    }
+
+    assert not strangers
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_file_is_too_long_to_read(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 450
+
+
+def test_no_module_is_loaded_under_two_names():
+    assert not {"indexer", "search", "store", "cli", "records", "errors"} & set(sys.modules)
+
+
+def test_packages_list_every_folder():
+    import tomllib
+
+    project = ROOT / "pyproject.toml"
+    if not project.exists():
+        pytest.skip("not run from a checkout")
+    listed = set(tomllib.loads(project.read_text())["tool"]["setuptools"]["packages"])
+    rooms = [room for room in MAY_IMPORT if (ROOT / room).is_dir()]
+    folders = {
+        "deltadex." + init.parent.relative_to(ROOT).as_posix().replace("/", ".")
+        for room in rooms
+        for init in (ROOT / room).rglob("__init__.py")
+    }
+
+    assert listed == folders | {"deltadex"}

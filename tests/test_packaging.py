@@ -1,0 +1,85 @@
+"""The wheel that users get, built from the sdist, used outside the checkout."""
+
+import json
+import os
+import site
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import deltadex
+import pytest
+from factories import make_family
+
+ROOT = Path(deltadex.__file__).parent
+POLLUTION = ("indexer", "search", "store", "cli", "records", "errors", "web", "terminal", "demo", "tests")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    if not (ROOT / "pyproject.toml").exists():
+        pytest.skip("not run from a checkout")
+    out = tmp_path_factory.mktemp("dist")
+    tracked = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    checkout = tmp_path_factory.mktemp("checkout") / "deltadex"
+    for name in tracked.stdout.splitlines():
+        source = ROOT / name
+        if source.is_file():
+            target = checkout / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(checkout)],
+        check=True,
+        capture_output=True,
+    )
+    return next(out.glob("*.whl"))
+
+
+def test_the_wheel_holds_one_package_with_its_data(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+
+    assert {n.split("/")[0] for n in names} == {"deltadex", next(n for n in names if "dist-info" in n).split("/")[0]}
+    assert not [n for n in names if n.split("/")[0].removesuffix(".py") in POLLUTION]
+    for data in ("py.typed", "indexer/architecture/roles.json", "store/migrations/0001.sql"):
+        assert f"deltadex/{data}" in names
+    assert [n for n in names if n.startswith("deltadex/web/") and n.endswith(".html")]
+    assert not [n for n in names if "/tests/" in n or "/benchmarks/" in n]
+
+
+def test_an_installed_wheel_indexes_and_answers(wheel, tmp_path):
+    environment = tmp_path / "venv"
+    venv.create(environment, with_pip=False, symlinks=True)
+    python = environment / "bin" / "python"
+    target = next((environment / "lib").glob("python*/site-packages"))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target)
+    models = make_family(tmp_path)
+    borrowed = os.pathsep.join([str(target), *site.getsitepackages()])
+
+    def run(*arguments):
+        return subprocess.run(
+            [str(python), "-S", "-m", "deltadex", *arguments, "--db", str(tmp_path / "c.duckdb"), "--json"],
+            cwd=tmp_path,
+            env={"PYTHONPATH": borrowed, "HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+        )
+
+    where = subprocess.run(
+        [str(python), "-S", "-c", "import deltadex; print(deltadex.__file__)"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": borrowed},
+        capture_output=True,
+        text=True,
+    )
+    indexed = run("index", str(tmp_path / "base"), str(models))
+    found = run("find-similar", "a-0", "-k", "1")
+
+    assert str(target) in where.stdout
+    assert json.loads(indexed.stdout)["indexed"] == 4, indexed.stderr
+    assert json.loads(found.stdout)["neighbours"][0]["model"] == "a-1", found.stderr
