@@ -60,10 +60,11 @@ class BaseWeights:
         """
         norm = self._norms.get(key)
         if norm is None:
-            norm = self._norms[key] = frobenius(self.matrix(key))
+            norm = frobenius(self.matrix(key))
             if not math.isfinite(norm):
                 tensor = self._by_key[key].tensor
                 raise BaseError(f"base {self.name}: tensor {tensor!r} holds NaN or infinity")
+            self._norms[key] = norm
         return norm
 
     def whole_matrix(self, key: Key) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -84,6 +85,8 @@ def index_family(
         BaseError: the base's own folder cannot be used.
         UnknownRecipe, StoreError: as named.
     """
+    cancelled = threading.Event()
+    cancel_with(cancelled)
     labels = read_labels(options.labels) if options.labels else NO_LABELS
     base = resolve_base(catalog, options.base, options.aliases)
     wanted = wanted_base(base)
@@ -94,8 +97,14 @@ def index_family(
     members = _place_unnamed(members, base, catalog)
     workers = options.workers or _workers(members)
     threads = max(1, cpu_count() // workers)
-    job = Job(base=base, wanted=wanted, recipes=recipes, layout=layout, threads=threads)
-    cancel_with(job.cancelled)
+    job = Job(
+        base=base,
+        wanted=wanted,
+        recipes=recipes,
+        layout=layout,
+        threads=threads,
+        cancelled=cancelled,
+    )
     report = index_members(
         members,
         job,

@@ -36,17 +36,18 @@ def connect(path: Path, *, read_only: bool, create: bool) -> duckdb.DuckDBPyConn
         EmptyCatalog: there is no file and none is to be made.
         StoreError: one of its subclasses, naming the file.
     """
-    if not path.exists():
+    is_new = not path.exists()
+    if is_new:
         if not create:
             raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
         _make_folder(path)
         read_only = False
     connection = duckdb.connect(":memory:")
     quoted = str(path).replace("'", "''")
-    options = "READ_ONLY" if read_only else f"STORAGE_VERSION '{STORAGE_VERSION}'"
+    options = f" (STORAGE_VERSION '{STORAGE_VERSION}')" if is_new else " (READ_ONLY)" if read_only else ""
     try:
         with translated(path):
-            connection.execute(f"ATTACH '{quoted}' AS catalog ({options})")
+            connection.execute(f"ATTACH '{quoted}' AS catalog{options}")
             connection.execute("USE catalog")
             _migrate(connection, path, read_only=read_only)
     except BaseException:

@@ -1,0 +1,266 @@
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from deltadex.errors import BaseError, RequestError, SourceError
+from deltadex.indexer import IndexOptions, fingerprint_query, index_family
+from deltadex.search import StoredQuery, evaluate, nearest
+from deltadex.store import Catalog
+from factories import finetune, make_bert, make_checkpoint, make_family
+from safetensors.torch import load_file, save_file
+
+
+@pytest.fixture
+def family(tmp_path):
+    make_family(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    with Catalog.open(tmp_path / "c.duckdb") as opened:
+        yield opened
+
+
+def _options(folder, **more):
+    return IndexOptions(base=str(folder / "base"), folder=folder / "models", **more)
+
+
+def _codes(report):
+    return {o.model.id: o.code for o in report.refused}
+
+
+def _vector(catalog, id):
+    row = catalog.model(id)
+    return catalog.vectors(row.base, catalog.find_recipe(None, row.base), ids=[id])[1][0]
+
+
+def _config(folder):
+    return json.loads((folder / "base" / "config.json").read_text())
+
+
+def test_a_family_is_indexed_found_and_scored(family, catalog):
+    report = index_family(catalog, _options(family, labels=family / "models" / "labels.csv"))
+
+    assert (report.indexed, report.refused) == (4, [])
+    assert nearest(catalog, StoredQuery("a-0"), k=1).neighbours[0].model == "a-1"
+    assert evaluate(catalog).micro == 1.0
+    assert evaluate(catalog, exclude="author").micro == 1.0
+
+
+def test_a_second_run_reads_nothing(family, catalog):
+    index_family(catalog, _options(family))
+
+    again = index_family(catalog, _options(family))
+
+    assert (again.indexed, again.unchanged, again.bytes_read) == (0, 4, 0)
+
+
+def test_embeddings_are_not_read(tmp_path, catalog):
+    base = make_bert(tmp_path / "base", seed=0)
+    wide = {**finetune(base, seed=1), "embeddings.word_embeddings.weight": torch.zeros(50_000, 32)}
+    make_checkpoint(tmp_path / "models" / "m", wide, config=_config(tmp_path))
+
+    report = index_family(catalog, _options(tmp_path))
+
+    assert report.indexed == 1
+    assert report.bytes_read < 0.1 * report.bytes_total
+
+
+def test_an_interrupted_run_continues_to_the_same_end(family, tmp_path):
+    class Impatient:
+        seen = 0
+
+        def begin(self, models, bytes_total):
+            self.seen = 0
+
+        def outcome(self, outcome):
+            self.seen += 1
+            if self.seen == 2:
+                raise KeyboardInterrupt
+
+    with Catalog.open(tmp_path / "one.duckdb") as whole, Catalog.open(tmp_path / "two.duckdb") as cut:
+        index_family(whole, _options(family))
+        with pytest.raises(KeyboardInterrupt):
+            index_family(cut, _options(family), Impatient())
+        assert len(cut.models()) == 2
+        rest = index_family(cut, _options(family, workers=3))
+
+        assert (rest.indexed, rest.unchanged) == (2, 2)
+        for id in ("a-0", "a-1", "b-0", "b-1"):
+            assert np.array_equal(_vector(whole, id), _vector(cut, id))
+
+
+def test_shards_and_forms_do_not_change_the_fingerprint(tmp_path, catalog):
+    base = make_bert(tmp_path / "base", seed=0)
+    tuned, config = finetune(base, seed=1, rank=3), _config(tmp_path)
+    models = tmp_path / "models"
+    make_checkpoint(models / "one", tuned, config=config)
+    make_checkpoint(models / "many", tuned, config=config, shards=4, order=sorted(tuned, reverse=True))
+    make_checkpoint(models / "bin", tuned, config=config, form="bin")
+    make_checkpoint(models / "prefix", {f"bert.{n}": t for n, t in tuned.items()}, config=config)
+
+    index_family(catalog, _options(tmp_path))
+
+    for other in ("many", "bin", "prefix"):
+        assert _vector(catalog, "one") @ _vector(catalog, other) >= 0.9999
+
+
+@pytest.mark.parametrize(("dtype", "least"), [("float64", 0.9999), ("float16", 0.99), ("bfloat16", 0.99)])
+def test_storage_types_keep_the_direction_of_a_normal_update(tmp_path, catalog, dtype, least):
+    base = make_bert(tmp_path / "base", seed=0, width=128)
+    tuned = finetune(base, seed=1, rank=4, scale=0.01)
+    make_checkpoint(tmp_path / "models" / "f32", tuned, config=_config(tmp_path))
+    short = {n: t.to(getattr(torch, dtype)) for n, t in tuned.items()}
+    make_checkpoint(tmp_path / "models" / "other", short, config=_config(tmp_path))
+
+    index_family(catalog, _options(tmp_path))
+
+    assert _vector(catalog, "f32") @ _vector(catalog, "other") >= least
+    (near,) = nearest(catalog, StoredQuery("f32"), k=1).neighbours
+    assert near.score >= least
+
+
+def test_every_bad_model_gets_its_own_code_and_stops_nothing(tmp_path, catalog):
+    base = make_bert(tmp_path / "base", seed=0)
+    config, models = _config(tmp_path), tmp_path / "models"
+    tuned = finetune(base, seed=1)
+    name = next(n for n in tuned if n.endswith("query.weight"))
+
+    def made(id, tensors, **more):
+        return make_checkpoint(models / id, tensors, config=more.pop("config", config), **more)
+
+    made("good", tuned)
+    made("stranger", make_bert(tmp_path / "other", seed=9))
+    made("nan", {**tuned, name: torch.full_like(tuned[name], float("nan"))})
+    made("inf", {**tuned, name: torch.full_like(tuned[name], float("inf"))})
+    made("same", base)
+    made("same-bf16", {n: t.bfloat16() for n, t in base.items()})
+    made("shallow", {n: t for n, t in tuned.items() if "layer.1." not in n})
+    made("wide", {**tuned, name: torch.zeros(64, 32)})
+    made("gptq", tuned, config={**config, "quantization_config": {"quant_method": "gptq"}})
+    made("gpt2", tuned, config={**config, "model_type": "gpt2"})
+    made("config", tuned)
+    (models / "config" / "config.json").write_text("{")
+    truncated = made("truncated", tuned) / "model.safetensors"
+    truncated.write_bytes(truncated.read_bytes()[:-100])
+    made("shard", tuned, shards=3)
+    next((models / "shard").glob("*-00002-of-*")).unlink()
+    made("pickle", tuned)
+    (models / "pickle" / "model.safetensors").unlink()
+    torch.save(tuned, models / "pickle" / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+
+    report = index_family(catalog, _options(tmp_path))
+
+    assert _codes(report) == {
+        "stranger": "wrong-base",
+        "nan": "non-finite",
+        "inf": "non-finite",
+        "same": "no-update",
+        "same-bf16": "no-update",
+        "shallow": "layer-mismatch",
+        "wide": "shape-mismatch",
+        "gptq": "quantized",
+        "gpt2": "other-base",
+        "config": "bad-config",
+        "truncated": "truncated",
+        "shard": "missing-shard",
+        "pickle": "legacy-pickle",
+    }
+    assert report.indexed == 1
+    reasons = {o.model.id: o.reason for o in report.refused}
+    assert "|ΔW|/|W| = 1.4" in reasons["stranger"]
+    assert all("\n" not in reason for reason in reasons.values())
+    again = index_family(catalog, _options(tmp_path))
+    assert (_codes(again), again.bytes_read) == (_codes(report), 0)
+
+
+def test_a_long_fine_tune_is_not_a_stranger(tmp_path, catalog):
+    base = make_bert(tmp_path / "base", seed=0)
+    make_checkpoint(tmp_path / "models" / "m", finetune(base, seed=1, scale=0.9), config=_config(tmp_path))
+
+    assert index_family(catalog, _options(tmp_path)).indexed == 1
+
+
+def test_frozen_matrices_are_exact_zeros(tmp_path, catalog):
+    base = make_bert(tmp_path / "base", seed=0)
+    tuned = finetune(base, seed=1)
+    half = {n: tuned[n] if "layer.1." in n else t for n, t in base.items()}
+    make_checkpoint(tmp_path / "models" / "m", half, config=_config(tmp_path))
+
+    index_family(catalog, _options(tmp_path))
+
+    norms = {s.slot.layer: s.fro_norm for s in catalog.slots(catalog.bases()[0], "m")}
+    assert norms[0] == 0.0
+    assert norms[1] > 0.0
+
+
+def test_labels_that_change_take_effect_without_reading(family, catalog):
+    index_family(catalog, _options(family, labels=family / "models" / "labels.csv"))
+    other = family / "other.csv"
+    other.write_text("model,dataset\na-0,new\n")
+
+    report = index_family(catalog, _options(family, labels=other))
+
+    assert report.bytes_read == 0
+    assert catalog.model("a-0").dataset == "new"
+    assert catalog.model("b-0").dataset == "b"
+
+
+def test_an_id_of_another_folder_is_not_overwritten(family, tmp_path, catalog):
+    index_family(catalog, _options(family))
+    before = _vector(catalog, "a-0")
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(family / "models" / "b-0", elsewhere / "a-0")
+
+    report = index_family(catalog, replace(_options(family), folder=elsewhere))
+
+    assert _codes(report) == {"a-0": "id-taken"}
+    assert np.array_equal(_vector(catalog, "a-0"), before)
+
+
+def test_a_base_that_cannot_be_used_is_one_clear_line(family, catalog):
+    weights = family / "base" / "model.safetensors"
+    tensors = load_file(weights)
+    name = next(n for n in tensors if n.endswith("query.weight"))
+    save_file({**tensors, name: tensors[name] * float("nan")}, weights)
+
+    report = index_family(catalog, _options(family))
+
+    assert set(_codes(report).values()) == {"needs-base"}
+    assert "NaN" in report.refused[0].reason
+    weights.unlink()
+    with pytest.raises(BaseError, match="no-weights"):
+        index_family(catalog, _options(family))
+
+
+def test_folders_without_models_say_so(tmp_path, catalog):
+    make_bert(tmp_path / "base", seed=0)
+    (tmp_path / "models").mkdir()
+
+    with pytest.raises(SourceError, match="no models"):
+        index_family(catalog, _options(tmp_path))
+
+
+def test_a_fresh_query_is_scored_as_the_stored_model_would_be(family, catalog):
+    index_family(catalog, _options(family))
+    base = catalog.bases()[0]
+
+    fresh = fingerprint_query(catalog, str(family / "models" / "a-0"), base, catalog.find_recipe(None))
+
+    assert np.array_equal(fresh.fingerprints[0].vector, _vector(catalog, "a-0"))
+    with pytest.raises(RequestError, match="not-found"):
+        fingerprint_query(catalog, "./nothing", base, catalog.find_recipe(None))
+
+
+def test_both_recipes_from_one_reading(family, catalog):
+    labels = family / "models" / "labels.csv"
+
+    report = index_family(catalog, _options(family, recipes=("sketch", "mean-factors"), labels=labels))
+
+    assert report.indexed == 4
+    assert len(catalog.model("a-0").recipes) == 2
+    assert evaluate(catalog, recipe="mean-factors").queries == 4

@@ -1,0 +1,37 @@
+"""Outcomes made up for the store's tests."""
+
+import numpy as np
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
+
+RECIPE = Recipe(name="sketch", rank=4, dim=8, params=(("slot_blocks", "update:4"),))
+OTHER = Recipe(name="mean-factors", rank=2, dim=6)
+
+
+def unit(seed, dim):
+    vector = np.random.default_rng(seed).normal(size=dim).astype(np.float32)
+    return vector / np.linalg.norm(vector)
+
+
+def indexed(id, *, seed=0, base="base", recipe=RECIPE, signature="s", sketched=True, **record):
+    rng = np.random.default_rng(seed)
+    slots = tuple(
+        SlotStats(
+            slot=Slot("encoder", layer, "q"),
+            shape=(4, 3),
+            fro_norm=1.5,
+            relative_norm=None if layer else 0.01,
+            sigma=np.array([1.0, 0.5], dtype=np.float32),
+            energy=0.9,
+            stable_rank=1.2,
+            noise_floor=1e-6,
+            sketch=rng.normal(size=4 if sketched else 0).astype(np.float16),
+        )
+        for layer in range(2)
+    )
+    return Indexed(
+        model=ModelRecord(id=id, base=base, signature=signature, **record),
+        fingerprints=(Fingerprint(recipe=recipe, vector=unit(seed, recipe.dim), norm=2.0),),
+        slots=slots,
+        bytes_read=10,
+        seconds=0.1,
+    )

@@ -1,0 +1,275 @@
+import os
+import subprocess
+import sys
+import textwrap
+
+import duckdb
+import numpy as np
+import pytest
+from deltadex.errors import (
+    EmptyCatalog,
+    ForeignDatabase,
+    NewerSchema,
+    RecipeMismatch,
+    RequestError,
+    StoreDamaged,
+    StoreFull,
+    StoreLocked,
+    UnknownModel,
+    UnknownRecipe,
+)
+from deltadex.records import Fingerprint, ModelRecord, Refused
+from deltadex.store import Catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from outcomes import OTHER, RECIPE, indexed, unit
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    with Catalog.open(tmp_path / "c.duckdb") as opened:
+        yield opened
+
+
+def test_what_was_recorded_comes_back(catalog):
+    outcome = indexed("m", dataset="imdb", notes=("odd",), downloads=7, author="a")
+    catalog.record(outcome)
+
+    row = catalog.model("m")
+    ids, vectors = catalog.vectors("base", RECIPE)
+    slots = catalog.slots("base", "m")
+
+    assert row.record == outcome.model
+    assert (row.status, row.recipes) == ("indexed", (RECIPE.id,))
+    assert ids == ["m"]
+    assert np.array_equal(vectors[0], outcome.fingerprints[0].vector)
+    assert slots == sorted(outcome.slots, key=lambda s: s.slot)
+    assert np.array_equal(slots[1].sketch, outcome.slots[1].sketch)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(min_size=1).filter(lambda t: "\x00" not in t and t.isprintable()), st.none() | st.text("ab'\"\\%_é", max_size=9))
+def test_any_text_survives(tmp_path_factory, id, dataset):
+    with Catalog.open(tmp_path_factory.mktemp("t") / "c.duckdb") as catalog:
+        catalog.record(indexed(id, dataset=dataset))
+
+        assert catalog.model(id).record.dataset == dataset
+        assert [row.id for row in catalog.models(dataset=dataset)] == [id]
+
+
+def test_a_refusal_is_a_row_without_vectors(catalog):
+    catalog.record(indexed("m"))
+    catalog.record(Refused(model=ModelRecord(id="m", base="base"), code="non-finite", reason="NaN"))
+
+    assert catalog.vectors("base", RECIPE)[0] == []
+    assert catalog.slots("base", "m") == []
+    assert [(g["code"], len(g["models"])) for g in catalog.failures()] == [("non-finite", 1)]
+
+
+def test_a_recording_that_fails_changes_nothing(catalog):
+    catalog.record(indexed("m", seed=1))
+    crooked = Fingerprint(recipe=RECIPE, vector=np.ones(8, dtype=np.float32), norm=1.0)
+    bad = indexed("m", seed=2)
+    object.__setattr__(bad, "fingerprints", (*bad.fingerprints, crooked))
+
+    with pytest.raises(RecipeMismatch, match="length"):
+        catalog.record(bad)
+
+    assert np.array_equal(catalog.vectors("base", RECIPE)[1][0], unit(1, 8))
+    assert len(catalog.slots("base", "m")) == 2
+
+
+def test_another_recipe_keeps_the_first_ones_vectors_while_files_are_the_same(catalog):
+    catalog.record(indexed("m", seed=1))
+    catalog.record(indexed("m", seed=2, recipe=OTHER, sketched=False))
+
+    assert set(catalog.model("m").recipes) == {RECIPE.id, OTHER.id}
+    assert np.array_equal(catalog.vectors("base", RECIPE)[1][0], unit(1, 8))
+    assert all(s.sketch.size for s in catalog.slots("base", "m"))
+
+    catalog.record(indexed("m", seed=3, recipe=OTHER, signature="changed", sketched=False))
+
+    assert catalog.model("m").recipes == (OTHER.id,)
+    assert not any(s.sketch.size for s in catalog.slots("base", "m"))
+
+
+def test_a_labels_file_is_believed_until_one_speaks_again(catalog):
+    catalog.record(indexed("m", dataset="imdb", label_source="labels", author="a"))
+    catalog.record(indexed("m", dataset="guess", label_source="name", signature="new"))
+
+    assert catalog.model("m").record.dataset == "imdb"
+
+    catalog.relabel("base", [ModelRecord(id="m", base="base", dataset=None, label_source="labels")])
+
+    assert catalog.model("m").record.dataset is None
+
+
+def test_removal_is_complete(catalog):
+    catalog.record(indexed("m"))
+    catalog.remove("m")
+
+    assert catalog.models() == []
+    assert catalog.vectors("base", RECIPE)[0] == []
+    with pytest.raises(EmptyCatalog):
+        catalog.model("m")
+
+
+def test_unknown_names_say_what_is_near(catalog):
+    catalog.record(indexed("bert-imdb"))
+
+    with pytest.raises(UnknownModel, match="bert-imdb"):
+        catalog.model("bert-imbd")
+    with pytest.raises(UnknownRecipe, match="sketch"):
+        catalog.find_recipe("spectra")
+
+
+def test_one_id_in_two_families_needs_the_base_unless_one_is_indexed(catalog):
+    catalog.record(indexed("m", base="a"))
+    catalog.record(Refused(model=ModelRecord(id="m", base="b"), code="other-base", reason="r"))
+    assert catalog.model("m").base == "a"
+
+    catalog.record(indexed("m", base="b"))
+
+    with pytest.raises(RequestError, match="--base, one of: a, b"):
+        catalog.model("m")
+    assert catalog.model("m", "b").base == "b"
+
+
+def test_sketches_come_slot_by_slot_in_the_order_asked(catalog):
+    for number, id in enumerate("xyz"):
+        catalog.record(indexed(id, seed=number))
+
+    found = {str(slot): (places.tolist(), sketches) for slot, places, sketches in catalog.sketches("base", RECIPE, ["z", "x"])}
+
+    assert set(found) == {"encoder.0.q", "encoder.1.q"}
+    places, sketches = found["encoder.1.q"]
+    assert places == [0, 1]
+    assert np.array_equal(sketches[0], catalog.slots("base", "z")[1].sketch)
+
+
+def test_a_copy_is_what_its_twin_is(catalog):
+    catalog.record(indexed("m", content_sha256="f00"))
+
+    assert catalog.contents("base", [RECIPE.id]) == {"f00": "m"}
+    assert catalog.contents("base", [RECIPE.id, OTHER.id]) == {}
+    copy = catalog.copy_outcome("base", "m", ModelRecord(id="c", base="base"), [RECIPE.id])
+    catalog.record(copy)
+    ids, vectors = catalog.vectors("base", RECIPE)
+    assert ids == ["c", "m"]
+    assert np.array_equal(vectors[0], vectors[1])
+
+
+def test_the_listing_of_a_walk_is_kept_until_it_is_cleared(catalog):
+    catalog.save_listing("base", "parent", [{"id": "é", "n": None}])
+
+    assert catalog.load_listing("base", "parent") == [{"id": "é", "n": None}]
+    catalog.clear_listings("base")
+    assert catalog.load_listing("base", "parent") is None
+
+
+def test_exports_are_read_by_other_tools(catalog, tmp_path):
+    import pyarrow.parquet as pq
+    from safetensors import safe_open
+
+    catalog.record(indexed("m", seed=1))
+    catalog.export_parquet(tmp_path / "tables")
+    catalog.export_safetensors(tmp_path / "v.safetensors", None, None)
+
+    fingerprints = pq.read_table(tmp_path / "tables" / "fingerprints.parquet").to_pylist()
+    assert np.allclose(fingerprints[0]["vector"], unit(1, 8))
+    with safe_open(tmp_path / "v.safetensors", "numpy") as file:
+        assert file.metadata()["ids"] == '["m"]'
+        assert np.array_equal(file.get_tensor("vectors")[0], unit(1, 8))
+
+
+def test_files_that_are_no_catalog_are_left_alone(tmp_path):
+    (tmp_path / "text.duckdb").write_text("hello")
+    foreign = tmp_path / "foreign.duckdb"
+    with duckdb.connect(str(foreign)) as connection:
+        connection.execute("CREATE TABLE x (a INTEGER)")
+    before = foreign.read_bytes()
+
+    with pytest.raises(StoreDamaged, match="text.duckdb"):
+        Catalog.open(tmp_path / "text.duckdb")
+    with pytest.raises(ForeignDatabase, match="another --db"):
+        Catalog.open(foreign)
+    with pytest.raises(EmptyCatalog, match="index"):
+        Catalog.open(tmp_path / "none.duckdb", create=False)
+    assert (tmp_path / "text.duckdb").read_text() == "hello"
+    assert foreign.read_bytes() == before
+
+
+def test_a_later_schema_is_refused(tmp_path):
+    path = tmp_path / "c.duckdb"
+    Catalog.open(path).close()
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("UPDATE meta SET schema_version = 99")
+
+    with pytest.raises(NewerSchema, match="99"):
+        Catalog.open(path)
+
+
+WRITER = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from outcomes import indexed
+from deltadex.store import Catalog
+with Catalog.open(Path({path!r})) as catalog:
+    for number in range({n}):
+        catalog.record(indexed(f"m{{number:04}}", seed=number))
+        print(number, flush=True)
+    time.sleep(30)
+"""
+
+
+def _writer(path, n):
+    code = textwrap.dedent(WRITER.format(tests=os.path.dirname(__file__), path=str(path), n=n))
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_held_catalog_names_its_holder(tmp_path):
+    with _writer(tmp_path / "c.duckdb", 1) as process:
+        process.stdout.readline()
+        try:
+            with pytest.raises(StoreLocked, match=str(process.pid)):
+                Catalog.open(tmp_path / "c.duckdb", read_only=True)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("acknowledged", [1, 7, 23])
+def test_a_killed_writer_loses_nothing_acknowledged(tmp_path, acknowledged):
+    with _writer(tmp_path / "c.duckdb", 500) as process:
+        for _ in range(acknowledged):
+            last = int(process.stdout.readline())
+        process.kill()
+
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        ids, vectors = catalog.vectors("base", RECIPE)
+        assert len(ids) >= last + 1
+        assert ids == [row.id for row in catalog.models()]
+        for number, vector in enumerate(vectors):
+            assert np.array_equal(vector, unit(number, 8))
+            assert len(catalog.slots("base", ids[number])) == 2
+
+
+def test_a_full_disk_keeps_what_was_recorded(tmp_path):
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True).returncode:
+        pytest.skip("cannot mount a small disk here")
+    try:
+        done = []
+        with pytest.raises(StoreFull, match="no space"), Catalog.open(mount / "c.duckdb") as catalog:
+            for number in range(5000):
+                catalog.record(indexed(f"m{number:05}", seed=number, dataset="x" * 4000))
+                done.append(f"m{number:05}")
+        (tmp_path / "copy.duckdb").write_bytes((mount / "c.duckdb").read_bytes())
+        wal = mount / "c.duckdb.wal"
+        if wal.exists():
+            (tmp_path / "copy.duckdb.wal").write_bytes(wal.read_bytes())
+        with Catalog.open(tmp_path / "copy.duckdb") as catalog:
+            assert [row.id for row in catalog.models()][: len(done)] == done
+    finally:
+        subprocess.run(["umount", str(mount)], check=True)

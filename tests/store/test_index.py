@@ -1,0 +1,113 @@
+import logging
+
+import numpy as np
+import pytest
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.store import Catalog, VectorIndex, index
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+RECIPE = Recipe(name="sketch", rank=1, dim=5)
+
+
+def _record(catalog, id, vector):
+    unit = (vector / np.linalg.norm(vector)).astype(np.float32)
+    fingerprint = Fingerprint(recipe=RECIPE, vector=unit, norm=1.0)
+    model = ModelRecord(id=id, base="b", signature=str(vector))
+    catalog.record(Indexed(model=model, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0))
+
+
+def _brute_force(catalog, query, k, allowed=None):
+    ids, vectors = catalog.vectors("b", RECIPE)
+    scores = [(id, float(v.astype(np.float64) @ query.astype(np.float64))) for id, v in zip(ids, vectors, strict=True)]
+    kept = [pair for pair in scores if allowed is None or pair[0] in allowed]
+    return sorted(kept, key=lambda pair: (-round(pair[1], 9), pair[0]))[:k]
+
+
+@pytest.fixture
+def catalog(tmp_path, monkeypatch):
+    monkeypatch.setattr(index, "PERSIST_FROM", 2)
+    with Catalog.open(tmp_path / "c.duckdb") as opened:
+        yield opened
+
+
+def _fill(catalog, n, seed=0):
+    rng = np.random.default_rng(seed)
+    for number in range(n):
+        _record(catalog, f"m{number:03}", rng.normal(size=5))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 40), st.floats(0, 1), st.integers(0, 99))
+def test_search_is_brute_force_with_ties_and_filters(tmp_path_factory, n, k, share, seed):
+    rng = np.random.default_rng(seed)
+    with Catalog.open(tmp_path_factory.mktemp("i") / "c.duckdb") as catalog:
+        for number in range(n):
+            _record(catalog, f"m{rng.permutation(1000)[0]:04}-{number}", rng.integers(-1, 2, 5) + 0.25)
+        allowed = {id for id in catalog.vectors("b", RECIPE)[0] if rng.random() < share}
+        query = rng.integers(-1, 2, 5).astype(np.float32) + 0.5
+
+        opened = VectorIndex.open(catalog, "b", RECIPE)
+        plain = opened.search(query[None, :], k)[0]
+        filtered = opened.search(query[None, :], k, allowed=allowed)[0]
+
+        assert [id for id, _ in plain] == [id for id, _ in _brute_force(catalog, query, k)]
+        assert [id for id, _ in filtered] == [id for id, _ in _brute_force(catalog, query, k, allowed)]
+
+
+@pytest.mark.parametrize("harm", ["delete", "truncate", "flip", "swap", "note"])
+def test_a_harmed_index_file_is_made_again(catalog, harm, caplog):
+    _fill(catalog, 6)
+    query = np.ones(5, dtype=np.float32)
+    before = VectorIndex.open(catalog, "b", RECIPE).search(query[None, :], 3)
+    (data,) = index.index_folder(catalog.path).glob("*.faiss")
+    note = data.with_suffix(".json")
+    content = bytearray(data.read_bytes())
+    if harm == "delete":
+        data.unlink()
+    elif harm == "truncate":
+        data.write_bytes(content[: len(content) // 2])
+    elif harm == "flip":
+        content[-3] ^= 1
+        data.write_bytes(content)
+    elif harm == "swap":
+        data.write_bytes(b"IxFI" + bytes(40))
+    else:
+        note.write_text('{"keys": "nonsense"}')
+
+    with caplog.at_level(logging.INFO, logger="deltadex"):
+        after = VectorIndex.open(catalog, "b", RECIPE).search(query[None, :], 3)
+
+    assert after == before
+    assert len(caplog.records) <= 1
+
+
+def test_the_index_follows_additions_removals_and_changes(catalog):
+    _fill(catalog, 5)
+    query = np.ones(5, dtype=np.float32)
+    VectorIndex.open(catalog, "b", RECIPE)
+    _record(catalog, "new", np.ones(5))
+    assert VectorIndex.open(catalog, "b", RECIPE).search(query[None, :], 1)[0][0][0] == "new"
+    catalog.remove("m002")
+    _record(catalog, "new", -np.ones(5))
+
+    opened = VectorIndex.open(catalog, "b", RECIPE)
+
+    assert len(opened) == 5
+    assert opened.search(query[None, :], 5)[0] == [
+        (id, pytest.approx(score)) for id, score in _brute_force(catalog, query, 5)
+    ]
+
+
+@pytest.mark.parametrize(
+    "query", [np.full((1, 5), np.nan), np.zeros((1, 5)), np.ones((1, 4)), np.full((1, 5), np.inf)]
+)
+def test_queries_without_direction_are_refused(catalog, query):
+    _fill(catalog, 3)
+
+    with pytest.raises(ValueError, match="quer"):
+        VectorIndex.open(catalog, "b", RECIPE).search(query.astype(np.float32), 1)
+
+
+def test_an_empty_family_has_no_neighbours(catalog):
+    assert VectorIndex.open(catalog, "b", RECIPE).search(np.ones((1, 5), np.float32), 3) == [[]]
