@@ -100,7 +100,7 @@ def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, int]]:
 
 def _adapter_record(member: Member, adapter: Adapter) -> ModelRecord:
     record = replace(member.record, method=adapter.method)
-    notes = list(adapter.notes)
+    notes = [*record.notes, *adapter.notes]
     if member.folder is None:
         return replace(record, notes=tuple(notes))
     odd = disagreement(member.folder)

@@ -97,6 +97,7 @@ def test_an_adapter_that_names_no_base_stays_if_it_fits(made, catalog):
     config_file = made / "models" / "other" / "adapter_config.json"
     config = json.loads(config_file.read_text())
     config_file.write_text(json.dumps({**config, "base_model_name_or_path": None}))
+    (made / "models" / "other" / "README.md").unlink()
     (made / "models" / "merged" / "model.safetensors").unlink()
 
     _index(made, catalog, base="base")
@@ -114,6 +115,7 @@ def test_members_of_other_families_are_skipped_by_the_base_they_name(made, catal
     config_file = made / "models" / "other" / "adapter_config.json"
     config = json.loads(config_file.read_text())
     config_file.write_text(json.dumps({**config, "base_model_name_or_path": "meta-llama/Llama-3.2-1B"}))
+    (made / "models" / "other" / "README.md").unlink()
 
     report = _index(made, catalog)
 

@@ -1,0 +1,170 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from deltadex.cli import main
+from factories import make_family
+
+COMMANDS = sorted(main.commands)
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("family")
+    models = make_family(folder)
+    result = run(folder, "index", str(folder / "base"), str(models), "--labels", str(models / "labels.csv"))
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def run(folder, *arguments):
+    return CliRunner().invoke(main, [*arguments, "--db", str(folder / "c.duckdb")])
+
+
+def document(folder, *arguments):
+    result = run(folder, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_index_and_add_print_the_contract(family):
+    for arguments in (("index", str(family / "base"), str(family / "models")), ("add", str(family / "models" / "a-0"), "--base", str(family / "base"))):
+        found = document(family, *arguments)
+        assert {"base", "recipe", "indexed", "skipped", "failed", "bytes_read", "bytes_total", "seconds"} <= set(found)
+        assert found["recipe"] == "sketch"
+
+
+def test_find_similar_prints_the_contract(family):
+    found = document(family, "find-similar", "a-0", "-k", "2", "--explain")
+
+    assert found["query"]["model"] == "a-0"
+    assert found["query"]["dataset"] == "a"
+    assert [n["rank"] for n in found["neighbours"]] == [1, 2]
+    assert {"rank", "model", "score", "dataset", "author", "score_se"} <= set(found["neighbours"][0])
+    assert found["neighbours"][0]["model"] == "a-1"
+    assert [e["model"] for e in found["explanations"]] == [n["model"] for n in found["neighbours"]]
+
+
+def test_filters_leave_exactly_what_passes(family):
+    assert [n["model"] for n in document(family, "find-similar", "a-0", "--dataset", "b")["neighbours"]] == sorted(
+        ["b-0", "b-1"], key=lambda id: [n["model"] for n in document(family, "find-similar", "a-0")["neighbours"]].index(id)
+    )
+    assert len(document(family, "find-similar", "a-0", "--where", "run = 'b-1'")["neighbours"]) == 1
+
+
+def test_eval_prints_the_contract(family):
+    found = document(family, "eval", "--exclude", "author")
+
+    assert {"recipe", "models", "labelled", "datasets", "k", "micro", "macro", "chance", "ci95", "nn1", "map", "by_dataset", "exclude"} <= set(found)
+    assert (found["k"], found["exclude"], found["micro"]) == ("siblings", "author", 1.0)
+    assert found["by_dataset"]["a"]["n"] == 2
+
+
+def test_ls_show_stats_failures_print_documents(family):
+    assert set(document(family, "ls")["models"][0]) >= {"model", "status", "code", "dataset", "author", "run"}
+    assert len(document(family, "show", "a-0")["slots"]) == 12
+    assert document(family, "stats")["bases"][0]["indexed"] == 4
+    assert document(family, "failures") == {"failures": []}
+
+
+def test_a_path_finds_the_stored_model_and_an_unknown_one_is_fingerprinted(family, tmp_path):
+    import shutil
+
+    stored = document(family, "find-similar", str(family / "models" / "b-0"), "-k", "1")
+    shutil.copytree(family / "models" / "b-0", tmp_path / "copy")
+    fresh = document(family, "find-similar", str(tmp_path / "copy"), "-k", "1")
+
+    assert stored["neighbours"][0]["model"] == "b-1"
+    assert fresh["neighbours"][0]["model"] == "b-0"
+    assert fresh["neighbours"][0]["score"] == pytest.approx(1.0)
+    assert document(family, "stats")["bases"][0]["models"] == 4
+
+
+def test_map_and_export_write_their_files(family, tmp_path):
+    document(family, "map", "-o", str(tmp_path / "m.html"))
+    document(family, "export", str(tmp_path / "tables"))
+
+    assert "a-0" in (tmp_path / "m.html").read_text()
+    assert (tmp_path / "tables" / "models.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("find-similar", "a-0", "-k", "0"), 2, "at least 1"),
+        (("find-similar", "a-9"), 2, "near: a-"),
+        (("eval", "--recipe", "spectra"), 2, "recipes here: sketch"),
+        (("ls", "--where", "drop table"), 2, "columns:"),
+        (("show", "nobody"), 2, "deltadex ls"),
+        (("index", "gpt2"), 2, "--hub"),
+        (("index", "gpt2", "/nothing/here"), 2, "does not exist"),
+        (("index", "./no-base", "."), 3, "no such folder"),
+        (("add", "./none", "--base", "gpt2"), 3, "not-found"),
+    ],
+)
+def test_every_mistake_is_one_line_with_its_exit_code(family, arguments, code, message):
+    result = run(family, *arguments)
+
+    assert result.exit_code == code, result.output
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_an_empty_catalog_says_what_fills_it(tmp_path):
+    for command in (("eval",), ("ls",), ("find-similar", "x")):
+        result = run(tmp_path, *command)
+        assert (result.exit_code, "deltadex index" in result.output) == (2, True)
+
+
+def test_some_failed_models_make_exit_code_1(tmp_path):
+    models = make_family(tmp_path)
+    (models / "b-0" / "model.safetensors").write_bytes(b"short")
+
+    result = run(tmp_path, "index", str(tmp_path / "base"), str(models), "--json")
+
+    assert result.exit_code == 1
+    assert [f["code"] for f in json.loads(result.stdout)["failed"]] == ["truncated"]
+
+
+def test_rm_forgets_a_model(tmp_path):
+    models = make_family(tmp_path)
+    run(tmp_path, "index", str(tmp_path / "base"), str(models))
+
+    assert document(tmp_path, "rm", "a-0")["removed"] == "a-0"
+    assert len(document(tmp_path, "ls")["models"]) == 3
+
+
+def test_names_cannot_drive_the_terminal(tmp_path):
+    models = make_family(tmp_path)
+    (models / "a-0").rename(models / "evil\x1b[31m\u202eb")
+
+    result = run(tmp_path, "index", str(tmp_path / "base"), str(models))
+    listed = run(tmp_path, "ls")
+
+    assert result.exit_code == 0
+    assert "\x1b[31m" not in listed.output
+    assert "\u202e" not in listed.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_ends_with_an_example(command):
+    result = CliRunner().invoke(main, [command, "--help"])
+
+    assert result.exit_code == 0
+    assert f"deltadex {command}" in result.output
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys; from deltadex.cli import main\n"
+        "try: main(['index', '--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'faiss', 'duckdb', 'transformers', 'numpy', 'sklearn', 'huggingface_hub'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
