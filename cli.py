@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import click
 
@@ -46,7 +46,10 @@ class Boundary(click.Group):
                 EXIT_NOTHING_DONE,
             )
         except KeyboardInterrupt:
-            _stop("Interrupted; what was recorded stays, and the same command continues.", EXIT_INTERRUPTED)
+            _stop(
+                "Interrupted; what was recorded stays, and the same command continues.",
+                EXIT_INTERRUPTED,
+            )
 
 
 def _stop(line: str, code: int) -> NoReturn:
@@ -93,7 +96,9 @@ def recipe_option(command: Command) -> Command:
 
 def filter_options(command: Command) -> Command:
     for option in (
-        click.option("--where", metavar="SQL", help="E.g. \"downloads > 100 AND kind = 'adapter'\"."),
+        click.option(
+            "--where", metavar="SQL", help="E.g. \"downloads > 100 AND kind = 'adapter'\"."
+        ),
         click.option("--author", help="Only models of this author."),
         click.option("--dataset", help="Only models trained on this dataset."),
     ):
@@ -105,7 +110,9 @@ def indexing_options(command: Command) -> Command:
     for option in (
         click.option("--retry-failed", is_flag=True, help="Read models again that failed before."),
         click.option("--workers", type=click.IntRange(min=1), help="Models at work at once."),
-        click.option("--alias", "aliases", multiple=True, help="Another name that members give the base."),
+        click.option(
+            "--alias", "aliases", multiple=True, help="Another name that members give the base."
+        ),
         click.option("--recipe", "recipes", multiple=True, default=("sketch",), show_default=True),
         click.option("--rank", type=click.IntRange(min=1), help="Factors kept per matrix."),
         click.option(
@@ -204,7 +211,7 @@ def find_similar(
         from .search import explain_pair, nearest
 
         neighbours = nearest(catalog, query, **options)
-        document = neighbours.to_json()
+        document: dict[str, Any] = neighbours.to_json()
         if explain:
             document["explanations"] = [
                 explain_pair(catalog, query, n.model, recipe=options["recipe"]).to_json()
@@ -387,13 +394,24 @@ def export(
 
 
 @main.command("map")
-@click.option("-o", "--output", default="deltadex-map.html", show_default=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    default="deltadex-map.html",
+    show_default=True,
+    type=click.Path(path_type=Path),
+)
 @click.option("--layout", type=click.Choice(["pca", "tsne"]), default="tsne", show_default=True)
 @recipe_option
 @base_option
 @common
 def map_command(
-    output: Path, db: Path, as_json: bool, quiet: bool, layout: str, **options: Any
+    output: Path,
+    db: Path,
+    as_json: bool,
+    quiet: bool,
+    layout: Literal["pca", "tsne"],
+    **options: Any,
 ) -> None:
     """Draw a family as one HTML file: near means alike.
 

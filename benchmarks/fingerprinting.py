@@ -51,7 +51,12 @@ SHAPES: dict[str, tuple[int, dict[str, tuple[int, int]], str, dict[str, object]]
             "mlp.down_proj": (2048, 8192),
         },
         "model.layers",
-        {"model_type": "llama", "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 2048},
+        {
+            "model_type": "llama",
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "hidden_size": 2048,
+        },
     ),
 }
 
@@ -75,10 +80,15 @@ def make_pair(folder: Path, shape: str, dtype: torch.dtype) -> None:
     for which, tensors in (("base", base), ("tuned", tuned)):
         (folder / which).mkdir(parents=True)
         (folder / which / "config.json").write_text(json.dumps(config))
-        save_file({**tensors, "embeddings.word_embeddings.weight": embeddings}, folder / which / "model.safetensors")
+        save_file(
+            {**tensors, "embeddings.word_embeddings.weight": embeddings},
+            folder / which / "model.safetensors",
+        )
 
 
-def pairs(folder: Path, only_layer: str | None = None) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def pairs(
+    folder: Path, only_layer: str | None = None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """(base, tuned) matrices, by the safetensors library."""
     files = [folder / which / "model.safetensors" for which in ("base", "tuned")]
     with safe_open(files[0], "pt") as base, safe_open(files[1], "pt") as tuned:
@@ -152,8 +162,9 @@ def measure(folder: Path, rival: str, layers: int, runs: int) -> tuple[float, fl
 
 
 def run_one(folder: Path, rival: str, runs: int) -> None:
-    import deltadex.indexer  # noqa: F401 (imports must not count)
     import sklearn.utils.extmath  # noqa: F401
+
+    import deltadex.indexer  # noqa: F401 (imports must not count)
 
     torch.randn(64, 64) @ torch.randn(64, 64)
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the imports
@@ -183,7 +194,10 @@ def main() -> None:
     if options.one:
         run_one(options.folder, options.one, options.runs)
         return
-    print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, rank {RANK}, seed 0")
+    print(
+        f"{platform.machine()}, {torch.get_num_threads()} threads, "
+        f"torch {torch.__version__}, rank {RANK}, seed 0"
+    )
     print("| shape | stored as | what | seconds | × read and subtract | peak MiB |")
     print("| --- | --- | --- | ---: | ---: | ---: |")
     for shape in options.shapes:
@@ -198,7 +212,8 @@ def main() -> None:
                     reading = reading or seconds
                     scaled = "" if rival in WHOLE else " (one layer, scaled)"
                     print(
-                        f"| {shape} | {name} | {rival}{scaled} | {seconds:.2f} | {seconds / reading:.1f} | {peak:.0f} |",
+                        f"| {shape} | {name} | {rival}{scaled} | {seconds:.2f} "
+                        f"| {seconds / reading:.1f} | {peak:.0f} |",
                         flush=True,
                     )
 

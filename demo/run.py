@@ -18,7 +18,8 @@ RECIPES = ("sketch", "mean-factors")
 class Screen(Protocol):
     """Told what the demo does; the command line draws it."""
 
-    progress: Progress
+    @property
+    def progress(self) -> Progress: ...
 
     def heading(self, text: str) -> None: ...
 

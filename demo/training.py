@@ -15,8 +15,8 @@ from .tasks import CLS, FIRST_LEVEL, MASK, MAX_LENGTH, PAD, VOCABULARY, Task
 
 BATCH = 32
 
-logging.set_verbosity_error()
-logging.disable_progress_bar()
+logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def train_base(folder: Path, tasks: list[Task], *, steps: int, seed: int = 0) -> None:
@@ -105,6 +105,6 @@ def _batch(task: Task, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
 
 def _step(loss: torch.Tensor, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad(set_to_none=True)
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()

@@ -119,9 +119,7 @@ def index_family(
     return report
 
 
-def fingerprint_query(
-    catalog: Catalog, model: str, base_name: str, recipe: Recipe
-) -> Indexed:
+def fingerprint_query(catalog: Catalog, model: str, base_name: str, recipe: Recipe) -> Indexed:
     """The fingerprint of a model that is not in the catalog; nothing is stored.
 
     Raises:
@@ -156,7 +154,9 @@ def guess_base(catalog: Catalog, model: str) -> str:
         bases = [b for b in bases if Wanted(names=(b,)).named_in(claims)] or bases
     if len(bases) == 1:
         return bases[0]
-    raise RequestError(f"{model}: which family? Add --base, one of: {', '.join(bases) or 'none yet'}")
+    raise RequestError(
+        f"{model}: which family? Add --base, one of: {', '.join(bases) or 'none yet'}"
+    )
 
 
 def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:
@@ -169,7 +169,9 @@ def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -
     known = catalog.bases()
     if folder.is_dir():
         folder = folder.resolve()
-        by_name = [b for b in known if not Path(b).is_absolute() and base_key(b) == base_key(str(folder))]
+        by_name = [
+            b for b in known if not Path(b).is_absolute() and base_key(b) == base_key(str(folder))
+        ]
         name = by_name[0] if by_name else str(folder)
         base = Base(name=name, folder=folder, aliases=tuple(aliases))
         declared = (base.weights().config or {}).get("_name_or_path")

@@ -150,9 +150,7 @@ def _unread(
         elif before.status != "indexed" and not _worth_another_try(before, retry_failed):
             assert before.code is not None
             reason = before.reason or ""
-            report.outcomes.append(
-                Refused(model=member.record, code=before.code, reason=reason)
-            )
+            report.outcomes.append(Refused(model=member.record, code=before.code, reason=reason))
         else:
             yield member
     catalog.relabel(job.base.name, relabelled)

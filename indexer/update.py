@@ -75,9 +75,7 @@ class UpdateCollector:
             noise_norm: Estimated |rounding| in ΔW, Frobenius.
             weight_norm: |W|, where W was read.
         """
-        measured = Measured(
-            slot=slot, shape=shape, noise_norm=noise_norm, weight_norm=weight_norm
-        )
+        measured = Measured(slot=slot, shape=shape, noise_norm=noise_norm, weight_norm=weight_norm)
         if delta is None:
             return measured
         factors = factorise(delta, max(r.rank for r in self.recipes), seed=self.recipes[0].seed)
@@ -135,9 +133,7 @@ class UpdateCollector:
         )
 
 
-def _statistics(
-    slot: Slot, sums: _SlotSums, rank: int, sketches: SketchPool | None
-) -> SlotStats:
+def _statistics(slot: Slot, sums: _SlotSums, rank: int, sketches: SketchPool | None) -> SlotStats:
     merged = torch.cat(sums.sigmas) if sums.sigmas else torch.zeros(0)
     sigma = merged.sort(descending=True).values[:rank].numpy()
     kept = float(np.square(sigma, dtype=np.float64).sum())

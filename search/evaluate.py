@@ -206,9 +206,7 @@ def _grouped(
 
 def _confusion(results: Iterable[QueryResult]) -> tuple[Confusion, ...]:
     """Retrieved labels counted: datasets in order, each one's most frequent first."""
-    counts = Counter(
-        (result.dataset, label) for result in results for label in result.retrieved
-    )
+    counts = Counter((result.dataset, label) for result in results for label in result.retrieved)
     cells = [Confusion(dataset, label, n) for (dataset, label), n in counts.items()]
     return tuple(sorted(cells, key=lambda c: (c.dataset, -c.n, c.neighbour or "")))
 

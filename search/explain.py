@@ -123,9 +123,7 @@ def explain_slots(
     sizes = sketch_blocks(recipe)
     mine = {stats.slot: stats for stats in ours if stats.fro_norm > 0}
     other = {stats.slot: stats for stats in theirs if stats.fro_norm > 0}
-    parts = _contributions(
-        _sketches(query, mine, sizes), _sketches(model, other, sizes), sizes
-    )
+    parts = _contributions(_sketches(query, mine, sizes), _sketches(model, other, sizes), sizes)
     similarity = fsum(fsum(blocks) for blocks in parts.values())
     shares = [_share(slot, parts[slot], similarity, mine, other) for slot in parts]
     by_role = _totals(parts, similarity, lambda slot: slot.role)

@@ -55,9 +55,7 @@ def place_models(
     )
     coordinates = tsne.fit_transform(vectors.astype(np.float64))
     coordinates = np.asarray(coordinates, dtype=np.float64)
-    return Layout(
-        method="tsne", coordinates=coordinates - coordinates.mean(axis=0), explained=None
-    )
+    return Layout(method="tsne", coordinates=coordinates - coordinates.mean(axis=0), explained=None)
 
 
 def _principal_axes(vectors: Float64[np.ndarray, "models dim"], seed: int) -> Layout:

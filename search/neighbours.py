@@ -130,9 +130,7 @@ def nearest(
     asked = _resolve(catalog, query, recipe, base)
     index = VectorIndex.open(catalog, asked.base, asked.recipe)
     if not len(index):
-        raise EmptyCatalog(
-            f"no model of {asked.base} has a {asked.recipe.name} fingerprint"
-        )
+        raise EmptyCatalog(f"no model of {asked.base} has a {asked.recipe.name} fingerprint")
     rows = catalog.models(
         base=asked.base, status="indexed", dataset=dataset, author=author, where=where
     )
@@ -149,9 +147,7 @@ def nearest(
     )
 
 
-def _resolve(
-    catalog: Catalog, query: Query, recipe: str | None, base: str | None
-) -> _Asked:
+def _resolve(catalog: Catalog, query: Query, recipe: str | None, base: str | None) -> _Asked:
     if isinstance(query, StoredQuery):
         return _resolve_stored(catalog, query, recipe, base)
     made = query.fingerprint

@@ -66,13 +66,12 @@ class LabelledFamily:
             scores=None if self.scores is None else self.scores[np.ix_(order, order)],
         )
 
-    def score_block(
-        self, rows: Int64[np.ndarray, " block"]
-    ) -> Float64[np.ndarray, "block models"]:
+    def score_block(self, rows: Int64[np.ndarray, " block"]) -> Float64[np.ndarray, "block models"]:
         """Cosines of some models with all, rounded to `TIE_DECIMALS`."""
         if self.scores is None:
             return cosine_block(self.vectors, rows)
-        return np.round(self.scores[rows], TIE_DECIMALS)
+        block: Float64[np.ndarray, "block models"] = np.round(self.scores[rows], TIE_DECIMALS)
+        return block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +98,7 @@ class QueryResult:
     retrieved: tuple[str | None, ...]
 
 
-def score_queries(
-    family: LabelledFamily, exclude: Exclude | None = None
-) -> list[QueryResult]:
+def score_queries(family: LabelledFamily, exclude: Exclude | None = None) -> list[QueryResult]:
     """One result for each labelled model that has a sibling left, in order of id.
 
     `exclude` removes the query's own author or run from its candidates and siblings alike.
@@ -121,14 +118,10 @@ def score_queries(
     return results
 
 
-def label_codes(
-    labels: Sequence[str | None], names: Sequence[str]
-) -> Int64[np.ndarray, " models"]:
+def label_codes(labels: Sequence[str | None], names: Sequence[str]) -> Int64[np.ndarray, " models"]:
     """Each label's position in `names`; −1 where there is none."""
     position = {name: code for code, name in enumerate(names)}
-    return np.array(
-        [-1 if label is None else position[label] for label in labels], dtype=np.int64
-    )
+    return np.array([-1 if label is None else position[label] for label in labels], dtype=np.int64)
 
 
 def exclusion_groups(

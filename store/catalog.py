@@ -38,7 +38,9 @@ DEFAULT_RECIPE = "sketch"
 class Catalog:
     """An open catalog file; a context manager. One thread at a time."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool
+    ) -> None:
         self._connection = connection
         self.path = path
         self.read_only = read_only
@@ -62,7 +64,10 @@ class Catalog:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -110,13 +115,16 @@ class Catalog:
                 "DELETE FROM listings WHERE base = ? AND parent = ?", [base, parent]
             )
             self._connection.execute(
-                "INSERT INTO listings VALUES (?, ?, ?, CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP))",
+                "INSERT INTO listings "
+                "VALUES (?, ?, ?, CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP))",
                 [base, parent, json.dumps(models)],
             )
 
     def load_listing(self, base: str, parent: str) -> list[dict[str, Any]] | None:
         """What an unfinished walk found below `parent`."""
-        rows = self._fetch("SELECT models FROM listings WHERE base = ? AND parent = ?", base, parent)
+        rows = self._fetch(
+            "SELECT models FROM listings WHERE base = ? AND parent = ?", base, parent
+        )
         return json.loads(rows[0][0]) if rows else None
 
     def clear_listings(self, base: str) -> None:
@@ -192,7 +200,9 @@ class Catalog:
             return exact[0]
         ids = [row.id for row in self.models(base=base)]
         if not ids:
-            raise EmptyCatalog(f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them")
+            raise EmptyCatalog(
+                f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them"
+            )
         near = difflib.get_close_matches(id, ids, n=3, cutoff=0.4)
         hint = f"; near: {', '.join(near)}" if near else "; `deltadex ls` lists them"
         raise UnknownModel(f"no model {id!r} in {self.path.name}{hint}")
@@ -230,9 +240,7 @@ class Catalog:
                 Fingerprint(recipe=by_id[id], vector=vectors[0], norm=float(norms[0]))
             )
         return Indexed(
-            model=replace(
-                model, method=row.record.method, bytes_total=row.record.bytes_total
-            ),
+            model=replace(model, method=row.record.method, bytes_total=row.record.bytes_total),
             fingerprints=tuple(fingerprints),
             slots=tuple(self.slots(base, twin)),
             bytes_read=0,
@@ -257,7 +265,9 @@ class Catalog:
         with self._lock, translated(self.path):
             counts = [c for c in count_by_recipe(self._connection) if base is None or c[1] == base]
         if not counts:
-            raise EmptyCatalog(f"{self.path}: nothing fingerprinted yet; `deltadex index` does that")
+            raise EmptyCatalog(
+                f"{self.path}: nothing fingerprinted yet; `deltadex index` does that"
+            )
         totals: dict[str, int] = {}
         for id, _, n in counts:
             totals[id] = totals.get(id, 0) + n
@@ -311,9 +321,7 @@ class Catalog:
             keys, matrix = fetch_vectors(self._connection, sql, [base, after], recipe.dim)
         return [int(str(k)) for k in keys], matrix
 
-    def sketches(
-        self, base: str, recipe: Recipe, ids: Sequence[str]
-    ) -> Iterator[SlotSketches]:
+    def sketches(self, base: str, recipe: Recipe, ids: Sequence[str]) -> Iterator[SlotSketches]:
         """Slot by slot, the sketches of the named models; indices are places in `ids`."""
         keys = {row.id: row.key for row in self.models(base=base, status="indexed")}
         with self._lock, translated(self.path):
@@ -328,7 +336,9 @@ class Catalog:
 
     def family(self, base: str) -> Family | None:
         """What is known of a base."""
-        rows = self._fetch("SELECT base, revision, architecture, slots FROM families WHERE base = ?", base)
+        rows = self._fetch(
+            "SELECT base, revision, architecture, slots FROM families WHERE base = ?", base
+        )
         if not rows:
             return None
         name, revision, architecture, slots = rows[0]
@@ -359,7 +369,13 @@ class Catalog:
             "bytes": self.path.stat().st_size,
             "bases": [dict(zip(keys, row, strict=True)) for row in coverage],
             "recipes": [
-                {"base": base, "id": id, "rank": recipes[id].rank, "dim": recipes[id].dim, "models": n}
+                {
+                    "base": base,
+                    "id": id,
+                    "rank": recipes[id].rank,
+                    "dim": recipes[id].dim,
+                    "models": n,
+                }
                 for id, base, n in counts
             ],
         }
@@ -389,7 +405,9 @@ class Catalog:
         if table is None or (keys is not None and not keys):
             return [], np.zeros((0, recipe.dim), dtype=np.float32), []
         some = f" AND m.key IN ({', '.join(map(str, keys))})" if keys is not None else ""
-        source = f"FROM {table} v JOIN models m ON m.key = v.model WHERE m.base = ?{some} ORDER BY m.id"
+        source = (
+            f"FROM {table} v JOIN models m ON m.key = v.model WHERE m.base = ?{some} ORDER BY m.id"
+        )
         with self._lock, translated(self.path):
             names, matrix = fetch_vectors(
                 self._connection, f"SELECT m.id, v.vector {source}", [base], recipe.dim

@@ -44,7 +44,9 @@ def connect(path: Path, *, read_only: bool, create: bool) -> duckdb.DuckDBPyConn
         read_only = False
     connection = duckdb.connect(":memory:")
     quoted = str(path).replace("'", "''")
-    options = f" (STORAGE_VERSION '{STORAGE_VERSION}')" if is_new else " (READ_ONLY)" if read_only else ""
+    options = (
+        f" (STORAGE_VERSION '{STORAGE_VERSION}')" if is_new else " (READ_ONLY)" if read_only else ""
+    )
     try:
         with translated(path):
             connection.execute(f"ATTACH '{quoted}' AS catalog{options}")
@@ -86,11 +88,19 @@ def _as_store_error(err: duckdb.Error, path: Path) -> StoreError:
     text = str(err)
     line = text.splitlines()[0][:300]
     lowered = text.lower()
-    if "conflicting lock" in lowered or "could not set lock" in lowered or "being used by" in lowered:
+    if (
+        "conflicting lock" in lowered
+        or "could not set lock" in lowered
+        or "being used by" in lowered
+    ):
         holder = re.search(r"held in (.+?) \(PID (\d+)\)", text)
         who = f"process {holder[2]} ({Path(holder[1]).name})" if holder else "another process"
         return StoreLocked(f"{path}: {who} holds this catalog; try again when it has ended")
-    if "no space left" in lowered or "disk is full" in lowered or errno.errorcode[errno.ENOSPC] in text:
+    if (
+        "no space left" in lowered
+        or "disk is full" in lowered
+        or errno.errorcode[errno.ENOSPC] in text
+    ):
         return StoreFull(f"{path}: no space left on the disk; what was recorded before stays")
     if "permission denied" in lowered or "read-only file system" in lowered:
         return StoreFull(f"{path}: the system refuses to write there")
@@ -112,12 +122,15 @@ def _migrate(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bo
     version = _schema_version(connection, path)
     if version > SCHEMA_VERSION:
         raise NewerSchema(
-            f"{path}: schema version {version}, this deltadex knows up to {SCHEMA_VERSION}; upgrade it"
+            f"{path}: schema version {version}, this deltadex knows up to {SCHEMA_VERSION}; "
+            "upgrade it"
         )
     if version == 0 and read_only:
         raise EmptyCatalog(f"{path}: an empty catalog; `deltadex index` fills it")
     if read_only and version < SCHEMA_VERSION:
-        raise StoreError(f"{path}: schema version {version}; any writing command brings it up to date")
+        raise StoreError(
+            f"{path}: schema version {version}; any writing command brings it up to date"
+        )
     for number in range(version + 1, SCHEMA_VERSION + 1):
         script = (files(__package__) / "migrations" / f"{number:04}.sql").read_text("utf-8")
         with transaction(connection, path):
@@ -140,4 +153,6 @@ def _schema_version(connection: duckdb.DuckDBPyConnection, path: Path) -> int:
             found = []
         if found:
             return int(found[0][0])
-    raise ForeignDatabase(f"{path}: a DuckDB database, but not a deltadex catalog; choose another --db")
+    raise ForeignDatabase(
+        f"{path}: a DuckDB database, but not a deltadex catalog; choose another --db"
+    )

@@ -27,7 +27,9 @@ _TABLES = {
 
 def write_parquet(connection: duckdb.DuckDBPyConnection, folder: Path) -> list[Path]:
     """Each table as `folder/NAME.parquet`."""
-    views = {row[0] for row in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
+    views = {
+        row[0] for row in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()
+    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as err:

@@ -67,7 +67,9 @@ def parse_filter(text: str) -> Condition:
     parser = _Parser(_tokens(text))
     condition = parser.condition(0)
     if parser.peek() is not None:
-        raise BadFilter(f"--where: did not expect {parser.peek()!r} there; join tests with AND or OR")
+        raise BadFilter(
+            f"--where: did not expect {parser.peek()!r} there; join tests with AND or OR"
+        )
     return condition
 
 
@@ -132,8 +134,8 @@ class _Parser:
         sign = self.peek()
         if negation or sign not in _COMPARISONS:
             raise BadFilter(
-                f"--where: after {column!r} expected =, <>, <, <=, >, >=, LIKE, ILIKE, IN or IS NULL, "
-                f"got {sign or 'the end'!r}"
+                f"--where: after {column!r} expected =, <>, <, <=, >, >=, LIKE, ILIKE, IN "
+                f"or IS NULL, got {sign or 'the end'!r}"
             )
         self._place += 1
         return Condition(f"m.{column} {sign} ?", (self._literal(column),))

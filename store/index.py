@@ -48,7 +48,9 @@ class VectorIndex:
         ids = [id for _, id in wanted]
         folder = index_folder(catalog.path)
         name = hashlib.sha256(f"{base}\n{recipe.id}".encode()).hexdigest()[:16]
-        index, held = _load(folder / name, recipe.dim) if len(keys) >= PERSIST_FROM else (None, keys[:0])
+        index, held = (
+            _load(folder / name, recipe.dim) if len(keys) >= PERSIST_FROM else (None, keys[:0])
+        )
         if index is None or not _is_prefix(held, keys):
             if index is not None:
                 log.info("rebuilding the search index: models were changed or removed")
@@ -98,7 +100,7 @@ class VectorIndex:
             return []
         parameters = None
         if rows is not None:
-            parameters = faiss.SearchParameters(sel=faiss.IDSelectorArray(rows))
+            parameters = faiss.SearchParameters(sel=faiss.IDSelectorArray(rows))  # type: ignore[call-arg]
         fetch = min(k + OVERFETCH, n_candidates)
         while True:
             scores, found = self._index.search(query[None, :], fetch, params=parameters)
@@ -127,7 +129,7 @@ def _is_prefix(held: Int64[np.ndarray, " held"], keys: Int64[np.ndarray, " model
     return len(held) <= len(keys) and bool(np.array_equal(held, keys[: len(held)]))
 
 
-def _load(path: Path, dim: int) -> tuple[faiss.IndexFlatIP | None, Int64[np.ndarray, " models"]]:
+def _load(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarray, " models"]]:
     """The index in a file and its keys; None if it is missing, damaged or of another kind."""
     nothing = np.zeros(0, dtype=np.int64)
     try:

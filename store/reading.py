@@ -20,9 +20,7 @@ from .vectors import tables
 _RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
 _ROW_COLUMNS = ("key", "status", "code", "reason", "bytes_read", "seconds")
 
-SlotSketches = tuple[
-    Slot, Int64[np.ndarray, " present"], Float16[np.ndarray, "present features"]
-]
+SlotSketches = tuple[Slot, Int64[np.ndarray, " present"], Float16[np.ndarray, "present features"]]
 """One slot: which of the asked models have it, and their sketches."""
 
 
@@ -41,7 +39,9 @@ def select_models(
         values,
     ).fetchall()
     recipes = _recipes_by_key(connection)
-    return [_model_row(dict(zip([*names, "indexed_at"], row, strict=True)), recipes) for row in found]
+    return [
+        _model_row(dict(zip([*names, "indexed_at"], row, strict=True)), recipes) for row in found
+    ]
 
 
 def select_slots(connection: duckdb.DuckDBPyConnection, key: int) -> list[SlotStats]:
@@ -62,7 +62,9 @@ def select_sketches(
 
     Peak: one slot's sketches.
     """
-    asked = pa.table({"key": pa.array(keys, pa.int64()), "place": pa.array(range(len(keys)), pa.int64())})
+    asked = pa.table(
+        {"key": pa.array(keys, pa.int64()), "place": pa.array(range(len(keys)), pa.int64())}
+    )
     connection.register("asked_models", asked)
     try:
         slots = connection.execute(
@@ -108,7 +110,8 @@ def count_by_recipe(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, st
     counts = []
     for recipe, table in tables(connection):
         found = connection.execute(
-            f"SELECT m.base, count(*) FROM {table} v JOIN models m ON m.key = v.model GROUP BY 1 ORDER BY 1"
+            f"SELECT m.base, count(*) FROM {table} v JOIN models m ON m.key = v.model "
+            "GROUP BY 1 ORDER BY 1"
         ).fetchall()
         counts += [(recipe, base, n) for base, n in found]
     return counts

@@ -71,14 +71,13 @@ def insert_vector(
         connection.unregister("new_vector")
 
 
-def carry_over(
-    connection: duckdb.DuckDBPyConnection, old: int, new: int, but: set[str]
-) -> None:
+def carry_over(connection: duckdb.DuckDBPyConnection, old: int, new: int, but: set[str]) -> None:
     """Move a model's vectors under recipes other than `but` from key `old` to `new`."""
     for recipe, table in tables(connection):
         if recipe not in but:
             connection.execute(
-                f"INSERT INTO {table} SELECT ?, vector, norm FROM {table} WHERE model = ?", [new, old]
+                f"INSERT INTO {table} SELECT ?, vector, norm FROM {table} WHERE model = ?",
+                [new, old],
             )
 
 
@@ -100,7 +99,11 @@ def fetch_vectors(
     if table.num_rows == 0:
         return [], np.zeros((0, dim), dtype=np.float32)
     column = table.column(1).combine_chunks()
-    flat = column.flatten() if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks).flatten()
+    flat = (
+        column.flatten()
+        if isinstance(column, pa.Array)
+        else pa.concat_arrays(column.chunks).flatten()
+    )
     matrix = np.asarray(flat, dtype=np.float32).reshape(table.num_rows, dim)
     return table.column(0).to_pylist(), matrix
 

@@ -31,7 +31,8 @@ def write_outcome(connection: duckdb.DuckDBPyConnection, outcome: Outcome) -> No
     """
     model = outcome.model
     found = connection.execute(
-        "SELECT key, signature, status FROM models WHERE base = ? AND id = ?", [model.base, model.id]
+        "SELECT key, signature, status FROM models WHERE base = ? AND id = ?",
+        [model.base, model.id],
     ).fetchall()
     old = found[0] if found else None
     if old is not None:
@@ -60,9 +61,7 @@ def relabel_models(
 ) -> None:
     """Bring labels, authors and runs up to date; models without a row are passed over."""
     columns = ("id", "dataset", "dataset_raw", "label_source", "author", "run")
-    table = pa.table(
-        {c: pa.array([getattr(r, c) for r in records], pa.string()) for c in columns}
-    )
+    table = pa.table({c: pa.array([getattr(r, c) for r in records], pa.string()) for c in columns})
     connection.register("new_labels", table)
     try:
         assignments = ", ".join(f"{c} = n.{c}" for c in columns[1:])
@@ -116,9 +115,9 @@ def _insert_slots(
     """Write the slots; if only the former recording had sketches, keep its slots instead."""
     sketched = any(s.sketch.size for s in outcome.slots)
     if not sketched and old is not None:
-        columns = "stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, stable_rank, noise_floor, recipe, sketch"
         connection.execute(
-            f"INSERT INTO slots SELECT ?, {columns} FROM slots WHERE model = ?", [key, old]
+            "INSERT INTO slots SELECT ?, s.* EXCLUDE (model) FROM slots s WHERE model = ?",
+            [key, old],
         )
         return
     recipe = next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)

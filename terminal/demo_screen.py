@@ -22,10 +22,17 @@ _SHOW: Mapping[str, Callable[[Any], None]] = {
 class TrainedModel(Protocol):
     """A model that the demo has just trained."""
 
-    model: str
-    accuracy: float
-    done: int
-    total: int
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def accuracy(self) -> float: ...
+
+    @property
+    def done(self) -> int: ...
+
+    @property
+    def total(self) -> int: ...
 
 
 class DemoScreen:
@@ -41,7 +48,10 @@ class DemoScreen:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.progress.__exit__(kind, error, trace)
 

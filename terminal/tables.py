@@ -24,10 +24,16 @@ def show_report(document: Document) -> None:
     if refused:
         parts.append(f"[yellow]{refused} not indexed[/]")
     read = f"{size(document['bytes_read'])} of {size(document['bytes_total'])} read"
-    console.print(f"{_text(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s")
+    console.print(
+        f"{_text(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
+    )
     rows = [*document["failed"], *document["skipped_models"]]
     if rows:
-        _print(console, ("model", "code", "reason"), [(r["model"], r["code"], r["reason"]) for r in rows])
+        _print(
+            console,
+            ("model", "code", "reason"),
+            [(r["model"], r["code"], r["reason"]) for r in rows],
+        )
 
 
 def show_neighbours(document: Document) -> None:
@@ -35,7 +41,9 @@ def show_neighbours(document: Document) -> None:
     console = _console()
     query = document["query"]
     label = f" ({_text(query['dataset'])})" if query["dataset"] else ""
-    console.print(f"nearest to [bold]{_text(query['model'])}[/]{label} · recipe {document['recipe']}")
+    console.print(
+        f"nearest to [bold]{_text(query['model'])}[/]{label} · recipe {document['recipe']}"
+    )
     table = Table("rank", "model", "score", "±", "dataset", "author", box=None, header_style="dim")
     for n in document["neighbours"]:
         table.add_row(
@@ -53,7 +61,8 @@ def show_explanation(document: Document, *, rows: int = 8) -> None:
     """Which roles, layers and slots carry a similarity."""
     console = _console()
     console.print(
-        f"\n[bold]{_text(document['model'])}[/]: similarity {document['similarity']:.3f}, carried by"
+        f"\n[bold]{_text(document['model'])}[/]: "
+        f"similarity {document['similarity']:.3f}, carried by"
     )
     for title, key in (("role", "by_role"), ("layer", "by_layer"), ("feature", "by_block")):
         name = {"feature": "block"}.get(title, title)
@@ -134,7 +143,10 @@ def show_stats(document: Document) -> None:
         for b in document["bases"]
     ]
     _print(console, ("base", "models", "indexed", "labelled", "datasets"), rows)
-    recipes = [(r["base"], r["id"], str(r["rank"]), str(r["dim"]), str(r["models"])) for r in document["recipes"]]
+    recipes = [
+        (r["base"], r["id"], str(r["rank"]), str(r["dim"]), str(r["models"]))
+        for r in document["recipes"]
+    ]
     if recipes:
         _print(console, ("base", "recipe", "rank", "dim", "models"), recipes)
 
@@ -146,7 +158,8 @@ def show_failures(document: Document) -> None:
         console.print("every model is indexed")
     for group in document["failures"]:
         console.print(
-            f"[bold]{group['code']}[/] ({group['status']}): {group['meaning']} · {len(group['models'])}"
+            f"[bold]{group['code']}[/] ({group['status']}): "
+            f"{group['meaning']} · {len(group['models'])}"
         )
         for model in group["models"]:
             console.print(f"  {_text(model['model'])}: [dim]{_text(model['reason'])}[/]")

@@ -2,8 +2,9 @@ import ast
 import sys
 from pathlib import Path
 
-import deltadex
 import pytest
+
+import deltadex
 
 ROOT = Path(deltadex.__file__).parent
 MAY_IMPORT = {
@@ -15,7 +16,17 @@ MAY_IMPORT = {
     "web": {"errors", "records", "store", "search"},
     "terminal": {"errors", "records"},
     "demo": {"errors", "records", "store", "indexer", "search", "web"},
-    "cli": {"errors", "records", "store", "indexer", "search", "web", "terminal", "demo", "deltadex"},
+    "cli": {
+        "errors",
+        "records",
+        "store",
+        "indexer",
+        "search",
+        "web",
+        "terminal",
+        "demo",
+        "deltadex",
+    },
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -34,7 +45,9 @@ MODULES = sorted(
     for path in ROOT.rglob("*.py")
     if path.relative_to(ROOT).parts[0] in MAY_IMPORT or path.parent == ROOT
 )
-MODULES = [path for path in MODULES if path.relative_to(ROOT).parts[0].removesuffix(".py") in MAY_IMPORT]
+MODULES = [
+    path for path in MODULES if path.relative_to(ROOT).parts[0].removesuffix(".py") in MAY_IMPORT
+]
 
 
 def _imports(path):
@@ -68,7 +81,9 @@ def test_each_heavy_library_is_known_in_one_room(path):
     place = path.relative_to(ROOT).as_posix()
 
     strangers = {
-        name for name, _ in _imports(path) if name in ONE_ROOM_KNOWS and not place.startswith(ONE_ROOM_KNOWS[name])
+        name
+        for name, _ in _imports(path)
+        if name in ONE_ROOM_KNOWS and not place.startswith(ONE_ROOM_KNOWS[name])
     }
 
     assert not strangers

@@ -9,12 +9,24 @@ import venv
 import zipfile
 from pathlib import Path
 
-import deltadex
 import pytest
 from factories import make_family
 
+import deltadex
+
 ROOT = Path(deltadex.__file__).parent
-POLLUTION = ("indexer", "search", "store", "cli", "records", "errors", "web", "terminal", "demo", "tests")
+POLLUTION = (
+    "indexer",
+    "search",
+    "store",
+    "cli",
+    "records",
+    "errors",
+    "web",
+    "terminal",
+    "demo",
+    "tests",
+)
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +35,11 @@ def wheel(tmp_path_factory):
         pytest.skip("not run from a checkout")
     out = tmp_path_factory.mktemp("dist")
     tracked = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     checkout = tmp_path_factory.mktemp("checkout") / "deltadex"
     for name in tracked.stdout.splitlines():
@@ -43,7 +59,10 @@ def wheel(tmp_path_factory):
 def test_the_wheel_holds_one_package_with_its_data(wheel):
     names = zipfile.ZipFile(wheel).namelist()
 
-    assert {n.split("/")[0] for n in names} == {"deltadex", next(n for n in names if "dist-info" in n).split("/")[0]}
+    assert {n.split("/")[0] for n in names} == {
+        "deltadex",
+        next(n for n in names if "dist-info" in n).split("/")[0],
+    }
     assert not [n for n in names if n.split("/")[0].removesuffix(".py") in POLLUTION]
     for data in ("py.typed", "indexer/architecture/roles.json", "store/migrations/0001.sql"):
         assert f"deltadex/{data}" in names
@@ -63,7 +82,16 @@ def test_an_installed_wheel_indexes_and_answers(wheel, tmp_path):
 
     def run(*arguments):
         return subprocess.run(
-            [str(python), "-S", "-m", "deltadex", *arguments, "--db", str(tmp_path / "c.duckdb"), "--json"],
+            [
+                str(python),
+                "-S",
+                "-m",
+                "deltadex",
+                *arguments,
+                "--db",
+                str(tmp_path / "c.duckdb"),
+                "--json",
+            ],
             cwd=tmp_path,
             env={"PYTHONPATH": borrowed, "HOME": str(tmp_path), "PATH": os.environ["PATH"]},
             capture_output=True,

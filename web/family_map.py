@@ -43,9 +43,7 @@ class MapPoint:
             raise ValueError(f"{self.model}: no place on a map at ({self.x}, {self.y})")
 
 
-def write_map(
-    points: Sequence[MapPoint], path: Path, *, title: str, subtitle: str = ""
-) -> None:
+def write_map(points: Sequence[MapPoint], path: Path, *, title: str, subtitle: str = "") -> None:
     """Write the map to `path`: a scatter coloured by dataset, for any browser.
 
     The same points give the same bytes. Names are data in the page, never markup, and the
@@ -60,9 +58,7 @@ def write_map(
     try:
         path.write_bytes(page.encode("utf-8", "replace"))
     except OSError as err:
-        raise RequestError(
-            f"cannot write the map to {path}: {err.strerror or err}"
-        ) from err
+        raise RequestError(f"cannot write the map to {path}: {err.strerror or err}") from err
 
 
 def render_map(points: Sequence[MapPoint], *, title: str, subtitle: str = "") -> str:

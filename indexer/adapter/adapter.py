@@ -111,9 +111,7 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
 
 def _largest_rank(contents: Contents, tensors: Tensors) -> float | None:
     """Of the stored A: AdaLoRA's first rank, where nothing states it. None for none."""
-    shapes = [
-        tensors.shape(k["lora_A"]) for k in contents.factors.values() if "lora_A" in k
-    ]
+    shapes = [tensors.shape(k["lora_A"]) for k in contents.factors.values() if "lora_A" in k]
     return float(max((shape[0] for shape in shapes if shape), default=0)) or None
 
 
@@ -127,9 +125,7 @@ def _family(contents: Contents, checkpoint: Checkpoint, settings: AdapterConfig)
     }
     if len(families) > 1:
         names = " and ".join(sorted(families))
-        raise ModelError(
-            "unsupported-adapter", f"holds tensors of {names}, expected one method"
-        )
+        raise ModelError("unsupported-adapter", f"holds tensors of {names}, expected one method")
     if families:
         return families.pop()
     refused = refused_by_names(name_parts(checkpoint.tensors))

@@ -156,9 +156,7 @@ def _init_rank(config: Mapping[str, object]) -> float | None:
     masks = config.get("rank_pattern")
     if stated is not None or not isinstance(masks, Mapping):
         return stated
-    return next(
-        (float(len(mask)) for mask in masks.values() if isinstance(mask, list)), None
-    )
+    return next((float(len(mask)) for mask in masks.values() if isinstance(mask, list)), None)
 
 
 def _patterns(config: Mapping[str, object], key: str) -> tuple[tuple[str, float], ...]:

@@ -35,10 +35,6 @@ class FullValue:
         stored = tensors.checkpoint.read(self.name)
         options = [m for m in (stored, stored.T) if m.shape == base.shape]
         if not options:
-            raise tensors.misfit(
-                self.name, f"{tuple(base.shape)}, as the base's matrix has"
-            )
+            raise tensors.misfit(self.name, f"{tuple(base.shape)}, as the base's matrix has")
         differences = [update_against(option, base) for option in options]
-        return DenseDelta(
-            min(differences, key=lambda d: float(torch.linalg.vector_norm(d)))
-        )
+        return DenseDelta(min(differences, key=lambda d: float(torch.linalg.vector_norm(d))))

@@ -61,9 +61,7 @@ class LoraUpdate:
         if self.magnitude is None or base is None:
             return LowRankDelta(left, right)
         moved = base + left @ right
-        length = torch.linalg.vector_norm(moved, dim=1).clamp(
-            min=torch.finfo(torch.float32).tiny
-        )
+        length = torch.linalg.vector_norm(moved, dim=1).clamp(min=torch.finfo(torch.float32).tiny)
         factor = tensors.read(self.magnitude).reshape(-1) / length
         return DenseDelta(moved.mul_(factor[:, None]).sub_(base))
 

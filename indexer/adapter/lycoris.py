@@ -129,9 +129,7 @@ def _scale(
     if divisor is None or (rank is None and own is not None):
         return Scale(None, 1.0)
     if divisor <= 0:
-        raise ModelError(
-            "bad-config", f"r of module {module!r} is {divisor:g}, expected ≥ 1"
-        )
+        raise ModelError("bad-config", f"r of module {module!r} is {divisor:g}, expected ≥ 1")
     return Scale(alpha, divisor, own)
 
 

@@ -43,9 +43,7 @@ class VeraUpdate:
         out, width = base.shape
         a, b = tensors.read(self.shared_a), tensors.read(self.shared_b)
         if width > a.shape[1]:
-            raise tensors.misfit(
-                self.shared_a, f"{width} columns, as the base's matrix has"
-            )
+            raise tensors.misfit(self.shared_a, f"{width} columns, as the base's matrix has")
         left = tensors.read(self.b).reshape(-1, 1) * b[:out]
         return LowRankDelta(left, tensors.read(self.d).reshape(-1, 1) * a[:, :width])
 
@@ -111,6 +109,4 @@ def build_ia3(module: str, kinds: dict[str, str], tensors: Tensors) -> Ia3Update
     rows, columns = tensors.matrix(vector)
     if 1 not in (rows, columns):
         raise tensors.misfit(vector, "(out, 1) or (1, in)")
-    return Ia3Update(
-        shape=(rows, UNKNOWN) if columns == 1 else (UNKNOWN, columns), vector=vector
-    )
+    return Ia3Update(shape=(rows, UNKNOWN) if columns == 1 else (UNKNOWN, columns), vector=vector)

@@ -63,9 +63,7 @@ def _differences(missing: Sequence[Placement], added: Sequence[Placement], n: in
     """One line that says which slots are on one side only."""
     said = []
     if missing:
-        said.append(
-            f"lacks {len(missing)} of the base's {n} layer matrices: {_slots(missing)}"
-        )
+        said.append(f"lacks {len(missing)} of the base's {n} layer matrices: {_slots(missing)}")
     if added:
         said.append(f"has {len(added)} that the base lacks: {_slots(added)}")
     if any(p.slot.role == "qkv" for p in (*missing, *added)):

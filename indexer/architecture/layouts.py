@@ -145,8 +145,6 @@ def _deal(out: int, repeats: int, runs: Runs) -> Mapping[str, Rows] | None:
             rows[role] = slice(start, out, period)
         else:
             starts = range(start, out, period)
-            rows[role] = tuple(
-                row for first in starts for row in range(first, first + size)
-            )
+            rows[role] = tuple(row for first in starts for row in range(first, first + size))
         start += size
     return rows

@@ -93,9 +93,7 @@ def find_number(module: str) -> Numbered | None:
     words = module.split(".")
     for i in range(1, len(words) - 1):
         if words[i].isdecimal() and not words[i - 1].isdecimal():
-            return Numbered(
-                ".".join(words[:i]), "", without_numbers(".".join(words[i + 1 :]))
-            )
+            return Numbered(".".join(words[:i]), "", without_numbers(".".join(words[i + 1 :])))
     return None
 
 

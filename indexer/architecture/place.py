@@ -17,9 +17,7 @@ from .stacks import common_prefix, gather_stacks
 Shape = tuple[int, ...]
 
 WEIGHT = ".weight"
-ATTENTION_ROLES = frozenset(
-    ("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o")
-)
+ATTENTION_ROLES = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"))
 
 
 def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> PlacedModel:
@@ -36,9 +34,7 @@ def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> P
     return _place(shapes, config, stored=True)
 
 
-def place_modules(
-    shapes: Mapping[str, Shape], config: Mapping[str, object] | None
-) -> PlacedModel:
+def place_modules(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> PlacedModel:
     """The slots of an adapter's modules; some layers or none may be there.
 
     Without a config, a `c_attn` with three times as many rows as columns is GPT-2's.
@@ -94,9 +90,7 @@ def _locate_all(
     return spots, odd, rest
 
 
-def _unknown(
-    names: Iterable[str], shapes: Mapping[str, Shape], *, stored: bool
-) -> list[str]:
+def _unknown(names: Iterable[str], shapes: Mapping[str, Shape], *, stored: bool) -> list[str]:
     """Those names that are matrices of layers, of which nothing is known.
 
     In a checkpoint only layers that attend count, so that a numbered head is no obstacle.

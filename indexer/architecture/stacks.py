@@ -15,9 +15,7 @@ from .rules import table
 Stacks = Mapping[str, Sequence[Spot]]
 
 
-def gather_stacks(
-    spots: Iterable[Spot], names: Collection[str], config: AttentionConfig
-) -> Stacks:
+def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: AttentionConfig) -> Stacks:
     """The spots of each stack.
 
     Args:

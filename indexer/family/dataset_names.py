@@ -11,7 +11,8 @@ from importlib.resources import files
 from typing import Any
 
 _SENTENCE = re.compile(
-    r"fine[- ]?tuned version of .{1,300}? on the \[?`?(?P<name>[\w./ -]{2,80}?)`?\]?(\([^)]*\))? dataset",
+    r"fine[- ]?tuned version of .{1,300}? on the "
+    r"\[?`?(?P<name>[\w./ -]{2,80}?)`?\]?(\([^)]*\))? dataset",
     re.IGNORECASE | re.DOTALL,
 )
 

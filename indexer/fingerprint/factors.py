@@ -50,8 +50,8 @@ class Factors:
 def factorise(delta: Delta, rank: int, *, seed: int) -> Factors:
     """Leading `rank` singular triplets of ΔW; exact for low-rank deltas.
 
-    Dense deltas: Halko, Martinsson, Tropp 2011, Alg. 4.4 and 5.1, with `OVERSAMPLING` extra columns,
-    `POWER_STEPS` re-orthogonalised power steps, and a Gaussian test matrix fixed by `seed`
+    Dense deltas: Halko, Martinsson, Tropp 2011, Alg. 4.4 and 5.1, with `OVERSAMPLING` extra
+    columns, `POWER_STEPS` re-orthogonalised power steps, and a Gaussian test matrix fixed by `seed`
     and the width alone, so that the same matrix always gives the same factors. The error is
     known afterwards: |ΔW|² − Σσ² is what the factors leave out.
     Peak: ΔW and (out + in) × (rank + OVERSAMPLING) float32.

@@ -28,7 +28,7 @@ Layout = tuple[tuple[str, str, int], ...]
 def family_layout(matrices: Iterable[tuple[Slot, int]]) -> Layout:
     """The blocks of a family, from every (slot, out) that its base or members have."""
     blocks = {(slot.stack, slot.role, n_out) for slot, n_out in matrices}
-    return tuple(sorted(blocks, key=lambda b: (STACKS.index(b[0]), ROLES.index(b[1]), b[2])))  # type: ignore[arg-type]
+    return tuple(sorted(blocks, key=lambda b: (STACKS.index(b[0]), ROLES.index(b[1]), b[2])))
 
 
 def mean_factors_recipe(rank: int, layout: Layout) -> Recipe:
@@ -57,9 +57,7 @@ class MeanFactorsPool:
         padded[:, : min(self.recipe.rank, signed.shape[1])] = signed[:, : self.recipe.rank]
         return padded
 
-    def take(
-        self, slot: Slot, factors: Factors, features: torch.Tensor, noise_norm: float
-    ) -> None:
+    def take(self, slot: Slot, factors: Factors, features: torch.Tensor, noise_norm: float) -> None:
         """Add one matrix's UΣ to the sum of its role; noise does not matter here."""
         key = (slot.stack, slot.role, features.shape[0])
         total, count = self._sums.get(key, (torch.zeros_like(features), 0))

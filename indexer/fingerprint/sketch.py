@@ -83,7 +83,9 @@ class SketchPool:
         """Add one matrix's features up. `noise_norm`: estimated |rounding| inside ΔW."""
         sums = self._slots.get(slot)
         if sums is None:
-            empty = {b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()}
+            empty = {
+                b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()
+            }
             sums = self._slots[slot] = _SlotSpectra(spectra=empty)
         sums.kept += float(factors.sigma.double().square().sum())
         sums.total += factors.fro_norm**2
@@ -98,7 +100,8 @@ class SketchPool:
         dim = BLOCK_DIMS[block]
         a = torch.fft.rfft(count_sketch(left, self.recipe.seed, key + "/a", dim), dim=0)
         b = torch.fft.rfft(count_sketch(right, self.recipe.seed, key + "/b", dim), dim=0)
-        return (a * b) @ sigma.to(torch.complex64)
+        spectrum: torch.Tensor = (a * b) @ sigma.to(torch.complex64)
+        return spectrum
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The pooled fingerprint, unit length, and its length before; zeros if no slot counts."""

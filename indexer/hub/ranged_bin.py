@@ -71,7 +71,7 @@ class RangedBin(RangedFile):
                 raise ModelError("legacy-pickle", f"{source.name}: {line}")
             self._entries[name] = entries[storage_at[begin]]
             self._views[name] = _View(
-                tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+                tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
             )
         super().__init__(source, [self._as_ref(name, source.name) for name in state], ahead=ahead)
 

@@ -163,9 +163,7 @@ def test_what_is_odd_but_harmless_is_noted(config: dict[str, object], note: str)
     assert note in said
 
 
-@pytest.mark.parametrize(
-    "targets", ["q", "all-linear", r".*\.(q|v)$", None, {"q": 1}, ["q"]]
-)
+@pytest.mark.parametrize("targets", ["q", "all-linear", r".*\.(q|v)$", None, {"q": 1}, ["q"]])
 def test_any_form_of_target_modules_is_taken(targets: object) -> None:
     assert adapter({"lora_alpha": 8, "target_modules": targets}).notes == ()
 

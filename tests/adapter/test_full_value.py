@@ -33,9 +33,7 @@ def test_saved_modules_equal_the_merged_weights(
     kind: str, target: str, saved: str, tmp_path: Path
 ) -> None:
     task = "SEQ_CLS" if kind == "bert" else None
-    config = peft.LoraConfig(
-        r=2, target_modules=[target], modules_to_save=[saved], task_type=task
-    )
+    config = peft.LoraConfig(r=2, target_modules=[target], modules_to_save=[saved], task_type=task)
     merged = make_adapter(kind, config, tmp_path)
 
     adapter = read_folder(tmp_path)
@@ -56,19 +54,13 @@ def test_saved_modules_equal_the_merged_weights(
     ],
 )
 def test_every_spelling_of_a_saved_module_is_the_same_module(name: str) -> None:
-    adapter = read_adapter(
-        MemoryCheckpoint({**LORA, name: torch.eye(4)}), {"lora_alpha": 1}
-    )
+    adapter = read_adapter(MemoryCheckpoint({**LORA, name: torch.eye(4)}), {"lora_alpha": 1})
 
     assert adapter.full_values == {"h.0.k": name}
-    assert (
-        dense(adapter.delta("h.0.k", torch.zeros(4, 4))).tolist() == torch.eye(4).tolist()
-    )
+    assert dense(adapter.delta("h.0.k", torch.zeros(4, 4))).tolist() == torch.eye(4).tolist()
 
 
-@pytest.mark.parametrize(
-    "leftover", ["h.0.q.base_layer.weight", "h.0.q.original_module.weight"]
-)
+@pytest.mark.parametrize("leftover", ["h.0.q.base_layer.weight", "h.0.q.original_module.weight"])
 def test_a_frozen_copy_beside_lora_is_set_aside_with_a_note(leftover: str) -> None:
     adapter = read_adapter(
         MemoryCheckpoint({**LORA, leftover: torch.ones(4, 4)}), {"lora_alpha": 1}
@@ -109,9 +101,7 @@ def test_a_frozen_weight_stored_in_a_shorter_type_has_no_update() -> None:
 @pytest.mark.parametrize(
     ("value", "code"), [(torch.ones(3, 3), "shape-mismatch"), (torch.nan, "non-finite")]
 )
-def test_a_full_value_that_does_not_fit_is_refused(
-    value: torch.Tensor | float, code: str
-) -> None:
+def test_a_full_value_that_does_not_fit_is_refused(value: torch.Tensor | float, code: str) -> None:
     stored = value if isinstance(value, torch.Tensor) else torch.full((4, 6), value)
     adapter = read_adapter(MemoryCheckpoint({"h.0.k.weight": stored}), None)
 

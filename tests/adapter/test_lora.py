@@ -34,9 +34,7 @@ A, B = "base_model.model.h.0.q.lora_A.weight", "base_model.model.h.0.q.lora_B.we
 
 
 def lora(kind: str = "bert", **settings: Any) -> peft.LoraConfig:
-    return peft.LoraConfig(
-        **{"r": 3, "lora_alpha": 5, "target_modules": TARGETS[kind], **settings}
-    )
+    return peft.LoraConfig(**{"r": 3, "lora_alpha": 5, "target_modules": TARGETS[kind], **settings})
 
 
 def factors(rank: int = 2, out: int = 5, width: int = 4) -> dict[str, torch.Tensor]:
@@ -124,9 +122,7 @@ def test_converted_pissa_is_plain_lora_of_twice_the_rank(tmp_path: Path) -> None
     untrained.save_pretrained(str(start))
 
     def convert(tuned: Any) -> None:
-        tuned.save_pretrained(
-            str(converted), path_initial_model_for_weight_conversion=str(start)
-        )
+        tuned.save_pretrained(str(converted), path_initial_model_for_weight_conversion=str(start))
         tuned.set_adapter("default")
 
     merged = make_adapter(
@@ -180,18 +176,14 @@ def prune(tuned: Any) -> None:
     kept = {}
     for number, (name, values) in enumerate(tuned.base_model.model.named_parameters()):
         if "lora_E" in name:
-            keep = [
-                number % 5 > i and "0.attention.self.query" not in name for i in range(6)
-            ]
+            keep = [number % 5 > i and "0.attention.self.query" not in name for i in range(6)]
             values.data[~torch.tensor(keep)] = 0.0
             kept[name] = keep
     tuned.peft_config["default"].rank_pattern = kept
 
 
 @pytest.mark.parametrize("stated", [True, False])
-def test_pruned_adalora_keeps_the_scale_of_its_first_rank(
-    stated: bool, tmp_path: Path
-) -> None:
+def test_pruned_adalora_keeps_the_scale_of_its_first_rank(stated: bool, tmp_path: Path) -> None:
     merged = make_adapter("bert", adalora("bert"), tmp_path, prepare=prune)
     path = tmp_path / "adapter_config.json"
     config = json.loads(path.read_text())
@@ -200,9 +192,7 @@ def test_pruned_adalora_keeps_the_scale_of_its_first_rank(
     path.write_text(json.dumps(config))
 
     adapter = read_folder(tmp_path)
-    updates = {
-        m: dense(adapter.delta(m, None)) for m in adapter.modules if m in merged.updates
-    }
+    updates = {m: dense(adapter.delta(m, None)) for m in adapter.modules if m in merged.updates}
 
     assert updates.keys() == merged.updates.keys()
     for module, expected in merged.updates.items():

@@ -21,9 +21,7 @@ from deltadex.indexer.adapter import read_adapter
         ("gpt2", ["c_attn"]),
     ],
 )
-def test_vera_equals_the_merged_weights(
-    kind: str, targets: list[str], tmp_path: Path
-) -> None:
+def test_vera_equals_the_merged_weights(kind: str, targets: list[str], tmp_path: Path) -> None:
     merged = make_adapter(kind, peft.VeraConfig(r=3, target_modules=targets), tmp_path)
 
     adapter = read_folder(tmp_path)
@@ -63,9 +61,7 @@ def test_vera_without_its_shared_matrices_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_ia3_equals_the_merged_weights(
-    kind: str, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_ia3_equals_the_merged_weights(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
     merged = make_adapter(kind, peft.IA3Config(**settings), tmp_path)
 
     adapter = read_folder(tmp_path)

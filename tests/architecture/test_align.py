@@ -37,9 +37,7 @@ def test_a_missing_layer_is_named() -> None:
     base = shapes_of("llama")
     child = {name: shape for name, shape in base.items() if ".1." not in name}
 
-    with pytest.raises(
-        ModelError, match=r"lacks 7 of the base's 14 .*decoder\.1\.q, "
-    ) as err:
+    with pytest.raises(ModelError, match=r"lacks 7 of the base's 14 .*decoder\.1\.q, ") as err:
         require_same_layers(placed(child), placed(base))
 
     assert err.value.code == "layer-mismatch"
@@ -49,9 +47,7 @@ def test_an_added_layer_is_named() -> None:
     base = shapes_of("llama")
     child = base | {n.replace(".1.", ".2."): s for n, s in base.items() if ".1." in n}
 
-    with pytest.raises(
-        ModelError, match=r"has 7 that the base lacks: decoder\.2\.q, "
-    ) as err:
+    with pytest.raises(ModelError, match=r"has 7 that the base lacks: decoder\.2\.q, ") as err:
         require_same_layers(placed(child), placed(base))
 
     assert err.value.code == "layer-mismatch"
@@ -81,9 +77,7 @@ def test_a_fused_matrix_split_on_one_side_only_blames_the_config() -> None:
     base = place(saved("bloom").shapes, saved("bloom").config)
     child = place(saved("bloom").shapes, None)
 
-    with pytest.raises(
-        ModelError, match=r"layer-mismatch: .*config\.json does not say how"
-    ):
+    with pytest.raises(ModelError, match=r"layer-mismatch: .*config\.json does not say how"):
         require_same_layers(child, base)
 
 

@@ -73,9 +73,7 @@ def test_roles_agree_with_gguf_wherever_both_know_a_name() -> None:
                 ours[p.module].append(p.slot.role)
         for module, roles in ours.items():
             total += 1
-            theirs = set().union(
-                *(known.get(prefix + module, set()) for prefix in PREFIXES)
-            )
+            theirs = set().union(*(known.get(prefix + module, set()) for prefix in PREFIXES))
             if theirs:
                 compared += 1
                 fused_gate = roles == ["up", "gate"] and theirs == {"up"}

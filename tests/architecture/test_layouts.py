@@ -101,9 +101,7 @@ def test_rows_called_up_enter_linearly_and_rows_called_gate_do_not(
 ) -> None:
     model = exact(variant)
     fused, down = (model.get_submodule(name) for name in modules)
-    inputs = torch.randn(
-        32, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-    )
+    inputs = torch.randn(32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rows = fused_rows(variant, modules[0])
     results = []
 
@@ -194,9 +192,7 @@ def fused(out: int, width: int, **settings: Any) -> Fused:
         ({"bloom": "per-head"}, fused(96, 32, n_heads=4, text_model_type="chatglm")),
     ],
 )
-def test_a_layout_that_does_not_fit_the_matrix_is_not_guessed(
-    split: Any, matrix: Fused
-) -> None:
+def test_a_layout_that_does_not_fit_the_matrix_is_not_guessed(split: Any, matrix: Fused) -> None:
     assert split_rows(split, matrix) is None
 
 

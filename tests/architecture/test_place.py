@@ -209,8 +209,7 @@ def test_a_bert_that_decodes_has_cross_attention() -> None:
     config = config_of("bert")
     config.is_decoder, config.add_cross_attention = True, True
     shapes = {
-        name: tuple(t.shape)
-        for name, t in transformers.BertModel(config).state_dict().items()
+        name: tuple(t.shape) for name, t in transformers.BertModel(config).state_dict().items()
     }
 
     placed = place(shapes, None)

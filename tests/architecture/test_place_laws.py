@@ -36,9 +36,7 @@ words = st.one_of(
 )
 prefixes = st.lists(words, max_size=4).map(lambda parts: "".join(f"{p}." for p in parts))
 heads = st.dictionaries(
-    st.sampled_from(
-        ("classifier", "score", "lm_head", "qa_outputs", "head.0", "proj.dense")
-    ),
+    st.sampled_from(("classifier", "score", "lm_head", "qa_outputs", "head.0", "proj.dense")),
     st.tuples(st.integers(1, 9), st.integers(1, 9)),
 )
 

@@ -66,9 +66,7 @@ def test_nets_of_other_kinds_are_refused_as_having_no_attention(
 def test_an_unknown_architecture_is_refused_by_the_names_of_its_matrices() -> None:
     shapes = {f"trunk.{n}.attn.{x}.weight": (8, 8) for n in range(4) for x in "abc"}
 
-    with pytest.raises(
-        ModelError, match=r"'trunk\.0\.attn\.a\.weight', .* and 7 more"
-    ) as err:
+    with pytest.raises(ModelError, match=r"'trunk\.0\.attn\.a\.weight', .* and 7 more") as err:
         place(shapes, None)
 
     assert err.value.code == "unknown-architecture"

@@ -1,4 +1,5 @@
 import pytest
+
 from deltadex.indexer.family import base_key, same_base
 
 SPELLINGS = [
@@ -29,7 +30,15 @@ def test_every_spelling_means_the_same_base(spelling):
 
 @pytest.mark.parametrize(
     "other",
-    ["bert-base-cased", "bert-large-uncased", "someone/bert-base-uncased-imdb", "distilbert-base-uncased", "", ".", "/"],
+    [
+        "bert-base-cased",
+        "bert-large-uncased",
+        "someone/bert-base-uncased-imdb",
+        "distilbert-base-uncased",
+        "",
+        ".",
+        "/",
+    ],
 )
 def test_another_name_is_another_base(other):
     assert not same_base(other, "bert-base-uncased")

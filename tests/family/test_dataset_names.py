@@ -1,4 +1,5 @@
 import pytest
+
 from deltadex.indexer.family.card import card_base, split_card
 from deltadex.indexer.family.dataset_names import NO_LABEL, label_of, normalise
 
@@ -26,7 +27,9 @@ def test_sources_are_believed_in_order():
     tagged = label_of(name="x/y-imdb", tags=["dataset:stanfordnlp/imdb", "license:mit"], card=card)
     carded = label_of(name="x/y", card=card)
     named = label_of(name="someone/bert-finetuned-sst2")
-    told = label_of(name="x/y", text="This is a fine-tuned version of [a](b) on the emotion dataset. It")
+    told = label_of(
+        name="x/y", text="This is a fine-tuned version of [a](b) on the emotion dataset. It"
+    )
 
     assert (tagged.dataset, tagged.raw, tagged.source) == ("imdb", "stanfordnlp/imdb", "tags")
     assert (carded.dataset, carded.source) == ("squad", "card")
@@ -35,7 +38,10 @@ def test_sources_are_believed_in_order():
 
 
 def test_the_part_of_a_collection_comes_from_the_model_index_or_the_name():
-    index = [{"results": [{"dataset": {"type": "glue", "args": "mrpc"}}, {"dataset": None}, 7]}, None]
+    index = [
+        {"results": [{"dataset": {"type": "glue", "args": "mrpc"}}, {"dataset": None}, 7]},
+        None,
+    ]
 
     assert label_of(name="x/y", card={"model-index": index}).dataset == "glue/mrpc"
     assert label_of(name="x/bert-cola", tags=["dataset:glue"]).dataset == "glue/cola"

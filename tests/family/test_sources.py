@@ -1,7 +1,8 @@
 import pytest
+from factories import make_family
+
 from deltadex.errors import SourceError
 from deltadex.indexer.family import folder_members, listed_members, one_member
-from factories import make_family
 
 
 def test_models_are_found_at_any_depth_and_named_by_their_path(tmp_path):

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 import torch
-from deltadex.indexer.delta import DenseDelta, LowRankDelta
-from deltadex.indexer.fingerprint.factors import factorise, largest_noise_sigma
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from deltadex.indexer.delta import DenseDelta, LowRankDelta
+from deltadex.indexer.fingerprint.factors import factorise, largest_noise_sigma
 
 
 def _decaying(n_out, n_in, seed, power=1.0):

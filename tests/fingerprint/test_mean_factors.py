@@ -1,5 +1,6 @@
 import numpy as np
 import torch
+
 from deltadex.indexer.delta import LowRankDelta
 from deltadex.indexer.fingerprint.factors import Factors, factorise
 from deltadex.indexer.fingerprint.mean_factors import (

@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
 from deltadex.indexer.fingerprint.factors import Factors, factorise
 from deltadex.indexer.fingerprint.sketch import BLOCK_DIMS, SLOT_DIMS, SketchPool, sketch_recipe
 from deltadex.records import Slot
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 SLOTS = [Slot("encoder", layer, role) for layer in range(4) for role in ("q", "v", "up")]
 
@@ -35,7 +36,13 @@ def _pool(updates, *, order=1, seed=0, rank=16):
 
 def _related(updates, seed, share):
     other = _updates(seed)
-    return {s: (torch.cat([l * share, other[s][0]], 1), torch.cat([r, other[s][1]])) for s, (l, r) in updates.items()}
+    return {
+        slot: (
+            torch.cat([left * share, other[slot][0]], 1),
+            torch.cat([right, other[slot][1]]),
+        )
+        for slot, (left, right) in updates.items()
+    }
 
 
 def _exact_kernels(first, second):
@@ -139,7 +146,9 @@ def test_experts_of_one_slot_count_as_one_block_matrix():
     right = torch.randn(3, 16, generator=generator)
     pool = SketchPool(sketch_recipe(8))
     for number, left in enumerate(parts):
-        _add(pool, SLOTS[0], f"expert.{number}", factorise(LowRankDelta(left, right), 8, seed=0), 0.0)
+        _add(
+            pool, SLOTS[0], f"expert.{number}", factorise(LowRankDelta(left, right), 8, seed=0), 0.0
+        )
 
     update = pool.slot_sketch(SLOTS[0])[: SLOT_DIMS["update"]].astype(float)
 

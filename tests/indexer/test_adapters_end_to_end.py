@@ -2,17 +2,24 @@ import json
 
 import pytest
 import torch
-from deltadex.indexer import IndexOptions, index_family
-from deltadex.search import StoredQuery, nearest
-from deltadex.store import Catalog
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
+from deltadex.indexer import IndexOptions, index_family
+from deltadex.search import StoredQuery, nearest
+from deltadex.store import Catalog
+
 
 def _bert():
     return BertModel(
-        BertConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, vocab_size=40)
+        BertConfig(
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=48,
+            vocab_size=40,
+        )
     )
 
 
@@ -20,7 +27,9 @@ def _gpt2():
     return GPT2Model(GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=40, n_positions=16))
 
 
-@pytest.fixture(params=[(_bert, ["query", "output.dense"]), (_gpt2, ["c_attn", "c_proj"])], ids=["bert", "gpt2"])
+@pytest.fixture(
+    params=[(_bert, ["query", "output.dense"]), (_gpt2, ["c_attn", "c_proj"])], ids=["bert", "gpt2"]
+)
 def made(request, tmp_path):
     """A base, two adapters of it and the first one merged."""
     make, targets = request.param
@@ -45,7 +54,9 @@ def catalog(tmp_path):
 
 
 def _index(folder, catalog, base=None):
-    return index_family(catalog, IndexOptions(base=base or str(folder / "base"), folder=folder / "models"))
+    return index_family(
+        catalog, IndexOptions(base=base or str(folder / "base"), folder=folder / "models")
+    )
 
 
 def _rewrite(folder, change):
@@ -70,7 +81,8 @@ def test_refactorising_an_adapter_changes_nothing(made, catalog):
     tensors = load_file(source / "adapter_model.safetensors")
     mix = torch.randn(3, 3) + 3 * torch.eye(3)
     turned = {
-        name: mix @ t if "lora_A" in name else t @ torch.linalg.inv(mix) for name, t in tensors.items()
+        name: mix @ t if "lora_A" in name else t @ torch.linalg.inv(mix)
+        for name, t in tensors.items()
     }
     save_file(turned, copy / "adapter_model.safetensors")
 
@@ -83,13 +95,17 @@ def test_refactorising_an_adapter_changes_nothing(made, catalog):
 def test_adapters_need_no_base_and_a_zero_one_is_no_update(made, catalog):
     _rewrite(
         made / "models" / "other",
-        lambda tensors: {n: torch.zeros_like(t) if "lora_B" in n else t for n, t in tensors.items()},
+        lambda tensors: {
+            n: torch.zeros_like(t) if "lora_B" in n else t for n, t in tensors.items()
+        },
     )
     (made / "models" / "merged" / "model.safetensors").unlink()
 
     report = _index(made, catalog, base="base")
 
-    assert {o.model.id: o.code for o in report.refused if o.model.id != "merged"} == {"other": "no-update"}
+    assert {o.model.id: o.code for o in report.refused if o.model.id != "merged"} == {
+        "other": "no-update"
+    }
     assert report.indexed == 1
 
 
@@ -105,7 +121,10 @@ def test_an_adapter_that_names_no_base_stays_if_it_fits(made, catalog):
     assert catalog.model("other").status == "indexed"
     assert any("names no base" in note for note in catalog.model("other").record.notes)
 
-    _rewrite(made / "models" / "other", lambda ts: {n: t[:, :5].contiguous() if "lora_A" in n else t for n, t in ts.items()})
+    _rewrite(
+        made / "models" / "other",
+        lambda ts: {n: t[:, :5].contiguous() if "lora_A" in n else t for n, t in ts.items()},
+    )
     _index(made, catalog, base="base")
 
     assert catalog.model("other").code == "base-unknown"
@@ -114,7 +133,9 @@ def test_an_adapter_that_names_no_base_stays_if_it_fits(made, catalog):
 def test_members_of_other_families_are_skipped_by_the_base_they_name(made, catalog):
     config_file = made / "models" / "other" / "adapter_config.json"
     config = json.loads(config_file.read_text())
-    config_file.write_text(json.dumps({**config, "base_model_name_or_path": "meta-llama/Llama-3.2-1B"}))
+    config_file.write_text(
+        json.dumps({**config, "base_model_name_or_path": "meta-llama/Llama-3.2-1B"})
+    )
     (made / "models" / "other" / "README.md").unlink()
 
     report = _index(made, catalog)

@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from factories import finetune, make_bert, make_checkpoint, make_family
+from safetensors.torch import load_file, save_file
+
 from deltadex.errors import BaseError, RequestError, SourceError
 from deltadex.indexer import IndexOptions, fingerprint_query, index_family
 from deltadex.search import StoredQuery, evaluate, nearest
 from deltadex.store import Catalog
-from factories import finetune, make_bert, make_checkpoint, make_family
-from safetensors.torch import load_file, save_file
 
 
 @pytest.fixture
@@ -82,7 +83,10 @@ def test_an_interrupted_run_continues_to_the_same_end(family, tmp_path):
             if self.seen == 2:
                 raise KeyboardInterrupt
 
-    with Catalog.open(tmp_path / "one.duckdb") as whole, Catalog.open(tmp_path / "two.duckdb") as cut:
+    with (
+        Catalog.open(tmp_path / "one.duckdb") as whole,
+        Catalog.open(tmp_path / "two.duckdb") as cut,
+    ):
         index_family(whole, _options(family))
         with pytest.raises(KeyboardInterrupt):
             index_family(cut, _options(family), Impatient())
@@ -99,7 +103,9 @@ def test_shards_and_forms_do_not_change_the_fingerprint(tmp_path, catalog):
     tuned, config = finetune(base, seed=1, rank=3), _config(tmp_path)
     models = tmp_path / "models"
     make_checkpoint(models / "one", tuned, config=config)
-    make_checkpoint(models / "many", tuned, config=config, shards=4, order=sorted(tuned, reverse=True))
+    make_checkpoint(
+        models / "many", tuned, config=config, shards=4, order=sorted(tuned, reverse=True)
+    )
     make_checkpoint(models / "bin", tuned, config=config, form="bin")
     make_checkpoint(models / "prefix", {f"bert.{n}": t for n, t in tuned.items()}, config=config)
 
@@ -109,7 +115,9 @@ def test_shards_and_forms_do_not_change_the_fingerprint(tmp_path, catalog):
         assert _vector(catalog, "one") @ _vector(catalog, other) >= 0.9999
 
 
-@pytest.mark.parametrize(("dtype", "least"), [("float64", 0.9999), ("float16", 0.99), ("bfloat16", 0.99)])
+@pytest.mark.parametrize(
+    ("dtype", "least"), [("float64", 0.9999), ("float16", 0.99), ("bfloat16", 0.99)]
+)
 def test_storage_types_keep_the_direction_of_a_normal_update(tmp_path, catalog, dtype, least):
     base = make_bert(tmp_path / "base", seed=0, width=128)
     tuned = finetune(base, seed=1, rank=4, scale=0.01)
@@ -180,7 +188,9 @@ def test_every_bad_model_gets_its_own_code_and_stops_nothing(tmp_path, catalog):
 
 def test_a_long_fine_tune_is_not_a_stranger(tmp_path, catalog):
     base = make_bert(tmp_path / "base", seed=0)
-    make_checkpoint(tmp_path / "models" / "m", finetune(base, seed=1, scale=0.9), config=_config(tmp_path))
+    make_checkpoint(
+        tmp_path / "models" / "m", finetune(base, seed=1, scale=0.9), config=_config(tmp_path)
+    )
 
     assert index_family(catalog, _options(tmp_path)).indexed == 1
 
@@ -249,7 +259,9 @@ def test_a_fresh_query_is_scored_as_the_stored_model_would_be(family, catalog):
     index_family(catalog, _options(family))
     base = catalog.bases()[0]
 
-    fresh = fingerprint_query(catalog, str(family / "models" / "a-0"), base, catalog.find_recipe(None))
+    fresh = fingerprint_query(
+        catalog, str(family / "models" / "a-0"), base, catalog.find_recipe(None)
+    )
 
     assert np.array_equal(fresh.fingerprints[0].vector, _vector(catalog, "a-0"))
     with pytest.raises(RequestError, match="not-found"):
@@ -259,7 +271,9 @@ def test_a_fresh_query_is_scored_as_the_stored_model_would_be(family, catalog):
 def test_both_recipes_from_one_reading(family, catalog):
     labels = family / "models" / "labels.csv"
 
-    report = index_family(catalog, _options(family, recipes=("sketch", "mean-factors"), labels=labels))
+    report = index_family(
+        catalog, _options(family, recipes=("sketch", "mean-factors"), labels=labels)
+    )
 
     assert report.indexed == 4
     assert len(catalog.model("a-0").recipes) == 2

@@ -5,9 +5,7 @@ import numpy as np
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
 from deltadex.store import Catalog
 
-SKETCH = Recipe(
-    name="sketch", rank=2, dim=4, params=(("slot_blocks", "update:2,output:2"),)
-)
+SKETCH = Recipe(name="sketch", rank=2, dim=4, params=(("slot_blocks", "update:2,output:2"),))
 PLAIN = Recipe(name="mean-factors", rank=2, dim=4)
 
 

@@ -31,9 +31,7 @@ def evaluate(*families, exclude=None):
 
 def test_the_numbers_of_a_small_family_worked_by_hand():
     # a: three together. b: its two are apart, one by the a, one by the unlabelled.
-    vectors = np.array(
-        [[1, 0, 0], [1, 0, 0], [1, 0, 0], [0.8, 0.6, 0], [0, 0, 1], [0, 0, 1]]
-    )
+    vectors = np.array([[1, 0, 0], [1, 0, 0], [1, 0, 0], [0.8, 0.6, 0], [0, 0, 1], [0, 0, 1]])
     family = make_family(vectors, ["a", "a", "a", "b", "b", None])
 
     found = evaluate(family)

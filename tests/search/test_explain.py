@@ -94,9 +94,7 @@ def test_slots_of_one_model_alone_are_named_and_count_in_its_length():
 
 
 def test_models_without_a_common_slot_have_no_similarity_and_no_shares():
-    found = explain_slots(
-        "a", make_model(0, SLOTS[:1]), "b", make_model(0, SLOTS[1:]), RECIPE
-    )
+    found = explain_slots("a", make_model(0, SLOTS[:1]), "b", make_model(0, SLOTS[1:]), RECIPE)
 
     assert (found.similarity, found.slots) == (0.0, ())
     assert {total.share for total in found.by_block} == {None}
@@ -120,16 +118,12 @@ def test_json_survives_a_round_trip_and_shows_norms_side_by_side():
 def test_a_recipe_without_sketches_cannot_explain():
     recipe = Recipe(name="mean-factors", rank=8, dim=64)
 
-    with pytest.raises(
-        RequestError, match="recipe mean-factors keeps no per-layer sketches"
-    ):
+    with pytest.raises(RequestError, match="recipe mean-factors keeps no per-layer sketches"):
         explain_slots("a", make_model(0, SLOTS), "b", make_model(1, SLOTS), recipe)
 
 
 def test_sketches_of_another_size_cannot_be_explained():
     short = [make_stats(SLOTS[0], np.ones(12))]
 
-    with pytest.raises(
-        RequestError, match=r"b has 12 features at encoder\.0\.q, expected 16"
-    ):
+    with pytest.raises(RequestError, match=r"b has 12 features at encoder\.0\.q, expected 16"):
         explain_slots("a", make_model(0, SLOTS), "b", short, RECIPE)

@@ -50,9 +50,7 @@ def test_pca_agrees_with_the_singular_value_decomposition_up_to_sign():
 
     placed = place_models(vectors, "pca")
 
-    assert np.abs(placed.coordinates) == pytest.approx(
-        np.abs(u[:, :2] * sigma[:2]), abs=1e-9
-    )
+    assert np.abs(placed.coordinates) == pytest.approx(np.abs(u[:, :2] * sigma[:2]), abs=1e-9)
     assert placed.explained == pytest.approx(tuple(sigma[:2] ** 2 / (sigma**2).sum()))
 
 
@@ -62,9 +60,7 @@ def test_pca_signs_do_not_hang_on_the_order_of_models():
 
     shuffled = place_models(vectors[order], "pca").coordinates
 
-    assert shuffled == pytest.approx(
-        place_models(vectors, "pca").coordinates[order], abs=1e-6
-    )
+    assert shuffled == pytest.approx(place_models(vectors, "pca").coordinates[order], abs=1e-6)
 
 
 def test_an_unknown_method_is_refused():

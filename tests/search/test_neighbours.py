@@ -24,9 +24,7 @@ def catalog(tmp_path):
         tmp_path / "catalog.duckdb",
         make_indexed("a", [1, 0, 0, 0], dataset="sst2", author="x"),
         make_indexed("a-twin", [1, 0, 0, 0], dataset="cola", author="y", run="r"),
-        make_indexed(
-            "b", [1, 1, 0, 0], dataset="sst2", author="y", recipes=(SKETCH, PLAIN)
-        ),
+        make_indexed("b", [1, 1, 0, 0], dataset="sst2", author="y", recipes=(SKETCH, PLAIN)),
         make_indexed("c", [0, 1, 0, 0], author="x"),
         make_indexed("d", [-1, 0, 0, 0], dataset="cola"),
         make_indexed("a", [0, 0, 1, 0], base="other"),
@@ -90,15 +88,11 @@ def test_filters_decide_who_may_answer(catalog, filters, expected):
 def test_filtered_answers_are_the_best_of_those_allowed(tmp_path):
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(60, 4))
-    models = [
-        make_indexed(f"m{i:02d}", v, author=f"a{i % 7}") for i, v in enumerate(vectors)
-    ]
+    models = [make_indexed(f"m{i:02d}", v, author=f"a{i % 7}") for i, v in enumerate(vectors)]
     with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
         found = nearest(catalog, fresh([1, 2, 3, 4]), k=5, author="a3")
 
-    scores = {
-        f"m{i:02d}": float(unit(vectors[i]) @ unit([1, 2, 3, 4])) for i in range(3, 60, 7)
-    }
+    scores = {f"m{i:02d}": float(unit(vectors[i]) @ unit([1, 2, 3, 4])) for i in range(3, 60, 7)}
     expected = sorted(scores, key=lambda model: -scores[model])[:5]
     assert names(found) == expected
     assert [one.score for one in found.neighbours] == pytest.approx(
@@ -152,9 +146,7 @@ def test_json_has_the_documented_keys(catalog):
         (StoredQuery("b"), {"where": "1 = 1; DROP"}, BadFilter, "where"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_by_name(
-    catalog, query, options, error, message
-):
+def test_what_cannot_be_answered_is_refused_by_name(catalog, query, options, error, message):
     with pytest.raises(error, match=message):
         nearest(catalog, query, **({"k": 3} | options))
 

@@ -81,9 +81,7 @@ def test_every_query_scores_as_the_definition_says(made, exclude):
         assert (result.siblings, result.candidates, result.nn1) == (k, candidates, nn1)
         assert result.purity == pytest.approx(purity)
         assert result.average_precision == pytest.approx(average_precision)
-        assert sum(label == result.dataset for label in result.retrieved) == round(
-            purity * k
-        )
+        assert sum(label == result.dataset for label in result.retrieved) == round(purity * k)
 
 
 @given(made=families(), seed=st.integers(0, 99))

@@ -30,9 +30,7 @@ def share_of_relabellings_as_pure(family, exclude):
         relabelled = list(family.labels)
         for place, label in zip(places, dealt, strict=True):
             relabelled[place] = label
-        results = score_queries(
-            make_family(family.vectors, relabelled, family.authors), exclude
-        )
+        results = score_queries(make_family(family.vectors, relabelled, family.authors), exclude)
         purities = [result.purity for result in results]
         as_high.append(bool(purities) and np.mean(purities) >= observed - 1e-12)
     return np.mean(as_high)

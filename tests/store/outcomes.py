@@ -1,6 +1,7 @@
 """Outcomes made up for the store's tests."""
 
 import numpy as np
+
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
 
 RECIPE = Recipe(name="sketch", rank=4, dim=8, params=(("slot_blocks", "update:4"),))

@@ -6,6 +6,10 @@ import textwrap
 import duckdb
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from outcomes import OTHER, RECIPE, indexed, unit
+
 from deltadex.errors import (
     EmptyCatalog,
     ForeignDatabase,
@@ -20,9 +24,6 @@ from deltadex.errors import (
 )
 from deltadex.records import Fingerprint, ModelRecord, Refused
 from deltadex.store import Catalog
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from outcomes import OTHER, RECIPE, indexed, unit
 
 
 @pytest.fixture
@@ -48,7 +49,10 @@ def test_what_was_recorded_comes_back(catalog):
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.text(min_size=1).filter(lambda t: "\x00" not in t and t.isprintable()), st.none() | st.text("ab'\"\\%_é", max_size=9))
+@given(
+    st.text(min_size=1).filter(lambda t: "\x00" not in t and t.isprintable()),
+    st.none() | st.text("ab'\"\\%_é", max_size=9),
+)
 def test_any_text_survives(tmp_path_factory, id, dataset):
     with Catalog.open(tmp_path_factory.mktemp("t") / "c.duckdb") as catalog:
         catalog.record(indexed(id, dataset=dataset))
@@ -139,7 +143,10 @@ def test_sketches_come_slot_by_slot_in_the_order_asked(catalog):
     for number, id in enumerate("xyz"):
         catalog.record(indexed(id, seed=number))
 
-    found = {str(slot): (places.tolist(), sketches) for slot, places, sketches in catalog.sketches("base", RECIPE, ["z", "x"])}
+    found = {
+        str(slot): (places.tolist(), sketches)
+        for slot, places, sketches in catalog.sketches("base", RECIPE, ["z", "x"])
+    }
 
     assert set(found) == {"encoder.0.q", "encoder.1.q"}
     places, sketches = found["encoder.1.q"]
@@ -189,7 +196,7 @@ def test_files_that_are_no_catalog_are_left_alone(tmp_path):
         connection.execute("CREATE TABLE x (a INTEGER)")
     before = foreign.read_bytes()
 
-    with pytest.raises(StoreDamaged, match="text.duckdb"):
+    with pytest.raises(StoreDamaged, match=r"text\.duckdb"):
         Catalog.open(tmp_path / "text.duckdb")
     with pytest.raises(ForeignDatabase, match="another --db"):
         Catalog.open(foreign)
@@ -254,17 +261,24 @@ def test_a_killed_writer_loses_nothing_acknowledged(tmp_path, acknowledged):
             assert len(catalog.slots("base", ids[number])) == 2
 
 
+def _fill_disk(path, done):
+    with Catalog.open(path) as catalog:
+        for number in range(5000):
+            catalog.record(indexed(f"m{number:05}", seed=number, dataset="x" * 4000))
+            done.append(f"m{number:05}")
+
+
 def test_a_full_disk_keeps_what_was_recorded(tmp_path):
     mount = tmp_path / "small"
     mount.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True
+    ).returncode:
         pytest.skip("cannot mount a small disk here")
     try:
         done = []
-        with pytest.raises(StoreFull, match="no space"), Catalog.open(mount / "c.duckdb") as catalog:
-            for number in range(5000):
-                catalog.record(indexed(f"m{number:05}", seed=number, dataset="x" * 4000))
-                done.append(f"m{number:05}")
+        with pytest.raises(StoreFull, match="no space"):
+            _fill_disk(mount / "c.duckdb", done)
         (tmp_path / "copy.duckdb").write_bytes((mount / "c.duckdb").read_bytes())
         wal = mount / "c.duckdb.wal"
         if wal.exists():

@@ -1,10 +1,11 @@
 import pytest
-from deltadex.errors import BadFilter
-from deltadex.store import Catalog
-from deltadex.store.filters import COLUMNS, parse_filter
 from hypothesis import given
 from hypothesis import strategies as st
 from outcomes import indexed
+
+from deltadex.errors import BadFilter
+from deltadex.store import Catalog
+from deltadex.store.filters import COLUMNS, parse_filter
 
 MODELS = [
     {"id": "a", "dataset": "imdb", "downloads": 5, "author": "x"},
@@ -63,7 +64,29 @@ def test_everything_else_is_refused_by_name(text):
         parse_filter(text)
 
 
-WORDS = st.sampled_from([*COLUMNS, "AND", "OR", "NOT", "IN", "LIKE", "IS", "NULL", "(", ")", ",", "=", "<", "'a'", "1", ";", "--", "models", "'"])
+WORDS = st.sampled_from(
+    [
+        *COLUMNS,
+        "AND",
+        "OR",
+        "NOT",
+        "IN",
+        "LIKE",
+        "IS",
+        "NULL",
+        "(",
+        ")",
+        ",",
+        "=",
+        "<",
+        "'a'",
+        "1",
+        ";",
+        "--",
+        "models",
+        "'",
+    ]
+)
 
 
 @given(st.text() | st.lists(WORDS).map(" ".join))

@@ -2,10 +2,11 @@ import logging
 
 import numpy as np
 import pytest
-from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
-from deltadex.store import Catalog, VectorIndex, index
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.store import Catalog, VectorIndex, index
 
 RECIPE = Recipe(name="sketch", rank=1, dim=5)
 
@@ -14,12 +15,17 @@ def _record(catalog, id, vector):
     unit = (vector / np.linalg.norm(vector)).astype(np.float32)
     fingerprint = Fingerprint(recipe=RECIPE, vector=unit, norm=1.0)
     model = ModelRecord(id=id, base="b", signature=str(vector))
-    catalog.record(Indexed(model=model, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0))
+    catalog.record(
+        Indexed(model=model, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0)
+    )
 
 
 def _brute_force(catalog, query, k, allowed=None):
     ids, vectors = catalog.vectors("b", RECIPE)
-    scores = [(id, float(v.astype(np.float64) @ query.astype(np.float64))) for id, v in zip(ids, vectors, strict=True)]
+    scores = [
+        (id, float(v.astype(np.float64) @ query.astype(np.float64)))
+        for id, v in zip(ids, vectors, strict=True)
+    ]
     kept = [pair for pair in scores if allowed is None or pair[0] in allowed]
     return sorted(kept, key=lambda pair: (-round(pair[1], 9), pair[0]))[:k]
 
@@ -43,7 +49,9 @@ def test_search_is_brute_force_with_ties_and_filters(tmp_path_factory, n, k, sha
     rng = np.random.default_rng(seed)
     with Catalog.open(tmp_path_factory.mktemp("i") / "c.duckdb") as catalog:
         for number in range(n):
-            _record(catalog, f"m{rng.permutation(1000)[0]:04}-{number}", rng.integers(-1, 2, 5) + 0.25)
+            _record(
+                catalog, f"m{rng.permutation(1000)[0]:04}-{number}", rng.integers(-1, 2, 5) + 0.25
+            )
         allowed = {id for id in catalog.vectors("b", RECIPE)[0] if rng.random() < share}
         query = rng.integers(-1, 2, 5).astype(np.float32) + 0.5
 
@@ -52,7 +60,9 @@ def test_search_is_brute_force_with_ties_and_filters(tmp_path_factory, n, k, sha
         filtered = opened.search(query[None, :], k, allowed=allowed)[0]
 
         assert [id for id, _ in plain] == [id for id, _ in _brute_force(catalog, query, k)]
-        assert [id for id, _ in filtered] == [id for id, _ in _brute_force(catalog, query, k, allowed)]
+        assert [id for id, _ in filtered] == [
+            id for id, _ in _brute_force(catalog, query, k, allowed)
+        ]
 
 
 @pytest.mark.parametrize("harm", ["delete", "truncate", "flip", "swap", "note"])

@@ -27,9 +27,7 @@ def make_catalog(path, *, bases=("base",), per_base=12):
             )
             made = Fingerprint(recipe=RECIPE, vector=vector, norm=1.0)
             catalog.record(
-                Indexed(
-                    model=record, fingerprints=(made,), slots=(), bytes_read=0, seconds=0.0
-                )
+                Indexed(model=record, fingerprints=(made,), slots=(), bytes_read=0, seconds=0.0)
             )
     return catalog
 

@@ -58,9 +58,7 @@ def payload(text):
 
 def test_every_model_is_in_the_page_as_data(tmp_path):
     points = [
-        MapPoint(
-            model="a/x", x=0.25, y=1.0, dataset="sst2", neighbours=(("b/y", 0.98765),)
-        ),
+        MapPoint(model="a/x", x=0.25, y=1.0, dataset="sst2", neighbours=(("b/y", 0.98765),)),
         MapPoint(model="b/y", x=-1.0, y=2.0, author="b", kind="adapter"),
     ]
 
@@ -112,9 +110,7 @@ def test_the_page_asks_no_other_host(tmp_path):
     loads = {"src", "href", "action", "srcset", "data", "poster"}
     assert not [pair for pair in Page(text).attributes if pair[0] in loads]
     addresses = set(re.findall(r"\w+://[^\s\"'`)]+", text))
-    assert addresses == {"http://www.w3.org/2000/svg"}, (
-        "the SVG namespace, which is no request"
-    )
+    assert addresses == {"http://www.w3.org/2000/svg"}, "the SVG namespace, which is no request"
     assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|WebSocket", text)
 
 
