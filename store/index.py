@@ -30,7 +30,7 @@ class VectorIndex:
     """One family's vectors under one recipe, searchable; a snapshot of the catalog."""
 
     def __init__(
-        self, index: faiss.IndexFlatIP, keys: Int64[np.ndarray, " models"], ids: list[str]
+        self, index: faiss.Index, keys: Int64[np.ndarray, " models"], ids: list[str]
     ) -> None:
         self._index = index
         self._keys = keys
@@ -149,7 +149,7 @@ def _load(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarray, "
     return index, keys
 
 
-def _save(path: Path, index: faiss.IndexFlatIP, keys: Int64[np.ndarray, " models"]) -> None:
+def _save(path: Path, index: faiss.Index, keys: Int64[np.ndarray, " models"]) -> None:
     """Write the index, then the note that vouches for it; a refusal keeps it in memory only."""
     data = faiss.serialize_index(index).tobytes()
     note = {"crc32": zlib.crc32(data), "dim": index.d, "keys": keys.tolist()}
