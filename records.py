@@ -173,6 +173,10 @@ class Indexed:
     bytes_read: int
     seconds: float
 
+    @property
+    def status(self) -> Literal["indexed"]:
+        return "indexed"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:

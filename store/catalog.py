@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 from jaxtyping import Float32
 
-from ..errors import REASONS, EmptyCatalog, RequestError, UnknownModel, UnknownRecipe
+from ..errors import EmptyCatalog, RequestError, UnknownModel, UnknownRecipe
 from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe, SlotStats
 from .connection import connect, transaction, translated
 from .export import write_parquet, write_safetensors
@@ -29,6 +29,7 @@ from .reading import (
     select_slots,
 )
 from .rows import Family, Known, ModelRow
+from .summaries import count_everything, group_failures, slot_document
 from .vectors import fetch_vectors
 from .writing import delete_model, relabel_models, write_outcome
 
@@ -211,7 +212,7 @@ class Catalog:
         """Everything known of a model, ready for JSON."""
         row = self.model(id, base)
         slots = self.slots(row.base, row.id)
-        return {**row.to_json(), "slots": [_slot_json(s) for s in slots]}
+        return {**row.to_json(), "slots": [slot_document(s) for s in slots]}
 
     def slots(self, base: str, id: str) -> list[SlotStats]:
         """What a model changed, slot by slot."""
@@ -348,37 +349,13 @@ class Catalog:
 
     def failures(self, base: str | None = None) -> list[dict[str, Any]]:
         """Models that are not indexed, by reason code, the most frequent first."""
-        groups: dict[str, dict[str, Any]] = {}
-        for row in self.models(base=base, where="status <> 'indexed'"):
-            code = row.code or "internal"
-            meaning = REASONS[code].meaning if code in REASONS else ""
-            empty = {"code": code, "status": row.status, "meaning": meaning, "models": []}
-            group = groups.setdefault(code, empty)
-            group["models"].append({"model": row.id, "base": row.base, "reason": row.reason})
-        return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
+        return group_failures(self.models(base=base, where="status <> 'indexed'"))
 
     def stats(self) -> dict[str, Any]:
         """Counts by base and by recipe, and the file's size in bytes."""
-        coverage = self._fetch("SELECT base, models, indexed, labelled, datasets FROM coverage")
-        recipes = self.recipes()
         with self._lock, translated(self.path):
-            counts = count_by_recipe(self._connection)
-        keys = ("base", "models", "indexed", "labelled", "datasets")
-        return {
-            "path": str(self.path),
-            "bytes": self.path.stat().st_size,
-            "bases": [dict(zip(keys, row, strict=True)) for row in coverage],
-            "recipes": [
-                {
-                    "base": base,
-                    "id": id,
-                    "rank": recipes[id].rank,
-                    "dim": recipes[id].dim,
-                    "models": n,
-                }
-                for id, base, n in counts
-            ],
-        }
+            counts = count_everything(self._connection)
+        return {"path": str(self.path), "bytes": self.path.stat().st_size, **counts}
 
     def export_parquet(self, folder: Path) -> list[Path]:
         """`models`, `slots` and `fingerprints` as Parquet files in `folder`."""
@@ -418,16 +395,3 @@ class Catalog:
     def _fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock, translated(self.path):
             return self._connection.execute(sql, list(values)).fetchall()
-
-
-def _slot_json(stats: SlotStats) -> dict[str, Any]:
-    return {
-        "slot": str(stats.slot),
-        "shape": list(stats.shape),
-        "fro_norm": stats.fro_norm,
-        "relative_norm": stats.relative_norm,
-        "sigma": [float(s) for s in stats.sigma],
-        "energy": stats.energy,
-        "stable_rank": stats.stable_rank,
-        "noise_floor": stats.noise_floor,
-    }

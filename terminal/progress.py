@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,8 +15,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ..records import Outcome, Refused
 from .text import plain, size
+
+if TYPE_CHECKING:
+    from ..records import Outcome
 
 
 class RunProgress:
@@ -59,7 +62,7 @@ class RunProgress:
         self._bytes += outcome.bytes_read
         elapsed = self._bar.tasks[self._task].elapsed or 0.0
         rate = f" · {size(int(self._bytes / elapsed))}/s" if elapsed > 0 else ""
-        if isinstance(outcome, Refused):
+        if outcome.status != "indexed":
             self._refused += 1
         refused = f"[yellow]{self._refused} not indexed[/] · " if self._refused else ""
         self._bar.update(

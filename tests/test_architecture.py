@@ -35,7 +35,7 @@ ONE_ROOM_KNOWS = {
     "faiss": "store",
     "huggingface_hub": "indexer/hub",
     "httpx2": "indexer/hub",
-    "click": "cli.py",
+    "click": ("cli.py", "terminal/options.py"),
     "rich": "terminal",
     "peft": "demo",
     "transformers": "demo",
@@ -91,7 +91,7 @@ def test_each_heavy_library_is_known_in_one_room(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_file_is_too_long_to_read(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 450
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 405
 
 
 def test_no_module_is_loaded_under_two_names():

@@ -1,0 +1,59 @@
+"""What a catalog holds, counted and grouped, ready for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import duckdb
+
+from ..errors import REASONS
+from ..records import SlotStats
+from .reading import count_by_recipe, select_recipes
+from .rows import ModelRow
+
+
+def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
+    """Refused models by reason code, the most frequent first."""
+    groups: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        code = row.code or "internal"
+        meaning = REASONS[code].meaning if code in REASONS else ""
+        empty = {"code": code, "status": row.status, "meaning": meaning, "models": []}
+        group = groups.setdefault(code, empty)
+        group["models"].append({"model": row.id, "base": row.base, "reason": row.reason})
+    return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
+
+
+def count_everything(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """Models, labels and datasets by base; models by base and recipe."""
+    keys = ("base", "models", "indexed", "labelled", "datasets")
+    coverage = connection.execute(f"SELECT {', '.join(keys)} FROM coverage").fetchall()
+    recipes = select_recipes(connection)
+    return {
+        "bases": [dict(zip(keys, row, strict=True)) for row in coverage],
+        "recipes": [
+            {
+                "base": base,
+                "id": id,
+                "rank": recipes[id].rank,
+                "dim": recipes[id].dim,
+                "models": n,
+            }
+            for id, base, n in count_by_recipe(connection)
+        ],
+    }
+
+
+def slot_document(stats: SlotStats) -> dict[str, Any]:
+    """One slot without its sketch."""
+    return {
+        "slot": str(stats.slot),
+        "shape": list(stats.shape),
+        "fro_norm": stats.fro_norm,
+        "relative_norm": stats.relative_norm,
+        "sigma": [float(s) for s in stats.sigma],
+        "energy": stats.energy,
+        "stable_rank": stats.stable_rank,
+        "noise_floor": stats.noise_floor,
+    }
