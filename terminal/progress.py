@@ -31,7 +31,7 @@ class RunProgress:
         self._refused = 0
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=16),
             MofNCompleteColumn(),
             TextColumn("{task.fields[read]}"),
             TimeRemainingColumn(),
@@ -69,5 +69,5 @@ class RunProgress:
             self._task,
             advance=1,
             read=size(self._bytes) + rate,
-            latest=refused + escape(plain(outcome.model.id)[-40:]),
+            latest=refused + escape(plain(outcome.model.id)[-20:]),
         )

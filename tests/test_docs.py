@@ -2,9 +2,10 @@ import re
 import subprocess
 from pathlib import Path
 
-import deltadex
 import pytest
 from click.testing import CliRunner
+
+import deltadex
 from deltadex.cli import main
 from deltadex.errors import REASONS
 from deltadex.store.filters import COLUMNS
@@ -30,7 +31,9 @@ def test_the_two_commands_are_on_the_first_screen():
 
 @pytest.mark.parametrize("code", sorted(REASONS))
 def test_every_reason_code_is_explained(code):
-    assert f"| `{code}` | {REASONS[code].status}" in (ROOT / "docs" / "reasons.md").read_text("utf-8")
+    assert f"| `{code}` | {REASONS[code].status}" in (ROOT / "docs" / "reasons.md").read_text(
+        "utf-8"
+    )
 
 
 @pytest.mark.parametrize("column", COLUMNS)
