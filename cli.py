@@ -178,6 +178,7 @@ def _query(catalog: Catalog, model: str, recipe: str | None, base: str | None) -
         model=model,
         base=base,
         fingerprint=outcome.fingerprints[0],
+        kind=outcome.model.kind,
         dataset=outcome.model.dataset,
         slots=outcome.slots,
     )

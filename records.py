@@ -69,6 +69,11 @@ class Recipe:
     params: tuple[tuple[str, str], ...] = ()
 
     @property
+    def share(self) -> float:
+        """Share of every matrix that is read for it, 0…1; 1 but under a budget."""
+        return float(dict(self.params).get("rows", "100%").rstrip("%")) / 100
+
+    @property
     def id(self) -> str:
         """`name-xxxxxxxx`: a hash over everything that changes the numbers."""
         body = json.dumps(

@@ -30,7 +30,7 @@ def collect_adapter(
         ModelError: not this base's adapter, or not readable.
     """
     adapter = read_adapter(checkpoint, member.adapter_config)
-    base = job.base.opened()
+    base = job.base.weights() if job.parts else job.base.opened()
     placed = place_modules(_shapes(adapter, job), base.config if base else None)
     placed.require_known()
     if base is not None:
@@ -64,6 +64,8 @@ def _collect_module(
     rounding = max(FILE_ROUNDING[checkpoint.tensors[n].dtype] for n in names) * math.sqrt(2)
     for placement in placements:
         piece = _cut(delta, placement)
+        if job.parts is not None:
+            piece = job.parts.parts[placement.slot, placement.part].cut(piece)
         norm = piece.norm
         if not math.isfinite(norm):
             raise ModelError("non-finite", f"module {module!r}: ΔW holds NaN or infinity")

@@ -17,6 +17,7 @@ from .architecture import PlacedModel, Placement, place
 from .checkpoint import Checkpoint, open_local, quantization, read_json
 from .fingerprint.factors import frobenius
 from .hub import describe, open_hub_model, read_small_file
+from .scratch import Scratch
 
 REMOTE_MEMORY = 1 << 30
 """Bytes of a remote base kept between models; the rest is read again by range."""
@@ -28,7 +29,7 @@ Key = tuple[Slot, str]
 class BaseWeights:
     """The opened base: where each slot's matrix is, and the matrices themselves.
 
-    Safe to share between threads; each keeps the one tensor it read last.
+    Safe to share between threads, each with its own scratch.
     """
 
     name: str
@@ -38,7 +39,6 @@ class BaseWeights:
     placed: PlacedModel
     remote: bool
     _by_key: dict[Key, Placement] = field(default_factory=dict)
-    _last: threading.local = field(default_factory=threading.local)
     _kept: dict[str, torch.Tensor] = field(default_factory=dict)
     _kept_bytes: int = 0
     _norms: dict[Key, float] = field(default_factory=dict)
@@ -47,20 +47,23 @@ class BaseWeights:
     def __post_init__(self) -> None:
         self._by_key = {(p.slot, p.part): p for p in self.placed.placements}
 
-    def matrix(self, key: Key) -> torch.Tensor:
-        """The base's (out, in) matrix of one slot part, in its stored type."""
-        placement = self._by_key[key]
-        return placement.cut(self._tensor(placement.tensor))
+    def matrix(self, key: Key, scratch: Scratch | None = None) -> torch.Tensor:
+        """The base's (out, in) matrix of one slot part, in its stored type.
 
-    def norm(self, key: Key) -> float:
-        """|W| of one slot part, Frobenius; measured once.
+        With `scratch` it may lie there, and is good until the next tensor is asked for.
+        """
+        placement = self._by_key[key]
+        return placement.cut(self._tensor(placement.tensor, scratch or Scratch()))
+
+    def norm(self, key: Key, matrix: torch.Tensor) -> float:
+        """|W| of one slot part, Frobenius; measured once, on the matrix that was read.
 
         Raises:
             BaseError: the base holds NaN or infinity.
         """
         norm = self._norms.get(key)
         if norm is None:
-            norm = frobenius(self.matrix(key))
+            norm = frobenius(matrix)
             if not math.isfinite(norm):
                 tensor = self._by_key[key].tensor
                 raise BaseError(f"base {self.name}: tensor {tensor!r} holds NaN or infinity")
@@ -70,7 +73,7 @@ class BaseWeights:
     def whole_matrix(self, key: Key) -> torch.Tensor:
         """The (out, in) matrix that the slot part was cut from, float32, fused rows and all."""
         placement = self._by_key[key]
-        tensor = self._tensor(placement.tensor)
+        tensor = self._tensor(placement.tensor, Scratch())
         matrix = tensor if placement.index is None else tensor[placement.index]
         return (matrix.T if placement.transposed else matrix).float()
 
@@ -87,19 +90,19 @@ class BaseWeights:
                 return n_out, n_in
         raise ModelError("unknown-targets", f"module {module!r} is not in {self.name}")
 
-    def _tensor(self, name: str) -> torch.Tensor:
-        if getattr(self._last, "name", None) == name:
-            last: torch.Tensor = self._last.tensor
-            return last
+    def _tensor(self, name: str, scratch: Scratch) -> torch.Tensor:
+        if scratch.base_tensor is not None and scratch.base_tensor[0] == name:
+            return scratch.base_tensor[1]
         tensor = self._kept.get(name)
         if tensor is None:
-            tensor = self._read(name)
-        self._last.name, self._last.tensor = name, tensor
+            scratch.base_tensor = None
+            tensor = self._read(name, scratch)
+        scratch.base_tensor = (name, tensor)
         return tensor
 
-    def _read(self, name: str) -> torch.Tensor:
+    def _read(self, name: str, scratch: Scratch) -> torch.Tensor:
         if not self.remote:
-            return self._from_checkpoint(name)
+            return self._from_checkpoint(name, scratch)
         with self._lock:
             if name not in self._kept:
                 tensor = self._from_checkpoint(name)
@@ -109,9 +112,9 @@ class BaseWeights:
                 self._kept_bytes += tensor.nbytes
             return self._kept[name]
 
-    def _from_checkpoint(self, name: str) -> torch.Tensor:
+    def _from_checkpoint(self, name: str, scratch: Scratch | None = None) -> torch.Tensor:
         try:
-            return self.checkpoint.read(name)
+            return self.checkpoint.read(name, scratch.memory("base") if scratch else None)
         except ModelError as err:
             raise BaseError(f"base {self.name}: {err.reason}") from err
 
@@ -124,11 +127,13 @@ class Base:
         name: The family's name in the catalog.
         folder: Where its files are; None for a Hub id or a mere name.
         aliases: Other names that members may call it by.
+        few_bytes: Rather a request more than bytes that are of no use.
     """
 
     name: str
     folder: Path | None = None
     aliases: tuple[str, ...] = ()
+    few_bytes: bool = False
     _weights: BaseWeights | None = None
     _failure: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -167,7 +172,9 @@ class Base:
             return self._placed(open_local(self.folder), config, None, remote=False)
         model = describe(self.name)
         config = dict(read_json(read_small_file(model, "config.json")))
-        return self._placed(open_hub_model(model), config, model.sha, remote=True)
+        return self._placed(
+            open_hub_model(model, few_bytes=self.few_bytes), config, model.sha, remote=True
+        )
 
     def _placed(
         self,

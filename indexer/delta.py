@@ -9,13 +9,21 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class DenseDelta:
-    """ΔW as a float32 matrix of shape (out, in)."""
+    """ΔW as a float32 matrix of shape (out, in), and its norm where it was measured already."""
 
     matrix: torch.Tensor
+    measured_norm: float | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, in)."""
+        return self.matrix.shape[0], self.matrix.shape[1]
 
     @property
     def norm(self) -> float:
         """|ΔW|, Frobenius."""
+        if self.measured_norm is not None:
+            return self.measured_norm
         return float(torch.linalg.vector_norm(self.matrix))
 
 
@@ -25,6 +33,11 @@ class LowRankDelta:
 
     left: torch.Tensor
     right: torch.Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, in)."""
+        return self.left.shape[0], self.right.shape[1]
 
     @property
     def norm(self) -> float:

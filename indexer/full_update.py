@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,23 +12,31 @@ import torch
 from ..errors import ModelError
 from .architecture import PlacedModel, Placement, place, require_same_layers
 from .base import BaseWeights
+from .budget import read_parts
 from .checkpoint import Checkpoint, quantization
-from .delta import DenseDelta
 from .family import Member
 from .fingerprint.factors import frobenius
-from .fingerprint.rounding import RELATIVE_ROUNDING, rounding_norm, update_against
+from .fingerprint.rounding import RELATIVE_ROUNDING, rounding_norm
 from .gate import BaseGate, Norms
 from .job import Job
 from .parallel import ordered
+from .scratch import Scratch
+from .subtract import update_against
 from .update import Measured, UpdateCollector
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One tensor as it was read, and what is cut from it; `sampled` for the base gate."""
+    """What is compared at once: one tensor's placements, or one matrix's part.
 
-    tensor: torch.Tensor
-    placements: Sequence[tuple[Placement, bool]]
+    Attributes:
+        matrix: What was read already of the child: the whole tensor, or the part.
+        sampled: For each placement, whether it counts for the base gate.
+    """
+
+    placements: Sequence[Placement]
+    sampled: Sequence[bool]
+    matrix: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +66,17 @@ def collect_full(
 
     def compare(task: _Task) -> list[_Compared]:
         job.stop_if_cancelled()
-        return [
-            _compare(placement, task.tensor, base, collector, sampled=sampled)
-            for placement, sampled in task.placements
-        ]
+        with job.scratch.borrow() as scratch:
+            worker = _Worker(base, collector, scratch, job)
+            return worker.compare(task, checkpoint)
 
-    for compared in ordered(compare, _tasks(placed, checkpoint, gate), job.threads):
+    whole = job.parts is None
+    tasks = (
+        _whole_tasks(placed, checkpoint, gate)
+        if whole
+        else _part_tasks(placed, checkpoint, gate, job)
+    )
+    for compared in ordered(compare, tasks, job.threads):
         for one in compared:
             if one.norms is not None:
                 gate.add(one.norms)
@@ -71,39 +84,81 @@ def collect_full(
     gate.check()
 
 
-def _tasks(placed: PlacedModel, checkpoint: Checkpoint, gate: BaseGate) -> Iterator[_Task]:
+def _whole_tasks(placed: PlacedModel, checkpoint: Checkpoint, gate: BaseGate) -> Iterator[_Task]:
+    """Tensor by tensor; where several threads may read, they do it themselves."""
     wanted: Mapping[str, list[Placement]] = defaultdict(list)
     for placement in placed.placements:
         wanted[placement.tensor].append(placement)
-    for name, tensor in checkpoint.stream(wanted):
-        yield _Task(tensor, [(p, gate.samples_next()) for p in wanted[name]])
+    if checkpoint.concurrent:
+        refs = sorted(
+            (checkpoint.tensors[name] for name in wanted), key=lambda r: (r.file, r.start)
+        )
+        read: Iterable[tuple[str, torch.Tensor | None]] = ((ref.name, None) for ref in refs)
+    else:
+        read = checkpoint.stream(wanted)
+    for name, tensor in read:
+        yield _Task(wanted[name], [gate.samples_next() for _ in wanted[name]], tensor)
 
 
-def _compare(
-    placement: Placement,
-    tensor: torch.Tensor,
-    base: BaseWeights,
-    collector: UpdateCollector,
-    *,
-    sampled: bool,
-) -> _Compared:
-    """One matrix against the base's."""
-    key = (placement.slot, placement.part)
-    child = placement.cut(tensor)
-    if child.dtype not in RELATIVE_ROUNDING:
-        raise ModelError("unsupported-dtype", f"tensor {placement.tensor!r} is {child.dtype}")
-    weight_norm = base.norm(key)
-    update = update_against(child, base.matrix(key))
-    update_norm = frobenius(update)
-    if not math.isfinite(update_norm):
-        raise ModelError("non-finite", f"tensor {placement.tensor!r} holds NaN or infinity")
-    measured = collector.measure(
-        placement.slot,
-        placement.part,
-        DenseDelta(update) if update_norm > 0 else None,
-        shape=placement.shape,
-        noise_norm=rounding_norm(weight_norm, child.dtype),
-        weight_norm=weight_norm,
-    )
-    norms = Norms(child=frobenius(child), base=weight_norm, update=update_norm) if sampled else None
-    return _Compared(measured, norms)
+def _part_tasks(
+    placed: PlacedModel, checkpoint: Checkpoint, gate: BaseGate, job: Job
+) -> Iterator[_Task]:
+    """Matrix by matrix, the rows that the budget reads."""
+    assert job.parts is not None
+    for placement, part in read_parts(checkpoint, placed.placements, job.parts.parts):
+        yield _Task([placement], [gate.samples_next()], part)
+
+
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """What one thread compares matrices with."""
+
+    base: BaseWeights
+    collector: UpdateCollector
+    scratch: Scratch
+    job: Job
+
+    def compare(self, task: _Task, checkpoint: Checkpoint) -> list[_Compared]:
+        """Every matrix of a task against the base's."""
+        if self.job.parts is not None:
+            (placement,), (sampled,) = task.placements, task.sampled
+            assert task.matrix is not None
+            weight, norm = self.job.parts.matrix((placement.slot, placement.part))
+            return [self._compare(placement, task.matrix, weight, norm, sampled=sampled)]
+        tensor = task.matrix
+        if tensor is None:
+            tensor = checkpoint.read(task.placements[0].tensor, self.scratch.memory("child"))
+        compared = []
+        for placement, sampled in zip(task.placements, task.sampled, strict=True):
+            key = (placement.slot, placement.part)
+            weight = self.base.matrix(key, self.scratch)
+            norm, child = self.base.norm(key, weight), placement.cut(tensor)
+            compared.append(self._compare(placement, child, weight, norm, sampled=sampled))
+        return compared
+
+    def _compare(
+        self,
+        placement: Placement,
+        child: torch.Tensor,
+        weight: torch.Tensor,
+        weight_norm: float,
+        *,
+        sampled: bool,
+    ) -> _Compared:
+        if child.dtype not in RELATIVE_ROUNDING:
+            raise ModelError("unsupported-dtype", f"tensor {placement.tensor!r} is {child.dtype}")
+        update = update_against(child, weight, self.scratch, self.job.device)
+        if not math.isfinite(update.norm):
+            raise ModelError("non-finite", f"tensor {placement.tensor!r} holds NaN or infinity")
+        measured = self.collector.measure(
+            placement.slot,
+            placement.part,
+            update if update.norm > 0 else None,
+            shape=placement.shape,
+            noise_norm=rounding_norm(weight_norm, child.dtype),
+            weight_norm=weight_norm,
+        )
+        if not sampled:
+            return _Compared(measured, None)
+        norms = Norms(child=frobenius(child), base=weight_norm, update=update.norm)
+        return _Compared(measured, norms)

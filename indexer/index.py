@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import BaseError, RequestError, SourceError
+from ..errors import BaseError, EmptyCatalog, RequestError, SourceError, UnknownRecipe
 from ..records import Indexed, Recipe, Slot
 from ..store import Catalog
 from .base import Base
+from .base_parts import BaseParts
+from .budget import layer_bytes, parse_budget
+from .device import choose_device
 from .family import (
     NO_LABELS,
     Labels,
@@ -43,6 +46,8 @@ class IndexOptions:
         folder: A folder of models; or a file that lists ids and paths, one a line.
         hub: Walk the base's family on the Hub.
         models: Single ids or paths (`deltadex add`).
+        budget: `2%` or `20MB` of the layer matrices a model; None reads them whole.
+        device: Where updates are compressed: `auto`, `cpu`, or as torch names it.
         aliases: Further names by which members may call the base.
         workers: Models at work at once; 0 chooses.
         retry_failed: Read models again that failed before, though their files are the same.
@@ -56,6 +61,8 @@ class IndexOptions:
     limit: int | None = None
     recipes: tuple[str, ...] = (DEFAULT_RECIPE,)
     rank: int | None = None
+    budget: str | None = None
+    device: str = "auto"
     aliases: tuple[str, ...] = ()
     workers: int = 0
     retry_failed: bool = False
@@ -93,7 +100,10 @@ def index_family(
     members = _label(_members(catalog, options, base), labels)
     members = [refuse_strangers(m, wanted) for m in members]
     layout = _layout(catalog, base, members, options.recipes)
-    recipes = [make_recipe(name, options.rank, layout) for name in options.recipes]
+    share = _share(base, options.budget)
+    recipes = [make_recipe(name, options.rank, layout, share) for name in options.recipes]
+    if options.models and not options.budget and not options.rank:
+        recipes = _as_the_family(catalog, base, recipes)
     members = _place_unnamed(members, base, catalog)
     workers = options.workers or _workers(members)
     threads = max(1, cpu_count() // workers)
@@ -103,6 +113,8 @@ def index_family(
         recipes=recipes,
         layout=layout,
         threads=threads,
+        device=choose_device(options.device),
+        parts=_parts(base, recipes),
         cancelled=cancelled,
     )
     report = index_members(
@@ -134,6 +146,8 @@ def fingerprint_query(catalog: Catalog, model: str, base_name: str, recipe: Reci
         recipes=[recipe],
         layout=layout,
         threads=cpu_count(),
+        device=choose_device("auto"),
+        parts=_parts(base, [recipe]),
     )
     with one_torch_thread():
         outcome = fingerprint_member(member, job)
@@ -198,6 +212,43 @@ def wanted_base(base: Base) -> Wanted:
         folder=base.folder,
         config=weights.config if weights else None,
     )
+
+
+def _share(base: Base, budget: str | None) -> float:
+    """The share of every matrix that a budget reads; the base's headers tell what it is of."""
+    if budget is None:
+        return 1.0
+    base.few_bytes = True
+    return parse_budget(budget, layer_bytes(base.weights()))
+
+
+def _as_the_family(catalog: Catalog, base: Base, recipes: Sequence[Recipe]) -> list[Recipe]:
+    """The recipes as most models of the family have them: its rank, its budget."""
+    if base.name not in catalog.bases():
+        return list(recipes)
+    chosen = []
+    for recipe in recipes:
+        try:
+            usual = catalog.find_recipe(recipe.name, base.name)
+        except (EmptyCatalog, UnknownRecipe):
+            usual = recipe
+        chosen.append(usual if usual.version == recipe.version else recipe)
+    return chosen
+
+
+def _parts(base: Base, recipes: Sequence[Recipe]) -> BaseParts | None:
+    """What is read of every matrix under the recipes' budget.
+
+    Raises:
+        RequestError: one recipe has a budget, another has not.
+    """
+    shares = {recipe.share for recipe in recipes}
+    if shares == {1.0}:
+        return None
+    if len(shares) > 1:
+        raise RequestError("one run reads one share: give --budget, and one recipe at a time")
+    base.few_bytes = True
+    return BaseParts(base, shares.pop())
 
 
 def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member]:

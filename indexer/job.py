@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 from ..records import Recipe
 from .base import Base
+from .base_parts import BaseParts
 from .family import Wanted
 from .fingerprint import Layout
+from .scratch import ScratchPool
 
 
 class Cancelled(Exception):
@@ -22,6 +24,8 @@ class Job:
 
     Attributes:
         threads: Matrices of one model at work at once.
+        parts: What is read of every matrix under a budget; None reads all.
+        device: Where updates are compressed, as torch names it.
     """
 
     base: Base
@@ -29,6 +33,9 @@ class Job:
     recipes: Sequence[Recipe]
     layout: Layout
     threads: int = 1
+    device: str = "cpu"
+    parts: BaseParts | None = None
+    scratch: ScratchPool = field(default_factory=ScratchPool)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     def stop_if_cancelled(self) -> None:

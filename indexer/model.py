@@ -47,7 +47,7 @@ def fingerprint_member(member: Member, job: Job) -> Outcome:
         if member.refusal is not None:
             raise member.refusal
         member = with_config(member)
-        checkpoint = open_checkpoint(member)
+        checkpoint = open_checkpoint(member, few_bytes=job.parts is not None)
         collector = UpdateCollector(job.recipes, job.layout)
         record = member.record
         if member.is_adapter:

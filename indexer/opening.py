@@ -10,14 +10,16 @@ from .family import Member
 from .hub import HubModel, open_hub_adapter, open_hub_model, read_small_file
 
 
-def open_checkpoint(member: Member) -> Checkpoint:
+def open_checkpoint(member: Member, *, few_bytes: bool = False) -> Checkpoint:
     """The member's weight files, headers read.
 
     Raises:
         ModelError: they cannot be opened.
     """
     if member.hub is not None:
-        return open_hub_adapter(member.hub) if member.is_adapter else open_hub_model(member.hub)
+        if member.is_adapter:
+            return open_hub_adapter(member.hub)
+        return open_hub_model(member.hub, few_bytes=few_bytes)
     assert member.folder is not None
     return open_adapter_weights(member.folder) if member.is_adapter else open_local(member.folder)
 

@@ -13,7 +13,7 @@ import torch
 from ..errors import ModelError
 from ..records import Fingerprint, Recipe, Slot, SlotStats
 from .delta import Delta
-from .fingerprint import Layout, Pool, factorise, make_pool
+from .fingerprint import POWER_STEPS, Layout, Pool, factorise, make_pool
 from .fingerprint.factors import Factors, largest_noise_sigma
 from .fingerprint.sketch import SketchPool
 
@@ -52,10 +52,12 @@ class UpdateCollector:
     recipes: Sequence[Recipe]
     layout: Layout
     _pools: list[Pool] = field(default_factory=list)
+    _steps: list[int] = field(default_factory=list)
     _slots: dict[Slot, _SlotSums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._pools = [make_pool(recipe, self.layout) for recipe in self.recipes]
+        self._steps = [POWER_STEPS[recipe.name] for recipe in self.recipes]
 
     def measure(
         self,
@@ -71,23 +73,28 @@ class UpdateCollector:
 
         Args:
             delta: None is an exact zero.
-            shape: (out, in) of the matrix.
+            shape: (out, in) of the whole matrix, of which ΔW may be a part.
             noise_norm: Estimated |rounding| in ΔW, Frobenius.
             weight_norm: |W|, where W was read.
         """
         measured = Measured(slot=slot, shape=shape, noise_norm=noise_norm, weight_norm=weight_norm)
         if delta is None:
             return measured
-        factors = factorise(delta, max(r.rank for r in self.recipes), seed=self.recipes[0].seed)
-        if weight_norm is not None and factors.fro_norm <= ZERO_UPDATE * weight_norm:
+        if weight_norm is not None and delta.norm <= ZERO_UPDATE * weight_norm:
             return measured
-        signal = factors.above(largest_noise_sigma(noise_norm, shape))
-        cut = [signal.first(pool.recipe.rank) for pool in self._pools]
-        features = [
-            (kept, pool.features(slot, part, kept))
-            for pool, kept in zip(self._pools, cut, strict=True)
-        ]
-        return replace(measured, factors=factors, features=tuple(features))
+        by_steps = {steps: self._factorise(delta, steps) for steps in set(self._steps)}
+        features = []
+        for pool, steps in zip(self._pools, self._steps, strict=True):
+            signal = by_steps[steps].above(largest_noise_sigma(noise_norm, delta.shape))
+            kept = signal.first(pool.recipe.rank)
+            features.append((kept, pool.features(slot, part, kept)))
+        return replace(measured, factors=by_steps[self._steps[0]], features=tuple(features))
+
+    def _factorise(self, delta: Delta, steps: int) -> Factors:
+        """To the largest rank of the recipes that want this many power steps."""
+        recipes = [r for r, s in zip(self.recipes, self._steps, strict=True) if s == steps]
+        rank = max(r.rank for r in recipes)
+        return factorise(delta, rank, seed=recipes[0].seed, power_steps=steps)
 
     def take(self, measured: Measured) -> None:
         """Add a measured matrix to the model; in one thread, in a fixed order."""

@@ -5,9 +5,11 @@ from .explain import explain_pair
 from .families import load_families
 from .layout import Layout, place_models
 from .neighbours import FreshQuery, StoredQuery, nearest
+from .precision import LabelledFamily
 
 __all__ = [
     "FreshQuery",
+    "LabelledFamily",
     "Layout",
     "StoredQuery",
     "evaluate",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import fsum, sqrt
+from math import fsum
 
 import numpy as np
 from jaxtyping import Float64
 
 from ..errors import RequestError
 from ..records import ROLES, STACKS, Recipe, Slot, SlotStats
-from ..store import Catalog
+from ..store import Catalog, VectorIndex
+from .means import family_means
 from .neighbours import FreshQuery, Query
+from .refine import SketchMeans
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,48 +97,68 @@ def explain_pair(
             subclass.
     """
     if isinstance(query, FreshQuery):
-        name, family, slots = query.model, query.base, query.slots
-        made_by = query.fingerprint.recipe
+        name, kind, family = query.model, query.kind, query.base
+        slots, made_by = query.slots, query.fingerprint.recipe
     else:
         row = catalog.model(query.model, query.base or base)
-        name, family, slots = row.id, row.base, tuple(catalog.slots(row.base, row.id))
+        name, kind, family = row.id, row.record.kind, row.base
         made_by = catalog.find_recipe(recipe, family)
+        slots = tuple(catalog.slots(row.base, row.id, made_by.id))
+    sketch_blocks(made_by)
     other = catalog.model(model, family)
-    return explain_slots(name, slots, other.id, catalog.slots(family, other.id), made_by)
+    index = VectorIndex.open(catalog, family, made_by)
+    means = family_means(catalog, family, made_by, index).sketches
+    return explain_slots(
+        Explained(name, kind, slots),
+        Explained(other.id, other.record.kind, catalog.slots(family, other.id, made_by.id)),
+        made_by,
+        means,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One of the two models: its name, its kind, its slots."""
+
+    model: str
+    kind: str
+    slots: Sequence[SlotStats]
 
 
 def explain_slots(
-    query: str,
-    ours: Sequence[SlotStats],
-    model: str,
-    theirs: Sequence[SlotStats],
-    recipe: Recipe,
+    query: Explained, other: Explained, recipe: Recipe, means: SketchMeans
 ) -> Explanation:
     """The similarity of two models by slot, role, layer and kind of feature.
 
-    A slot's contribution is ⟨a, b⟩ / √(⟨A, A⟩⟨B, B⟩): a and b its two sketches, A and B all
-    sketches of a model. Sketches carry their weights, so the sum over slots is a cosine.
+    A slot's contribution is ⟨a, b⟩ / √(⟨A, A⟩⟨B, B⟩): a and b its two sketches without the
+    mean of their kinds, A and B all of a model's. Sketches carry their weights, so the sum
+    over slots is a cosine, and what `find-similar` shows. A slot that a model lacks counts
+    as a sketch of zero, from which the mean is taken too.
 
     Raises:
         RequestError: The recipe keeps no sketches, or a model has none that fit it.
     """
     sizes = sketch_blocks(recipe)
-    mine = {stats.slot: stats for stats in ours if stats.fro_norm > 0}
-    other = {stats.slot: stats for stats in theirs if stats.fro_norm > 0}
-    parts = _contributions(_sketches(query, mine, sizes), _sketches(model, other, sizes), sizes)
+    mine = {stats.slot: stats for stats in query.slots if stats.fro_norm > 0}
+    theirs = {stats.slot: stats for stats in other.slots if stats.fro_norm > 0}
+    parts = _contributions(
+        means.centred(query.kind, _sketches(query.model, mine, sizes)),
+        means.centred(other.kind, _sketches(other.model, theirs, sizes)),
+        sizes,
+    )
     similarity = fsum(fsum(blocks) for blocks in parts.values())
-    shares = [_share(slot, parts[slot], similarity, mine, other) for slot in parts]
+    shares = [_share(slot, parts[slot], similarity, mine, theirs) for slot in parts]
     by_role = _totals(parts, similarity, lambda slot: slot.role)
     return Explanation(
-        query=query,
-        model=model,
+        query=query.model,
+        model=other.model,
         similarity=similarity,
         by_role=tuple(sorted(by_role, key=lambda total: ROLES.index(total.name))),
         by_layer=_totals(parts, similarity, lambda slot: f"{slot.stack}.{slot.layer}"),
         by_block=_block_totals(parts, similarity, sizes),
         slots=tuple(sorted(shares, key=lambda share: -share.contribution)),
-        only_query=tuple(sorted(mine.keys() - other.keys(), key=_reading_order)),
-        only_model=tuple(sorted(other.keys() - mine.keys(), key=_reading_order)),
+        only_query=tuple(sorted(mine.keys() - theirs.keys(), key=_reading_order)),
+        only_model=tuple(sorted(theirs.keys() - mine.keys(), key=_reading_order)),
     )
 
 
@@ -180,10 +202,9 @@ def _contributions(
     sizes: dict[str, int],
 ) -> dict[Slot, tuple[float, ...]]:
     """Each common slot's part of the similarity, by block; in the slots' order."""
-    scale = _length(ours.values()) * _length(theirs.values()) or 1.0
     starts = np.cumsum([0, *sizes.values()])[:-1]
     return {
-        slot: tuple((np.add.reduceat(ours[slot] * theirs[slot], starts) / scale).tolist())
+        slot: tuple(np.add.reduceat(ours[slot] * theirs[slot], starts).tolist())
         for slot in sorted(ours.keys() & theirs.keys(), key=_reading_order)
     }
 
@@ -191,11 +212,6 @@ def _contributions(
 def _reading_order(slot: Slot) -> tuple[int, int, int]:
     """Stacks as data flows through them, then layers, then roles in printing order."""
     return STACKS.index(slot.stack), slot.layer, ROLES.index(slot.role)
-
-
-def _length(sketches: Iterable[Float64[np.ndarray, " features"]]) -> float:
-    """Length of all of a model's sketches together."""
-    return sqrt(fsum(float(sketch @ sketch) for sketch in sketches))
 
 
 def _share(
@@ -210,8 +226,12 @@ def _share(
         contribution=fsum(blocks),
         share=_fraction(fsum(blocks), similarity),
         blocks=blocks,
-        relative_norms=(ours[slot].relative_norm, theirs[slot].relative_norm),
+        relative_norms=(_relative_norm(ours, slot), _relative_norm(theirs, slot)),
     )
+
+
+def _relative_norm(slots: dict[Slot, SlotStats], slot: Slot) -> float | None:
+    return slots[slot].relative_norm if slot in slots else None
 
 
 def _fraction(contribution: float, similarity: float) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import Recipe
 from ..store import Catalog
+from .centring import PooledMeans, centre_scores, is_centred
 from .precision import LabelledFamily
 from .refine import WHOLE_FAMILY, family_scores, has_sketches
 
@@ -54,8 +55,14 @@ def choose_bases(catalog: Catalog, base: str | None) -> list[str]:
 def load_family(catalog: Catalog, recipe: Recipe, base: str) -> LabelledFamily:
     """The fingerprinted models of one base, with what is known of them."""
     ids, vectors = catalog.vectors(base, recipe)
-    refined = has_sketches(recipe) and len(ids) <= WHOLE_FAMILY
     rows = {row.id: row for row in catalog.models(base=base, status="indexed")}
+    kinds = [rows[name].record.kind for name in ids]
+    scores = None
+    if has_sketches(recipe) and len(ids) <= WHOLE_FAMILY:
+        scores = family_scores(catalog, base, recipe, ids)
+    if is_centred(recipe):
+        vectors = PooledMeans.of(ids, kinds, vectors).centred(kinds, vectors)
+        scores = centre_scores(scores, ids, kinds) if scores is not None else None
     return LabelledFamily(
         base=base,
         ids=tuple(ids),
@@ -63,5 +70,5 @@ def load_family(catalog: Catalog, recipe: Recipe, base: str) -> LabelledFamily:
         labels=tuple(rows[name].dataset for name in ids),
         authors=tuple(rows[name].author for name in ids),
         runs=tuple(rows[name].run for name in ids),
-        scores=family_scores(catalog, base, recipe, ids) if refined else None,
+        scores=scores,
     )

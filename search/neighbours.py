@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Float64, Int64
 
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import Fingerprint, Recipe, SlotStats
 from ..store import Catalog, ModelRow, VectorIndex
+from .means import family_means
 from .precision import TIE_DECIMALS
-from .refine import CANDIDATES, candidate_scores, has_sketches
+from .refine import CANDIDATES, Candidates, has_sketches
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,14 @@ class FreshQuery:
 
     Attributes:
         model: What to call it in the answer.
+        kind: `full` or `adapter`: whose mean is taken out.
         slots: With their sketches scores are finer, and can be explained.
     """
 
     model: str
     base: str
     fingerprint: Fingerprint
+    kind: str = "full"
     dataset: str | None = None
     slots: tuple[SlotStats, ...] = ()
 
@@ -48,9 +51,10 @@ class Neighbour:
 
     Attributes:
         rank: From 1.
-        score: Cosine of the fingerprints, −1…1.
+        score: Cosine of the fingerprints, centred where the recipe is, −1…1.
         score_se: Standard error of the score as an estimate of the recipe's kernel;
             0 for recipes without random features.
+        cosine: The same before any mean is taken out: near 1 for copies, whatever their kind.
     """
 
     rank: int
@@ -58,6 +62,7 @@ class Neighbour:
     base: str
     score: float
     score_se: float
+    cosine: float
     dataset: str | None
     author: str | None
     run: str | None
@@ -85,6 +90,7 @@ class Neighbours:
                     "model": one.model,
                     "score": one.score,
                     "score_se": one.score_se,
+                    "cosine": one.cosine,
                     "dataset": one.dataset,
                     "author": one.author,
                     "run": one.run,
@@ -102,10 +108,21 @@ class _Asked:
     model: str
     dataset: str | None
     base: str
+    kind: str
     recipe: Recipe
     vector: Float32[np.ndarray, " dim"]
     itself: str | None
     slots: tuple[SlotStats, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """One of the nearest: centred cosine, its standard error, plain cosine."""
+
+    model: str
+    score: float
+    error: float
+    cosine: float
 
 
 def nearest(
@@ -131,13 +148,13 @@ def nearest(
     index = VectorIndex.open(catalog, asked.base, asked.recipe)
     if not len(index):
         raise EmptyCatalog(f"no model of {asked.base} has a {asked.recipe.name} fingerprint")
-    rows = catalog.models(
-        base=asked.base, status="indexed", dataset=dataset, author=author, where=where
-    )
-    known = {row.id: row for row in rows if row.id != asked.itself}
-    wide = max(k, CANDIDATES)
-    (found,) = index.search(asked.vector[None, :], wide, allowed=list(known))
-    scored = _score_again(catalog, asked, found)[:k]
+    allowed = None
+    if (dataset, author, where) != (None, None, None):
+        passed = catalog.models(base=asked.base, dataset=dataset, author=author, where=where)
+        allowed = [row.id for row in passed]
+    scored = _best(catalog, asked, index, k, allowed)
+    found = catalog.models(base=asked.base, ids=[one.model for one in scored])
+    known = {row.id: row for row in found}
     return Neighbours(
         model=asked.model,
         dataset=asked.dataset,
@@ -156,7 +173,14 @@ def _resolve(catalog: Catalog, query: Query, recipe: str | None, base: str | Non
             f"{query.model} was fingerprinted under {made.recipe.name}, not {recipe}"
         )
     return _Asked(
-        query.model, query.dataset, query.base, made.recipe, made.vector, None, query.slots
+        query.model,
+        query.dataset,
+        query.base,
+        query.kind,
+        made.recipe,
+        made.vector,
+        None,
+        query.slots,
     )
 
 
@@ -176,41 +200,71 @@ def _resolve_stored(
             f"{row.id} has no {chosen.name} fingerprint ({chosen.id}), only "
             f"{', '.join(row.recipes) or 'none'}: name one of those as the recipe"
         )
-    slots = tuple(catalog.slots(row.base, row.id))
-    return _Asked(row.id, row.dataset, row.base, chosen, vectors[0], row.id, slots)
+    slots = tuple(catalog.slots(row.base, row.id, chosen.id if has_sketches(chosen) else None))
+    kind = row.record.kind
+    return _Asked(row.id, row.dataset, row.base, kind, chosen, vectors[0], row.id, slots)
 
 
-def _score_again(
-    catalog: Catalog, asked: _Asked, found: Sequence[tuple[str, float]]
-) -> list[tuple[str, float, float]]:
-    """(id, score, standard error) of the candidates from their sketches, best first.
+def _best(
+    catalog: Catalog, asked: _Asked, index: VectorIndex, k: int, allowed: list[str] | None
+) -> list[_Scored]:
+    """The `k` nearest, best first.
 
-    Recipes without sketches keep the score of the search, which is exact: their features
-    are not random.
+    Candidates by their pooled vectors, each kind for itself, since its mean shifts all of its
+    scores alike; then scored from their sketches, where there are any.
     """
+    means = family_means(catalog, asked.base, asked.recipe, index)
+    vector = means.pooled.centred([asked.kind], asked.vector[None, :])
+    found = {
+        name
+        for names in index.by_kind(allowed)
+        for name, _ in index.search(vector.astype(np.float32), max(k, CANDIDATES), allowed=names)[0]
+    }
+    names = sorted(found - {asked.itself})
+    kinds = index.kinds_of(names)
     query = {stats.slot: stats.sketch for stats in asked.slots if stats.sketch.size}
-    if not found or not query or not has_sketches(asked.recipe):
-        return [(name, score, 0.0) for name, score in found]
-    names = sorted(name for name, _ in found)
-    scores, errors = candidate_scores(catalog, asked.base, asked.recipe, query, names)
-    scored = zip(names, scores.tolist(), errors.tolist(), strict=True)
-    return sorted(scored, key=lambda one: (-round(one[1], TIE_DECIMALS), one[0]))
+    if names and query and has_sketches(asked.recipe):
+        candidates = Candidates(catalog, asked.base, asked.recipe, names, kinds, means.sketches)
+        centred = means.sketches.centred(asked.kind, query)
+        scores = candidates.cosines(centred)
+        order = _ranked(names, scores)[:k]
+        errors = candidates.standard_errors(centred, order)
+        plain = candidates.plain_cosines(query)
+    else:
+        names, vectors = catalog.vectors(asked.base, asked.recipe, ids=names)
+        scores = means.pooled.centred(index.kinds_of(names), vectors) @ vector[0]
+        order = _ranked(names, scores)[:k]
+        errors = np.zeros(len(order))
+        plain = vectors.astype(np.float64) @ asked.vector.astype(np.float64)
+    return [
+        _Scored(names[row], float(scores[row]), float(error), float(plain[row]))
+        for row, error in zip(order, errors, strict=True)
+    ]
 
 
-def _answers(
-    scored: Sequence[tuple[str, float, float]], known: Mapping[str, ModelRow]
-) -> tuple[Neighbour, ...]:
+def _ranked(
+    names: Sequence[str], scores: Float64[np.ndarray, " models"]
+) -> Int64[np.ndarray, " models"]:
+    """Rows, the best first; equal scores in order of id."""
+    keys = sorted(
+        range(len(names)), key=lambda i: (-round(float(scores[i]), TIE_DECIMALS), names[i])
+    )
+    return np.array(keys, dtype=np.int64)
+
+
+def _answers(scored: Sequence[_Scored], known: Mapping[str, ModelRow]) -> tuple[Neighbour, ...]:
     """What is known of each found model, its score clipped to the range of a cosine."""
     return tuple(
         Neighbour(
             rank=rank,
-            model=name,
-            base=known[name].base,
-            score=min(1.0, max(-1.0, score)),
-            score_se=error,
-            dataset=known[name].dataset,
-            author=known[name].author,
-            run=known[name].run,
+            model=one.model,
+            base=known[one.model].base,
+            score=min(1.0, max(-1.0, one.score)),
+            score_se=one.error,
+            cosine=min(1.0, max(-1.0, one.cosine)),
+            dataset=known[one.model].dataset,
+            author=known[one.model].author,
+            run=known[one.model].run,
         )
-        for rank, (name, score, error) in enumerate(scored, start=1)
+        for rank, one in enumerate(scored, start=1)
     )

@@ -30,7 +30,7 @@ from .reading import (
 )
 from .rows import Family, Known, ModelRow
 from .summaries import count_everything, group_failures, slot_document
-from .vectors import fetch_vectors
+from .vectors import fetch_vectors, fetch_vectors_after
 from .writing import delete_model, relabel_models, write_outcome
 
 DEFAULT_RECIPE = "sketch"
@@ -158,6 +158,7 @@ class Catalog:
         dataset: str | None = None,
         author: str | None = None,
         where: str | None = None,
+        ids: Sequence[str] | None = None,
         limit: int | None = None,
     ) -> list[ModelRow]:
         """The models that pass every filter, by base and id.
@@ -175,6 +176,9 @@ class Catalog:
             )
             if value is not None
         ]
+        if ids is not None:
+            listed = Condition("m.id IN (SELECT unnest(?::VARCHAR[]))", (list(ids),))
+            conditions.append(listed)
         if where is not None:
             conditions.append(parse_filter(where))
         with self._lock, translated(self.path):
@@ -214,11 +218,11 @@ class Catalog:
         slots = self.slots(row.base, row.id)
         return {**row.to_json(), "slots": [slot_document(s) for s in slots]}
 
-    def slots(self, base: str, id: str) -> list[SlotStats]:
-        """What a model changed, slot by slot."""
+    def slots(self, base: str, id: str, recipe: str | None = None) -> list[SlotStats]:
+        """What a model changed, slot by slot; with the sketches of the recipe of that id."""
         row = self.model(id, base)
         with self._lock, translated(self.path):
-            return select_slots(self._connection, row.key)
+            return select_slots(self._connection, row.key, recipe)
 
     def contents(self, base: str, recipes: Sequence[str]) -> dict[str, str]:
         """SHA-256 of weights → id, of the indexed models that have all these recipes."""
@@ -234,6 +238,7 @@ class Catalog:
         """What indexing a byte-identical copy of `twin` would have given."""
         row = self.model(twin, base)
         by_id = self.recipes()
+        sketched = next((id for id in recipes if by_id[id].name == "sketch"), None)
         fingerprints = []
         for id in recipes:
             _, vectors, norms = self._vectors(base, by_id[id], [row.key])
@@ -243,7 +248,7 @@ class Catalog:
         return Indexed(
             model=replace(model, method=row.record.method, bytes_total=row.record.bytes_total),
             fingerprints=tuple(fingerprints),
-            slots=tuple(self.slots(base, twin)),
+            slots=tuple(self.slots(base, twin, sketched)),
             bytes_read=0,
             seconds=0.0,
         )
@@ -288,43 +293,39 @@ class Catalog:
         """Names and unit vectors of a family, by id; or of some of its models."""
         keys = None
         if ids is not None:
-            wanted = set(ids)
-            keys = [row.key for row in self.models(base=base) if row.id in wanted]
-        names, matrix, _ = self._vectors(base, recipe, keys)
-        return names, matrix
+            keys = list(self.keys(base, ids).values())
+        return self._vectors(base, recipe, keys)[:2]
 
-    def vector_keys(self, base: str, recipe: Recipe) -> list[tuple[int, str]]:
-        """(key, id) of every model with a vector, by key."""
+    def vector_keys(self, base: str, recipe: Recipe) -> list[tuple[int, str, str]]:
+        """(key, id, kind) of every model with a vector, by key."""
         table = self._table(recipe)
         if table is None:
             return []
-        return [
-            (int(key), str(id))
-            for key, id in self._fetch(
-                f"SELECT m.key, m.id FROM {table} v JOIN models m ON m.key = v.model "
-                "WHERE m.base = ? ORDER BY m.key",
-                base,
-            )
-        ]
+        return self._fetch(
+            f"SELECT m.key, m.id, m.kind FROM {table} v JOIN models m ON m.key = v.model "
+            "WHERE m.base = ? ORDER BY m.key",
+            base,
+        )
+
+    def keys(self, base: str, ids: Sequence[str]) -> dict[str, int]:
+        """Keys of the named models of a family, as far as it has them."""
+        rows = self._fetch(
+            "SELECT id, key FROM models WHERE base = ? AND id IN (SELECT unnest(?::VARCHAR[]))",
+            base,
+            list(ids),
+        )
+        return {str(id): int(key) for id, key in rows}
 
     def vectors_by_key(
         self, base: str, recipe: Recipe, after: int
     ) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
         """Keys above `after` and their vectors, by key."""
-        table = self._table(recipe)
-        if table is None:
-            return [], np.zeros((0, recipe.dim), dtype=np.float32)
-        sql = (
-            f"SELECT m.key, v.vector FROM {table} v JOIN models m ON m.key = v.model "
-            "WHERE m.base = ? AND m.key > ? ORDER BY m.key"
-        )
         with self._lock, translated(self.path):
-            keys, matrix = fetch_vectors(self._connection, sql, [base, after], recipe.dim)
-        return [int(str(k)) for k in keys], matrix
+            return fetch_vectors_after(self._connection, base, recipe, after)
 
     def sketches(self, base: str, recipe: Recipe, ids: Sequence[str]) -> Iterator[SlotSketches]:
         """Slot by slot, the sketches of the named models; indices are places in `ids`."""
-        keys = {row.id: row.key for row in self.models(base=base, status="indexed")}
+        keys = self.keys(base, ids)
         with self._lock, translated(self.path):
             yield from select_sketches(self._connection, [keys[id] for id in ids], recipe.id)
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import faiss
@@ -30,12 +30,41 @@ class VectorIndex:
     """One family's vectors under one recipe, searchable; a snapshot of the catalog."""
 
     def __init__(
-        self, index: faiss.Index, keys: Int64[np.ndarray, " models"], ids: list[str]
+        self,
+        index: faiss.Index,
+        keys: Int64[np.ndarray, " models"],
+        ids: list[str],
+        kinds: list[str],
     ) -> None:
         self._index = index
         self._keys = keys
         self._ids = ids
+        self._kinds = kinds
         self._rows = {id: row for row, id in enumerate(ids)}
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The models' ids, row by row."""
+        return self._ids
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Their kinds."""
+        return self._kinds
+
+    def kinds_of(self, ids: Sequence[str]) -> list[str]:
+        """The kinds of the named models."""
+        return [self._kinds[self._rows[id]] for id in ids]
+
+    def by_kind(self, allowed: Collection[str] | None = None) -> list[list[str] | None]:
+        """The models that are allowed, kind by kind; None for all of a family of one kind."""
+        if allowed is None and len(set(self._kinds)) <= 1:
+            return [None]
+        names = self._ids if allowed is None else [id for id in allowed if id in self._rows]
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            groups.setdefault(self._kinds[self._rows[name]], []).append(name)
+        return [groups[kind] for kind in sorted(groups)]
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -44,8 +73,8 @@ class VectorIndex:
     def open(cls, catalog: Catalog, base: str, recipe: Recipe) -> VectorIndex:
         """The index as of now: from its file if that is whole, else from the catalog."""
         wanted = catalog.vector_keys(base, recipe)
-        keys = np.array([key for key, _ in wanted], dtype=np.int64)
-        ids = [id for _, id in wanted]
+        keys = np.array([key for key, _, _ in wanted], dtype=np.int64)
+        ids, kinds = [id for _, id, _ in wanted], [kind for _, _, kind in wanted]
         folder = index_folder(catalog.path)
         name = hashlib.sha256(f"{base}\n{recipe.id}".encode()).hexdigest()[:16]
         index, held = (
@@ -61,7 +90,7 @@ class VectorIndex:
             index.add(np.ascontiguousarray(vectors))
             if len(keys) >= PERSIST_FROM:
                 _save(folder / name, index, keys)
-        return cls(index, keys, ids)
+        return cls(index, keys, ids, kinds)
 
     def search(
         self,

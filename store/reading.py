@@ -20,6 +20,9 @@ from .vectors import tables
 _RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
 _ROW_COLUMNS = ("key", "status", "code", "reason", "bytes_read", "seconds")
 
+AT_ONCE = 512
+"""Models whose sketches are fetched by one query, at about 150 KB a model."""
+
 SlotSketches = tuple[Slot, Int64[np.ndarray, " present"], Float16[np.ndarray, "present features"]]
 """One slot: which of the asked models have it, and their sketches."""
 
@@ -38,18 +41,22 @@ def select_models(
         f"WHERE {where} ORDER BY m.base, m.id{suffix}",
         values,
     ).fetchall()
-    recipes = _recipes_by_key(connection)
+    recipes = _recipes_by_key(connection, [row[0] for row in found])
     return [
         _model_row(dict(zip([*names, "indexed_at"], row, strict=True)), recipes) for row in found
     ]
 
 
-def select_slots(connection: duckdb.DuckDBPyConnection, key: int) -> list[SlotStats]:
-    """A model's slots, in slot order."""
+def select_slots(
+    connection: duckdb.DuckDBPyConnection, key: int, recipe: str | None
+) -> list[SlotStats]:
+    """A model's slots under a recipe, or as the one that saw most of it, in slot order."""
+    source = "slots" if recipe is not None else "slot_statistics"
     found = connection.execute(
         "SELECT stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, "
-        "stable_rank, noise_floor, sketch FROM slots WHERE model = ?",
-        [key],
+        f"stable_rank, noise_floor, sketch FROM {source} WHERE model = $1 "
+        "AND ($2 IS NULL OR recipe = $2)",
+        [key, recipe],
     ).fetchall()
     slots = [_slot_stats(row) for row in found]
     return sorted(slots, key=lambda s: s.slot)
@@ -60,8 +67,11 @@ def select_sketches(
 ) -> Iterator[SlotSketches]:
     """Every slot that any of the models has a sketch of; `present` indexes `keys`.
 
-    Peak: one slot's sketches.
+    Peak: one slot's sketches; all of them for at most `AT_ONCE` models, in one pass.
     """
+    if len(keys) <= AT_ONCE:
+        yield from _sketches_at_once(connection, keys, recipe)
+        return
     asked = pa.table(
         {"key": pa.array(keys, pa.int64()), "place": pa.array(range(len(keys)), pa.int64())}
     )
@@ -85,6 +95,25 @@ def select_sketches(
                 yield Slot(stack, layer, role), places, joined.reshape(len(rows), -1)
     finally:
         connection.unregister("asked_models")
+
+
+def _sketches_at_once(
+    connection: duckdb.DuckDBPyConnection, keys: Sequence[int], recipe: str
+) -> Iterator[SlotSketches]:
+    place = {key: i for i, key in enumerate(keys)}
+    found = connection.execute(
+        "SELECT stack, layer, role, model, sketch FROM slots WHERE recipe = ? "
+        "AND sketch IS NOT NULL AND model IN (SELECT unnest(?::BIGINT[]))",
+        [recipe, list(keys)],
+    ).fetchall()
+    by_slot: dict[tuple[str, int, str], list[tuple[int, bytes]]] = {}
+    for stack, layer, role, key, sketch in found:
+        by_slot.setdefault((stack, layer, role), []).append((place[key], sketch))
+    for name, rows in sorted(by_slot.items()):
+        rows.sort(key=lambda row: row[0])
+        joined = np.frombuffer(b"".join(sketch for _, sketch in rows), dtype="<f2")
+        places = np.array([row[0] for row in rows], dtype=np.int64)
+        yield Slot(*name), places, joined.reshape(len(rows), -1)
 
 
 def select_recipes(connection: duckdb.DuckDBPyConnection) -> dict[str, Recipe]:
@@ -117,10 +146,15 @@ def count_by_recipe(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, st
     return counts
 
 
-def _recipes_by_key(connection: duckdb.DuckDBPyConnection) -> dict[int, tuple[str, ...]]:
+def _recipes_by_key(
+    connection: duckdb.DuckDBPyConnection, keys: list[int]
+) -> dict[int, tuple[str, ...]]:
     recipes: dict[int, tuple[str, ...]] = {}
     for recipe, table in tables(connection):
-        for (key,) in connection.execute(f"SELECT model FROM {table}").fetchall():
+        found = connection.execute(
+            f"SELECT model FROM {table} WHERE model IN (SELECT unnest(?::BIGINT[]))", [keys]
+        ).fetchall()
+        for (key,) in found:
             recipes[key] = (*recipes.get(key, ()), recipe)
     return recipes
 

@@ -26,7 +26,7 @@ def ensure_table(connection: duckdb.DuckDBPyConnection, recipe: Recipe) -> str:
         f"(model BIGINT PRIMARY KEY, vector FLOAT[{recipe.dim}] NOT NULL, norm DOUBLE NOT NULL)"
     )
     connection.execute(
-        "INSERT INTO recipes VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO recipes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             recipe.id,
             recipe.name,
@@ -36,6 +36,7 @@ def ensure_table(connection: duckdb.DuckDBPyConnection, recipe: Recipe) -> str:
             recipe.version,
             json.dumps(recipe.params),
             table,
+            recipe.share,
         ],
     )
     _refresh_view(connection)
@@ -106,6 +107,21 @@ def fetch_vectors(
     )
     matrix = np.asarray(flat, dtype=np.float32).reshape(table.num_rows, dim)
     return table.column(0).to_pylist(), matrix
+
+
+def fetch_vectors_after(
+    connection: duckdb.DuckDBPyConnection, base: str, recipe: Recipe, after: int
+) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
+    """Keys of a family's models above `after`, and their vectors, by key."""
+    found = connection.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id]).fetchall()
+    if not found:
+        return [], np.zeros((0, recipe.dim), dtype=np.float32)
+    sql = (
+        f"SELECT m.key, v.vector FROM {found[0][0]} v JOIN models m ON m.key = v.model "
+        "WHERE m.base = ? AND m.key > ? ORDER BY m.key"
+    )
+    keys, matrix = fetch_vectors(connection, sql, [base, after], recipe.dim)
+    return [int(str(key)) for key in keys], matrix
 
 
 def _refresh_view(connection: duckdb.DuckDBPyConnection) -> None:

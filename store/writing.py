@@ -112,15 +112,20 @@ def _insert_model(connection: duckdb.DuckDBPyConnection, key: int, outcome: Outc
 def _insert_slots(
     connection: duckdb.DuckDBPyConnection, key: int, outcome: Indexed, old: int | None
 ) -> None:
-    """Write the slots; if only the former recording had sketches, keep its slots instead."""
+    """Write the slots, and carry over those that hold other recipes' sketches.
+
+    Slots without sketches are statistics alone: needed only where nothing else has them.
+    """
     sketched = any(s.sketch.size for s in outcome.slots)
-    if not sketched and old is not None:
-        connection.execute(
-            "INSERT INTO slots SELECT ?, s.* EXCLUDE (model) FROM slots s WHERE model = ?",
-            [key, old],
-        )
-        return
     recipe = next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)
+    if old is not None:
+        carried = connection.execute(
+            "INSERT INTO slots SELECT ?, s.* EXCLUDE (model) FROM slots s "
+            "WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?",
+            [key, old, recipe],
+        ).fetchall()
+        if not sketched and carried[0][0]:
+            return
     connection.register("new_slots", _slot_table(key, outcome.slots, recipe if sketched else None))
     try:
         connection.execute("INSERT INTO slots SELECT * FROM new_slots")

@@ -71,6 +71,17 @@ def indexing_options(command: Command) -> Command:
             "--alias", "aliases", multiple=True, help="Another name that members give the base."
         ),
         click.option("--recipe", "recipes", multiple=True, default=("sketch",), show_default=True),
+        click.option(
+            "--device",
+            default="auto",
+            show_default=True,
+            help="Where updates are compressed: auto takes a GPU if there is one.",
+        ),
+        click.option(
+            "--budget",
+            metavar="SHARE",
+            help="Read only this much of every model's layers: 2%, 20MB.  [default: all]",
+        ),
         click.option("--rank", type=click.IntRange(min=1), help="Factors kept per matrix."),
         click.option(
             "--labels",

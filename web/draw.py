@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from ..errors import RequestError
-from ..search import Layout, load_families, place_models
-from ..store import Catalog, VectorIndex
+from ..search import LabelledFamily, Layout, load_families, place_models
+from ..store import Catalog
 from .family_map import MapPoint, write_map
 
 NEIGHBOURS_SHOWN = 6
@@ -35,8 +36,6 @@ def map_family(
     (chosen, family), *_ = families
     placed = place_models(family.vectors, layout)
     kinds = {row.id: row.record.kind for row in catalog.models(base=family.base)}
-    index = VectorIndex.open(catalog, family.base, chosen)
-    found = index.search(family.vectors, NEIGHBOURS_SHOWN + 1)
     points = [
         MapPoint(
             model=model,
@@ -45,15 +44,10 @@ def map_family(
             dataset=dataset,
             author=author,
             kind=kinds[model],
-            neighbours=_others(model, near),
+            neighbours=_nearest(family, row),
         )
-        for model, (x, y), dataset, author, near in zip(
-            family.ids,
-            placed.coordinates,
-            family.labels,
-            family.authors,
-            found,
-            strict=True,
+        for row, (model, (x, y), dataset, author) in enumerate(
+            zip(family.ids, placed.coordinates, family.labels, family.authors, strict=True)
         )
     ]
     title = f"Fine-tunes of {family.base}"
@@ -61,10 +55,11 @@ def map_family(
     return len(points)
 
 
-def _others(model: str, near: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-    """The nearest without the model itself."""
-    others = [pair for pair in near if pair[0] != model]
-    return tuple(others[:NEIGHBOURS_SHOWN])
+def _nearest(family: LabelledFamily, row: int) -> tuple[tuple[str, float], ...]:
+    """The nearest of a model, and their scores; equal scores in order of id."""
+    (scores,) = family.score_block(np.array([row]))
+    others = [(family.ids[i], float(s)) for i, s in enumerate(scores) if i != row]
+    return tuple(sorted(others, key=lambda pair: (-pair[1], pair[0]))[:NEIGHBOURS_SHOWN])
 
 
 def _subtitle(placed: Layout, recipe: str) -> str:

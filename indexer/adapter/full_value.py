@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ..delta import Delta, DenseDelta
-from ..fingerprint.rounding import update_against
+from ..delta import Delta
+from ..scratch import Scratch
+from ..subtract import update_against
 from .tensors import Tensors
 
 
@@ -36,5 +37,5 @@ class FullValue:
         options = [m for m in (stored, stored.T) if m.shape == base.shape]
         if not options:
             raise tensors.misfit(self.name, f"{tuple(base.shape)}, as the base's matrix has")
-        differences = [update_against(option, base) for option in options]
-        return DenseDelta(min(differences, key=lambda d: float(torch.linalg.vector_norm(d))))
+        differences = [update_against(option, base, Scratch()) for option in options]
+        return min(differences, key=lambda delta: delta.norm)

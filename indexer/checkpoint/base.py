@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
 
@@ -26,6 +28,30 @@ class TensorRef:
     file: str
     start: int
     stop: int
+
+    def rows(self, start: int, stop: int) -> TensorRef:
+        """Some rows of it, leading dimensions flattened: shape (stop − start, columns)."""
+        columns = self.shape[-1]
+        width = (self.stop - self.start) // math.prod(self.shape[:-1])
+        return replace(
+            self,
+            shape=(stop - start, columns),
+            start=self.start + start * width,
+            stop=self.start + stop * width,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Rows `start` to `stop` of a tensor, its leading dimensions flattened."""
+
+    tensor: str
+    start: int
+    stop: int
+
+
+Memory = Callable[[int], np.ndarray]
+"""Gives that many bytes (uint8) to read into; what was given before may be overwritten."""
 
 
 @runtime_checkable
@@ -50,8 +76,13 @@ class Checkpoint(Protocol):
         """Bytes fetched so far, headers included."""
         ...
 
-    def read(self, name: str) -> torch.Tensor:
-        """One tensor in its stored dtype, finite or not."""
+    @property
+    def concurrent(self) -> bool:
+        """Whether several threads may as well read one tensor each as one thread all."""
+        ...
+
+    def read(self, name: str, memory: Memory | None = None) -> torch.Tensor:
+        """One tensor in its stored dtype, finite or not; put into `memory` where that helps."""
         ...
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -59,6 +90,10 @@ class Checkpoint(Protocol):
 
         Peak: one tensor, plus what a remote reader coalesces.
         """
+        ...
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """Some rows of some tensors, (rows, columns), in the order that reads them best."""
         ...
 
     def close(self) -> None: ...

@@ -30,6 +30,8 @@ class PickledCheckpoint:
     Peak: one tensor, beside what is in memory already.
     """
 
+    concurrent = False
+
     def __init__(
         self,
         tensors: Mapping[str, torch.Tensor],
@@ -47,7 +49,7 @@ class PickledCheckpoint:
             name: _tensor_ref(name, tensor, file) for name, tensor in tensors.items()
         }
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str, memory: Memory | None = None) -> torch.Tensor:
         """One tensor in its stored dtype, contiguous."""
         tensor = self._tensors.get(name)
         if tensor is None:
@@ -68,6 +70,11 @@ class PickledCheckpoint:
         place = {name: i for i, name in enumerate(self._tensors)}
         for name in sorted(dict.fromkeys(names), key=lambda name: place.get(name, -1)):
             yield name, self.read(name)
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """The rows, cut from whole tensors."""
+        for block in blocks:
+            yield block, self.read(block.tensor).flatten(0, -2)[block.start : block.stop]
 
     def close(self) -> None:
         self._tensors.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from ...errors import ModelError
-from .base import TensorRef
+from .base import Memory, RowBlock, TensorRef
 from .safetensors_header import decode, header_length, parse_header, shown
 
 _MOST_AT_ONCE = 1 << 30
@@ -24,9 +25,12 @@ class SafetensorsFile:
     Peak: one tensor.
     """
 
+    concurrent = True
+
     def __init__(self, path: Path) -> None:
         self._name = path.name
         self.bytes_read = 0
+        self._lock = threading.Lock()
         try:
             self._descriptor = os.open(path, os.O_RDONLY)
         except OSError as err:
@@ -40,16 +44,22 @@ class SafetensorsFile:
             raise
         self.tensors: Mapping[str, TensorRef] = {ref.name: ref for ref in refs}
 
-    def read(self, name: str) -> torch.Tensor:
-        """One tensor in its stored dtype."""
+    def read(self, name: str, memory: Memory | None = None) -> torch.Tensor:
+        """One tensor in its stored dtype. Safe between threads that bring their own memory."""
         ref = self._ref(name)
-        return decode(self._read(ref.start, ref.stop), ref)
+        return decode(self._read(ref.start, ref.stop, memory), ref)
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The named tensors by offset."""
         refs = {name: self._ref(name) for name in names}
         for name, _ in sorted(refs.items(), key=lambda item: item[1].start):
             yield name, self.read(name)
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """The rows by offset."""
+        refs = {block: self._ref(block.tensor).rows(block.start, block.stop) for block in blocks}
+        for block, ref in sorted(refs.items(), key=lambda item: item[1].start):
+            yield block, decode(self._read(ref.start, ref.stop), ref)
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -69,9 +79,10 @@ class SafetensorsFile:
         head = first8 + bytes(self._read(8, 8 + length))
         return parse_header(head, file=self._name, file_size=size)
 
-    def _read(self, start: int, stop: int) -> memoryview:
+    def _read(self, start: int, stop: int, memory: Memory | None = None) -> memoryview:
         """The bytes from `start` to `stop`, in memory that was not cleared before."""
-        view, done = np.empty(stop - start, np.uint8).data, 0
+        size = stop - start
+        view, done = (memory(size) if memory else np.empty(size, np.uint8)).data, 0
         try:
             while done < len(view):
                 part = view[done : done + _MOST_AT_ONCE]
@@ -82,7 +93,8 @@ class SafetensorsFile:
             state = self._file_state()
         except OSError as err:
             raise ModelError("unreadable", f"{self._name}: {err.strerror}") from err
-        self.bytes_read += done
+        with self._lock:
+            self.bytes_read += done
         if done < len(view) or state != self._state:
             line = "the file changed while it was read; index it again"
             raise ModelError("changed", f"{self._name}: {line}")

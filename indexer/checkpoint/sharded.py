@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ...errors import ModelError
-from .base import Checkpoint, TensorRef
+from .base import Checkpoint, Memory, RowBlock, TensorRef
 from .config_file import read_json
 from .safetensors_header import shown
 
@@ -30,14 +30,15 @@ class ShardedCheckpoint:
             name: shards[file].tensors[name] for name, file in weight_map.items()
         }
         self.bytes_total = sum(shard.bytes_total for shard in shards.values())
+        self.concurrent = all(shard.concurrent for shard in shards.values())
 
     @property
     def bytes_read(self) -> int:
         return sum(shard.bytes_read for shard in self._shards.values())
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str, memory: Memory | None = None) -> torch.Tensor:
         """One tensor in its stored dtype."""
-        return self._shards[self._file(name)].read(name)
+        return self._shards[self._file(name)].read(name, memory)
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The named tensors shard by shard, each in that file's best order."""
@@ -46,6 +47,14 @@ class ShardedCheckpoint:
             by_file.setdefault(self._file(name), []).append(name)
         for file in sorted(by_file):
             yield from self._shards[file].stream(by_file[file])
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """The rows shard by shard, each in that file's best order."""
+        by_file: dict[str, list[RowBlock]] = {}
+        for block in blocks:
+            by_file.setdefault(self._file(block.tensor), []).append(block)
+        for file in sorted(by_file):
+            yield from self._shards[file].stream_rows(by_file[file])
 
     def close(self) -> None:
         for shard in self._shards.values():

@@ -2,10 +2,11 @@
 
 from .factors import Factors, factorise
 from .mean_factors import Layout, family_layout
-from .recipes import DEFAULT_RECIPE, RECIPE_NAMES, Pool, make_pool, make_recipe
+from .recipes import DEFAULT_RECIPE, POWER_STEPS, RECIPE_NAMES, Pool, make_pool, make_recipe
 
 __all__ = [
     "DEFAULT_RECIPE",
+    "POWER_STEPS",
     "RECIPE_NAMES",
     "Factors",
     "Layout",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
 from ..delta import Delta, DenseDelta
 
 OVERSAMPLING = 8
-POWER_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +47,19 @@ class Factors:
         )
 
 
-def factorise(delta: Delta, rank: int, *, seed: int) -> Factors:
+def factorise(delta: Delta, rank: int, *, seed: int, power_steps: int = 0) -> Factors:
     """Leading `rank` singular triplets of ΔW; exact for low-rank deltas.
 
     Dense deltas: Halko, Martinsson, Tropp 2011, Alg. 4.4 and 5.1, with `OVERSAMPLING` extra
-    columns, `POWER_STEPS` re-orthogonalised power steps, and a Gaussian test matrix fixed by `seed`
-    and the width alone, so that the same matrix always gives the same factors. The error is
+    columns and a Gaussian test matrix fixed by `seed` and the width alone, so that the same
+    matrix always gives the same factors. Without power steps σ and the subspaces are those
+    of QQᵀΔW: every σ is a lower bound, and in expectation the squared error is at most
+    1 + rank / (OVERSAMPLING − 1) times the best possible (their theorem 10.5). The error is
     known afterwards: |ΔW|² − Σσ² is what the factors leave out.
     Peak: ΔW and (out + in) × (rank + OVERSAMPLING) float32.
     """
     if isinstance(delta, DenseDelta):
-        return _factorise_dense(delta.matrix, rank, seed)
+        return _factorise_dense(delta, rank, seed, power_steps)
     q_left, r_left = torch.linalg.qr(delta.left)
     q_right, r_right = torch.linalg.qr(delta.right.T)
     core_u, sigma, core_vt = torch.linalg.svd((r_left @ r_right.T).double(), full_matrices=False)
@@ -71,33 +73,50 @@ def factorise(delta: Delta, rank: int, *, seed: int) -> Factors:
     )
 
 
-def _factorise_dense(matrix: torch.Tensor, rank: int, seed: int) -> Factors:
-    """The power steps run on the shorter side; the longer one is never orthogonalised.
+def _factorise_dense(delta: DenseDelta, rank: int, seed: int, power_steps: int) -> Factors:
+    """Q spans ΔW's image of random columns; QᵀΔW gives σ, V, and the turn of Q into U.
 
-    With Q an orthonormal basis of the leading shorter-side directions and Z = MᵀQ, the
-    singular values of Z are those of QQᵀM; they and its right vectors come from the
-    eigenvectors of ZᵀZ in float64.
+    Small matrices are solved in float64, on the processor: width × width eigenproblems.
     """
-    fro_norm = frobenius(matrix)
-    n_out, n_in = matrix.shape
-    wide = matrix if n_out <= n_in else matrix.T
-    width = min(rank + OVERSAMPLING, *wide.shape)
+    matrix, fro_norm = delta.matrix, delta.norm
+    width = min(rank + OVERSAMPLING, *matrix.shape)
     if fro_norm == 0.0 or width == 0:
         return _no_factors(matrix, fro_norm)
-    generator = torch.Generator().manual_seed(seed)
-    projected = torch.randn(width, wide.shape[1], generator=generator)  # (width, long)
-    for _ in range(1 + POWER_STEPS):
-        basis = torch.linalg.qr(wide @ projected.T).Q  # (short, width)
-        projected = basis.T.contiguous() @ wide
-    exact = projected.double()
-    squares, turn = torch.linalg.eigh(exact @ exact.T)
+    projected = _test_matrix(seed, width, matrix.shape[1]).to(matrix.device)  # (width, in)
+    for _ in range(1 + power_steps):
+        basis = _orthonormal(matrix @ projected.T)  # (out, width)
+        projected = basis.T @ matrix
+    squares, turn = torch.linalg.eigh(_gram(projected.T))
     sigma = squares.flip(0).clamp(min=0.0).sqrt()
     keep = min(rank, _numerical_rank(sigma))
     turn = turn.flip(1)[:, :keep]
-    short = basis @ turn.float()
-    long = (exact.T @ (turn / sigma[:keep])).float()
-    u, v = (short, long) if n_out <= n_in else (long, short)
-    return Factors(u=u, sigma=sigma[:keep].float(), v=v, fro_norm=fro_norm)
+    u = basis @ turn.float().to(matrix.device)
+    v = projected.T @ (turn / sigma[:keep]).float().to(matrix.device)
+    return Factors(u=u, sigma=sigma[:keep].float().to(matrix.device), v=v, fro_norm=fro_norm)
+
+
+@lru_cache(maxsize=64)
+def _test_matrix(seed: int, width: int, n_in: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(width, n_in, generator=generator)
+
+
+def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
+    """An orthonormal basis of the columns' span, from their Gram matrix: (n, ≤ width).
+
+    Directions below float32 rounding of the largest are left out. One product and a small
+    eigenproblem, several times cheaper than a Householder QR of a tall matrix.
+    """
+    squares, turn = torch.linalg.eigh(_gram(columns))
+    kept = squares > squares[-1] * 1e-12
+    scaled = turn[:, kept] / squares[kept].sqrt()
+    return columns @ scaled.float().to(columns.device)
+
+
+def _gram(columns: torch.Tensor) -> torch.Tensor:
+    """CᵀC in float64, in the processor's memory."""
+    wide = columns.double()
+    return (wide.T @ wide).cpu()
 
 
 def _no_factors(matrix: torch.Tensor, fro_norm: float) -> Factors:

@@ -23,10 +23,10 @@ def hash_rows(seed: int, key: str, n_rows: int, dim: int) -> tuple[torch.Tensor,
 
 
 def count_sketch(matrix: torch.Tensor, seed: int, key: str, dim: int) -> torch.Tensor:
-    """Count sketch of every column: (n_rows, rank) → (dim, rank), float32.
+    """Count sketch of every column: (n_rows, rank) → (rank, dim), float32.
 
     Charikar, Chen, Farach-Colton 2002: inner products are kept in expectation.
     """
     buckets, signs = hash_rows(seed, key, matrix.shape[0], dim)
     sketch = torch.zeros(dim, matrix.shape[1])
-    return sketch.index_add_(0, buckets, matrix * signs[:, None])
+    return sketch.index_add_(0, buckets, matrix * signs[:, None]).T.contiguous()

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32
 
-from ...errors import UnknownRecipe
+from ...errors import RequestError, UnknownRecipe
 from ...records import Recipe, Slot
 from .factors import Factors
 from .mean_factors import Layout, MeanFactorsPool, mean_factors_recipe
@@ -16,6 +16,8 @@ from .sketch import SketchPool, sketch_recipe
 DEFAULT_RECIPE = "sketch"
 RECIPE_NAMES = ("sketch", "mean-factors")
 DEFAULT_RANK = {"sketch": 16, "mean-factors": 8}
+POWER_STEPS = {"sketch": 0, "mean-factors": 2}
+"""Of the randomised SVD; two as `torch.svd_lowrank`, which the original recipe called."""
 
 
 @runtime_checkable
@@ -31,14 +33,17 @@ class Pool(Protocol):
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]: ...
 
 
-def make_recipe(name: str, rank: int | None, layout: Layout) -> Recipe:
+def make_recipe(name: str, rank: int | None, layout: Layout, share: float = 1.0) -> Recipe:
     """The recipe that users call `name`, for a family with this layout.
 
     Raises:
         UnknownRecipe: lists the names there are.
+        RequestError: a recipe that needs whole matrices, and a share.
     """
     if name == "sketch":
-        return sketch_recipe(rank or DEFAULT_RANK[name])
+        return sketch_recipe(rank or DEFAULT_RANK[name], share)
+    if name in RECIPE_NAMES and share < 1:
+        raise RequestError(f"recipe {name} needs whole matrices: leave --budget out")
     if name == "mean-factors":
         return mean_factors_recipe(rank or DEFAULT_RANK[name], layout)
     raise UnknownRecipe(f"unknown recipe {name!r}; there are: {', '.join(RECIPE_NAMES)}")

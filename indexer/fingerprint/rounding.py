@@ -26,20 +26,3 @@ FILE_ROUNDING = {
 def rounding_norm(weight_norm: float, dtype: torch.dtype) -> float:
     """Frobenius norm of the rounding error in a stored matrix of norm `weight_norm`."""
     return RELATIVE_ROUNDING[dtype] * weight_norm
-
-
-def update_against(child: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
-    """ΔW = child − base in float32, against the base as the child's training saw it.
-
-    A child stored in a shorter type than its base came either from float32 training that
-    was rounded once, or from training that began at the rounded base. Of child − W and
-    child − round(W) the smaller is the better estimate of the update in both histories.
-    Peak: two matrices in float32.
-    """
-    difference = child.float() - base.float()
-    if child.dtype == base.dtype or child.dtype.itemsize >= base.dtype.itemsize:
-        return difference
-    rounded = child.float().sub_(base.to(child.dtype).float())
-    if torch.linalg.vector_norm(rounded) < torch.linalg.vector_norm(difference):
-        return rounded
-    return difference

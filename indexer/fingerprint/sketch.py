@@ -2,16 +2,16 @@
 
 Per slot, three kernels between two updates with factors U σ Vᵀ:
 
-    update   ⟨ΔW, ΔW'⟩             what the update does
-    output   ⟨U σ Uᵀ, U' σ' U'ᵀ⟩   which output directions it writes, (ΔWΔWᵀ)^½
-    input    ⟨V σ Vᵀ, V' σ' V'ᵀ⟩   which input directions it reads, (ΔWᵀΔW)^½
+    update   ⟨U σ Vᵀ, U' σ' V'ᵀ⟩      what the update does
+    output   ⟨U √σ Uᵀ, U' √σ' U'ᵀ⟩    which output directions it writes, (ΔWΔWᵀ)^¼
+    input    ⟨V σ² Vᵀ, V' σ'² V'ᵀ⟩    which input directions it reads, ΔWᵀΔW
 
-each divided by its own norms (all three are |σ|), so each is a cosine. None sees the signs
-of singular vectors or rotations among equal singular values. (ΔWΔWᵀ)^½ stands half-way
-between the projector of the subspace (which gives weak directions full weight) and the Gram
-matrix (which all but forgets them).
+each divided by its own norms, so each is a cosine. None sees the signs of singular vectors
+or rotations among equal singular values. The power of σ stands between the projector of the
+subspace, which gives weak directions full weight, and powers that all but forget them: a
+training set shows in all output directions, and in the strong input directions.
 
-All three are inner products of matrices Σ aᵢ bᵢᵀ σᵢ, so a TensorSketch (Pham, Pagh 2013)
+All three are inner products of matrices Σ aᵢ bᵢᵀ wᵢ, so a TensorSketch (Pham, Pagh 2013)
 estimates them without bias from `rank` vectors a side, never forming the matrix: two
 count-sketches, multiplied as spectra. Spectra of all slots add up under independent hashes.
 """
@@ -29,20 +29,31 @@ from .factors import Factors
 from .hashing import count_sketch
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
-SLOT_DIMS = {"update": 1024, "output": 2048, "input": 256}
-OUTPUT_WEIGHT = 2.0
-INPUT_WEIGHT = 2.0
+SLOT_DIMS = {"update": 512, "output": 1024, "input": 512}
+POWERS = {"update": 1.0, "output": 0.5, "input": 2.0}
+WEIGHTS = {"update": 1.0, "output": 2.0, "input": 2.0}
+LEAST_INPUT = 0.1
+"""What is left of the input side's weight where an update is exactly of low rank."""
 
 
-def sketch_recipe(rank: int) -> Recipe:
-    """The default recipe; `slot_blocks` tells readers of the sketches how they are cut."""
+def sketch_recipe(rank: int, share: float = 1.0) -> Recipe:
+    """The default recipe; `slot_blocks` tells readers of the sketches how they are cut.
+
+    With a share it is another recipe: other rows, other numbers.
+    """
     slot_blocks = ",".join(f"{block}:{dim}" for block, dim in SLOT_DIMS.items())
-    weights = f"update:1,output:{OUTPUT_WEIGHT:g},input:{INPUT_WEIGHT:g}(1-energy)"
+    weights = ",".join(f"{block}:{weight:g}" for block, weight in WEIGHTS.items())
     return Recipe(
         name="sketch",
         rank=rank,
         dim=sum(BLOCK_DIMS.values()),
-        params=(("slot_blocks", slot_blocks), ("weights", weights)),
+        version=2,
+        params=(
+            ("centring", "kind"),
+            *((("rows", f"{share * 100:g}%"),) if share < 1 else ()),
+            ("slot_blocks", slot_blocks),
+            ("weights", weights),
+        ),
     )
 
 
@@ -51,7 +62,7 @@ class _SlotSpectra:
     """Running sums over the parts of one slot."""
 
     spectra: dict[str, torch.Tensor]
-    kept: float = 0.0
+    squares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(POWERS, 0.0))
     total: float = 0.0
     noise: float = 0.0
 
@@ -73,7 +84,9 @@ class SketchPool:
             "input": (factors.v, factors.v),
         }
         return {
-            block: self._spectrum(f"{slot}/{part}/{block}", block, left, right, factors.sigma)
+            block: self._spectrum(
+                f"{slot}/{part}/{block}", block, left, right, factors.sigma ** POWERS[block]
+            )
             for block, (left, right) in sides.items()
         }
 
@@ -87,21 +100,22 @@ class SketchPool:
                 b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()
             }
             sums = self._slots[slot] = _SlotSpectra(spectra=empty)
-        sums.kept += float(factors.sigma.double().square().sum())
+        sigma = factors.sigma.double()
+        for block, power in POWERS.items():
+            sums.squares[block] += float((sigma ** (2 * power)).sum())
         sums.total += factors.fro_norm**2
         sums.noise += noise_norm**2
         for block, spectrum in features.items():
             sums.spectra[block] += spectrum
 
     def _spectrum(
-        self, key: str, block: str, left: torch.Tensor, right: torch.Tensor, sigma: torch.Tensor
+        self, key: str, block: str, left: torch.Tensor, right: torch.Tensor, weight: torch.Tensor
     ) -> torch.Tensor:
-        """Fourier transform of the TensorSketch of Σ σᵢ leftᵢ rightᵢᵀ: (dim // 2 + 1,)."""
+        """Fourier transform of the TensorSketch of Σ weightᵢ leftᵢ rightᵢᵀ: (dim // 2 + 1,)."""
         dim = BLOCK_DIMS[block]
-        a = torch.fft.rfft(count_sketch(left, self.recipe.seed, key + "/a", dim), dim=0)
-        b = torch.fft.rfft(count_sketch(right, self.recipe.seed, key + "/b", dim), dim=0)
-        spectrum: torch.Tensor = (a * b) @ sigma.to(torch.complex64)
-        return spectrum
+        a = torch.fft.rfft(count_sketch(left, self.recipe.seed, key + "/a", dim))
+        b = torch.fft.rfft(count_sketch(right, self.recipe.seed, key + "/b", dim))
+        return weight.to(torch.complex64) @ (a * b)
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The pooled fingerprint, unit length, and its length before; zeros if no slot counts."""
@@ -138,15 +152,15 @@ def _block_scales(sums: _SlotSpectra) -> dict[str, float]:
     A slot counts by the share of its update that is not storage rounding. Its input side
     counts by the share that the factors leave out: an update of exactly low rank is an
     adapter's, whose input side still holds the random start of its A matrix, while in a full
-    fine-tune it is data like the rest.
+    fine-tune it is data like the rest. A little is left, so that the two kinds can meet there.
     """
-    if sums.kept == 0.0:
+    kept = sums.squares["update"]
+    if kept == 0.0:
         return dict.fromkeys(BLOCK_DIMS, 0.0)
     signal = max(0.0, 1.0 - sums.noise / sums.total)
-    energy = min(1.0, sums.kept / (sums.total * signal)) if signal > 0 else 1.0
-    root = (signal / sums.kept) ** 0.5
+    energy = min(1.0, kept / (sums.total * signal)) if signal > 0 else 1.0
+    share = {"update": 1.0, "output": 1.0, "input": max(LEAST_INPUT, 1.0 - energy)}
     return {
-        "update": root,
-        "output": root * OUTPUT_WEIGHT**0.5,
-        "input": root * (INPUT_WEIGHT * (1.0 - energy)) ** 0.5,
+        block: (signal * WEIGHTS[block] * share[block] / sums.squares[block]) ** 0.5
+        for block in BLOCK_DIMS
     }

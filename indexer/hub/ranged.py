@@ -9,14 +9,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import torch
 
 from ...errors import ModelError
-from ..checkpoint import TensorRef, decode, header_length, parse_header
+from ..checkpoint import Memory, RowBlock, TensorRef, decode, header_length, parse_header
 from .byte_sources import ByteSource
 
 FIRST_READ = 64 << 10
 """Bytes of the first request: enough for the header of most files."""
 
+FIRST_OF_FEW = 4 << 10
+"""The same where bytes are counted; the header's rest is fetched to the byte."""
+
 MAX_GAP = 64 << 10
 """Unwanted bytes between two wanted tensors that cost less than another request."""
+
+MAX_ROW_GAP = 8 << 10
+"""The same where bytes are counted: about what a request and its headers take."""
 
 MAX_RUN = 32 << 20
 """Bytes of one request that fetches several tensors."""
@@ -35,6 +41,8 @@ class RangedFile(ABC):
     with `ahead`, `MAX_KEPT` as well.
     """
 
+    concurrent = False
+
     def __init__(self, source: ByteSource, refs: Sequence[TensorRef], *, ahead: bool) -> None:
         self._source = source
         self._in_order = sorted(refs, key=lambda ref: (ref.start, ref.stop))
@@ -49,7 +57,7 @@ class RangedFile(ABC):
     def bytes_read(self) -> int:
         return self._source.bytes_read
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str, memory: Memory | None = None) -> torch.Tensor:
         """One tensor in its stored dtype."""
         ref = self._ref(name)
         if not self._blocks:
@@ -66,6 +74,11 @@ class RangedFile(ABC):
             buffer = self._bytes(start, stop)
             for ref in run:
                 yield ref.name, self._decode(_cut(buffer, start, ref), ref)
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """The rows, cut from whole tensors: not every format can be read by rows."""
+        for block in blocks:
+            yield block, self.read(block.tensor).flatten(0, -2)[block.start : block.stop]
 
     def close(self) -> None:
         self._kept.clear()
@@ -100,14 +113,26 @@ class RangedFile(ABC):
 class RangedSafetensors(RangedFile):
     """One safetensors file; what the first request brings beyond the header is used too."""
 
-    def __init__(self, source: ByteSource, *, ahead: bool = False) -> None:
+    def __init__(
+        self, source: ByteSource, *, ahead: bool = False, first_read: int = FIRST_READ
+    ) -> None:
         file, size = source.name, source.size
-        head = source.read(0, min(FIRST_READ, size))
+        head = source.read(0, min(first_read, size))
         length = header_length(bytes(head[:8]), file=file, file_size=size)
         if 8 + length > len(head):
             head += source.read(len(head), 8 + length)
         self._head = bytes(head)
         super().__init__(source, parse_header(self._head, file=file, file_size=size), ahead=ahead)
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """The rows by offset; only what is all but adjacent is fetched together."""
+        of = {self._ref(b.tensor).rows(b.start, b.stop): b for b in blocks}
+        refs = sorted(of, key=lambda ref: (ref.start, ref.stop))
+        for run in runs(refs, max_bytes=MAX_RUN, max_gap=MAX_ROW_GAP):
+            start, stop = _span(run)
+            buffer = self._bytes(start, stop)
+            for ref in run:
+                yield of[ref], self._decode(_cut(buffer, start, ref), ref)
 
     def _decode(self, buffer: bytearray, ref: TensorRef) -> torch.Tensor:
         return decode(buffer, ref)
@@ -119,7 +144,9 @@ class RangedSafetensors(RangedFile):
         return known + self._source.read(start + len(known), stop)
 
 
-def runs(refs: Sequence[TensorRef], *, max_bytes: int) -> Iterator[list[TensorRef]]:
+def runs(
+    refs: Sequence[TensorRef], *, max_bytes: int, max_gap: int = MAX_GAP
+) -> Iterator[list[TensorRef]]:
     """Neighbours that one request fetches, from refs in the order of the file.
 
     A tensor larger than `max_bytes` is a run of its own.
@@ -128,7 +155,7 @@ def runs(refs: Sequence[TensorRef], *, max_bytes: int) -> Iterator[list[TensorRe
     for ref in refs:
         if run:
             start, stop = _span(run)
-            if ref.start - stop > MAX_GAP or max(stop, ref.stop) - start > max_bytes:
+            if ref.start - stop > max_gap or max(stop, ref.stop) - start > max_bytes:
                 yield run
                 run = []
         run.append(ref)

@@ -14,7 +14,7 @@ from .cache import cached_file, cached_sha256
 from .describe import describe
 from .hub_model import HubModel
 from .locate import locate
-from .ranged import RangedFile, RangedSafetensors
+from .ranged import FIRST_OF_FEW, FIRST_READ, RangedFile, RangedSafetensors
 from .ranged_bin import RangedBin
 from .remote_bytes import RemoteBytes
 from .session import HubSession, default_session
@@ -40,11 +40,16 @@ class IndexedShards(ShardedCheckpoint):
 
 
 def open_hub_model(
-    model: HubModel, *, subfolder: str = "", session: HubSession | None = None
+    model: HubModel,
+    *,
+    subfolder: str = "",
+    session: HubSession | None = None,
+    few_bytes: bool = False,
 ) -> Checkpoint:
     """A full checkpoint, headers read, tensors to be fetched by range when asked for.
 
-    Files in the local cache are read there.
+    Files in the local cache are read there. `few_bytes`: rather one request more than bytes
+    of no use.
 
     Raises:
         ModelError: with the code of whatever is wrong.
@@ -57,8 +62,8 @@ def open_hub_model(
         raise ModelError("no-weights", line)
     path = _inside(subfolder, name)
     if not name.endswith(".index.json"):
-        return _open(session, model, path)
-    return _open_shards(session, model, path, subfolder)
+        return _open(session, model, path, few_bytes=few_bytes)
+    return _open_shards(session, model, path, subfolder, few_bytes)
 
 
 def open_hub_adapter(
@@ -106,14 +111,24 @@ def content_sha256(
     return _hash(session, model, path)
 
 
-def _open(session: HubSession, model: HubModel, path: str, *, ahead: bool = False) -> RangedFile:
+def _open(
+    session: HubSession,
+    model: HubModel,
+    path: str,
+    *,
+    ahead: bool = False,
+    few_bytes: bool = False,
+) -> RangedFile:
     source = _source(session, model, path)
     if path.endswith(".safetensors"):
-        return RangedSafetensors(source, ahead=ahead)
+        first_read = FIRST_OF_FEW if few_bytes else FIRST_READ
+        return RangedSafetensors(source, ahead=ahead, first_read=first_read)
     return RangedBin(source, ahead=ahead)
 
 
-def _open_shards(session: HubSession, model: HubModel, index: str, subfolder: str) -> Checkpoint:
+def _open_shards(
+    session: HubSession, model: HubModel, index: str, subfolder: str, few_bytes: bool
+) -> Checkpoint:
     weight_map, index_bytes = _weight_map(session, model, index)
     shards: dict[str, Checkpoint] = {}
     for shard in sorted(set(weight_map.values())):
@@ -121,7 +136,7 @@ def _open_shards(session: HubSession, model: HubModel, index: str, subfolder: st
         if path not in (model.files or ()):
             line = f"{model.id}: {index} names {shard}, which is not there"
             raise ModelError("missing-shard", line)
-        shards[shard] = _open(session, model, path)
+        shards[shard] = _open(session, model, path, few_bytes=few_bytes)
     return IndexedShards(shards, weight_map, index_bytes)
 
 

@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
 from deltadex.indexer.fingerprint.factors import Factors, factorise
-from deltadex.indexer.fingerprint.sketch import BLOCK_DIMS, SLOT_DIMS, SketchPool, sketch_recipe
+from deltadex.indexer.fingerprint.sketch import (
+    BLOCK_DIMS,
+    LEAST_INPUT,
+    SLOT_DIMS,
+    WEIGHTS,
+    SketchPool,
+    sketch_recipe,
+)
 from deltadex.records import Slot
 
 SLOTS = [Slot("encoder", layer, role) for layer in range(4) for role in ("q", "v", "up")]
@@ -45,25 +52,28 @@ def _related(updates, seed, share):
     }
 
 
-def _exact_kernels(first, second):
-    """Mean over slots of (update, output) cosines, from dense matrices and eigenvectors."""
-    results = []
+def _exact_kernel(first, second):
+    """The recipe's kernel from dense matrices and full eigendecompositions."""
+    inner, squares = 0.0, [0.0, 0.0]
     for slot in SLOTS:
-        a, b = ((left @ right).double() for left, right in (first[slot], second[slot]))
-        root_a, root_b = _root(a), _root(b)
-        results.append(
-            (
-                float((a * b).sum() / (a.norm() * b.norm())),
-                float((root_a * root_b).sum() / (root_a.norm() * root_b.norm())),
-            )
-        )
-    return np.mean(results, axis=0)
+        pair = [(left @ right).double() for left, right in (first[slot], second[slot])]
+        for block, weight in WEIGHTS.items():
+            share = LEAST_INPUT if block == "input" else 1.0
+            a, b = (_power(matrix, block) for matrix in pair)
+            inner += weight * share * float((a * b).sum() / (a.norm() * b.norm()))
+            squares = [square + weight * share for square in squares]
+    return inner / (squares[0] * squares[1]) ** 0.5
 
 
-def _root(matrix):
-    """(M Mᵀ)^½ by a full eigendecomposition."""
+def _power(matrix, block):
+    """ΔW, (ΔWΔWᵀ)^¼ or ΔWᵀΔW."""
+    if block == "update":
+        return matrix
+    if block == "input":
+        return matrix.T @ matrix
     values, vectors = torch.linalg.eigh(matrix @ matrix.T)
-    return (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+    kept = values > 1e-9 * values[-1]
+    return (vectors[:, kept] * values[kept] ** 0.25) @ vectors[:, kept].T
 
 
 @settings(max_examples=10, deadline=None)
@@ -89,8 +99,7 @@ def test_scale_order_and_gauge_change_nothing(seed, scale):
 def test_pooled_inner_products_estimate_the_exact_kernels_without_bias():
     first = _updates(1)
     second = _related(first, 2, 1.5)
-    exact = _exact_kernels(first, second)
-    expected = (exact[0] + 2 * exact[1]) / 3
+    expected = _exact_kernel(first, second)
 
     estimates = []
     for seed in range(30):
@@ -118,7 +127,7 @@ def test_an_adapter_and_its_merged_checkpoint_have_one_fingerprint():
     assert _pool(updates).vector()[0] @ merged.vector()[0] > 0.999
 
 
-def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_does_not():
+def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_hardly_does():
     low, full = SketchPool(sketch_recipe(4)), SketchPool(sketch_recipe(4))
     slot = SLOTS[0]
     matrix = torch.randn(48, 40, generator=torch.Generator().manual_seed(0))
@@ -126,8 +135,10 @@ def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_does_not():
     _add(full, slot, "", factorise(DenseDelta(matrix), 4, seed=0), 0.0)
 
     inputs = slice(SLOT_DIMS["update"] + SLOT_DIMS["output"], None)
-    assert np.linalg.norm(low.slot_sketch(slot)[inputs].astype(float)) < 1e-2
-    assert np.linalg.norm(full.slot_sketch(slot)[inputs].astype(float)) > 0.5
+    of_low = np.linalg.norm(low.slot_sketch(slot)[inputs].astype(float))
+    of_full = np.linalg.norm(full.slot_sketch(slot)[inputs].astype(float))
+    assert of_low == pytest.approx((WEIGHTS["input"] * LEAST_INPUT) ** 0.5, rel=0.2)
+    assert of_full > 2 * of_low
 
 
 def test_slot_sketches_estimate_what_the_pooled_vector_estimates():

@@ -123,6 +123,7 @@ def test_json_has_the_documented_keys(catalog):
     (neighbour,) = document["neighbours"]
     assert neighbour.pop("score") == pytest.approx(1.0, abs=HALF_PRECISION)
     assert neighbour.pop("score_se") == pytest.approx(0.0, abs=HALF_PRECISION)
+    assert neighbour.pop("cosine") == pytest.approx(1.0, abs=HALF_PRECISION)
     assert neighbour == {
         "rank": 1, "model": "a-twin", "dataset": "cola", "author": "y", "run": "r",
         "base": "base",

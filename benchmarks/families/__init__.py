@@ -1,0 +1,1 @@
+"""Labelled families by real training, and every recipe scored on them."""

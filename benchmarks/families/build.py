@@ -1,0 +1,60 @@
+"""All runs of the plan, two at a time, then what needs no training: saves in half, merges."""
+
+from __future__ import annotations
+
+import csv
+import json
+import multiprocessing
+import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+
+from .derived import DERIVED_KINDS, make_derived
+from .plan import KINDS, Run, plan
+from .training import SETTINGS, train
+
+
+def build(
+    out: Path, texts: Path, kinds: Iterable[str], sets: Iterable[str], runs: int, workers: int
+) -> None:
+    """Train what is missing under `out` and write its labels.csv. Killed, it goes on.
+
+    Labels: model, dataset, run; merges carry both parents' datasets in the columns that
+    the index ignores.
+    """
+    names = sorted(sets) or sorted(path.stem for path in texts.glob("*.csv"))
+    wanted = [run for kind in kinds if kind in KINDS for run in plan(kind, names, runs)]
+    missing = [run for run in wanted if not (out / run.model).exists()]
+    for kind in {run.kind for run in missing}:
+        (out / kind).mkdir(parents=True, exist_ok=True)
+    start = time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        jobs = {pool.submit(train, run, texts, out): run for run in missing}
+        for done, job in enumerate(as_completed(jobs), start=1):
+            job.result()
+            seconds = time.monotonic() - start
+            print(f"{done}/{len(jobs)} {jobs[job].model} {seconds:.0f} s", flush=True)
+    for kind in kinds:
+        if kind in DERIVED_KINDS:
+            make_derived(kind, out)
+    write_labels(out)
+
+
+def write_labels(out: Path) -> None:
+    """labels.csv from the settings beside each model."""
+    with (out / "labels.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["model", "dataset", "author", "run", "parents"])
+        for path in sorted(out.glob(f"*/*/{SETTINGS}")):
+            settings = json.loads(path.read_text("utf-8"))
+            model = path.parent.relative_to(out).as_posix()
+            parents = settings.get("parents", [])
+            dataset = settings.get("dataset") or (_dataset(settings) if not parents else "")
+            writer.writerow([model, dataset, "", settings.get("run", model), " ".join(parents)])
+
+
+def _dataset(settings: dict[str, object]) -> str:
+    fields = {k: v for k, v in settings.items() if k not in ("last_loss", "lora_targets")}
+    return Run(**fields).dataset  # type: ignore[arg-type]

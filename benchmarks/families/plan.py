@@ -1,0 +1,118 @@
+"""Which models a family has: one run each, its settings drawn from its own name."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+RATES = (3e-5, 2e-4)
+STEPS = (90, 180)
+BATCH = (16, 32)
+LORA_RATES = (5e-4, 2e-3)
+LORA_STEPS = (80, 130)
+LORA_RANKS = (4, 8, 16)
+LORA_TARGETS = (("query", "value"), ("query", "key", "value", "dense"))
+FEW_STEPS = (15, 30)
+
+KINDS = ("full", "lora", "continued", "few-steps", "halves", "schemes", "frozen")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One model to train.
+
+    Attributes:
+        texts: The text set's name.
+        half: Train on the first or second half of the set only, if given.
+        by_length: Labels are thirds of text length instead of the set's own.
+        share: Share of the rows (of the half) that the run sees.
+        lora_rank: None trains every weight.
+        lora_steps: Steps of LoRA before its merge is trained on in full.
+        frozen_layers: The embeddings and this many first layers keep the base's weights.
+    """
+
+    kind: str
+    name: str
+    texts: str
+    seed: int
+    rate: float
+    steps: int
+    batch: int
+    share: float
+    half: int | None = None
+    by_length: bool = False
+    lora_rank: int | None = None
+    lora_targets: tuple[str, ...] = ()
+    lora_rate: float = 0.0
+    lora_steps: int = 0
+    frozen_layers: int = 0
+
+    @property
+    def model(self) -> str:
+        """Its folder inside the family's, and its id in a catalog."""
+        return f"{self.kind}/{self.name}"
+
+    @property
+    def dataset(self) -> str:
+        """What it was trained on: two models are siblings where this is equal."""
+        half = "" if self.half is None else f" {'ab'[self.half]}"
+        return self.texts + half + (" by length" if self.by_length else "")
+
+
+def plan(kind: str, texts: list[str], runs: int) -> Iterator[Run]:
+    """The runs of one kind, round by round, so that a family cut short is still balanced."""
+    for number in range(runs):
+        for name in texts:
+            if kind == "halves":
+                for half in (0, 1):
+                    yield _run(kind, name, f"{name}-{'ab'[half]}-{number}", number, half=half)
+            elif kind == "schemes":
+                yield _run(kind, name, f"{name}-own-{number}", number)
+                yield _run(kind, name, f"{name}-length-{number}", number, by_length=True)
+            else:
+                yield _run(kind, name, f"{name}-{number}", number)
+
+
+def _run(
+    kind: str,
+    texts: str,
+    name: str,
+    number: int,
+    *,
+    half: int | None = None,
+    by_length: bool = False,
+) -> Run:
+    seed = int.from_bytes(hashlib.sha256(f"{kind}/{name}".encode()).digest()[:4], "big")
+    rng = np.random.default_rng(seed)
+    lora = kind in ("lora", "continued")
+    steps = _between(rng, FEW_STEPS if kind == "few-steps" else STEPS)
+    if kind == "continued":
+        steps //= 2
+    return Run(
+        kind=kind,
+        name=name,
+        texts=texts,
+        seed=seed,
+        rate=_log_uniform(rng, RATES),
+        steps=steps,
+        batch=_between(rng, BATCH),
+        share=float(rng.uniform(0.5, 0.9)),
+        half=half,
+        by_length=by_length,
+        lora_rank=LORA_RANKS[number % len(LORA_RANKS)] if lora else None,
+        lora_targets=LORA_TARGETS[int(rng.integers(2))] if lora else (),
+        lora_rate=_log_uniform(rng, LORA_RATES) if lora else 0.0,
+        lora_steps=_between(rng, LORA_STEPS) if lora else 0,
+        frozen_layers=3 if kind == "frozen" else 0,
+    )
+
+
+def _between(rng: np.random.Generator, bounds: tuple[int, int]) -> int:
+    return int(rng.integers(bounds[0], bounds[1] + 1))
+
+
+def _log_uniform(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
+    return float(np.exp(rng.uniform(*np.log(bounds))))

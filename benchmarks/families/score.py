@@ -1,0 +1,172 @@
+"""Every recipe scored on every question that a built family can answer, with intervals."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deltadex.records import Recipe
+from deltadex.search import LabelledFamily, load_families
+from deltadex.store import Catalog
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Queries of some kinds among candidates of some kinds."""
+
+    name: str
+    queries: tuple[str, ...]
+    candidates: tuple[str, ...]
+
+
+QUESTIONS = (
+    Question("full", ("full",), ("full",)),
+    Question("few steps", ("few-steps",), ("few-steps",)),
+    Question("partly frozen", ("frozen",), ("frozen", "full")),
+    Question("saved in bfloat16 → full", ("bfloat16",), ("full",)),
+    Question("halves of one set", ("halves",), ("halves",)),
+    Question("one text, two label schemes", ("schemes",), ("schemes",)),
+    Question("LoRA", ("lora",), ("lora",)),
+    Question("LoRA → full", ("lora",), ("full",)),
+    Question("full → LoRA", ("full",), ("lora",)),
+    Question("LoRA continued in full → full", ("continued",), ("full",)),
+    Question("LoRA and full together", ("full", "lora"), ("full", "lora")),
+    Question(
+        "everything trained",
+        ("full", "lora", "continued", "frozen", "few-steps"),
+        ("full", "lora", "continued", "frozen", "few-steps"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Purity and its companions over one question's queries."""
+
+    queries: int
+    purity: float
+    low: float
+    high: float
+    nn1: float
+    chance: float
+
+
+def kind_of(model: str) -> str:
+    """The folder that a built model stands in."""
+    return model.split("/", 1)[0]
+
+
+def ask(
+    family: LabelledFamily, question: Question, labels: Sequence[str | None] | None = None
+) -> Answer | None:
+    """Purity of the question's queries; None where nothing can be asked. Labels may be merged."""
+    labels = labels or family.labels
+    names = np.array([label or "" for label in labels])
+    kinds = np.array([kind_of(id) for id in family.ids])
+    pool = np.flatnonzero(np.isin(kinds, question.candidates))
+    purities, firsts, chances, datasets = [], [], [], []
+    for row in np.flatnonzero(np.isin(kinds, question.queries) & (names != "")):
+        others = pool[pool != row]
+        same = names[others] == names[row]
+        siblings = int(same.sum())
+        if siblings == 0:
+            continue
+        (scores,) = family.score_block(np.array([row]))
+        order = np.argsort(-scores[others], kind="stable")
+        purities.append(float(same[order[:siblings]].mean()))
+        firsts.append(bool(same[order[0]]))
+        chances.append(siblings / len(others))
+        datasets.append(str(names[row]))
+    if not purities:
+        return None
+    low, high = _interval(np.array(purities), np.array(datasets))
+    return Answer(
+        queries=len(purities),
+        purity=float(np.mean(purities)),
+        low=low,
+        high=high,
+        nn1=float(np.mean(firsts)),
+        chance=float(np.mean(chances)),
+    )
+
+
+def silhouette(family: LabelledFamily, question: Question) -> float:
+    """Mean silhouette of the labelled models by cosine distance of their scores."""
+    from sklearn.metrics import silhouette_score
+
+    kinds = [kind_of(id) for id in family.ids]
+    rows = [
+        row
+        for row, label in enumerate(family.labels)
+        if label is not None and kinds[row] in question.queries
+    ]
+    scores = family.score_block(np.array(rows))[:, rows]
+    distances = np.maximum(1.0 - scores, 0.0)
+    np.fill_diagonal(distances, 0.0)
+    labels = [family.labels[row] for row in rows]
+    return float(silhouette_score(distances, labels, metric="precomputed"))
+
+
+def _interval(purities: np.ndarray, datasets: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the mean, by bootstrap over datasets."""
+    rng = np.random.default_rng(0)
+    groups = [purities[datasets == name] for name in sorted(set(datasets))]
+    means = []
+    for _ in range(RESAMPLES):
+        drawn = [groups[i] for i in rng.integers(len(groups), size=len(groups))]
+        means.append(float(np.concatenate(drawn).mean()))
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def table(db: Path, recipes: Sequence[str] | None = None) -> str:
+    """Markdown: a row a question and recipe, over the one family of the catalog."""
+    lines = [
+        "| question | recipe | queries | purity | 95 % | nn1 | chance |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    with Catalog.open(db, read_only=True) as catalog:
+        names = recipes or sorted({recipe.id for recipe in catalog.recipes().values()})
+        loaded = [load_families(catalog, name, None)[0] for name in names]
+    for question in QUESTIONS:
+        for recipe, family in loaded:
+            answer = ask(family, question)
+            if answer is not None:
+                lines.append(_line(question.name, _shown(recipe), answer))
+    return "\n".join(lines)
+
+
+def parents_found(db: Path, labels: Path, recipe: str) -> tuple[int, int]:
+    """Merges of two whose nearest full fine-tunes of two datasets are their parents'; of all."""
+    with labels.open(encoding="utf-8", newline="") as file:
+        parents = {row["model"]: row["parents"].split() for row in csv.DictReader(file)}
+    with Catalog.open(db, read_only=True) as catalog:
+        ((_, family),) = load_families(catalog, recipe, None)
+    full = [row for row, id in enumerate(family.ids) if kind_of(id) == "full"]
+    merges = [row for row, id in enumerate(family.ids) if kind_of(id) == "merged"]
+    found = 0
+    for row in merges:
+        (scores,) = family.score_block(np.array([row]))
+        ranked = sorted(full, key=lambda other: -scores[other])
+        nearest = list(dict.fromkeys(family.labels[other] for other in ranked))[:2]
+        found += set(nearest) == set(parents[family.ids[row]])
+    return found, len(merges)
+
+
+def _shown(recipe: Recipe) -> str:
+    rows = dict(recipe.params).get("rows")
+    return f"{recipe.name} {rows}" if rows else recipe.name
+
+
+def _line(question: str, recipe: str, answer: Answer) -> str:
+    interval = f"{answer.low:.2f}–{answer.high:.2f}"
+    return (
+        f"| {question} | {recipe} | {answer.queries} | {answer.purity:.3f} | {interval} "
+        f"| {answer.nn1:.2f} | {answer.chance:.2f} |"
+    )

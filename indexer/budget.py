@@ -1,0 +1,177 @@
+"""Reading a part of every matrix: which rows, chosen by the base alone, so that all agree."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+
+from ..errors import ModelError, RequestError
+from .architecture import PlacedModel, Placement
+from .base import BaseWeights, Key
+from .checkpoint import Checkpoint, RowBlock, TensorRef
+from .delta import Delta, DenseDelta, LowRankDelta
+
+FOR_CONTENT = 0.92
+"""Share of a budget that is spent on matrices: headers and requests take the rest."""
+
+LEAST_SHARE, MOST_SHARE = 1e-4, 0.5
+"""Below, there is hardly a row to read; above, reading everything costs little more."""
+
+_SIZES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30}
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(%|[kmg]i?b)\s*", re.IGNORECASE)
+
+
+def parse_budget(text: str, layer_bytes: int) -> float:
+    """The share of the layer matrices' bytes that `2%` or `20MB` allows, to two digits.
+
+    Raises:
+        RequestError: not understood, or out of range.
+    """
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise RequestError(f"budget {text!r}: expected a share such as 2% or a size such as 20MB")
+    number, unit = float(match[1]), match[2].lower()
+    share = number / 100 if unit == "%" else number * _SIZES[unit] / layer_bytes
+    if share > MOST_SHARE:
+        raise RequestError(
+            f"budget {text}: that is {share:.0%} of the layers' {layer_bytes / 1e6:.0f} MB; at "
+            f"most {MOST_SHARE:.0%} is read by rows: leave --budget out to read all"
+        )
+    if share < LEAST_SHARE:
+        raise RequestError(f"budget {text}: less than {LEAST_SHARE:.2%} of the layers says nothing")
+    digits = 1 - math.floor(math.log10(share))
+    scale = 10.0**digits
+    return math.floor(share * scale + 1e-9) / scale
+
+
+def layer_bytes(base: BaseWeights) -> int:
+    """Bytes of the base's layer matrices as they are stored."""
+    return sum(
+        math.prod(p.shape) * _width(base.checkpoint.tensors[p.tensor])
+        for p in base.placed.placements
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some rows (`axis` 0) or columns (1) of one slot's (out, in) matrix."""
+
+    axis: int
+    start: int
+    stop: int
+
+    def cut(self, delta: Delta) -> Delta:
+        """ΔW restricted to the part."""
+        if isinstance(delta, DenseDelta):
+            return DenseDelta(delta.matrix.narrow(self.axis, self.start, self.stop - self.start))
+        if self.axis == 0:
+            return LowRankDelta(delta.left[self.start : self.stop], delta.right)
+        return LowRankDelta(delta.left, delta.right[:, self.start : self.stop])
+
+    def shape(self, whole: tuple[int, int]) -> tuple[int, int]:
+        """(out, in) of the part of a matrix of that shape."""
+        size = self.stop - self.start
+        return (size, whole[1]) if self.axis == 0 else (whole[0], size)
+
+
+def choose_parts(placed: PlacedModel, share: float) -> dict[Key, Part]:
+    """The part of every slot of a base: one block of stored rows, at a matrix's end or start.
+
+    Ends and starts alternate in the order of the modules' names, which is that of most
+    files: a matrix's last rows and the next one's first are one request.
+    """
+    parts: dict[Key, Part] = {}
+    in_order = sorted(placed.placements, key=lambda p: (p.module, p.index or 0, _first_row(p)))
+    places: dict[object, int] = {}
+    for placement in in_order:
+        # Parts that share stored rows, as columns of one in × out matrix, share the block.
+        block = (placement.module, placement.index) if placement.transposed else placement
+        number = places.setdefault(block, len(places))
+        axis = 1 if placement.transposed else 0
+        size = placement.shape[axis]
+        rows = max(1, math.floor(size * share * FOR_CONTENT))
+        start = 0 if number % 2 else size - rows
+        parts[placement.slot, placement.part] = Part(axis, start, start + rows)
+    return parts
+
+
+def _first_row(placement: Placement) -> int:
+    rows = placement.rows
+    if rows is None:
+        return 0
+    return (rows.start or 0) if isinstance(rows, slice) else rows[0]
+
+
+def read_parts(
+    checkpoint: Checkpoint, placements: Sequence[Placement], parts: Mapping[Key, Part]
+) -> Iterator[tuple[Placement, torch.Tensor]]:
+    """Each placement's part as a matrix in its stored type, (out, in), as the bytes come in.
+
+    Raises:
+        ModelError: `layer-mismatch` where this checkpoint stores a matrix the other way round.
+    """
+    wanted: dict[RowBlock, list[int]] = {}
+    missing: list[set[RowBlock]] = []
+    blocks_of: list[list[RowBlock]] = []
+    for number, placement in enumerate(placements):
+        part = parts[placement.slot, placement.part]
+        blocks = list(_blocks(placement, part, checkpoint.tensors[placement.tensor]))
+        blocks_of.append(blocks)
+        missing.append(set(blocks))
+        for block in blocks:
+            wanted.setdefault(block, []).append(number)
+    held: dict[RowBlock, torch.Tensor] = {}
+    users = {block: len(numbers) for block, numbers in wanted.items()}
+    for block, rows in checkpoint.stream_rows(wanted):
+        held[block] = rows
+        for number in wanted[block]:
+            missing[number].discard(block)
+            if missing[number]:
+                continue
+            placement = placements[number]
+            stored = torch.cat([held[b] for b in blocks_of[number]])
+            yield placement, _oriented(placement, stored)
+            for used in blocks_of[number]:
+                users[used] -= 1
+                if not users[used]:
+                    del held[used]
+
+
+def _blocks(placement: Placement, part: Part, ref: TensorRef) -> Iterator[RowBlock]:
+    """The stored rows of a part, as runs without a gap."""
+    if placement.transposed != (part.axis == 1):
+        raise ModelError(
+            "layer-mismatch",
+            f"tensor {placement.tensor!r} is stored the other way round than the base's: "
+            "index it without a budget",
+        )
+    first = (placement.index or 0) * (ref.shape[-2] if len(ref.shape) > 2 else 0)
+    if placement.transposed:
+        yield RowBlock(placement.tensor, first + part.start, first + part.stop)
+        return
+    rows = placement.rows
+    if rows is None:
+        rows = slice(0, placement.shape[0])
+    if isinstance(rows, slice):
+        start = first + (rows.start or 0)
+        yield RowBlock(placement.tensor, start + part.start, start + part.stop)
+        return
+    chosen = rows[part.start : part.stop]
+    for _, run in groupby(enumerate(chosen), key=lambda pair: pair[1] - pair[0]):
+        members = [row for _, row in run]
+        yield RowBlock(placement.tensor, first + members[0], first + members[-1] + 1)
+
+
+def _oriented(placement: Placement, stored: torch.Tensor) -> torch.Tensor:
+    """The (out, in) matrix in the rows that were read."""
+    return placement.cut_rows(stored.T) if placement.transposed else stored
+
+
+def _width(ref: TensorRef) -> int:
+    """Bytes of one value."""
+    return (ref.stop - ref.start) // max(1, math.prod(ref.shape))
