@@ -64,8 +64,9 @@ def _collect_module(
     rounding = max(FILE_ROUNDING[checkpoint.tensors[n].dtype] for n in names) * math.sqrt(2)
     for placement in placements:
         piece = _cut(delta, placement)
-        if job.parts is not None:
-            piece = job.parts.parts[placement.slot, placement.part].cut(piece)
+        part = job.parts.parts[placement.slot, placement.part] if job.parts else None
+        if part is not None:
+            piece = part.cut(piece)
         norm = piece.norm
         if not math.isfinite(norm):
             raise ModelError("non-finite", f"module {module!r}: ΔW holds NaN or infinity")
@@ -76,6 +77,7 @@ def _collect_module(
             shape=placement.shape,
             noise_norm=rounding * norm,
             weight_norm=None,
+            cut_axis=part.axis if part else None,
         )
         collector.take(measured)
 

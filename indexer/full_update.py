@@ -157,8 +157,14 @@ class _Worker:
             shape=placement.shape,
             noise_norm=rounding_norm(weight_norm, child.dtype),
             weight_norm=weight_norm,
+            cut_axis=self._cut_axis(placement),
         )
         if not sampled:
             return _Compared(measured, None)
         norms = Norms(child=frobenius(child), base=weight_norm, update=update.norm)
         return _Compared(measured, norms)
+
+    def _cut_axis(self, placement: Placement) -> int | None:
+        if self.job.parts is None:
+            return None
+        return self.job.parts.parts[placement.slot, placement.part].axis

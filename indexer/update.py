@@ -41,6 +41,7 @@ class Measured:
     shape: tuple[int, int]
     noise_norm: float
     weight_norm: float | None
+    cut_axis: int | None = None
     factors: Factors | None = None
     features: tuple[tuple[Factors, Any], ...] = ()
 
@@ -68,6 +69,7 @@ class UpdateCollector:
         shape: tuple[int, int],
         noise_norm: float,
         weight_norm: float | None,
+        cut_axis: int | None = None,
     ) -> Measured:
         """One matrix's update, factored and turned into features; may run in any thread.
 
@@ -76,8 +78,15 @@ class UpdateCollector:
             shape: (out, in) of the whole matrix, of which ΔW may be a part.
             noise_norm: Estimated |rounding| in ΔW, Frobenius.
             weight_norm: |W|, where W was read.
+            cut_axis: 0 or 1 where ΔW is some rows or columns.
         """
-        measured = Measured(slot=slot, shape=shape, noise_norm=noise_norm, weight_norm=weight_norm)
+        measured = Measured(
+            slot=slot,
+            shape=shape,
+            noise_norm=noise_norm,
+            weight_norm=weight_norm,
+            cut_axis=cut_axis,
+        )
         if delta is None:
             return measured
         if weight_norm is not None and delta.norm <= ZERO_UPDATE * weight_norm:
@@ -109,7 +118,7 @@ class UpdateCollector:
         sums.noise_sq += measured.noise_norm**2
         sums.sigmas.append(measured.factors.sigma)
         for pool, (kept, features) in zip(self._pools, measured.features, strict=True):
-            pool.take(measured.slot, kept, features, measured.noise_norm)
+            pool.take(measured.slot, kept, features, measured.noise_norm, measured.cut_axis)
 
     @property
     def is_zero(self) -> bool:

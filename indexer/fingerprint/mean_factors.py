@@ -57,7 +57,14 @@ class MeanFactorsPool:
         padded[:, : min(self.recipe.rank, signed.shape[1])] = signed[:, : self.recipe.rank]
         return padded
 
-    def take(self, slot: Slot, factors: Factors, features: torch.Tensor, noise_norm: float) -> None:
+    def take(
+        self,
+        slot: Slot,
+        factors: Factors,
+        features: torch.Tensor,
+        noise_norm: float,
+        cut_axis: int | None = None,
+    ) -> None:
         """Add one matrix's UΣ to the sum of its role; noise does not matter here."""
         key = (slot.stack, slot.role, features.shape[0])
         total, count = self._sums.get(key, (torch.zeros_like(features), 0))

@@ -28,7 +28,14 @@ class Pool(Protocol):
 
     def features(self, slot: Slot, part: str, factors: Factors) -> Any: ...
 
-    def take(self, slot: Slot, factors: Factors, features: Any, noise_norm: float) -> None: ...
+    def take(
+        self,
+        slot: Slot,
+        factors: Factors,
+        features: Any,
+        noise_norm: float,
+        cut_axis: int | None = None,
+    ) -> None: ...
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]: ...
 

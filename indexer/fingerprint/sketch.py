@@ -65,6 +65,7 @@ class _SlotSpectra:
     squares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(POWERS, 0.0))
     total: float = 0.0
     noise: float = 0.0
+    cut_axis: int | None = None
 
 
 @dataclass(slots=True)
@@ -91,9 +92,19 @@ class SketchPool:
         }
 
     def take(
-        self, slot: Slot, factors: Factors, features: dict[str, torch.Tensor], noise_norm: float
+        self,
+        slot: Slot,
+        factors: Factors,
+        features: dict[str, torch.Tensor],
+        noise_norm: float,
+        cut_axis: int | None = None,
     ) -> None:
-        """Add one matrix's features up. `noise_norm`: estimated |rounding| inside ΔW."""
+        """Add one matrix's features up.
+
+        Args:
+            noise_norm: Estimated |rounding| inside ΔW.
+            cut_axis: 0 or 1 where only some rows or columns of ΔW were read.
+        """
         sums = self._slots.get(slot)
         if sums is None:
             empty = {
@@ -105,6 +116,7 @@ class SketchPool:
             sums.squares[block] += float((sigma ** (2 * power)).sum())
         sums.total += factors.fro_norm**2
         sums.noise += noise_norm**2
+        sums.cut_axis = cut_axis
         for block, spectrum in features.items():
             sums.spectra[block] += spectrum
 
@@ -153,6 +165,8 @@ def _block_scales(sums: _SlotSpectra) -> dict[str, float]:
     counts by the share that the factors leave out: an update of exactly low rank is an
     adapter's, whose input side still holds the random start of its A matrix, while in a full
     fine-tune it is data like the rest. A little is left, so that the two kinds can meet there.
+    Of a few rows only the input side is seen whole, of a few columns only the output side:
+    the other one does not count, and how much the factors leave out says nothing then.
     """
     kept = sums.squares["update"]
     if kept == 0.0:
@@ -160,6 +174,8 @@ def _block_scales(sums: _SlotSpectra) -> dict[str, float]:
     signal = max(0.0, 1.0 - sums.noise / sums.total)
     energy = min(1.0, kept / (sums.total * signal)) if signal > 0 else 1.0
     share = {"update": 1.0, "output": 1.0, "input": max(LEAST_INPUT, 1.0 - energy)}
+    if sums.cut_axis is not None:
+        share["output"], share["input"] = ((0.0, 1.0), (1.0, 0.0))[sums.cut_axis]
     return {
         block: (signal * WEIGHTS[block] * share[block] / sums.squares[block]) ** 0.5
         for block in BLOCK_DIMS
