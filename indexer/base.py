@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from .architecture import PlacedModel, Placement, place
 from .checkpoint import Checkpoint, open_local, quantization, read_json
 from .fingerprint.factors import frobenius
 from .hub import describe, open_hub_model, read_small_file
-from .scratch import Scratch
 
 REMOTE_MEMORY = 1 << 30
 """Bytes of a remote base kept between models; the rest is read again by range."""
@@ -29,7 +29,7 @@ Key = tuple[Slot, str]
 class BaseWeights:
     """The opened base: where each slot's matrix is, and the matrices themselves.
 
-    Safe to share between threads, each with its own scratch.
+    Safe to share between threads.
     """
 
     name: str
@@ -41,19 +41,19 @@ class BaseWeights:
     _by_key: dict[Key, Placement] = field(default_factory=dict)
     _kept: dict[str, torch.Tensor] = field(default_factory=dict)
     _kept_bytes: int = 0
+    _last: threading.local = field(default_factory=threading.local)
     _norms: dict[Key, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._by_key = {(p.slot, p.part): p for p in self.placed.placements}
 
-    def matrix(self, key: Key, scratch: Scratch | None = None) -> torch.Tensor:
-        """The base's (out, in) matrix of one slot part, in its stored type.
-
-        With `scratch` it may lie there, and is good until the next tensor is asked for.
-        """
+    @contextmanager
+    def matrix(self, key: Key) -> Iterator[torch.Tensor]:
+        """The base's (out, in) matrix of one slot part, in its stored type, for a block."""
         placement = self._by_key[key]
-        return placement.cut(self._tensor(placement.tensor, scratch or Scratch()))
+        with self._tensor(placement.tensor) as tensor:
+            yield placement.cut(tensor)
 
     def norm(self, key: Key, matrix: torch.Tensor) -> float:
         """|W| of one slot part, Frobenius; measured once, on the matrix that was read.
@@ -73,9 +73,9 @@ class BaseWeights:
     def whole_matrix(self, key: Key) -> torch.Tensor:
         """The (out, in) matrix that the slot part was cut from, float32, fused rows and all."""
         placement = self._by_key[key]
-        tensor = self._tensor(placement.tensor, Scratch())
-        matrix = tensor if placement.index is None else tensor[placement.index]
-        return (matrix.T if placement.transposed else matrix).float()
+        with self._tensor(placement.tensor) as tensor:
+            matrix = tensor if placement.index is None else tensor[placement.index]
+            return (matrix.T if placement.transposed else matrix).float().clone()
 
     def shape_of(self, module: str) -> tuple[int, int]:
         """(out, in) of the whole matrix that a module path ends in, fused rows and all.
@@ -90,33 +90,32 @@ class BaseWeights:
                 return n_out, n_in
         raise ModelError("unknown-targets", f"module {module!r} is not in {self.name}")
 
-    def _tensor(self, name: str, scratch: Scratch) -> torch.Tensor:
-        if scratch.base_tensor is not None and scratch.base_tensor[0] == name:
-            return scratch.base_tensor[1]
-        tensor = self._kept.get(name)
-        if tensor is None:
-            scratch.base_tensor = None
-            tensor = self._read(name, scratch)
-        scratch.base_tensor = (name, tensor)
-        return tensor
+    @contextmanager
+    def _tensor(self, name: str) -> Iterator[torch.Tensor]:
+        with ExitStack() as opened:
+            try:
+                if self.remote:
+                    tensor = self._fetched(name)
+                else:
+                    tensor = opened.enter_context(self.checkpoint.view(name))
+            except ModelError as err:
+                raise BaseError(f"base {self.name}: {err.reason}") from err
+            yield tensor
 
-    def _read(self, name: str, scratch: Scratch) -> torch.Tensor:
-        if not self.remote:
-            return self._from_checkpoint(name, scratch)
+    def _fetched(self, name: str) -> torch.Tensor:
+        """A remote base's tensor: kept while there is room, else each thread keeps its last."""
+        if getattr(self._last, "name", None) == name:
+            last: torch.Tensor = self._last.tensor
+            return last
         with self._lock:
-            if name not in self._kept:
-                tensor = self._from_checkpoint(name)
-                if self._kept_bytes + tensor.nbytes > REMOTE_MEMORY:
-                    return tensor
-                self._kept[name] = tensor
-                self._kept_bytes += tensor.nbytes
-            return self._kept[name]
-
-    def _from_checkpoint(self, name: str, scratch: Scratch | None = None) -> torch.Tensor:
-        try:
-            return self.checkpoint.read(name, scratch.memory("base") if scratch else None)
-        except ModelError as err:
-            raise BaseError(f"base {self.name}: {err.reason}") from err
+            tensor = self._kept.get(name)
+            if tensor is None:
+                tensor = self.checkpoint.read(name)
+                if self._kept_bytes + tensor.nbytes <= REMOTE_MEMORY:
+                    self._kept[name] = tensor
+                    self._kept_bytes += tensor.nbytes
+        self._last.name, self._last.tensor = name, tensor
+        return tensor
 
 
 @dataclass(slots=True)

@@ -76,7 +76,9 @@ def collect_full(
         if whole
         else _part_tasks(placed, checkpoint, gate, job)
     )
-    for compared in ordered(compare, tasks, job.threads):
+    # tasks whose tensor is yet to be seen in its file weigh nothing
+    ahead = 4 * job.threads if whole and checkpoint.concurrent else 0
+    for compared in ordered(compare, tasks, job.threads, ahead=ahead):
         for one in compared:
             if one.norms is not None:
                 gate.add(one.norms)
@@ -125,15 +127,19 @@ class _Worker:
             assert task.matrix is not None
             weight, norm = self.job.parts.matrix((placement.slot, placement.part))
             return [self._compare(placement, task.matrix, weight, norm, sampled=sampled)]
-        tensor = task.matrix
-        if tensor is None:
-            tensor = checkpoint.read(task.placements[0].tensor, self.scratch.memory("child"))
+        if task.matrix is not None:
+            return self._compare_all(task, task.matrix)
+        with checkpoint.view(task.placements[0].tensor) as tensor:
+            return self._compare_all(task, tensor)
+
+    def _compare_all(self, task: _Task, tensor: torch.Tensor) -> list[_Compared]:
         compared = []
         for placement, sampled in zip(task.placements, task.sampled, strict=True):
             key = (placement.slot, placement.part)
-            weight = self.base.matrix(key, self.scratch)
-            norm, child = self.base.norm(key, weight), placement.cut(tensor)
-            compared.append(self._compare(placement, child, weight, norm, sampled=sampled))
+            child = placement.cut(tensor)
+            with self.base.matrix(key) as weight:
+                norm = self.base.norm(key, weight)
+                compared.append(self._compare(placement, child, weight, norm, sampled=sampled))
         return compared
 
     def _compare(

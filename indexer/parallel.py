@@ -32,11 +32,12 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def ordered(
-    function: Callable[[Item], Result], items: Iterable[Item], threads: int
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int, *, ahead: int = 0
 ) -> Iterator[Result]:
     """`function` of each item, in the items' order, `threads` of them at a time.
 
-    At most one item more than `threads` is held at any time.
+    At most `ahead` items more than `threads` and one are held at any time; with none ahead,
+    threads wait for a long item that is to come out first.
     """
     if threads <= 1:
         yield from map(function, items)
@@ -45,7 +46,7 @@ def ordered(
     with ThreadPoolExecutor(threads, thread_name_prefix="deltadex-matrix") as pool:
         try:
             for item in items:
-                if len(waiting) >= threads:
+                if len(waiting) >= threads + ahead:
                     yield waiting.popleft().result()
                 waiting.append(pool.submit(function, item))
             while waiting:

@@ -1,6 +1,6 @@
 """Bytes to tensors: headers parsed and checked, tensors read one at a time."""
 
-from .base import Checkpoint, Memory, RowBlock, TensorRef
+from .base import Checkpoint, RowBlock, TensorRef
 from .config_file import read_json
 from .local import disagreement, open_adapter_weights, open_local
 from .pickled import open_bin_bytes
@@ -10,7 +10,6 @@ from .signature import file_sha256, signature
 
 __all__ = [
     "Checkpoint",
-    "Memory",
     "RowBlock",
     "TensorRef",
     "decode",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
 
 
@@ -50,10 +50,6 @@ class RowBlock:
     stop: int
 
 
-Memory = Callable[[int], np.ndarray]
-"""Gives that many bytes (uint8) to read into; what was given before may be overwritten."""
-
-
 @runtime_checkable
 class Checkpoint(Protocol):
     """The tensors of one model: listed from headers, read one at a time.
@@ -81,8 +77,15 @@ class Checkpoint(Protocol):
         """Whether several threads may as well read one tensor each as one thread all."""
         ...
 
-    def read(self, name: str, memory: Memory | None = None) -> torch.Tensor:
-        """One tensor in its stored dtype, finite or not; put into `memory` where that helps."""
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor in its stored dtype, finite or not."""
+        ...
+
+    def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
+        """The same for as long as the block lasts, without a copy where that can be had.
+
+        What was read while the file changed is refused at the end of the block.
+        """
         ...
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:

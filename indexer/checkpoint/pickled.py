@@ -7,6 +7,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -49,7 +50,7 @@ class PickledCheckpoint:
             name: _tensor_ref(name, tensor, file) for name, tensor in tensors.items()
         }
 
-    def read(self, name: str, memory: Memory | None = None) -> torch.Tensor:
+    def read(self, name: str) -> torch.Tensor:
         """One tensor in its stored dtype, contiguous."""
         tensor = self._tensors.get(name)
         if tensor is None:
@@ -64,6 +65,10 @@ class PickledCheckpoint:
         if not self._in_memory:
             self.bytes_read += ref.stop
         return tensor.clone(memory_format=torch.contiguous_format)
+
+    def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
+        """The same, for a block."""
+        return nullcontext(self.read(name))
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The named tensors in the order of the file's own list."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from ...errors import ModelError
-from .base import Memory, RowBlock, TensorRef
+from .base import RowBlock, TensorRef
 from .safetensors_header import decode, header_length, parse_header, shown
 
 _MOST_AT_ONCE = 1 << 30
@@ -19,10 +21,11 @@ _MOST_AT_ONCE = 1 << 30
 
 
 class SafetensorsFile:
-    """One safetensors file, read into fresh memory.
+    """One safetensors file: tensors read into memory of their own, or seen where they lie.
 
-    Not mapped: a file that is cut short meanwhile gives a short read, not a dead process.
-    Peak: one tensor.
+    Reading survives a file that is cut short meanwhile; a view does not, as in every program
+    that maps files, but costs a third. Views are forgotten when their block ends, so that
+    mapped pages do not add up. Peak: one tensor.
     """
 
     concurrent = True
@@ -31,6 +34,7 @@ class SafetensorsFile:
         self._name = path.name
         self.bytes_read = 0
         self._lock = threading.Lock()
+        self._mapped: mmap.mmap | None = None
         try:
             self._descriptor = os.open(path, os.O_RDONLY)
         except OSError as err:
@@ -44,10 +48,26 @@ class SafetensorsFile:
             raise
         self.tensors: Mapping[str, TensorRef] = {ref.name: ref for ref in refs}
 
-    def read(self, name: str, memory: Memory | None = None) -> torch.Tensor:
-        """One tensor in its stored dtype. Safe between threads that bring their own memory."""
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor in its stored dtype. Safe between threads."""
         ref = self._ref(name)
-        return decode(self._read(ref.start, ref.stop, memory), ref)
+        return decode(self._read(ref.start, ref.stop), ref)
+
+    @contextmanager
+    def view(self, name: str) -> Iterator[torch.Tensor]:
+        """One tensor in the mapped file. Safe between threads."""
+        ref = self._ref(name)
+        self._require_unchanged()
+        mapped = self._map()
+        try:
+            yield decode(memoryview(mapped)[ref.start : ref.stop], ref)
+        finally:
+            if hasattr(mapped, "madvise"):
+                first = ref.start - ref.start % mmap.PAGESIZE
+                mapped.madvise(mmap.MADV_DONTNEED, first, ref.stop - first)
+        with self._lock:
+            self.bytes_read += ref.stop - ref.start
+        self._require_unchanged()
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The named tensors by offset."""
@@ -62,6 +82,7 @@ class SafetensorsFile:
             yield block, decode(self._read(ref.start, ref.stop), ref)
 
     def close(self) -> None:
+        self._mapped = None
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -79,10 +100,19 @@ class SafetensorsFile:
         head = first8 + bytes(self._read(8, 8 + length))
         return parse_header(head, file=self._name, file_size=size)
 
-    def _read(self, start: int, stop: int, memory: Memory | None = None) -> memoryview:
+    def _map(self) -> mmap.mmap:
+        with self._lock:
+            if self._mapped is None:
+                try:
+                    self._mapped = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_COPY)
+                except (OSError, ValueError) as err:
+                    raise ModelError("unreadable", f"{self._name}: {err}") from err
+            return self._mapped
+
+    def _read(self, start: int, stop: int) -> memoryview:
         """The bytes from `start` to `stop`, in memory that was not cleared before."""
         size = stop - start
-        view, done = (memory(size) if memory else np.empty(size, np.uint8)).data, 0
+        view, done = np.empty(size, np.uint8).data, 0
         try:
             while done < len(view):
                 part = view[done : done + _MOST_AT_ONCE]
@@ -90,15 +120,21 @@ class SafetensorsFile:
                 if got == 0:
                     break
                 done += got
-            state = self._file_state()
         except OSError as err:
             raise ModelError("unreadable", f"{self._name}: {err.strerror}") from err
         with self._lock:
             self.bytes_read += done
-        if done < len(view) or state != self._state:
+        self._require_unchanged(whole=done == len(view))
+        return view
+
+    def _require_unchanged(self, *, whole: bool = True) -> None:
+        try:
+            same = self._file_state() == self._state
+        except OSError as err:
+            raise ModelError("unreadable", f"{self._name}: {err.strerror}") from err
+        if not (same and whole):
             line = "the file changed while it was read; index it again"
             raise ModelError("changed", f"{self._name}: {line}")
-        return view
 
     def _file_state(self) -> tuple[int, int]:
         """Size in bytes and time of the last change."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import torch
 
 from ...errors import ModelError
-from .base import Checkpoint, Memory, RowBlock, TensorRef
+from .base import Checkpoint, RowBlock, TensorRef
 from .config_file import read_json
 from .safetensors_header import shown
 
@@ -36,9 +36,13 @@ class ShardedCheckpoint:
     def bytes_read(self) -> int:
         return sum(shard.bytes_read for shard in self._shards.values())
 
-    def read(self, name: str, memory: Memory | None = None) -> torch.Tensor:
+    def read(self, name: str) -> torch.Tensor:
         """One tensor in its stored dtype."""
-        return self._shards[self._file(name)].read(name, memory)
+        return self._shards[self._file(name)].read(name)
+
+    def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
+        """One tensor for as long as the block lasts."""
+        return self._shards[self._file(name)].view(name)
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The named tensors shard by shard, each in that file's best order."""

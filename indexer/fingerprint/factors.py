@@ -12,6 +12,9 @@ from ..delta import Delta, DenseDelta
 
 OVERSAMPLING = 8
 
+NORM_BLOCK = 1 << 18
+"""Values that are widened at once: they stay in the processor's cache."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factors:
@@ -130,9 +133,16 @@ def _no_factors(matrix: torch.Tensor, fro_norm: float) -> Factors:
 
 
 def frobenius(matrix: torch.Tensor) -> float:
-    """|M|, Frobenius; half precision is widened first, since its squares overflow."""
+    """|M|, Frobenius; half precision is widened, since its squares overflow.
+
+    Some rows at a time: torch's norm widens one element at a time, ten times slower.
+    """
     dtype = torch.promote_types(matrix.dtype, torch.float32)
-    return float(torch.linalg.vector_norm(matrix, dtype=dtype))
+    if matrix.dtype == dtype:
+        return float(torch.linalg.vector_norm(matrix))
+    rows = matrix.T if matrix.stride(-1) != 1 else matrix
+    height = max(1, NORM_BLOCK // max(1, rows.shape[-1]))
+    return math.hypot(*(float(torch.linalg.vector_norm(b.to(dtype))) for b in rows.split(height)))
 
 
 def largest_noise_sigma(noise_fro: float, shape: tuple[int, int]) -> float:

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 
-@lru_cache(maxsize=4096)
 def hash_rows(seed: int, key: str, n_rows: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     """A count-sketch hash of `n_rows` coordinates: buckets (int64) and signs (float32).
 
@@ -22,11 +21,25 @@ def hash_rows(seed: int, key: str, n_rows: int, dim: int) -> tuple[torch.Tensor,
     return torch.from_numpy(buckets), torch.from_numpy(signs * 2.0 - 1.0).float()
 
 
-def count_sketch(matrix: torch.Tensor, seed: int, key: str, dim: int) -> torch.Tensor:
-    """Count sketch of every column: (n_rows, rank) → (rank, dim), float32.
+def sketch_pair(
+    left: torch.Tensor, right: torch.Tensor, seed: int, key: str, dim: int
+) -> torch.Tensor:
+    """Count sketches of the columns of two matrices, (n, rank) each: (rank, 2, dim), float32.
 
-    Charikar, Chen, Farach-Colton 2002: inner products are kept in expectation.
+    Charikar, Chen, Farach-Colton 2002: inner products are kept in expectation. Both sides in
+    one pass, under hashes of their own.
     """
-    buckets, signs = hash_rows(seed, key, matrix.shape[0], dim)
-    sketch = torch.zeros(dim, matrix.shape[1])
-    return sketch.index_add_(0, buckets, matrix * signs[:, None]).T.contiguous()
+    buckets, signs = _pair_hash(seed, key, len(left), len(right), dim)
+    rows = torch.cat([left, right]).mul_(signs)
+    sketch = torch.zeros(2 * dim, left.shape[1]).index_add_(0, buckets, rows)
+    return sketch.T.contiguous().view(-1, 2, dim)
+
+
+@lru_cache(maxsize=4096)
+def _pair_hash(
+    seed: int, key: str, n_left: int, n_right: int, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Buckets of both sides, the right's after the left's, and signs as a column."""
+    left = hash_rows(seed, key + "/a", n_left, dim)
+    right = hash_rows(seed, key + "/b", n_right, dim)
+    return torch.cat([left[0], right[0] + dim]), torch.cat([left[1], right[1]])[:, None]

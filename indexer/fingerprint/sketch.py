@@ -26,7 +26,7 @@ from jaxtyping import Float16, Float32
 
 from ...records import Recipe, Slot
 from .factors import Factors
-from .hashing import count_sketch
+from .hashing import sketch_pair
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
 SLOT_DIMS = {"update": 512, "output": 1024, "input": 512}
@@ -125,9 +125,8 @@ class SketchPool:
     ) -> torch.Tensor:
         """Fourier transform of the TensorSketch of Σ weightᵢ leftᵢ rightᵢᵀ: (dim // 2 + 1,)."""
         dim = BLOCK_DIMS[block]
-        a = torch.fft.rfft(count_sketch(left, self.recipe.seed, key + "/a", dim))
-        b = torch.fft.rfft(count_sketch(right, self.recipe.seed, key + "/b", dim))
-        return weight.to(torch.complex64) @ (a * b)
+        spectra = torch.fft.rfft(sketch_pair(left, right, self.recipe.seed, key, dim))
+        return weight.to(torch.complex64) @ (spectra[:, 0] * spectra[:, 1])
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The pooled fingerprint, unit length, and its length before; zeros if no slot counts."""

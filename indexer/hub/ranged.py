@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
 from ...errors import ModelError
-from ..checkpoint import Memory, RowBlock, TensorRef, decode, header_length, parse_header
+from ..checkpoint import RowBlock, TensorRef, decode, header_length, parse_header
 from .byte_sources import ByteSource
 
 FIRST_READ = 64 << 10
@@ -57,13 +58,17 @@ class RangedFile(ABC):
     def bytes_read(self) -> int:
         return self._source.bytes_read
 
-    def read(self, name: str, memory: Memory | None = None) -> torch.Tensor:
+    def read(self, name: str) -> torch.Tensor:
         """One tensor in its stored dtype."""
         ref = self._ref(name)
         if not self._blocks:
             return self._decode(self._bytes(ref.start, ref.stop), ref)
         start, buffer = self._block(ref)
         return self._decode(buffer[ref.start - start : ref.stop - start], ref)
+
+    def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
+        """The same, for a block."""
+        return nullcontext(self.read(name))
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The named tensors by offset, neighbours fetched together."""
