@@ -153,7 +153,7 @@ def nearest(
         passed = catalog.models(base=asked.base, dataset=dataset, author=author, where=where)
         allowed = [row.id for row in passed]
     scored = _best(catalog, asked, index, k, allowed)
-    found = catalog.models(base=asked.base, ids=[one.model for one in scored])
+    found = catalog.models(keys=index.keys_of([one.model for one in scored]))
     known = {row.id: row for row in found}
     return Neighbours(
         model=asked.model,
@@ -231,8 +231,8 @@ def _best(
         errors = candidates.standard_errors(centred, order)
         plain = candidates.plain_cosines(query)
     else:
-        names, vectors = catalog.vectors(asked.base, asked.recipe, ids=names)
-        scores = means.pooled.centred(index.kinds_of(names), vectors) @ vector[0]
+        vectors = index.vectors_of(names)
+        scores = means.pooled.centred(kinds, vectors) @ vector[0]
         order = _ranked(names, scores)[:k]
         errors = np.zeros(len(order))
         plain = vectors.astype(np.float64) @ asked.vector.astype(np.float64)

@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
 from ..errors import EmptyCatalog, RequestError, UnknownModel, UnknownRecipe
 from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe, SlotStats
@@ -30,7 +30,7 @@ from .reading import (
 )
 from .rows import Family, Known, ModelRow
 from .summaries import count_everything, group_failures, slot_document
-from .vectors import fetch_vectors, fetch_vectors_after
+from .vectors import fetch_family, fetch_vectors_after, fetch_vectors_of
 from .writing import delete_model, relabel_models, write_outcome
 
 DEFAULT_RECIPE = "sketch"
@@ -46,6 +46,8 @@ class Catalog:
         self.path = path
         self.read_only = read_only
         self._lock = threading.RLock()
+        self.changes = 0
+        self._counted: tuple[int, list[tuple[str, str, int]]] = (-1, [])
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False, create: bool = True) -> Catalog:
@@ -78,12 +80,14 @@ class Catalog:
         """Write one model's outcome, all of it or none, in place of what was known of it."""
         with transaction(self._connection, self.path):
             write_outcome(self._connection, outcome)
+        self.changes += 1
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
         """Forget a model; returns what was known of it."""
         row = self.model(id, base)
         with transaction(self._connection, self.path):
             delete_model(self._connection, row.key)
+        self.changes += 1
         return row
 
     def relabel(self, base: str, records: Sequence[ModelRecord]) -> None:
@@ -158,7 +162,7 @@ class Catalog:
         dataset: str | None = None,
         author: str | None = None,
         where: str | None = None,
-        ids: Sequence[str] | None = None,
+        keys: Sequence[int] | None = None,
         limit: int | None = None,
     ) -> list[ModelRow]:
         """The models that pass every filter, by base and id.
@@ -176,8 +180,8 @@ class Catalog:
             )
             if value is not None
         ]
-        if ids is not None:
-            listed = Condition("m.id IN (SELECT unnest(?::VARCHAR[]))", (list(ids),))
+        if keys is not None:
+            listed = Condition("m.key IN (SELECT unnest(?::BIGINT[]))", (list(keys),))
             conditions.append(listed)
         if where is not None:
             conditions.append(parse_filter(where))
@@ -191,12 +195,12 @@ class Catalog:
             UnknownModel: with the nearest ids.
             RequestError: several families have one.
         """
-        with self._lock, translated(self.path):
-            named = [Condition("(m.id = ? OR m.source = ?)", (id, str(Path(id).resolve())))]
-            if base is not None:
-                named.append(Condition("m.base = ?", (base,)))
-            found = select_models(self._connection, named, None)
-        exact = [row for row in found if row.id == id] or found
+        within = [] if base is None else [Condition("m.base = ?", (base,))]
+        exact: list[ModelRow] = []
+        for column, value in (("id", id), ("source", str(Path(id).resolve()))):
+            named = Condition(f"m.{column} = ?", (value,))
+            with self._lock, translated(self.path):
+                exact = exact or select_models(self._connection, [named, *within], None)
         exact = [row for row in exact if row.status == "indexed"] or exact
         if len(exact) > 1:
             bases = ", ".join(row.base for row in exact)
@@ -268,8 +272,7 @@ class Catalog:
             UnknownRecipe: lists what there is.
         """
         recipes = self.recipes()
-        with self._lock, translated(self.path):
-            counts = [c for c in count_by_recipe(self._connection) if base is None or c[1] == base]
+        counts = [c for c in self._counts() if base is None or c[1] == base]
         if not counts:
             raise EmptyCatalog(
                 f"{self.path}: nothing fingerprinted yet; `deltadex index` does that"
@@ -286,6 +289,13 @@ class Catalog:
             return recipes[ranked[0]]
         there = ", ".join(sorted({recipes[id].name for id in ranked}))
         raise UnknownRecipe(f"no model is fingerprinted under {name!r}; recipes here: {there}")
+
+    def _counts(self) -> list[tuple[str, str, int]]:
+        """(recipe id, base, models), counted again only after a change."""
+        if self._counted[0] != self.changes:
+            with self._lock, translated(self.path):
+                self._counted = (self.changes, count_by_recipe(self._connection))
+        return self._counted[1]
 
     def vectors(
         self, base: str, recipe: Recipe, *, ids: Sequence[str] | None = None
@@ -318,10 +328,17 @@ class Catalog:
 
     def vectors_by_key(
         self, base: str, recipe: Recipe, after: int
-    ) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
-        """Keys above `after` and their vectors, by key."""
+    ) -> Iterator[tuple[list[int], Float32[np.ndarray, "models dim"]]]:
+        """Keys above `after` and their vectors, by key, a batch at a time."""
         with self._lock, translated(self.path):
-            return fetch_vectors_after(self._connection, base, recipe, after)
+            yield from fetch_vectors_after(self._connection, base, recipe, after)
+
+    def vectors_of(
+        self, recipe: Recipe, keys: Int64[np.ndarray, " models"]
+    ) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
+        """Some models' keys and vectors, by key."""
+        with self._lock, translated(self.path):
+            return fetch_vectors_of(self._connection, recipe, keys)
 
     def sketches(self, base: str, recipe: Recipe, ids: Sequence[str]) -> Iterator[SlotSketches]:
         """Slot by slot, the sketches of the named models; indices are places in `ids`."""
@@ -379,19 +396,8 @@ class Catalog:
     def _vectors(
         self, base: str, recipe: Recipe, keys: Sequence[int] | None
     ) -> tuple[list[str], Float32[np.ndarray, "models dim"], list[float]]:
-        table = self._table(recipe)
-        if table is None or (keys is not None and not keys):
-            return [], np.zeros((0, recipe.dim), dtype=np.float32), []
-        some = f" AND m.key IN ({', '.join(map(str, keys))})" if keys is not None else ""
-        source = (
-            f"FROM {table} v JOIN models m ON m.key = v.model WHERE m.base = ?{some} ORDER BY m.id"
-        )
         with self._lock, translated(self.path):
-            names, matrix = fetch_vectors(
-                self._connection, f"SELECT m.id, v.vector {source}", [base], recipe.dim
-            )
-            norms = self._connection.execute(f"SELECT v.norm {source}", [base]).fetchall()
-        return [str(n) for n in names], matrix, [float(n) for (n,) in norms]
+            return fetch_family(self._connection, base, recipe, keys)
 
     def _fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock, translated(self.path):

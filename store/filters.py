@@ -55,7 +55,7 @@ class Condition:
     """SQL with placeholders, and their values."""
 
     sql: str
-    values: tuple[Value | list[str], ...]
+    values: tuple[Value | list[int], ...]
 
 
 def parse_filter(text: str) -> Condition:

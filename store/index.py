@@ -1,4 +1,4 @@
-"""The derived FAISS index: exact inner product, caught up or rebuilt from the catalog."""
+"""The derived FAISS index: caught up with the catalog, or rebuilt from it; scores are exact."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 import logging
 import zlib
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import faiss
 import numpy as np
@@ -17,11 +19,24 @@ from ..errors import StoreFull
 from ..records import Recipe
 from .catalog import Catalog
 from .export import write_whole
+from .shortlist import (
+    SHORTLIST,
+    add,
+    coarse_search,
+    fits,
+    is_exact,
+    make_index,
+    remove,
+    training_size,
+)
 
 log = logging.getLogger(__name__)
 
 TIE_DECIMALS = 9
 OVERFETCH = 32
+UNSAVED_SHARE = 0.01
+"""Changes since the index was saved that are made again rather than saved, as a share of it."""
+
 PERSIST_FROM = 256
 """Vectors below which reading the catalog is as fast as reading an index file."""
 
@@ -30,17 +45,13 @@ class VectorIndex:
     """One family's vectors under one recipe, searchable; a snapshot of the catalog."""
 
     def __init__(
-        self,
-        index: faiss.Index,
-        keys: Int64[np.ndarray, " models"],
-        ids: list[str],
-        kinds: list[str],
+        self, catalog: Catalog, recipe: Recipe, index: faiss.Index, models: _Models
     ) -> None:
+        self._catalog = catalog
+        self._recipe = recipe
         self._index = index
-        self._keys = keys
-        self._ids = ids
-        self._kinds = kinds
-        self._rows = {id: row for row, id in enumerate(ids)}
+        self._keys, self._ids, self._kinds = models.keys, models.ids, models.kinds
+        self._rows = {id: row for row, id in enumerate(self._ids)}
 
     @property
     def ids(self) -> Sequence[str]:
@@ -56,9 +67,19 @@ class VectorIndex:
         """The kinds of the named models."""
         return [self._kinds[self._rows[id]] for id in ids]
 
+    def keys_of(self, ids: Sequence[str]) -> list[int]:
+        """The catalog's keys of the named models."""
+        return [int(self._keys[self._rows[id]]) for id in ids]
+
+    def vectors_of(self, ids: Sequence[str]) -> Float32[np.ndarray, "models dim"]:
+        """The vectors of the named models, in their order."""
+        rows = np.array([self._rows[id] for id in ids], dtype=np.int64)
+        keys, vectors = self._catalog.vectors_of(self._recipe, self._keys[rows])
+        return vectors[np.searchsorted(np.array(keys, dtype=np.int64), self._keys[rows])]
+
     def by_kind(self, allowed: Collection[str] | None = None) -> list[list[str] | None]:
-        """The models that are allowed, kind by kind; None for all of a family of one kind."""
-        if allowed is None and len(set(self._kinds)) <= 1:
+        """The models that are allowed, kind by kind; None for all, of one kind or too many."""
+        if allowed is None and (not is_exact(self._index) or len(set(self._kinds)) <= 1):
             return [None]
         names = self._ids if allowed is None else [id for id in allowed if id in self._rows]
         groups: dict[str, list[str]] = {}
@@ -71,26 +92,40 @@ class VectorIndex:
 
     @classmethod
     def open(cls, catalog: Catalog, base: str, recipe: Recipe) -> VectorIndex:
-        """The index as of now: from its file if that is whole, else from the catalog."""
+        """The index as of now: the last one if nothing changed, else its file caught up."""
+        known = _OPENED.setdefault(catalog, {})
+        changes, opened = known.get((base, recipe.id), (-1, None))
+        if opened is None or changes != catalog.changes:
+            opened = cls._open(catalog, base, recipe)
+            known[base, recipe.id] = (catalog.changes, opened)
+        return opened
+
+    @classmethod
+    def _open(cls, catalog: Catalog, base: str, recipe: Recipe) -> VectorIndex:
         wanted = catalog.vector_keys(base, recipe)
         keys = np.array([key for key, _, _ in wanted], dtype=np.int64)
-        ids, kinds = [id for _, id, _ in wanted], [kind for _, _, kind in wanted]
-        folder = index_folder(catalog.path)
+        models = _Models(keys, [id for _, id, _ in wanted], [kind for _, _, kind in wanted])
         name = hashlib.sha256(f"{base}\n{recipe.id}".encode()).hexdigest()[:16]
-        index, held = (
-            _load(folder / name, recipe.dim) if len(keys) >= PERSIST_FROM else (None, keys[:0])
-        )
-        if index is None or not _is_prefix(held, keys):
-            if index is not None:
-                log.info("rebuilding the search index: models were changed or removed")
-            index, held = faiss.IndexFlatIP(recipe.dim), keys[:0]
-        if len(held) < len(keys):
-            after = int(held[-1]) if len(held) else -1
-            _, vectors = catalog.vectors_by_key(base, recipe, after)
-            index.add(np.ascontiguousarray(vectors))
-            if len(keys) >= PERSIST_FROM:
-                _save(folder / name, index, keys)
-        return cls(index, keys, ids, kinds)
+        path = index_folder(catalog.path) / name
+        index, held = _load(path, recipe.dim) if len(keys) >= PERSIST_FROM else (None, keys[:0])
+        if index is not None and not fits(index, len(keys)):
+            index = None
+        saved = len(held) if index is not None else 0
+        if index is None:
+            held = keys[:0]
+            sample = _sample(catalog, recipe, keys)
+            index = make_index(recipe.dim, len(keys), sample)
+        gone = np.setdiff1d(held, keys)
+        if len(gone):
+            remove(index, held, gone)
+            held = np.setdiff1d(held, gone)
+        after = int(held[-1]) if len(held) else -1
+        for some, vectors in catalog.vectors_by_key(base, recipe, after):
+            add(index, np.array(some, dtype=np.int64), vectors)
+        changed = len(gone) + len(keys) - len(held)
+        if len(keys) >= PERSIST_FROM and changed > saved * UNSAVED_SHARE:
+            _save(path, index, keys)
+        return cls(catalog, recipe, index, models)
 
     def search(
         self,
@@ -101,8 +136,9 @@ class VectorIndex:
     ) -> list[list[tuple[str, float]]]:
         """Per query the `k` best (id, score), or all if there are fewer; ties by id.
 
-        Exact, also under `allowed`: candidates are scored again in float64, and fetched on
-        until no tie can hide behind the last.
+        Scores are exact. So is the choice, also under `allowed`, in families up to
+        `FLAT_UP_TO`: candidates are scored again in float64, and fetched on until no tie can
+        hide behind the last. In larger ones it is of a shortlist.
 
         Raises:
             ValueError: k < 1, or a query that is not a finite, non-zero vector of this length.
@@ -127,6 +163,11 @@ class VectorIndex:
         n_candidates = len(self) if rows is None else len(rows)
         if n_candidates == 0:
             return []
+        if not is_exact(self._index):
+            allowed = None if rows is None else self._keys[rows]
+            found = coarse_search(self._index, query, max(SHORTLIST, 2 * k), allowed)
+            keys, vectors = self._catalog.vectors_of(self._recipe, found)
+            return self._ranked(query, np.searchsorted(self._keys, keys), vectors)[:k]
         parameters = None
         if rows is not None:
             parameters = faiss.SearchParameters(sel=faiss.IDSelectorArray(rows))  # type: ignore[call-arg]
@@ -137,25 +178,46 @@ class VectorIndex:
             if fetch == n_candidates or last < last_of_k - 1e-5:
                 break
             fetch = min(2 * fetch, n_candidates)
-        return self._rescored(query, found[0])[:k]
+        return self._ranked(query, found[0], self._index.reconstruct_batch(found[0]))[:k]
 
-    def _rescored(
-        self, query: Float32[np.ndarray, " dim"], rows: Int64[np.ndarray, " found"]
+    def _ranked(
+        self,
+        query: Float32[np.ndarray, " dim"],
+        rows: Int64[np.ndarray, " found"],
+        vectors: Float32[np.ndarray, "found dim"],
     ) -> list[tuple[str, float]]:
-        vectors = self._index.reconstruct_batch(rows).astype(np.float64)
-        exact = vectors @ query.astype(np.float64)
+        """(id, exact score) of the found, best first; ties by id."""
+        exact = vectors.astype(np.float64) @ query.astype(np.float64)
         pairs = [(self._ids[row], float(score)) for row, score in zip(rows, exact, strict=True)]
         return sorted(pairs, key=lambda pair: (-round(pair[1], TIE_DECIMALS), pair[0]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Models:
+    """A family's fingerprinted models, by key."""
+
+    keys: Int64[np.ndarray, " models"]
+    ids: list[str]
+    kinds: list[str]
+
+
+_OPENED: WeakKeyDictionary[Catalog, dict[tuple[str, str], tuple[int, VectorIndex]]] = (
+    WeakKeyDictionary()
+)
+
+
+def _sample(
+    catalog: Catalog, recipe: Recipe, keys: Int64[np.ndarray, " models"]
+) -> Float32[np.ndarray, "sample dim"]:
+    """Vectors that train a coarse index, spread over the family; none for an exact one."""
+    size = min(len(keys), training_size(len(keys)))
+    places = np.linspace(0, len(keys) - 1, size).astype(np.int64)
+    return catalog.vectors_of(recipe, keys[np.unique(places)])[1]
 
 
 def index_folder(catalog_path: Path) -> Path:
     """Where the derived files of a catalog are."""
     return catalog_path.with_name(catalog_path.name + ".index")
-
-
-def _is_prefix(held: Int64[np.ndarray, " held"], keys: Int64[np.ndarray, " models"]) -> bool:
-    """Keys only grow, so an index is behind, never beside, if it holds the first of them."""
-    return len(held) <= len(keys) and bool(np.array_equal(held, keys[: len(held)]))
 
 
 def _load(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarray, " models"]]:

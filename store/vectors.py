@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
 from ..errors import RecipeMismatch
 from ..records import Fingerprint, Recipe
 
 UNIT_TOLERANCE = 1e-3
+BATCH = 16_384
 
 
 def ensure_table(connection: duckdb.DuckDBPyConnection, recipe: Recipe) -> str:
@@ -109,19 +111,55 @@ def fetch_vectors(
     return table.column(0).to_pylist(), matrix
 
 
+def fetch_family(
+    connection: duckdb.DuckDBPyConnection,
+    base: str,
+    recipe: Recipe,
+    keys: Sequence[int] | None,
+) -> tuple[list[str], Float32[np.ndarray, "models dim"], list[float]]:
+    """Ids, vectors and their lengths before normalisation, by id; of all models or of some."""
+    found = connection.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id]).fetchall()
+    if not found or (keys is not None and not keys):
+        return [], np.zeros((0, recipe.dim), dtype=np.float32), []
+    some = f" AND m.key IN ({', '.join(map(str, keys))})" if keys is not None else ""
+    source = (
+        f"FROM {found[0][0]} v JOIN models m ON m.key = v.model "
+        f"WHERE m.base = ?{some} ORDER BY m.id"
+    )
+    names, matrix = fetch_vectors(connection, f"SELECT m.id, v.vector {source}", [base], recipe.dim)
+    norms = connection.execute(f"SELECT v.norm {source}", [base]).fetchall()
+    return [str(n) for n in names], matrix, [float(n) for (n,) in norms]
+
+
 def fetch_vectors_after(
     connection: duckdb.DuckDBPyConnection, base: str, recipe: Recipe, after: int
-) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
-    """Keys of a family's models above `after`, and their vectors, by key."""
+) -> Iterator[tuple[list[int], Float32[np.ndarray, "models dim"]]]:
+    """Keys of a family's models above `after`, and their vectors, by key, a batch at a time."""
     found = connection.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id]).fetchall()
     if not found:
+        return
+    keys = connection.execute(
+        f"SELECT m.key FROM {found[0][0]} v JOIN models m ON m.key = v.model "
+        "WHERE m.base = ? AND m.key > ? ORDER BY m.key",
+        [base, after],
+    ).fetchnumpy()["key"]
+    for start in range(0, len(keys), BATCH):
+        yield fetch_vectors_of(connection, recipe, keys[start : start + BATCH])
+
+
+def fetch_vectors_of(
+    connection: duckdb.DuckDBPyConnection, recipe: Recipe, keys: Int64[np.ndarray, " models"]
+) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
+    """Some models' keys and vectors, by key."""
+    found = connection.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id]).fetchall()
+    if not found or not len(keys):
         return [], np.zeros((0, recipe.dim), dtype=np.float32)
     sql = (
-        f"SELECT m.key, v.vector FROM {found[0][0]} v JOIN models m ON m.key = v.model "
-        "WHERE m.base = ? AND m.key > ? ORDER BY m.key"
+        f"SELECT model, vector FROM {found[0][0]} "
+        "WHERE model IN (SELECT unnest(?::BIGINT[])) ORDER BY model"
     )
-    keys, matrix = fetch_vectors(connection, sql, [base, after], recipe.dim)
-    return [int(str(key)) for key in keys], matrix
+    names, matrix = fetch_vectors(connection, sql, [keys.tolist()], recipe.dim)
+    return [int(str(key)) for key in names], matrix
 
 
 def _refresh_view(connection: duckdb.DuckDBPyConnection) -> None:

@@ -1,3 +1,5 @@
+CREATE INDEX models_by_id ON models (id);
+
 ALTER TABLE recipes ADD COLUMN share DOUBLE DEFAULT 1.0;
 UPDATE recipes SET share = 1.0;
 COMMENT ON COLUMN recipes.share IS 'Share of every layer matrix that its fingerprints saw, 0…1';

@@ -6,6 +6,7 @@ import copy
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from transformers.pytorch_utils import Conv1D
 
 from deltadex.indexer.adapter import Adapter, read_adapter
-from deltadex.indexer.checkpoint import TensorRef, open_adapter_weights
+from deltadex.indexer.checkpoint import RowBlock, TensorRef, open_adapter_weights
 from deltadex.indexer.delta import Delta, DenseDelta
 
 DTYPES = {
@@ -71,6 +72,14 @@ class MemoryCheckpoint:
     def read(self, name: str) -> torch.Tensor:
         self.reads.append(name)
         return self._tensors[name]
+
+    concurrent = False
+
+    def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
+        return nullcontext(self.read(name))
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        return ((b, self.read(b.tensor)[b.start : b.stop]) for b in blocks)
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         return ((name, self.read(name)) for name in names)

@@ -1,0 +1,106 @@
+"""The FAISS index inside: exact up to a size, beyond it a shortlist by one bit a dimension.
+
+Measured in docs/benchmarks.md: above about 50,000 vectors of 4,096 numbers an exact scan takes
+longer than people like to wait, and its memory is that of the vectors. RaBitQ codes (Gao, Long
+2024) in inverted lists take a thirtieth of it; what they rank first is scored exactly.
+"""
+
+from __future__ import annotations
+
+import math
+
+import faiss
+import numpy as np
+from jaxtyping import Float32, Int64
+
+FLAT_UP_TO = 50_000
+"""Vectors that are scanned exactly."""
+
+SHORTLIST = 200
+"""Candidates of the coarse index that are scored exactly, at least."""
+
+PROBED_LISTS = 32
+TRAINING_POINTS = 40
+"""For each inverted list."""
+
+RETRAIN_AT = 4
+"""Growth since training at which the lists are made anew."""
+
+
+def is_exact(index: faiss.Index) -> bool:
+    """Whether the index holds the vectors themselves."""
+    return isinstance(faiss.downcast_index(index), faiss.IndexFlat)
+
+
+def fits(index: faiss.Index, n_vectors: int) -> bool:
+    """Whether the index is of the kind, and its lists of the size, for so many vectors."""
+    if n_vectors <= FLAT_UP_TO:
+        return is_exact(index)
+    return (
+        not is_exact(index) and n_vectors <= RETRAIN_AT * faiss.extract_index_ivf(index).nlist ** 2
+    )
+
+
+def make_index(dim: int, n_vectors: int, sample: Float32[np.ndarray, "sample dim"]) -> faiss.Index:
+    """An empty index for so many vectors; `sample` trains it, where it is to be trained."""
+    if n_vectors <= FLAT_UP_TO:
+        return faiss.IndexFlatIP(dim)
+    lists = n_lists(n_vectors)
+    coarse = faiss.IndexFlatIP(dim)
+    index = faiss.IndexIVFRaBitQ(coarse, dim, lists, faiss.METRIC_INNER_PRODUCT)
+    index.own_fields = True
+    coarse.this.disown()
+    index.cp.niter = 8
+    index.cp.max_points_per_centroid = TRAINING_POINTS
+    index.train(sample)
+    return index
+
+
+def n_lists(n_vectors: int) -> int:
+    """√n inverted lists."""
+    return max(1, math.isqrt(n_vectors))
+
+
+def training_size(n_vectors: int) -> int:
+    """How many vectors train an index for so many; 0 where it is exact."""
+    return 0 if n_vectors <= FLAT_UP_TO else TRAINING_POINTS * n_lists(n_vectors)
+
+
+def add(
+    index: faiss.Index,
+    keys: Int64[np.ndarray, " added"],
+    vectors: Float32[np.ndarray, "added dim"],
+) -> None:
+    """Append vectors; an exact index knows them by position, a coarse one by key."""
+    if is_exact(index):
+        index.add(np.ascontiguousarray(vectors))
+    else:
+        index.add_with_ids(np.ascontiguousarray(vectors), keys)
+
+
+def remove(
+    index: faiss.Index,
+    held: Int64[np.ndarray, " models"],
+    gone: Int64[np.ndarray, " gone"],
+) -> None:
+    """Take vectors out again; positions of an exact index close up."""
+    ids = np.flatnonzero(np.isin(held, gone)) if is_exact(index) else gone
+    index.remove_ids(faiss.IDSelectorBatch(ids.astype(np.int64)))
+
+
+def coarse_search(
+    index: faiss.Index,
+    query: Float32[np.ndarray, " dim"],
+    n_candidates: int,
+    allowed: Int64[np.ndarray, " allowed"] | None,
+) -> Int64[np.ndarray, " found"]:
+    """Keys of the likely nearest. Of few allowed ones more lists are looked at."""
+    ivf = faiss.extract_index_ivf(index)
+    probed, selector = PROBED_LISTS, None
+    if allowed is not None:
+        selector = faiss.IDSelectorBatch(allowed)
+        probed = math.ceil(probed * index.ntotal / max(1, len(allowed)))
+    parameters = faiss.IVFRaBitQSearchParameters(nprobe=min(probed, ivf.nlist), sel=selector)  # type: ignore[call-arg]
+    _, found = index.search(query[None, :], n_candidates, params=parameters)
+    keys: Int64[np.ndarray, " found"] = found[0][found[0] >= 0]
+    return keys
