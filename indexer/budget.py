@@ -90,13 +90,14 @@ def choose_parts(placed: PlacedModel, share: float) -> dict[Key, Part]:
     places: dict[object, int] = {}
     for placement in in_order:
         # Parts that share stored rows, as columns of one in × out matrix, share the block.
-        block = (placement.module, placement.index) if placement.transposed else placement
+        key = (placement.slot, placement.part)
+        block = (placement.module, placement.index) if placement.transposed else key
         number = places.setdefault(block, len(places))
         axis = 1 if placement.transposed else 0
         size = placement.shape[axis]
         rows = max(1, math.floor(size * share * FOR_CONTENT))
         start = 0 if number % 2 else size - rows
-        parts[placement.slot, placement.part] = Part(axis, start, start + rows)
+        parts[key] = Part(axis, start, start + rows)
     return parts
 
 

@@ -21,21 +21,22 @@ def update_against(
     """
     if device != "cpu":
         child, base = child.to(device), base.to(device)
-    difference = _difference(child, base, scratch, "update")
+    here = scratch if device == "cpu" else None
+    difference = _difference(child, base, here, "update")
     if child.dtype == base.dtype or child.dtype.itemsize >= base.dtype.itemsize:
         return difference
-    rounded = _difference(child, base.to(child.dtype), scratch, "rounded update")
+    rounded = _difference(child, base.to(child.dtype), here, "rounded update")
     return rounded if rounded.norm < difference.norm else difference
 
 
 def _difference(
-    child: torch.Tensor, base: torch.Tensor, scratch: Scratch, purpose: str
+    child: torch.Tensor, base: torch.Tensor, scratch: Scratch | None, purpose: str
 ) -> DenseDelta:
     transposed = child.stride(-1) != 1 and child.stride(0) == 1
     if transposed:
         child, base = child.T, base.T
     shape = tuple(child.shape)
-    if child.device.type == "cpu":
+    if scratch is not None:
         update = scratch.float32(purpose, shape)
         # torch subtracts mixed types one element at a time, eight times slower than this
         torch.sub(_wide(child, scratch, "child"), _wide(base, scratch, "base"), out=update)

@@ -194,13 +194,13 @@ def _resolve_stored(
             "ask for one that `deltadex ls --status indexed` lists"
         )
     chosen = catalog.find_recipe(recipe, row.base)
-    _, vectors = catalog.vectors(row.base, chosen, ids=[row.id])
+    _, vectors = catalog.vectors_of(chosen, np.array([row.key], dtype=np.int64))
     if not len(vectors):
         raise UnknownRecipe(
             f"{row.id} has no {chosen.name} fingerprint ({chosen.id}), only "
             f"{', '.join(row.recipes) or 'none'}: name one of those as the recipe"
         )
-    slots = tuple(catalog.slots(row.base, row.id, chosen.id if has_sketches(chosen) else None))
+    slots = tuple(catalog.slots_of(row.key, chosen.id)) if has_sketches(chosen) else ()
     kind = row.record.kind
     return _Asked(row.id, row.dataset, row.base, kind, chosen, vectors[0], row.id, slots)
 
@@ -215,10 +215,11 @@ def _best(
     """
     means = family_means(catalog, asked.base, asked.recipe, index)
     vector = means.pooled.centred([asked.kind], asked.vector[None, :])
+    query_vector = vector[0].astype(np.float32)
     found = {
         name
         for names in index.by_kind(allowed)
-        for name, _ in index.search(vector.astype(np.float32), max(k, CANDIDATES), allowed=names)[0]
+        for name in index.shortlist(query_vector, max(2 * k, CANDIDATES), allowed=names)
     }
     names = sorted(found - {asked.itself})
     kinds = index.kinds_of(names)

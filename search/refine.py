@@ -14,7 +14,7 @@ from ..store import Catalog, SlotSketches
 from .centring import references, shrinkage
 from .standard_error import cosine_standard_errors
 
-CANDIDATES = 200
+CANDIDATES = 128
 """How many of a search's best are scored again."""
 
 ERRORS_AT_ONCE = 32

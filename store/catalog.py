@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ from .reading import (
     select_slots,
 )
 from .rows import Family, Known, ModelRow
-from .summaries import count_everything, group_failures, slot_document
+from .summaries import count_everything, group_failures, name_near, slot_document
 from .vectors import fetch_family, fetch_vectors_after, fetch_vectors_of
 from .writing import delete_model, relabel_models, write_outcome
 
@@ -212,9 +211,7 @@ class Catalog:
             raise EmptyCatalog(
                 f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them"
             )
-        near = difflib.get_close_matches(id, ids, n=3, cutoff=0.4)
-        hint = f"; near: {', '.join(near)}" if near else "; `deltadex ls` lists them"
-        raise UnknownModel(f"no model {id!r} in {self.path.name}{hint}")
+        raise UnknownModel(f"no model {id!r} in {self.path.name}{name_near(id, ids)}")
 
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
         """Everything known of a model, ready for JSON."""
@@ -224,9 +221,12 @@ class Catalog:
 
     def slots(self, base: str, id: str, recipe: str | None = None) -> list[SlotStats]:
         """What a model changed, slot by slot; with the sketches of the recipe of that id."""
-        row = self.model(id, base)
+        return self.slots_of(self.model(id, base).key, recipe)
+
+    def slots_of(self, key: int, recipe: str | None = None) -> list[SlotStats]:
+        """The same, by the model's key."""
         with self._lock, translated(self.path):
-            return select_slots(self._connection, row.key, recipe)
+            return select_slots(self._connection, key, recipe)
 
     def contents(self, base: str, recipes: Sequence[str]) -> dict[str, str]:
         """SHA-256 of weights → id, of the indexed models that have all these recipes."""
@@ -334,7 +334,7 @@ class Catalog:
             yield from fetch_vectors_after(self._connection, base, recipe, after)
 
     def vectors_of(
-        self, recipe: Recipe, keys: Int64[np.ndarray, " models"]
+        self, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
     ) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
         """Some models' keys and vectors, by key."""
         with self._lock, translated(self.path):

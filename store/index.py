@@ -20,7 +20,6 @@ from ..records import Recipe
 from .catalog import Catalog
 from .export import write_whole
 from .shortlist import (
-    SHORTLIST,
     add,
     coarse_search,
     fits,
@@ -34,6 +33,9 @@ log = logging.getLogger(__name__)
 
 TIE_DECIMALS = 9
 OVERFETCH = 32
+RESCORED = 128
+"""Candidates of a coarse index that are scored exactly, at least."""
+
 UNSAVED_SHARE = 0.01
 """Changes since the index was saved that are made again rather than saved, as a share of it."""
 
@@ -149,10 +151,46 @@ class VectorIndex:
             raise ValueError(f"queries must have {self._index.d} columns, got {queries.shape}")
         if not np.isfinite(queries).all() or not queries.any(axis=1).all():
             raise ValueError("a query holds NaN or infinity, or is all zero")
-        rows = None
-        if allowed is not None:
-            rows = np.array(sorted({self._rows[i] for i in allowed if i in self._rows}), np.int64)
+        rows = self._some(allowed)
         return [self._search_one(query, k, rows) for query in queries]
+
+    def shortlist(
+        self,
+        query: Float32[np.ndarray, " dim"],
+        n_candidates: int,
+        *,
+        allowed: Collection[str] | None = None,
+    ) -> list[str]:
+        """The models to score exactly: the nearest `n_candidates` of a family that is scanned
+        exactly, as many likely ones of a larger family, in no order."""
+        if is_exact(self._index):
+            return [id for id, _ in self.search(query[None, :], n_candidates, allowed=allowed)[0]]
+        return [self._ids[row] for row in self._coarse(query, n_candidates, self._some(allowed))]
+
+    def search_codes(self, query: Float32[np.ndarray, " dim"], n_candidates: int) -> None:
+        """What FAISS alone does of a search: nothing comes back. For benchmarks."""
+        if is_exact(self._index):
+            self._index.search(query[None, :], n_candidates)
+        else:
+            coarse_search(self._index, query, n_candidates, None)
+
+    def _some(self, allowed: Collection[str] | None) -> Int64[np.ndarray, " allowed"] | None:
+        """Rows of the allowed models."""
+        if allowed is None:
+            return None
+        return np.array(sorted({self._rows[i] for i in allowed if i in self._rows}), np.int64)
+
+    def _coarse(
+        self,
+        query: Float32[np.ndarray, " dim"],
+        n_candidates: int,
+        rows: Int64[np.ndarray, " allowed"] | None,
+    ) -> Int64[np.ndarray, " found"]:
+        """Rows of the likely nearest, by one bit a dimension."""
+        allowed = None if rows is None else self._keys[rows]
+        found = coarse_search(self._index, query, n_candidates, allowed)
+        rows_found: Int64[np.ndarray, " found"] = np.searchsorted(self._keys, np.sort(found))
+        return rows_found
 
     def _search_one(
         self,
@@ -164,10 +202,9 @@ class VectorIndex:
         if n_candidates == 0:
             return []
         if not is_exact(self._index):
-            allowed = None if rows is None else self._keys[rows]
-            found = coarse_search(self._index, query, max(SHORTLIST, 2 * k), allowed)
-            keys, vectors = self._catalog.vectors_of(self._recipe, found)
-            return self._ranked(query, np.searchsorted(self._keys, keys), vectors)[:k]
+            near = self._coarse(query, max(RESCORED, 2 * k), rows)
+            _, vectors = self._catalog.vectors_of(self._recipe, self._keys[near])
+            return self._ranked(query, near, vectors)[:k]
         parameters = None
         if rows is not None:
             parameters = faiss.SearchParameters(sel=faiss.IDSelectorArray(rows))  # type: ignore[call-arg]

@@ -16,9 +16,6 @@ from jaxtyping import Float32, Int64
 FLAT_UP_TO = 50_000
 """Vectors that are scanned exactly."""
 
-SHORTLIST = 200
-"""Candidates of the coarse index that are scored exactly, at least."""
-
 PROBED_LISTS = 32
 TRAINING_POINTS = 40
 """For each inverted list."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
@@ -57,3 +58,9 @@ def slot_document(stats: SlotStats) -> dict[str, Any]:
         "stable_rank": stats.stable_rank,
         "noise_floor": stats.noise_floor,
     }
+
+
+def name_near(id: str, ids: list[str]) -> str:
+    """What to add to "no such model": ids like it, or where they are listed."""
+    near = difflib.get_close_matches(id, ids, n=3, cutoff=0.4)
+    return f"; near: {', '.join(near)}" if near else "; `deltadex ls` lists them"

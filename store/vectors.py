@@ -148,7 +148,7 @@ def fetch_vectors_after(
 
 
 def fetch_vectors_of(
-    connection: duckdb.DuckDBPyConnection, recipe: Recipe, keys: Int64[np.ndarray, " models"]
+    connection: duckdb.DuckDBPyConnection, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
 ) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
     """Some models' keys and vectors, by key."""
     found = connection.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id]).fetchall()

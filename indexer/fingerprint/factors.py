@@ -95,7 +95,7 @@ def _factorise_dense(delta: DenseDelta, rank: int, seed: int, power_steps: int) 
     turn = turn.flip(1)[:, :keep]
     u = basis @ turn.float().to(matrix.device)
     v = projected.T @ (turn / sigma[:keep]).float().to(matrix.device)
-    return Factors(u=u, sigma=sigma[:keep].float().to(matrix.device), v=v, fro_norm=fro_norm)
+    return Factors(u=u.cpu(), sigma=sigma[:keep].float(), v=v.cpu(), fro_norm=fro_norm)
 
 
 @lru_cache(maxsize=64)

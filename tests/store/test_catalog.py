@@ -22,8 +22,8 @@ from deltadex.errors import (
     UnknownModel,
     UnknownRecipe,
 )
-from deltadex.records import Fingerprint, ModelRecord, Refused
-from deltadex.store import Catalog
+from deltadex.records import Fingerprint, ModelRecord, Recipe, Refused
+from deltadex.store import Catalog, connection
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from outcomes import indexed
-from deltadex.store import Catalog
+from deltadex.store import Catalog, connection
 with Catalog.open(Path({path!r})) as catalog:
     for number in range({n}):
         catalog.record(indexed(f"m{{number:04}}", seed=number))
@@ -287,3 +287,38 @@ def test_a_full_disk_keeps_what_was_recorded(tmp_path):
             assert [row.id for row in catalog.models()][: len(done)] == done
     finally:
         subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_sketches_of_two_recipes_stand_side_by_side(tmp_path):
+    some = Recipe(
+        name="sketch", rank=4, dim=8, params=(("rows", "2%"), ("slot_blocks", "update:4"))
+    )
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        catalog.record(indexed("a", seed=1))
+        catalog.record(indexed("a", seed=2, recipe=some))
+
+        kept = {
+            recipe.id: next(iter(catalog.sketches("base", recipe, ["a"])))[2]
+            for recipe in (RECIPE, some)
+        }
+
+        assert not np.array_equal(kept[RECIPE.id], kept[some.id])
+        assert {r.id: r.share for r in catalog.recipes().values()} == {RECIPE.id: 1, some.id: 0.02}
+        assert len(catalog.slots("base", "a")) == 2
+        assert np.array_equal(catalog.slots("base", "a")[0].sketch, kept[RECIPE.id][0])
+
+
+def test_a_catalog_of_the_first_schema_is_brought_up_to_date(tmp_path, monkeypatch):
+    path = tmp_path / "c.duckdb"
+    monkeypatch.setattr(connection, "SCHEMA_VERSION", 1)
+    Catalog.open(path).close()
+    monkeypatch.undo()
+
+    with Catalog.open(path) as catalog:
+        catalog.record(indexed("a", seed=1))
+        found = catalog.stats()
+
+    assert found
+    with duckdb.connect(str(path)) as plain:
+        assert plain.execute("SELECT schema_version FROM meta").fetchall() == [(2,)]
+        assert plain.execute("SELECT count(*) FROM ranks").fetchall() == [(2,)]

@@ -1,0 +1,190 @@
+"""`find-similar` over many synthetic fingerprints: build, size, recall, latency, catching up.
+
+    python benchmarks/scale.py --models 1000000 [--folder DIR]
+
+Fingerprints of the default recipe's length: a mean that all share, a direction for each of
+models/200 datasets, noise. Neighbours of one dataset differ by the noise alone, which is the
+hardest case: the first and the tenth are 0.01 apart. The catalog is a real one, filled by SQL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from deltadex.indexer.fingerprint import make_recipe
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.search import StoredQuery, nearest
+from deltadex.search.means import family_means
+from deltadex.search.refine import CANDIDATES
+from deltadex.store import Catalog, VectorIndex
+from deltadex.store.index import index_folder
+from deltadex.store.vectors import ensure_table
+
+BATCH = 10_000
+QUERIES = 200
+BASE = "synthetic/base"
+
+
+class Synthetic:
+    """The same vectors for the same numbers."""
+
+    def __init__(self, n_models: int, dim: int) -> None:
+        rng = np.random.default_rng(0)
+        self.dim = dim
+        self._mean = _unit(rng.normal(size=(1, dim)).astype(np.float32))
+        self._centres = _unit(rng.normal(size=(max(50, n_models // 200), dim)).astype(np.float32))
+
+    def batch(self, number: int, n: int) -> np.ndarray:
+        rng = np.random.default_rng(1 + number)
+        noise = rng.standard_normal((n, self.dim), dtype=np.float32) * (0.8 / self.dim**0.5)
+        centres = self._centres[rng.integers(0, len(self._centres), n)]
+        return _unit(0.5 * self._mean + 0.6 * centres + noise)
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def fill(path: Path, made: Synthetic, n_models: int) -> None:
+    """A catalog whose tables hold `n_models` fingerprints, written by SQL."""
+    recipe = make_recipe("sketch", None, ())
+    with Catalog.open(path) as catalog:
+        first = ModelRecord(id="first", base=BASE, signature="s")
+        vector = made.batch(-1, 1)[0]
+        vector.flags.writeable = False
+        fingerprint = Fingerprint(recipe=recipe, vector=vector, norm=1.0)
+        catalog.record(
+            Indexed(model=first, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0)
+        )
+    with duckdb.connect(str(path)) as connection:
+        for start in range(0, n_models, BATCH):
+            insert(connection, recipe, 10 + start, made.batch(start // BATCH, BATCH))
+
+
+def insert(
+    connection: duckdb.DuckDBPyConnection, recipe: Recipe, first_key: int, vectors: np.ndarray
+) -> None:
+    """One batch of models that are known by nothing but their vectors."""
+    table = ensure_table(connection, recipe)
+    rows = pa.table(
+        {
+            "model": pa.array(range(first_key, first_key + len(vectors)), pa.int64()),
+            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), recipe.dim),
+            "norm": pa.array(np.ones(len(vectors))),
+        }
+    )
+    connection.register("rows", rows)
+    connection.execute(f"INSERT INTO {table} SELECT * FROM rows")
+    connection.execute(
+        "INSERT INTO models (key, base, id, status, kind, indexed_at) "
+        "SELECT model, ?, 'm' || model, 'indexed', 'full', now() FROM rows",
+        [BASE],
+    )
+    connection.unregister("rows")
+
+
+def exact(made: Synthetic, n_models: int, means, queries: np.ndarray, k: int) -> np.ndarray:
+    """Keys of the k best by centred cosine with the centred `queries`, over every batch."""
+    (mean,) = means.pooled.by_kind.values()
+    mean = mean.astype(np.float32)
+    best = np.full((len(queries), k), -np.inf, dtype=np.float32)
+    keys = np.zeros((len(queries), k), dtype=np.int64)
+    for start in range(0, n_models, BATCH):
+        scores = queries @ _unit(made.batch(start // BATCH, BATCH) - mean).T
+        top = np.argpartition(-scores, k, axis=1)[:, :k]
+        best = np.concatenate([best, np.take_along_axis(scores, top, 1)], axis=1)
+        keys = np.concatenate([keys, top + start + 10], axis=1)
+        order = np.argsort(-best, axis=1)[:, :k]
+        best = np.take_along_axis(best, order, 1)
+        keys = np.take_along_axis(keys, order, 1)
+    return keys
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--models", type=int, default=1_000_000)
+    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--keep", type=Path, help="A catalog to make, or to use again.")
+    options = parser.parse_args()
+    recipe = make_recipe("sketch", None, ())
+    made = Synthetic(options.models, recipe.dim)
+    with tempfile.TemporaryDirectory(dir=options.folder) as temporary:
+        path = options.keep or Path(temporary) / "c.duckdb"
+        start = time.perf_counter()
+        if not path.exists():
+            fill(path, made, options.models)
+        _say("fill the catalog", start)
+        with Catalog.open(path) as catalog:
+            start = time.perf_counter()
+            index = VectorIndex.open(catalog, BASE, recipe)
+            _say(f"open the index of {len(index)}", start)
+            start = time.perf_counter()
+            means = family_means(catalog, BASE, recipe, index)
+            _say("means", start)
+            _queries(catalog, index, means, made, options.models, recipe)
+        size = sum(file.stat().st_size for file in index_folder(path).glob("*.faiss"))
+        print(f"index file {size / 2**30:.2f} GiB, catalog {path.stat().st_size / 2**30:.1f} GiB")
+        with Catalog.open(path) as catalog:
+            start = time.perf_counter()
+            VectorIndex.open(catalog, BASE, recipe)
+            _say("open the index again, from its file", start)
+        _catch_up(path, made, recipe)
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
+
+
+def _queries(catalog, index, means, made, n_models, recipe) -> None:
+    rng = np.random.default_rng(7)
+    names = [f"m{key}" for key in rng.integers(10, 10 + n_models, QUERIES)]
+    centred = np.concatenate(
+        [means.pooled.centred(["full"], index.vectors_of([name])) for name in names]
+    ).astype(np.float32)
+    truth = exact(made, n_models, means, centred, 11)
+    for name in names[:10]:
+        nearest(catalog, StoredQuery(name, BASE), k=10)
+    ours, found = [], []
+    for name in names:
+        start = time.perf_counter()
+        answer = nearest(catalog, StoredQuery(name, BASE), k=10)
+        ours.append(time.perf_counter() - start)
+        found.append({int(one.model[1:]) for one in answer.neighbours if one.model != "first"})
+    bare = []
+    for query in centred:
+        start = time.perf_counter()
+        index.search_codes(query, CANDIDATES)
+        bare.append(time.perf_counter() - start)
+    recall = np.mean(
+        [
+            len(got & set([k for k in keys.tolist() if f"m{k}" != name][:10])) / 10
+            for got, keys, name in zip(found, truth, names, strict=True)
+        ]
+    )
+    for what, times in (("nearest()", ours), ("bare FAISS, same candidates", bare)):
+        p50, p95 = np.percentile(times, [50, 95]) * 1e3
+        print(f"{what}: p50 {p50:.1f} ms, p95 {p95:.1f} ms")
+    print(f"recall@10 against exact: {recall:.3f}")
+
+
+def _catch_up(path: Path, made: Synthetic, recipe: Recipe) -> None:
+    with duckdb.connect(str(path)) as connection:
+        ((highest,),) = connection.execute("SELECT max(key) FROM models").fetchall()
+        insert(connection, recipe, highest + 1, made.batch(highest, BATCH))
+    with Catalog.open(path) as catalog:
+        start = time.perf_counter()
+        index = VectorIndex.open(catalog, BASE, recipe)
+        _say(f"catch up {BATCH} new rows to {len(index)}", start)
+
+
+def _say(what: str, start: float) -> None:
+    print(f"{what}: {time.perf_counter() - start:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

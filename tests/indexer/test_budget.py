@@ -1,0 +1,247 @@
+"""Budgets: the same rows for everyone, few bytes on the wire, fingerprints that do not mix."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from factories import finetune, make_checkpoint, make_family
+from hub_standin import StandInHub
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
+from transformers import (
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2Model,
+    GPTNeoXConfig,
+    GPTNeoXModel,
+    LlamaConfig,
+    LlamaModel,
+    MixtralConfig,
+    MixtralModel,
+)
+
+from deltadex.errors import RequestError
+from deltadex.indexer import IndexOptions, fingerprint_query, index_family
+from deltadex.indexer.architecture import place
+from deltadex.indexer.budget import choose_parts, parse_budget, read_parts
+from deltadex.indexer.checkpoint import open_local, read_json
+from deltadex.indexer.delta import DenseDelta
+from deltadex.search import StoredQuery, evaluate, nearest
+from deltadex.store import Catalog
+
+MODELS = {
+    "bert": lambda: BertModel(
+        BertConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                   intermediate_size=128, vocab_size=40)
+    ),
+    "gpt2": lambda: GPT2Model(
+        GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=40, n_positions=16)
+    ),
+    "neox": lambda: GPTNeoXModel(
+        GPTNeoXConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                      intermediate_size=128, vocab_size=40)
+    ),
+    "llama": lambda: LlamaModel(
+        LlamaConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                    num_key_value_heads=2, intermediate_size=128, vocab_size=40)
+    ),
+    "mixtral": lambda: MixtralModel(
+        MixtralConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+                      num_key_value_heads=2, intermediate_size=48, vocab_size=40,
+                      num_local_experts=4)
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    with Catalog.open(tmp_path / "c.duckdb") as opened:
+        yield opened
+
+
+def _placed(folder):
+    checkpoint = open_local(folder)
+    shapes = {name: ref.shape for name, ref in checkpoint.tensors.items()}
+    return checkpoint, place(shapes, read_json(folder / "config.json"))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("share", [0.02, 0.3])
+def test_what_is_read_by_rows_is_cut_from_whole_matrices(kind, share, tmp_path):
+    torch.manual_seed(0)
+    MODELS[kind]().save_pretrained(tmp_path / "m")
+    checkpoint, placed = _placed(tmp_path / "m")
+    parts = choose_parts(placed, share)
+    before = checkpoint.bytes_read
+
+    read = list(read_parts(checkpoint, placed.placements, parts))
+    bytes_read = checkpoint.bytes_read - before
+
+    assert sorted((p.slot, p.part) for p, _ in read) == sorted(parts)
+    for placement, matrix in read:
+        part = parts[placement.slot, placement.part]
+        whole = DenseDelta(placement.cut(checkpoint.read(placement.tensor)))
+        assert torch.equal(part.cut(whole).matrix, matrix)
+        assert tuple(matrix.shape) == part.shape(placement.shape)
+    layer_values = sum(math.prod(p.shape) for p in placed.placements)
+    seen = sum(matrix.numel() for _, matrix in read)
+    rows = len(placed.placements) * max(max(p.shape) for p in placed.placements)
+    assert seen <= share * layer_values + rows
+    assert bytes_read <= seen * 4
+
+
+def test_neighbours_in_the_file_are_read_together(tmp_path):
+    MODELS["bert"]().save_pretrained(tmp_path / "m")
+    checkpoint, placed = _placed(tmp_path / "m")
+
+    parts = choose_parts(placed, 0.1)
+
+    by_module = {p.module: parts[p.slot, p.part] for p in placed.placements}
+    ends = [part.start > 0 for _, part in sorted(by_module.items())]
+    assert ends == [True, False] * (len(ends) // 2)
+    checkpoint.close()
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_an_adapter_and_its_merge_are_copies_under_a_budget_too(kind, tmp_path, catalog):
+    torch.manual_seed(0)
+    MODELS[kind]().save_pretrained(tmp_path / "base")
+    targets = {"bert": ["query", "output.dense"], "gpt2": ["c_attn", "c_proj"]}[kind]
+    model = type(MODELS[kind]()).from_pretrained(tmp_path / "base")
+    tuned = get_peft_model(model, LoraConfig(r=3, target_modules=targets))
+    for key, parameter in tuned.named_parameters():
+        if "lora_B" in key:
+            parameter.data = 0.02 * torch.randn_like(parameter)
+    tuned.save_pretrained(tmp_path / "models" / "adapter")
+    tuned.merge_and_unload().save_pretrained(tmp_path / "models" / "merged")
+
+    options = IndexOptions(base=str(tmp_path / "base"), folder=tmp_path / "models", budget="20%")
+    report = index_family(catalog, options)
+
+    assert report.indexed == 2, report.refused
+    (near,) = nearest(catalog, StoredQuery("adapter"), k=1).neighbours
+    assert near.cosine >= 0.999
+
+
+def test_budgets_stand_side_by_side_and_do_not_mix(tmp_path, catalog):
+    make_family(tmp_path)
+    options = IndexOptions(
+        base=str(tmp_path / "base"),
+        folder=tmp_path / "models",
+        labels=tmp_path / "models" / "labels.csv",
+    )
+    whole = index_family(catalog, options)
+    some = index_family(catalog, IndexOptions(**{**_fields(options), "budget": "20%"}))
+
+    shares = {recipe.id: recipe.share for recipe in catalog.recipes().values()}
+    assert shares == {whole.recipes[0].id: 1.0, some.recipes[0].id: 0.2}
+    for recipe in shares:
+        assert evaluate(catalog, recipe=recipe).micro == 1.0
+        assert nearest(catalog, StoredQuery("a-0"), k=1, recipe=recipe).neighbours[0].score > 0.5
+    assert some.bytes_read < 0.5 * whole.bytes_read
+
+
+def test_one_more_model_is_read_as_its_family_was(tmp_path, catalog):
+    models = make_family(tmp_path)
+    base = str(tmp_path / "base")
+    index_family(catalog, IndexOptions(base=base, folder=models, budget="10%"))
+    late = make_checkpoint(
+        tmp_path / "late", finetune(_tensors(tmp_path / "base"), seed=9), config=_config(tmp_path)
+    )
+
+    report = index_family(catalog, IndexOptions(base=base, models=(str(late),)))
+    asked = fingerprint_query(catalog, str(late), catalog.bases()[0], report.recipes[0])
+
+    assert report.recipes[0].share == 0.1
+    assert report.indexed == 1
+    assert asked.fingerprints[0].recipe == report.recipes[0]
+    assert asked.bytes_read < 0.5 * asked.model.bytes_total
+
+
+def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path):
+    torch.manual_seed(0)
+    base = BertModel(
+        BertConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4,
+                   intermediate_size=1024, vocab_size=2000)
+    )  # fmt: skip
+    base.save_pretrained(tmp_path / "base")
+    stored = {name: t.detach().clone() for name, t in base.state_dict().items()}
+    layers = sum(t.nbytes for n, t in stored.items() if "layer." in n and t.dim() == 2)
+    with StandInHub() as hub:
+        hub.add("acme/base", _files(tmp_path / "base"))
+        for number in range(3):
+            folder = make_checkpoint(
+                tmp_path / f"m{number}",
+                finetune(stored, seed=number),
+                config=read_json(tmp_path / "base" / "config.json"),
+            )
+            hub.add(f"user/m{number}", _files(folder), parents=("acme/base",))
+        run = subprocess.run(
+            [sys.executable, "-m", "deltadex", "index", "acme/base", "--hub", "--budget", "2%",
+             "--json", "--db", str(tmp_path / "hub.duckdb")],
+            env={**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "home")},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )  # fmt: skip
+        bodies, requests = hub.wire_bytes(), len(hub.requests("cdn"))
+
+    report = json.loads(run.stdout)
+    assert report["indexed"] == 3, report
+    read = 4  # three fine-tunes and the base
+    assert bodies <= 0.02 * layers * read
+    assert report["bytes_read"] <= bodies
+    assert requests <= read * (3 + 4 * 6 / 2)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.floats(0.0002, 0.49), st.integers(10**6, 10**10))
+def test_a_size_is_the_share_that_it_buys(share, layer_bytes):
+    by_size = parse_budget(f"{share * layer_bytes / 1e6:f}MB", layer_bytes)
+
+    assert by_size <= share * 1.001
+    assert by_size == pytest.approx(share, rel=0.11)
+
+
+@pytest.mark.parametrize("text", ["", "2", "many", "-2%", "0%", "80%", "nan%", "2 apples"])
+def test_what_is_no_budget_is_refused(text):
+    with pytest.raises(RequestError, match="budget"):
+        parse_budget(text, 10**8)
+
+
+def test_a_recipe_of_whole_matrices_takes_no_budget(tmp_path, catalog):
+    make_family(tmp_path)
+
+    with pytest.raises(RequestError, match="mean-factors needs whole matrices"):
+        index_family(
+            catalog,
+            IndexOptions(
+                base=str(tmp_path / "base"),
+                folder=tmp_path / "models",
+                recipes=("mean-factors",),
+                budget="2%",
+            ),
+        )
+
+
+def _fields(options):
+    return {name: getattr(options, name) for name in options.__dataclass_fields__}
+
+
+def _files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def _config(folder):
+    return read_json(folder / "base" / "config.json")
+
+
+def _tensors(folder):
+    checkpoint = open_local(folder)
+    return {name: checkpoint.read(name) for name in checkpoint.tensors}

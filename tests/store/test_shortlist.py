@@ -1,0 +1,113 @@
+"""The coarse index of large families: what it finds, and that it follows the catalog."""
+
+import numpy as np
+import pytest
+
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.store import Catalog, VectorIndex, index, shortlist
+
+RECIPE = Recipe(name="sketch", rank=1, dim=64)
+
+
+@pytest.fixture
+def catalog(tmp_path, monkeypatch):
+    """Families of more than 40 models count as large."""
+    monkeypatch.setattr(shortlist, "FLAT_UP_TO", 40)
+    monkeypatch.setattr(index, "PERSIST_FROM", 2)
+    monkeypatch.setattr(index, "RESCORED", 40)
+    with Catalog.open(tmp_path / "c.duckdb") as opened:
+        yield opened
+
+
+def _fill(catalog, start, stop):
+    centres = np.random.default_rng(0).normal(size=(12, 64))
+    for number in range(start, stop):
+        rng = np.random.default_rng(100 + number)
+        vector = centres[number % 12] + 0.3 * rng.normal(size=64)
+        unit = (vector / np.linalg.norm(vector)).astype(np.float32)
+        catalog.record(
+            Indexed(
+                model=ModelRecord(id=f"m{number:04}", base="b", signature="s"),
+                fingerprints=(Fingerprint(recipe=RECIPE, vector=unit, norm=1.0),),
+                slots=(),
+                bytes_read=0,
+                seconds=0.0,
+            )
+        )
+
+
+def _exact(catalog, query, k, allowed=None):
+    ids, vectors = catalog.vectors("b", RECIPE)
+    pairs = [
+        (id, float(vector.astype(np.float64) @ query))
+        for id, vector in zip(ids, vectors, strict=True)
+        if allowed is None or id in allowed
+    ]
+    return sorted(pairs, key=lambda pair: (-round(pair[1], 9), pair[0]))[:k]
+
+
+def _agree(catalog, number, k=5, allowed=None):
+    """Share of the exact answer that the search gives, with exact scores."""
+    (query,) = catalog.vectors("b", RECIPE, ids=[f"m{number:04}"])[1]
+    (found,) = VectorIndex.open(catalog, "b", RECIPE).search(query[None], k, allowed=allowed)
+    exact = _exact(catalog, query.astype(np.float64), k, allowed)
+    scores = dict(_exact(catalog, query.astype(np.float64), 10_000))
+    assert all(score == pytest.approx(scores[id], abs=1e-6) for id, score in found)
+    assert len(found) == len(exact)
+    return len({id for id, _ in found} & {id for id, _ in exact}) / k
+
+
+def test_a_large_family_is_answered_from_a_shortlist(catalog):
+    _fill(catalog, 0, 240)
+
+    agreement = [_agree(catalog, number) for number in range(0, 240, 8)]
+
+    assert not shortlist.is_exact(VectorIndex.open(catalog, "b", RECIPE)._index)
+    assert np.mean(agreement) >= 0.97
+
+
+def test_a_filter_leaves_what_it_allows(catalog):
+    _fill(catalog, 0, 240)
+    allowed = [f"m{number:04}" for number in range(0, 240, 24)]
+
+    assert _agree(catalog, 24, k=5, allowed=allowed) == 1.0
+
+
+def test_additions_and_removals_do_not_train_it_again(catalog, monkeypatch):
+    _fill(catalog, 0, 120)
+    VectorIndex.open(catalog, "b", RECIPE)
+    monkeypatch.setattr(index, "make_index", _never)
+
+    _fill(catalog, 120, 160)
+    catalog.remove("m0007")
+    catalog.remove("m0130")
+
+    assert np.mean([_agree(catalog, number) for number in range(0, 160, 9)]) >= 0.95
+    assert len(VectorIndex.open(catalog, "b", RECIPE)) == 158
+
+
+def test_a_family_that_outgrew_its_lists_is_trained_again(catalog):
+    _fill(catalog, 0, 41)
+    first = VectorIndex.open(catalog, "b", RECIPE)._index
+    _fill(catalog, 41, 41 * (shortlist.RETRAIN_AT + 1))
+
+    second = VectorIndex.open(catalog, "b", RECIPE)._index
+
+    assert second.nlist > first.nlist
+
+
+def test_the_file_of_a_coarse_index_is_used_again(catalog, tmp_path, monkeypatch):
+    _fill(catalog, 0, 120)
+    (query,) = catalog.vectors("b", RECIPE, ids=["m0003"])[1]
+    before = VectorIndex.open(catalog, "b", RECIPE).search(query[None], 5)
+    catalog.close()
+    monkeypatch.setattr(index, "make_index", _never)
+
+    with Catalog.open(tmp_path / "c.duckdb") as again:
+        after = VectorIndex.open(again, "b", RECIPE).search(query[None], 5)
+
+    assert after == before
+
+
+def _never(*_):
+    raise AssertionError("made anew")
