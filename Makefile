@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-all lint types format bench clean
+.PHONY: demo test test-all lint types format bench bench-scale bench-families clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
@@ -35,6 +35,15 @@ format: $(VENV)/.installed-lint
 bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/fingerprinting.py
 
+bench-scale: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/scale.py
+
+# TEXTS: a folder of SET.csv files; ADAPTERS: strangers' adapters with labels.csv, if any.
+bench-families: $(VENV)/.installed-families
+	$(BIN)/python -m benchmarks.families build .cache/families --texts $(TEXTS)
+	$(BIN)/python -m benchmarks.families score .cache/families --db .cache/families.duckdb \
+	  $(if $(ADAPTERS),--adapters $(ADAPTERS))
+
 clean:
 	rm -rf $(VENV) build dist .cache demo-output *.egg-info
 
@@ -58,4 +67,5 @@ endif
 
 EXTRAS_demo := demo
 EXTRAS_test := demo,test
+EXTRAS_families := families
 EXTRAS_lint := demo,test,lint

@@ -24,7 +24,6 @@ WHOLE_FAMILY = 4_000
 """Models up to which every pair is scored from sketches; their scores take 128 MB."""
 
 _NOTHING = np.zeros(1)
-_NO_ROWS = np.zeros(0, dtype=np.int64)
 
 Sketches = Mapping[Slot, Float[np.ndarray, " features"]]
 
@@ -125,7 +124,8 @@ class Candidates:
             if slot in self._slots:
                 places, sketches = self._slots[slot]
                 inner[places] += np.einsum("mf,f->m", sketches.astype(np.float64), sketch)
-        return inner / self._lengths
+        cosines: Float64[np.ndarray, " models"] = inner / self._lengths
+        return cosines
 
     def standard_errors(
         self,
@@ -155,11 +155,13 @@ class Candidates:
     ) -> Float64[np.ndarray, "chosen features"]:
         """One slot of some candidates, each scaled to unit length and without its kind's mean."""
         means = {k: mean[slot] for k, mean in self._means.by_kind.items() if slot in mean}
-        places, sketches = self._slots.get(slot, (_NO_ROWS, None))
-        width = max([1, *map(len, means.values()), *([sketches.shape[1]] if places.size else [])])
-        rows = np.zeros((len(self._lengths), width))
-        rows[places] = sketches / self._lengths[places, None] if places.size else 0.0
-        rows = rows[chosen]
+        stored = self._slots.get(slot)
+        widths = [1, *map(len, means.values()), *([stored[1].shape[1]] if stored else [])]
+        everyone = np.zeros((len(self._lengths), max(widths)))
+        if stored is not None:
+            places, sketches = stored
+            everyone[places] = sketches / self._lengths[places, None]
+        rows: Float64[np.ndarray, "chosen features"] = everyone[chosen]
         for kind, mean in means.items():
             rows[self._kinds[chosen] == kind] -= mean
         return rows

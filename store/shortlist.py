@@ -46,7 +46,7 @@ def make_index(dim: int, n_vectors: int, sample: Float32[np.ndarray, "sample dim
     coarse = faiss.IndexFlatIP(dim)
     index = faiss.IndexIVFRaBitQ(coarse, dim, lists, faiss.METRIC_INNER_PRODUCT)
     index.own_fields = True
-    coarse.this.disown()
+    coarse.this.disown()  # type: ignore[attr-defined]
     index.cp.niter = 8
     index.cp.max_points_per_centroid = TRAINING_POINTS
     index.train(sample)

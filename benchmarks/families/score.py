@@ -8,10 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from sklearn.metrics import silhouette_score
 
+from deltadex.errors import RequestError
+from deltadex.indexer import IndexOptions, index_family
 from deltadex.records import Recipe
-from deltadex.search import LabelledFamily, load_families
+from deltadex.search import LabelledFamily, evaluate, load_families
 from deltadex.store import Catalog
+
+from .build import write_labels
+from .training import base_folder
 
 RESAMPLES = 2000
 
@@ -55,6 +61,7 @@ class Answer:
     high: float
     nn1: float
     chance: float
+    silhouette: float | None
 
 
 def kind_of(model: str) -> str:
@@ -62,12 +69,9 @@ def kind_of(model: str) -> str:
     return model.split("/", 1)[0]
 
 
-def ask(
-    family: LabelledFamily, question: Question, labels: Sequence[str | None] | None = None
-) -> Answer | None:
-    """Purity of the question's queries; None where nothing can be asked. Labels may be merged."""
-    labels = labels or family.labels
-    names = np.array([label or "" for label in labels])
+def ask(family: LabelledFamily, question: Question) -> Answer | None:
+    """Purity of the question's queries; None where nothing can be asked."""
+    names = np.array([label or "" for label in family.labels])
     kinds = np.array([kind_of(id) for id in family.ids])
     pool = np.flatnonzero(np.isin(kinds, question.candidates))
     purities, firsts, chances, datasets = [], [], [], []
@@ -93,19 +97,19 @@ def ask(
         high=high,
         nn1=float(np.mean(firsts)),
         chance=float(np.mean(chances)),
+        silhouette=_silhouette(family, question),
     )
 
 
-def silhouette(family: LabelledFamily, question: Question) -> float:
-    """Mean silhouette of the labelled models by cosine distance of their scores."""
-    from sklearn.metrics import silhouette_score
-
-    kinds = [kind_of(id) for id in family.ids]
+def _silhouette(family: LabelledFamily, question: Question) -> float | None:
+    """Of the queries by cosine distance; None where they are not among the candidates."""
     rows = [
         row
         for row, label in enumerate(family.labels)
-        if label is not None and kinds[row] in question.queries
+        if label is not None and kind_of(family.ids[row]) in question.queries
     ]
+    if question.queries != question.candidates:
+        return None
     scores = family.score_block(np.array(rows))[:, rows]
     distances = np.maximum(1.0 - scores, 0.0)
     np.fill_diagonal(distances, 0.0)
@@ -125,29 +129,65 @@ def _interval(purities: np.ndarray, datasets: np.ndarray) -> tuple[float, float]
     return float(low), float(high)
 
 
-def table(db: Path, recipes: Sequence[str] | None = None) -> str:
-    """Markdown: a row a question and recipe, over the one family of the catalog."""
+def score_families(out: Path, db: Path, budgets: Sequence[str]) -> str:
+    """Markdown: a row a question and recipe, over what was built under `out`."""
+    write_labels(out)
+    common = {"base": str(base_folder()), "folder": out, "labels": out / "labels.csv"}
+    with Catalog.open(db) as catalog:
+        recipes = [
+            index_family(catalog, IndexOptions(**common, recipes=(name,), budget=budget)).recipes[0]
+            for name, budget in [("sketch", None), *(("sketch", b) for b in budgets),
+                                 ("mean-factors", None)]
+        ]  # fmt: skip
+        loaded = [load_families(catalog, recipe.id, None)[0] for recipe in recipes]
     lines = [
-        "| question | recipe | queries | purity | 95 % | nn1 | chance |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| question | recipe | queries | purity | 95 % | nn1 | silhouette | chance |",
+        "| --- | --- | ---: | ---: | --- | ---: | ---: | ---: |",
     ]
-    with Catalog.open(db, read_only=True) as catalog:
-        names = recipes or sorted({recipe.id for recipe in catalog.recipes().values()})
-        loaded = [load_families(catalog, name, None)[0] for name in names]
     for question in QUESTIONS:
         for recipe, family in loaded:
             answer = ask(family, question)
             if answer is not None:
                 lines.append(_line(question.name, _shown(recipe), answer))
+    for recipe, family in loaded:
+        found, of = parents_found(family, out / "labels.csv")
+        if of:
+            lines.append(f"| merges of two: both parents' sets first | {_shown(recipe)} | {of} "
+                         f"| {found / of:.3f} | | | | |")  # fmt: skip
     return "\n".join(lines)
 
 
-def parents_found(db: Path, labels: Path, recipe: str) -> tuple[int, int]:
-    """Merges of two whose nearest full fine-tunes of two datasets are their parents'; of all."""
+def score_adapters(folder: Path, db: Path) -> str:
+    """Markdown: strangers' adapters, the query's own author left out."""
+    lines = [
+        "| adapters of | recipe | queries | purity | 95 % | nn1 | chance |",
+        "| --- | --- | ---: | ---: | --- | ---: | ---: |",
+    ]
+    with Catalog.open(db) as catalog:
+        for family in sorted(path for path in folder.iterdir() if path.is_dir()):
+            for name in ("sketch", "mean-factors"):
+                options = IndexOptions(
+                    base=family.name, folder=family, labels=folder / "labels.csv", recipes=(name,)
+                )
+                index_family(catalog, options)
+                for exclude in ("author", None):
+                    try:
+                        found = evaluate(catalog, recipe=name, base=family.name, exclude=exclude)
+                    except RequestError:
+                        continue
+                    who = "" if exclude else ", author left in"
+                    lines.append(
+                        f"| {family.name}{who} | {name} | {found.queries} | {found.micro:.3f} "
+                        f"| {found.ci95[0]:.2f}–{found.ci95[1]:.2f} | {found.nn1:.2f} "
+                        f"| {found.chance:.2f} |"
+                    )
+    return "\n".join(lines)
+
+
+def parents_found(family: LabelledFamily, labels: Path) -> tuple[int, int]:
+    """Merges whose first two datasets of full fine-tunes are their parents'; and how many."""
     with labels.open(encoding="utf-8", newline="") as file:
         parents = {row["model"]: row["parents"].split() for row in csv.DictReader(file)}
-    with Catalog.open(db, read_only=True) as catalog:
-        ((_, family),) = load_families(catalog, recipe, None)
     full = [row for row, id in enumerate(family.ids) if kind_of(id) == "full"]
     merges = [row for row, id in enumerate(family.ids) if kind_of(id) == "merged"]
     found = 0
@@ -166,7 +206,8 @@ def _shown(recipe: Recipe) -> str:
 
 def _line(question: str, recipe: str, answer: Answer) -> str:
     interval = f"{answer.low:.2f}–{answer.high:.2f}"
+    shape = "" if answer.silhouette is None else f"{answer.silhouette:.2f}"
     return (
         f"| {question} | {recipe} | {answer.queries} | {answer.purity:.3f} | {interval} "
-        f"| {answer.nn1:.2f} | {answer.chance:.2f} |"
+        f"| {answer.nn1:.2f} | {shape} | {answer.chance:.2f} |"
     )

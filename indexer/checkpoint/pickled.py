@@ -8,12 +8,14 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import torch
 
 from ...errors import ModelError
-from .base import TensorRef
+from .base import RowBlock, TensorRef
 from .safetensors_header import DTYPES, LFS_POINTER, shown
 
 _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
@@ -78,8 +80,10 @@ class PickledCheckpoint:
 
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
         """The rows, cut from whole tensors."""
-        for block in blocks:
-            yield block, self.read(block.tensor).flatten(0, -2)[block.start : block.stop]
+        for name, of_one in groupby(sorted(blocks, key=attrgetter("tensor")), attrgetter("tensor")):
+            rows = self.read(name).flatten(0, -2)
+            for block in of_one:
+                yield block, rows[block.start : block.stop]
 
     def close(self) -> None:
         self._tensors.clear()

@@ -113,7 +113,8 @@ def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
     squares, turn = torch.linalg.eigh(_gram(columns))
     kept = squares > squares[-1] * 1e-12
     scaled = turn[:, kept] / squares[kept].sqrt()
-    return columns @ scaled.float().to(columns.device)
+    basis: torch.Tensor = columns @ scaled.float().to(columns.device)
+    return basis
 
 
 def _gram(columns: torch.Tensor) -> torch.Tensor:
@@ -142,7 +143,9 @@ def frobenius(matrix: torch.Tensor) -> float:
         return float(torch.linalg.vector_norm(matrix))
     rows = matrix.T if matrix.stride(-1) != 1 else matrix
     height = max(1, NORM_BLOCK // max(1, rows.shape[-1]))
-    return math.hypot(*(float(torch.linalg.vector_norm(b.to(dtype))) for b in rows.split(height)))
+    starts = range(0, rows.shape[0], height)
+    blocks = (rows[start : start + height].to(dtype) for start in starts)
+    return math.hypot(*(float(torch.linalg.vector_norm(block)) for block in blocks))
 
 
 def largest_noise_sigma(noise_fro: float, shape: tuple[int, int]) -> float:

@@ -126,7 +126,8 @@ class SketchPool:
         """Fourier transform of the TensorSketch of Σ weightᵢ leftᵢ rightᵢᵀ: (dim // 2 + 1,)."""
         dim = BLOCK_DIMS[block]
         spectra = torch.fft.rfft(sketch_pair(left, right, self.recipe.seed, key, dim))
-        return weight.to(torch.complex64) @ (spectra[:, 0] * spectra[:, 1])
+        summed: torch.Tensor = weight.to(torch.complex64) @ (spectra[:, 0] * spectra[:, 1])
+        return summed
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The pooled fingerprint, unit length, and its length before; zeros if no slot counts."""

@@ -6,6 +6,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
+from operator import attrgetter
 
 import torch
 
@@ -82,8 +84,10 @@ class RangedFile(ABC):
 
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
         """The rows, cut from whole tensors: not every format can be read by rows."""
-        for block in blocks:
-            yield block, self.read(block.tensor).flatten(0, -2)[block.start : block.stop]
+        for name, of_one in groupby(sorted(blocks, key=attrgetter("tensor")), attrgetter("tensor")):
+            rows = self.read(name).flatten(0, -2)
+            for block in of_one:
+                yield block, rows[block.start : block.stop]
 
     def close(self) -> None:
         self._kept.clear()
