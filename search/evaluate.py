@@ -12,6 +12,7 @@ from ..store import Catalog
 from .families import load_families
 from .precision import Exclude, LabelledFamily, QueryResult, score_queries
 from .significance import bootstrap_interval, permutation_p
+from .silhouette import mean_silhouette
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class Evaluation:
         p_value: Of micro, by shuffling labels; None where that would take long.
         nn1: Share of queries whose nearest is of the same dataset.
         map: Mean average precision over the whole ranking.
+        silhouette: Mean over labelled models, by cosine distance; None where it is undefined.
     """
 
     recipe: str
@@ -69,6 +71,7 @@ class Evaluation:
     p_value: float | None
     nn1: float
     map: float
+    silhouette: float | None
     by_dataset: tuple[Group, ...]
     by_base: tuple[Group, ...]
     confusion: tuple[Confusion, ...]
@@ -94,6 +97,7 @@ class Evaluation:
             "p_value": self.p_value,
             "nn1": self.nn1,
             "map": self.map,
+            "silhouette": self.silhouette,
             "by_dataset": {
                 group.name: {"n": group.n, "purity": group.purity, "chance": group.chance}
                 for group in self.by_dataset
@@ -181,6 +185,7 @@ def evaluate_families(
         p_value=permutation_p(families, exclude, seed=seed),
         nn1=fmean(result.nn1 for result in results),
         map=fmean(result.average_precision for result in results),
+        silhouette=mean_silhouette(families),
         by_dataset=by_dataset,
         by_base=_grouped(results, lambda result: result.base),
         confusion=_confusion(results),

@@ -14,6 +14,7 @@ from ..store import Catalog, ModelRow, VectorIndex
 from .means import family_means
 from .precision import TIE_DECIMALS
 from .refine import CANDIDATES, Candidates, has_sketches
+from .standard_error import cosine_standard_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +237,9 @@ def _best(
         scores = means.pooled.centred(kinds, vectors) @ vector[0]
         order = _ranked(names, scores)[:k]
         errors = np.zeros(len(order))
+        if has_sketches(asked.recipe):
+            centred_vectors = means.pooled.centred(kinds, vectors)[order]
+            errors = cosine_standard_errors(vector[0], centred_vectors)
         plain = vectors.astype(np.float64) @ asked.vector.astype(np.float64)
     return [
         _Scored(names[row], float(scores[row]), float(error), float(plain[row]))

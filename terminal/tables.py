@@ -90,9 +90,10 @@ def show_evaluation(document: Document) -> None:
         ("macro", document["macro"], ""),
         ("chance", document["chance"], ""),
         ("nn1", document["nn1"], "nearest neighbour of the same dataset"),
+        ("silhouette", document["silhouette"], "of the datasets as clusters, −1…1"),
         ("mAP", document["map"], ""),
     ):
-        console.print(f"  {name:7}[bold]{share(value)}[/]  [dim]{note}[/]")
+        console.print(f"  {name:10} [bold]{share(value)}[/]  [dim]{note}[/]")
     confusion = document["confusion"]
     rows = [
         (name, str(group["n"]), share(group["purity"]), _taken_for(confusion.get(name, []), name))

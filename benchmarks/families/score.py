@@ -24,11 +24,12 @@ RESAMPLES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Queries of some kinds among candidates of some kinds."""
+    """Queries of some kinds among candidates of some kinds; `merged`: halves of a set are one."""
 
     name: str
     queries: tuple[str, ...]
     candidates: tuple[str, ...]
+    merged: bool = False
 
 
 QUESTIONS = (
@@ -37,6 +38,7 @@ QUESTIONS = (
     Question("partly frozen", ("frozen",), ("frozen", "full")),
     Question("saved in bfloat16 → full", ("bfloat16",), ("full",)),
     Question("halves of one set", ("halves",), ("halves",)),
+    Question("halves, merged by set", ("halves",), ("halves",), merged=True),
     Question("one text, two label schemes", ("schemes",), ("schemes",)),
     Question("LoRA", ("lora",), ("lora",)),
     Question("LoRA → full", ("lora",), ("full",)),
@@ -71,7 +73,7 @@ def kind_of(model: str) -> str:
 
 def ask(family: LabelledFamily, question: Question) -> Answer | None:
     """Purity of the question's queries; None where nothing can be asked."""
-    names = np.array([label or "" for label in family.labels])
+    names = np.array([_name(label, question) for label in family.labels])
     kinds = np.array([kind_of(id) for id in family.ids])
     pool = np.flatnonzero(np.isin(kinds, question.candidates))
     purities, firsts, chances, datasets = [], [], [], []
@@ -101,6 +103,12 @@ def ask(family: LabelledFamily, question: Question) -> Answer | None:
     )
 
 
+def _name(label: str | None, question: Question) -> str:
+    if label is None:
+        return ""
+    return label.split(" ")[0] if question.merged else label
+
+
 def _silhouette(family: LabelledFamily, question: Question) -> float | None:
     """Of the queries by cosine distance; None where they are not among the candidates."""
     rows = [
@@ -113,7 +121,7 @@ def _silhouette(family: LabelledFamily, question: Question) -> float | None:
     scores = family.score_block(np.array(rows))[:, rows]
     distances = np.maximum(1.0 - scores, 0.0)
     np.fill_diagonal(distances, 0.0)
-    labels = [family.labels[row] for row in rows]
+    labels = [_name(family.labels[row], question) for row in rows]
     return float(silhouette_score(distances, labels, metric="precomputed"))
 
 

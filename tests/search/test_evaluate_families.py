@@ -2,14 +2,16 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.metrics import silhouette_score
 
 from deltadex.errors import RequestError
 from deltadex.search.evaluate import evaluate_families
 from deltadex.search.precision import LabelledFamily
+from deltadex.search.silhouette import mean_silhouette
 
 DOCUMENTED = {
     "recipe", "models", "labelled", "datasets", "k", "micro", "macro", "chance", "ci95",
-    "nn1", "map", "by_dataset", "exclude",
+    "nn1", "map", "silhouette", "by_dataset", "exclude",
 }  # fmt: skip
 
 
@@ -101,3 +103,31 @@ def test_without_queries_the_refusal_says_what_would_work(labels, exclude, messa
 
     with pytest.raises(RequestError, match=message):
         evaluate(family, exclude=exclude)
+
+
+def test_the_silhouette_is_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(12, 5))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    labels = [None, "x", "y", "z"] * 3
+    family = LabelledFamily(
+        base="b",
+        ids=tuple(f"m{i:02}" for i in range(12)),
+        vectors=vectors,
+        labels=tuple(labels),
+        authors=(None,) * 12,
+        runs=(None,) * 12,
+    )
+    rows = [i for i, label in enumerate(labels) if label]
+    expected = silhouette_score(vectors[rows], [labels[i] for i in rows], metric="cosine")
+
+    assert mean_silhouette([family]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_without_two_datasets_there_is_no_silhouette():
+    family = LabelledFamily(
+        base="b", ids=("a", "b"), vectors=np.eye(2), labels=("x", "x"),
+        authors=(None, None), runs=(None, None),
+    )  # fmt: skip
+
+    assert mean_silhouette([family]) is None
