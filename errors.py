@@ -4,6 +4,7 @@
     ├── ModelError                one model cannot be fingerprinted; carries a reason code
     ├── BaseError                 the base itself cannot be used, so no model can
     ├── SourceError               a folder, list, label file or Hub listing cannot be read
+    ├── StudyError                a study cannot be made of this model or these texts
     ├── StoreError                the catalog or its index
     │   ├── StoreLocked           another process holds the database file
     │   ├── StoreDamaged          the file is not a readable DuckDB database
@@ -120,6 +121,10 @@ class BaseError(DeltadexError):
 
 class SourceError(DeltadexError):
     """A folder, list, label file or Hub listing cannot be read."""
+
+
+class StudyError(DeltadexError):
+    """A study cannot be made of this model or these texts."""
 
 
 class StoreError(DeltadexError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float16, Float32
+from jaxtyping import Float16, Float32, Float64
 
 from .errors import REASONS, Status
 
@@ -120,6 +120,26 @@ class SlotStats:
     stable_rank: float
     noise_floor: float
     sketch: Float16[np.ndarray, " features"] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotSpectrum:
+    """Every singular value of one matrix: of an update, or of the weights themselves.
+
+    Attributes:
+        part: The expert, where a slot holds several; else empty.
+        shape: (out, in).
+        energies: σ², descending: all of a dense matrix, an adapter's r, none of an exact zero.
+        noise_energy: Expected |storage rounding|², Frobenius, of everything subtracted.
+        known_rank: Of an adapter; None for dense updates.
+    """
+
+    slot: Slot
+    part: str
+    shape: tuple[int, int]
+    energies: Float64[np.ndarray, " sigma"] = field(compare=False)
+    noise_energy: float
+    known_rank: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from jaxtyping import Float32, Float64, Int64
 
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import Fingerprint, Recipe, SlotStats
-from ..store import Catalog, ModelRow, VectorIndex
+from ..store import RESCORED, Catalog, ModelRow, VectorIndex
 from .means import family_means
 from .precision import TIE_DECIMALS
 from .refine import CANDIDATES, Candidates, has_sketches
@@ -217,15 +217,17 @@ def _best(
     means = family_means(catalog, asked.base, asked.recipe, index)
     vector = means.pooled.centred([asked.kind], asked.vector[None, :])
     query_vector = vector[0].astype(np.float32)
+    query = {stats.slot: stats.sketch for stats in asked.slots if stats.sketch.size}
+    in_detail = bool(query) and has_sketches(asked.recipe)
+    n_candidates = max(2 * k, CANDIDATES if in_detail else RESCORED)
     found = {
         name
         for names in index.by_kind(allowed)
-        for name in index.shortlist(query_vector, max(2 * k, CANDIDATES), allowed=names)
+        for name in index.shortlist(query_vector, n_candidates, allowed=names)
     }
     names = sorted(found - {asked.itself})
     kinds = index.kinds_of(names)
-    query = {stats.slot: stats.sketch for stats in asked.slots if stats.sketch.size}
-    if names and query and has_sketches(asked.recipe):
+    if names and in_detail:
         candidates = Candidates(catalog, asked.base, asked.recipe, names, kinds, means.sketches)
         centred = means.sketches.centred(asked.kind, query)
         scores = candidates.cosines(centred)

@@ -1,8 +1,8 @@
 """The one source of truth (DuckDB) and the index that is derived from it (FAISS)."""
 
 from .catalog import Catalog
-from .index import VectorIndex
+from .index import RESCORED, VectorIndex
 from .reading import SlotSketches
 from .rows import Family, Known, ModelRow
 
-__all__ = ["Catalog", "Family", "Known", "ModelRow", "SlotSketches", "VectorIndex"]
+__all__ = ["RESCORED", "Catalog", "Family", "Known", "ModelRow", "SlotSketches", "VectorIndex"]

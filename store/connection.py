@@ -28,6 +28,9 @@ SCHEMA_VERSION = 2
 STORAGE_VERSION = "v1.5.0"
 """Files that DuckDB 1.5 and every later one can open."""
 
+CACHE_SHARE = "50%"
+"""Of the memory; a search index of a large family stands beside DuckDB's pages."""
+
 
 def connect(path: Path, *, read_only: bool, create: bool) -> duckdb.DuckDBPyConnection:
     """A connection whose default database is the catalog at `path`, at this schema version.
@@ -42,7 +45,7 @@ def connect(path: Path, *, read_only: bool, create: bool) -> duckdb.DuckDBPyConn
             raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
         _make_folder(path)
         read_only = False
-    connection = duckdb.connect(":memory:")
+    connection = duckdb.connect(":memory:", config={"memory_limit": CACHE_SHARE})
     quoted = str(path).replace("'", "''")
     options = (
         f" (STORAGE_VERSION '{STORAGE_VERSION}')" if is_new else " (READ_ONLY)" if read_only else ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -66,13 +67,24 @@ def write_whole(target: Path, data: bytes) -> None:
     Raises:
         StoreFull: the system refuses.
     """
+    with whole(target) as temporary:
+        temporary.write_bytes(data)
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """A file to write that takes the place of `target` once it is complete and on the disk.
+
+    Raises:
+        StoreFull: the system refuses.
+    """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
+        yield temporary
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except OSError as err:
-        temporary.unlink(missing_ok=True)
         raise StoreFull(f"{target}: {err.strerror}") from err
+    finally:
+        temporary.unlink(missing_ok=True)

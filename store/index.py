@@ -18,7 +18,7 @@ from jaxtyping import Float32, Int64
 from ..errors import StoreFull
 from ..records import Recipe
 from .catalog import Catalog
-from .export import write_whole
+from .export import whole, write_whole
 from .shortlist import (
     add,
     coarse_search,
@@ -33,8 +33,11 @@ log = logging.getLogger(__name__)
 
 TIE_DECIMALS = 9
 OVERFETCH = 32
-RESCORED = 128
+RESCORED = 32
 """Candidates of a coarse index that are scored exactly, at least."""
+
+CHECKED_AT_ONCE = 1 << 24
+"""Bytes of an index file."""
 
 UNSAVED_SHARE = 0.01
 """Changes since the index was saved that are made again rather than saved, as a share of it."""
@@ -162,7 +165,7 @@ class VectorIndex:
         allowed: Collection[str] | None = None,
     ) -> list[str]:
         """The models to score exactly: the nearest `n_candidates` of a family that is scanned
-        exactly, as many likely ones of a larger family, in no order."""
+        exactly, as many likely ones of a larger family; the best first."""
         if is_exact(self._index):
             return [id for id, _ in self.search(query[None, :], n_candidates, allowed=allowed)[0]]
         return [self._ids[row] for row in self._coarse(query, n_candidates, self._some(allowed))]
@@ -186,10 +189,10 @@ class VectorIndex:
         n_candidates: int,
         rows: Int64[np.ndarray, " allowed"] | None,
     ) -> Int64[np.ndarray, " found"]:
-        """Rows of the likely nearest, by one bit a dimension."""
+        """Rows of the likely nearest, by their codes, best first."""
         allowed = None if rows is None else self._keys[rows]
         found = coarse_search(self._index, query, n_candidates, allowed)
-        rows_found: Int64[np.ndarray, " found"] = np.searchsorted(self._keys, np.sort(found))
+        rows_found: Int64[np.ndarray, " found"] = np.searchsorted(self._keys, found)
         return rows_found
 
     def _search_one(
@@ -202,7 +205,7 @@ class VectorIndex:
         if n_candidates == 0:
             return []
         if not is_exact(self._index):
-            near = self._coarse(query, max(RESCORED, 2 * k), rows)
+            near = np.sort(self._coarse(query, max(RESCORED, 2 * k), rows))
             _, vectors = self._catalog.vectors_of(self._recipe, self._keys[near])
             return self._ranked(query, near, vectors)[:k]
         parameters = None
@@ -263,10 +266,10 @@ def _load(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarray, "
     try:
         note = json.loads(path.with_suffix(".json").read_text("utf-8"))
         keys = np.array(note["keys"], dtype=np.int64)
-        data = path.with_suffix(".faiss").read_bytes()
-        if zlib.crc32(data) != note["crc32"] or note["dim"] != dim:
+        file = path.with_suffix(".faiss")
+        if _crc32(file) != note["crc32"] or note["dim"] != dim:
             raise ValueError("checksum or dimension")
-        index = faiss.deserialize_index(np.frombuffer(data, dtype=np.uint8))
+        index = faiss.read_index(str(file))
         if index.ntotal != len(keys) or index.d != dim:
             raise ValueError("count")
     except FileNotFoundError:
@@ -279,11 +282,21 @@ def _load(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarray, "
 
 def _save(path: Path, index: faiss.Index, keys: Int64[np.ndarray, " models"]) -> None:
     """Write the index, then the note that vouches for it; a refusal keeps it in memory only."""
-    data = faiss.serialize_index(index).tobytes()
-    note = {"crc32": zlib.crc32(data), "dim": index.d, "keys": keys.tolist()}
+    file = path.with_suffix(".faiss")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path.with_suffix(".faiss"), data)
+        with whole(file) as temporary:
+            faiss.write_index(index, str(temporary))
+            note = {"crc32": _crc32(temporary), "dim": index.d, "keys": keys.tolist()}
         write_whole(path.with_suffix(".json"), json.dumps(note).encode())
-    except (OSError, StoreFull):
+    except (OSError, StoreFull, RuntimeError):
         log.info("the search index cannot be kept beside the catalog; it stays in memory")
+
+
+def _crc32(path: Path) -> int:
+    """Checksum of a file, a piece at a time."""
+    value = 0
+    with path.open("rb") as file:
+        while piece := file.read(CHECKED_AT_ONCE):
+            value = zlib.crc32(piece, value)
+    return value
