@@ -2,6 +2,7 @@
 
 from .index import IndexOptions, fingerprint_query, guess_base, index_family, resolve_base
 from .run import Progress, Report
+from .spectra import update_spectra, weight_spectra
 
 __all__ = [
     "IndexOptions",
@@ -11,4 +12,6 @@ __all__ = [
     "guess_base",
     "index_family",
     "resolve_base",
+    "update_spectra",
+    "weight_spectra",
 ]

@@ -16,11 +16,11 @@ from .delta import Delta, DenseDelta, LowRankDelta
 from .family import Member
 from .fingerprint.rounding import FILE_ROUNDING
 from .job import Job
-from .update import UpdateCollector
+from .update import Collector
 
 
 def collect_adapter(
-    member: Member, checkpoint: Checkpoint, job: Job, collector: UpdateCollector
+    member: Member, checkpoint: Checkpoint, job: Job, collector: Collector
 ) -> ModelRecord:
     """Hand every module's update to the collector; returns what became known of the model.
 
@@ -52,7 +52,7 @@ def _collect_module(
     adapter: Adapter,
     checkpoint: Checkpoint,
     job: Job,
-    collector: UpdateCollector,
+    collector: Collector,
 ) -> None:
     """Compute one module's ΔW, cut it into its slots, hand the updates on."""
     first = placements[0]

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -22,7 +23,7 @@ from .job import Job
 from .parallel import ordered
 from .scratch import Scratch
 from .subtract import update_against
-from .update import Measured, UpdateCollector
+from .update import Collector
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,13 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """One matrix: its measured update and, if sampled, |child|, |W|, |ΔW|."""
+    """One matrix: what the collector measured and, if sampled, |child|, |W|, |ΔW|."""
 
-    measured: Measured
+    measured: Any
     norms: Norms | None
 
 
-def collect_full(
-    member: Member, checkpoint: Checkpoint, job: Job, collector: UpdateCollector
-) -> None:
+def collect_full(member: Member, checkpoint: Checkpoint, job: Job, collector: Collector) -> None:
     """Stream a full checkpoint, subtract the base, hand every update to the collector.
 
     Raises:
@@ -116,7 +115,7 @@ class _Worker:
     """What one thread compares matrices with."""
 
     base: BaseWeights
-    collector: UpdateCollector
+    collector: Collector
     scratch: Scratch
     job: Job
 

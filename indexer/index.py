@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..errors import BaseError, EmptyCatalog, RequestError, SourceError, UnknownRecipe
 from ..records import Indexed, Recipe, Slot
@@ -68,20 +67,6 @@ class IndexOptions:
     retry_failed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Listings:
-    """An unfinished walk of the Hub, kept in the catalog."""
-
-    catalog: Catalog
-    base: str
-
-    def load(self, parent: str) -> list[dict[str, Any]] | None:
-        return self.catalog.load_listing(self.base, parent)
-
-    def save(self, parent: str, models: list[dict[str, Any]]) -> None:
-        self.catalog.save_listing(self.base, parent, models)
-
-
 def index_family(
     catalog: Catalog, options: IndexOptions, progress: Progress | None = None
 ) -> Report:
@@ -127,7 +112,7 @@ def index_family(
     )
     _remember_family(catalog, base, layout, report)
     if options.hub:
-        catalog.clear_listings(base.name)
+        catalog.listings(base.name).clear()
     return report
 
 
@@ -253,7 +238,7 @@ def _parts(base: Base, recipes: Sequence[Recipe]) -> BaseParts | None:
 
 def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member]:
     if options.hub:
-        found = hub_members(base.name, _Listings(catalog, base.name), limit=options.limit)
+        found = hub_members(base.name, catalog.listings(base.name), limit=options.limit)
     elif options.models:
         found = (one_member(model, base.name) for model in options.models)
     elif options.folder is None:

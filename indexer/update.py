@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -44,6 +44,27 @@ class Measured:
     cut_axis: int | None = None
     factors: Factors | None = None
     features: tuple[tuple[Factors, Any], ...] = ()
+
+
+@runtime_checkable
+class Collector(Protocol):
+    """What a model's updates are handed to, matrix by matrix."""
+
+    def measure(
+        self,
+        slot: Slot,
+        part: str,
+        delta: Delta | None,
+        *,
+        shape: tuple[int, int],
+        noise_norm: float,
+        weight_norm: float | None,
+        cut_axis: int | None = None,
+    ) -> Any:
+        """What is kept of one update; in any thread. Arguments as of `UpdateCollector`."""
+
+    def take(self, measured: Any) -> None:
+        """Add it; in one thread, in a fixed order."""
 
 
 @dataclass(slots=True)

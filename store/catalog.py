@@ -19,6 +19,7 @@ from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe, SlotSt
 from .connection import connect, transaction, translated
 from .export import write_parquet, write_safetensors
 from .filters import Condition, parse_filter
+from .kept import Listings, Studies
 from .reading import (
     SlotSketches,
     count_by_recipe,
@@ -29,7 +30,7 @@ from .reading import (
 )
 from .rows import Family, Known, ModelRow
 from .summaries import count_everything, group_failures, name_near, slot_document
-from .vectors import fetch_family, fetch_vectors_after, fetch_vectors_of
+from .vectors import fetch_family, fetch_vectors_after, fetch_vectors_of, replace_vector
 from .writing import delete_model, relabel_models, write_outcome
 
 DEFAULT_RECIPE = "sketch"
@@ -112,29 +113,21 @@ class Catalog:
                 ],
             )
 
-    def save_listing(self, base: str, parent: str, models: list[dict[str, Any]]) -> None:
-        """Remember the children of `parent`, found on a walk of the Hub."""
+    def add_fingerprint(self, key: int, fingerprint: Fingerprint) -> None:
+        """Give an indexed model one vector more, in place of its last one of that recipe."""
         with transaction(self._connection, self.path):
-            self._connection.execute(
-                "DELETE FROM listings WHERE base = ? AND parent = ?", [base, parent]
-            )
-            self._connection.execute(
-                "INSERT INTO listings "
-                "VALUES (?, ?, ?, CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP))",
-                [base, parent, json.dumps(models)],
-            )
+            replace_vector(self._connection, key, fingerprint)
+        self.changes += 1
 
-    def load_listing(self, base: str, parent: str) -> list[dict[str, Any]] | None:
-        """What an unfinished walk found below `parent`."""
-        rows = self._fetch(
-            "SELECT models FROM listings WHERE base = ? AND parent = ?", base, parent
-        )
-        return json.loads(rows[0][0]) if rows else None
+    # kept beside the models
 
-    def clear_listings(self, base: str) -> None:
-        """The walk of this base is finished: the next one asks the Hub again."""
-        with transaction(self._connection, self.path):
-            self._connection.execute("DELETE FROM listings WHERE base = ?", [base])
+    def listings(self, base: str) -> Listings:
+        """The walk of the Hub that starts at `base`."""
+        return Listings(self._connection, self.path, base)
+
+    def studies(self, key: int) -> Studies:
+        """The studies of the model with this key."""
+        return Studies(self._connection, self.path, key)
 
     # models
 

@@ -24,7 +24,7 @@ from ..errors import (
 
 log = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 STORAGE_VERSION = "v1.5.0"
 """Files that DuckDB 1.5 and every later one can open."""
 

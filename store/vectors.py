@@ -74,6 +74,15 @@ def insert_vector(
         connection.unregister("new_vector")
 
 
+def replace_vector(
+    connection: duckdb.DuckDBPyConnection, key: int, fingerprint: Fingerprint
+) -> None:
+    """Write one model's vector in place of the one it has under that recipe."""
+    table = ensure_table(connection, fingerprint.recipe)
+    connection.execute(f"DELETE FROM {table} WHERE model = ?", [key])
+    insert_vector(connection, key, fingerprint)
+
+
 def carry_over(connection: duckdb.DuckDBPyConnection, old: int, new: int, but: set[str]) -> None:
     """Move a model's vectors under recipes other than `but` from key `old` to `new`."""
     for recipe, table in tables(connection):

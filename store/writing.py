@@ -46,6 +46,7 @@ def write_outcome(connection: duckdb.DuckDBPyConnection, outcome: Outcome) -> No
         if same_files and old is not None and old[2] == "indexed":
             written = {f.recipe.id for f in outcome.fingerprints}
             carry_over(connection, int(old[0]), key, written)
+            connection.execute("UPDATE studies SET model = ? WHERE model = ?", [key, old[0]])
         _insert_slots(connection, key, outcome, int(old[0]) if same_files and old else None)
     if old is not None:
         _delete(connection, int(old[0]))
@@ -164,4 +165,5 @@ def _bytes(stats: SlotStats) -> bytes | None:
 def _delete(connection: duckdb.DuckDBPyConnection, key: int) -> None:
     delete_vectors(connection, key)
     connection.execute("DELETE FROM slots WHERE model = ?", [key])
+    connection.execute("DELETE FROM studies WHERE model = ?", [key])
     connection.execute("DELETE FROM models WHERE key = ?", [key])

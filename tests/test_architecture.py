@@ -13,6 +13,7 @@ MAY_IMPORT = {
     "store": {"errors", "records"},
     "indexer": {"errors", "records", "store"},
     "search": {"errors", "records", "store"},
+    "study": {"errors", "records", "store"},
     "web": {"errors", "records", "store", "search"},
     "terminal": {"errors", "records"},
     "demo": {"errors", "records", "store", "indexer", "search", "web"},
@@ -22,11 +23,14 @@ MAY_IMPORT = {
         "store",
         "indexer",
         "search",
+        "study",
+        "commands",
         "web",
         "terminal",
         "demo",
         "deltadex",
     },
+    "commands": {"errors", "records", "store", "indexer", "study", "terminal"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -35,10 +39,11 @@ ONE_ROOM_KNOWS = {
     "faiss": "store",
     "huggingface_hub": "indexer/hub",
     "httpx2": "indexer/hub",
-    "click": ("cli.py", "terminal/options.py"),
+    "click": ("cli.py", "commands/", "terminal/options.py"),
     "rich": "terminal",
-    "peft": "demo",
-    "transformers": "demo",
+    "peft": ("demo", "study/network"),
+    "transformers": ("demo", "study/network"),
+    "matplotlib": "study/pictures",
 }
 MODULES = sorted(
     path

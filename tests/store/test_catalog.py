@@ -167,11 +167,11 @@ def test_a_copy_is_what_its_twin_is(catalog):
 
 
 def test_the_listing_of_a_walk_is_kept_until_it_is_cleared(catalog):
-    catalog.save_listing("base", "parent", [{"id": "é", "n": None}])
+    catalog.listings("base").save("parent", [{"id": "é", "n": None}])
 
-    assert catalog.load_listing("base", "parent") == [{"id": "é", "n": None}]
-    catalog.clear_listings("base")
-    assert catalog.load_listing("base", "parent") is None
+    assert catalog.listings("base").load("parent") == [{"id": "é", "n": None}]
+    catalog.listings("base").clear()
+    assert catalog.listings("base").load("parent") is None
 
 
 def test_exports_are_read_by_other_tools(catalog, tmp_path):
@@ -320,5 +320,5 @@ def test_a_catalog_of_the_first_schema_is_brought_up_to_date(tmp_path, monkeypat
 
     assert found
     with duckdb.connect(str(path)) as plain:
-        assert plain.execute("SELECT schema_version FROM meta").fetchall() == [(2,)]
-        assert plain.execute("SELECT count(*) FROM ranks").fetchall() == [(2,)]
+        assert plain.execute("SELECT schema_version FROM meta").fetchall() == [(3,)]
+        assert plain.execute("SELECT count(*) FROM ranks").fetchall() == [(3,)]

@@ -1,0 +1,184 @@
+"""Every singular value of a model's updates, or of its weights: what rank studies start from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from ..errors import ModelError, RequestError
+from ..records import ModelRecord, Slot, SlotSpectrum
+from ..store import Catalog
+from .adapter_update import collect_adapter
+from .architecture import place
+from .base import Base
+from .checkpoint import quantization
+from .delta import Delta, LowRankDelta
+from .device import choose_device
+from .family import Member, one_member, refuse_strangers
+from .fingerprint.rounding import rounding_norm
+from .full_update import collect_full
+from .index import resolve_base, wanted_base
+from .job import Job
+from .opening import open_checkpoint, with_config
+from .parallel import cpu_count, one_torch_thread, ordered
+
+COLUMNS_AT_ONCE = 4096
+
+
+def update_spectra(
+    catalog: Catalog, model: str, base: str
+) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
+    """The spectra of ΔW of every layer matrix, in slot order; nothing is stored.
+
+    Peak: a tensor pair in float32, and the smaller side's Gram matrix in float64, for each
+    thread.
+
+    Raises:
+        RequestError: the model cannot be read, or is not this base's.
+    """
+    family = resolve_base(catalog, base)
+    member = refuse_strangers(one_member(model, family.name), wanted_base(family))
+    job = Job(
+        base=family,
+        wanted=wanted_base(family),
+        recipes=(),
+        layout=(),
+        threads=cpu_count(),
+        device=choose_device("cpu"),
+    )
+    try:
+        if member.refusal is not None:
+            raise member.refusal
+        member = with_config(member)
+        with one_torch_thread():
+            return member.record, _updates(member, job)
+    except ModelError as err:
+        raise RequestError(f"{model}: {err}") from err
+
+
+def weight_spectra(
+    catalog: Catalog, model: str, base: str
+) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
+    """The spectra of the layer matrices themselves; of an adapter, those of its base.
+
+    Raises:
+        RequestError: the model cannot be read.
+    """
+    family = resolve_base(catalog, base)
+    member = one_member(model, family.name)
+    try:
+        member = with_config(member)
+        with one_torch_thread():
+            return member.record, tuple(_weights(member, family))
+    except ModelError as err:
+        raise RequestError(f"{model}: {err}") from err
+
+
+def _updates(member: Member, job: Job) -> tuple[SlotSpectrum, ...]:
+    checkpoint = open_checkpoint(member)
+    collector = _SpectrumCollector(job.base)
+    try:
+        if member.is_adapter:
+            collect_adapter(member, checkpoint, job, collector)
+        else:
+            collect_full(member, checkpoint, job, collector)
+    finally:
+        checkpoint.close()
+    return tuple(sorted(collector.spectra, key=lambda one: (one.slot, one.part)))
+
+
+@dataclass(slots=True)
+class _SpectrumCollector:
+    """Takes ΔW matrix by matrix, keeps singular values."""
+
+    base: Base
+    spectra: list[SlotSpectrum] = field(default_factory=list)
+
+    def measure(
+        self,
+        slot: Slot,
+        part: str,
+        delta: Delta | None,
+        *,
+        shape: tuple[int, int],
+        noise_norm: float,
+        weight_norm: float | None,
+        cut_axis: int | None = None,
+    ) -> SlotSpectrum:
+        """One update's spectrum. Both operands of a subtraction were rounded when stored."""
+        low_rank = isinstance(delta, LowRankDelta)
+        noise = noise_norm**2
+        if weight_norm is not None:
+            noise += rounding_norm(weight_norm, self._base_dtype(slot, part)) ** 2
+        return SlotSpectrum(
+            slot=slot,
+            part=part,
+            shape=shape,
+            energies=np.zeros(0) if delta is None else _energies(delta),
+            noise_energy=0.0 if low_rank else noise,
+            known_rank=delta.left.shape[1] if isinstance(delta, LowRankDelta) else None,
+        )
+
+    def take(self, measured: SlotSpectrum) -> None:
+        self.spectra.append(measured)
+
+    def _base_dtype(self, slot: Slot, part: str) -> torch.dtype:
+        with self.base.weights().matrix((slot, part)) as matrix:
+            return matrix.dtype
+
+
+def _weights(member: Member, base: Base) -> Iterator[SlotSpectrum]:
+    if member.is_adapter:
+        placed, checkpoint = base.weights().placed, base.weights().checkpoint
+    else:
+        checkpoint = open_checkpoint(member)
+        scheme = quantization(member.config, checkpoint.tensors.values(), ())
+        if scheme:
+            raise ModelError("quantized", f"weights are stored as {scheme}")
+        placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, member.config)
+        placed.require_known()
+
+    def spectrum(place_: int) -> SlotSpectrum:
+        placement = placed.placements[place_]
+        matrix = placement.cut(checkpoint.read(placement.tensor))
+        energies = _dense_energies(matrix)
+        noise = rounding_norm(float(energies.sum()) ** 0.5, matrix.dtype)
+        return SlotSpectrum(
+            slot=placement.slot,
+            part=placement.part,
+            shape=placement.shape,
+            energies=energies,
+            noise_energy=noise**2,
+            known_rank=None,
+        )
+
+    threads = cpu_count() if checkpoint.concurrent else 1
+    found = list(ordered(spectrum, range(len(placed.placements)), threads))
+    yield from sorted(found, key=lambda one: (one.slot, one.part))
+
+
+def _energies(delta: Delta) -> Float64[np.ndarray, " sigma"]:
+    if isinstance(delta, LowRankDelta):
+        left = torch.linalg.qr(delta.left.double()).R
+        right = torch.linalg.qr(delta.right.double().T).R
+        sigma = torch.linalg.svdvals(left @ right.T)
+        low: Float64[np.ndarray, " sigma"] = sigma.square().numpy()
+        return low
+    return _dense_energies(delta.matrix)
+
+
+def _dense_energies(matrix: torch.Tensor) -> Float64[np.ndarray, " sigma"]:
+    """σ² by the smaller side's Gram matrix, in float64: in float32 an exactly rank-8 matrix
+    looks as if it had rank 388."""
+    wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    gram = torch.zeros((wide.shape[0], wide.shape[0]), dtype=torch.float64)
+    for start in range(0, wide.shape[1], COLUMNS_AT_ONCE):
+        block = wide[:, start : start + COLUMNS_AT_ONCE].double()
+        gram.addmm_(block, block.T)
+    values = torch.linalg.eigvalsh(gram).clamp(min=0.0).flip(0)
+    energies: Float64[np.ndarray, " sigma"] = values.numpy().copy()
+    return energies

@@ -1,0 +1,1 @@
+"""What a fine-tune changed inside the network."""

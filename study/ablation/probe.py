@@ -1,0 +1,195 @@
+"""Classifiers trained on sums of terms: a linear layer, or one hidden layer before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int64
+
+from .predictions import NONE
+from .split import Split
+from .subsets import subset_sums, term_subsets
+
+PREDICT_ROWS = 1024
+"""Rows scored at a time: bounds rows × classes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """How probes are trained: AdamW, cross-entropy, a fixed number of epochs.
+
+    Attributes:
+        learning_rates: The best on the validation items is taken, for each subset by itself.
+        runs: Trainings that differ in initial weights and order of items.
+        seed: Of the first run; all subsets of a run start from the same weights.
+        device: Where torch trains.
+    """
+
+    epochs: int = 20
+    batch: int = 2048
+    learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
+    weight_decay: float = 0.01
+    runs: int = 5
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if min(self.epochs, self.batch, self.runs) < 1:
+            raise ValueError(
+                f"epochs, batch and runs must be at least 1, "
+                f"got {self.epochs}, {self.batch}, {self.runs}"
+            )
+        if not self.learning_rates or min(self.learning_rates) <= 0 or self.weight_decay < 0:
+            raise ValueError(
+                "learning_rates must be positive and weight_decay not negative, "
+                f"got {self.learning_rates}, {self.weight_decay}"
+            )
+
+    def settings(self) -> dict[str, object]:
+        """What is needed to train again, ready for JSON."""
+        return {
+            "optimiser": "AdamW",
+            "epochs": self.epochs,
+            "batch": self.batch,
+            "learning_rates": list(self.learning_rates),
+            "weight_decay": self.weight_decay,
+            "runs": self.runs,
+            "seed": self.seed,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Rows and their class codes; `NONE` for a class that the probe does not have."""
+
+    rows: Float32[np.ndarray, "items dim"]
+    codes: Int64[np.ndarray, " items"]
+
+
+class Probe:
+    """A trained classifier of rows of numbers."""
+
+    def __init__(self, layers: torch.nn.Module, scale: float, device: str) -> None:
+        self._layers = layers
+        self._scale = scale
+        self._device = device
+
+    def predict(self, rows: Float32[np.ndarray, "items dim"]) -> Int64[np.ndarray, " items"]:
+        """The class of the highest score, of equals the first."""
+        found = [scores.argmax(dim=1).numpy() for scores in self._scores(rows)]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+
+    def quality(self, data: Labelled) -> tuple[float, float]:
+        """(accuracy, minus the mean cross-entropy over items of known class): more is better."""
+        accuracy = float(np.mean(self.predict(data.rows) == data.codes))
+        known = data.codes != NONE
+        if not known.any():
+            return accuracy, -math.inf
+        codes = torch.split(torch.from_numpy(data.codes[known]), PREDICT_ROWS)
+        total = sum(
+            float(torch.nn.functional.cross_entropy(scores, right, reduction="sum"))
+            for scores, right in zip(self._scores(data.rows[known]), codes, strict=True)
+        )
+        return accuracy, -math.inf if math.isnan(total) else -total / np.count_nonzero(known)
+
+    def _scores(self, rows: Float32[np.ndarray, "items dim"]) -> Iterator[torch.Tensor]:
+        """Scores of the classes, `PREDICT_ROWS` rows at a time."""
+        for start in range(0, len(rows), PREDICT_ROWS):
+            block = torch.from_numpy(rows[start : start + PREDICT_ROWS]).to(self._device)
+            with torch.no_grad():
+                scores = self._layers(block / self._scale).cpu()
+            yield scores
+
+
+def probe_subsets(
+    terms: Float32[np.ndarray, "terms items dim"],
+    codes: Int64[np.ndarray, " items"],
+    n_classes: int,
+    names: Sequence[str],
+    split: Split,
+    training: Training,
+    hidden: int | None,
+) -> tuple[Int64[np.ndarray, "runs subsets test"], dict[str, float]]:
+    """Predicted codes of the test items, and the learning rate that each subset took."""
+    subsets = term_subsets(names)
+    predicted = np.empty((training.runs, len(subsets), len(split.test)), dtype=np.int64)
+    rates: dict[str, float] = {}
+    for row, total in enumerate(subset_sums(terms, subsets)):
+        train, validation = (
+            Labelled(total[part], codes[part]) for part in (split.train, split.validation)
+        )
+        probes, rate = train_runs(train, validation, n_classes, training, hidden)
+        rates[subsets[row].label] = rate
+        for run, probe in enumerate(probes):
+            predicted[run, row] = probe.predict(total[split.test])
+    return predicted, rates
+
+
+def train_runs(
+    train: Labelled, validation: Labelled, n_classes: int, training: Training, hidden: int | None
+) -> tuple[list[Probe], float]:
+    """A probe a run, and the learning rate that was best on the validation items.
+
+    The rate is chosen with the first run's seed: by accuracy, then by cross-entropy, then the
+    first of the list.
+    """
+    firsts = [
+        train_probe(train, n_classes, training, rate, training.seed, hidden)
+        for rate in training.learning_rates
+    ]
+    best = 0
+    if len(firsts) > 1:
+        best = max(range(len(firsts)), key=lambda i: firsts[i].quality(validation))
+    rate = training.learning_rates[best]
+    rest = [
+        train_probe(train, n_classes, training, rate, training.seed + run, hidden)
+        for run in range(1, training.runs)
+    ]
+    return [firsts[best], *rest], rate
+
+
+def train_probe(
+    train: Labelled,
+    n_classes: int,
+    training: Training,
+    learning_rate: float,
+    seed: int,
+    hidden: int | None,
+) -> Probe:
+    """A linear layer dim → classes, or dim → hidden → classes with ReLU between.
+
+    Rows are divided by one number, the root mean square of all training entries, so that the
+    same learning rates suit short and long terms. Torch's global generator is left as it was.
+    Peak: the rows, and batch × classes three times.
+    """
+    scale = float(np.sqrt(np.mean(np.square(train.rows, dtype=np.float64)))) or 1.0
+    layers = _layers(train.rows.shape[1], hidden, n_classes, seed).to(training.device)
+    rows = torch.from_numpy(train.rows).to(training.device) / scale
+    codes = torch.from_numpy(train.codes).to(training.device)
+    optimiser = torch.optim.AdamW(
+        layers.parameters(), lr=learning_rate, weight_decay=training.weight_decay
+    )
+    order = torch.Generator().manual_seed(seed)
+    for _ in range(training.epochs):
+        shuffled = torch.randperm(len(codes), generator=order).to(training.device)
+        for batch in torch.split(shuffled, training.batch):
+            optimiser.zero_grad()
+            loss = torch.nn.functional.cross_entropy(layers(rows[batch]), codes[batch])
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+    return Probe(layers, scale, training.device)
+
+
+def _layers(dim: int, hidden: int | None, n_classes: int, seed: int) -> torch.nn.Module:
+    """Torch's default initial weights, from the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        if hidden is None:
+            return torch.nn.Linear(dim, n_classes)
+        return torch.nn.Sequential(
+            torch.nn.Linear(dim, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, n_classes)
+        )

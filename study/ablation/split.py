@@ -1,0 +1,85 @@
+"""Which items a measure learns from, is tuned on and is scored on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from ...errors import StudyError
+
+TRAIN_VALIDATE_TEST = (0.8, 0.1, 0.1)
+TRAIN_TEST = (0.8, 0.0, 0.2)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows of the items, each in at most one part."""
+
+    train: Int64[np.ndarray, " train"] = field(compare=False)
+    validation: Int64[np.ndarray, " validation"] = field(compare=False)
+    test: Int64[np.ndarray, " test"] = field(compare=False)
+
+    def __post_init__(self) -> None:
+        rows = np.concatenate([self.train, self.validation, self.test])
+        if len(np.unique(rows)) != len(rows):
+            raise ValueError("an item is in two parts of the split, or twice in one")
+        if len(rows) and rows.min() < 0:
+            raise ValueError(f"a split's rows count from 0, got {rows.min()}")
+
+    def check(self, n_items: int, what: str, *, validation: bool) -> None:
+        """Refuse a split that leaves a part empty or names items that are not there."""
+        rows = np.concatenate([self.train, self.validation, self.test])
+        if len(rows) and rows.max() >= n_items:
+            raise ValueError(f"{what}: the split names item {rows.max()} of {n_items}")
+        parts = {"training": self.train, "test": self.test}
+        if validation:
+            parts["validation"] = self.validation
+        empty = [name for name, part in parts.items() if not len(part)]
+        if empty:
+            raise StudyError(
+                f"{what}: no {empty[0]} items among {n_items}; give more texts or a split"
+            )
+
+    def only(self, keep: Bool[np.ndarray, " items"]) -> Split:
+        """The same parts without the items that are not kept."""
+        parts = (self.train, self.validation, self.test)
+        return Split(*(part[keep[part]] for part in parts))
+
+    def sizes(self, seed: int | None) -> dict[str, object]:
+        """The split in numbers, ready for JSON; no seed where the user gave it."""
+        return {
+            "train": len(self.train),
+            "validation": len(self.validation),
+            "test": len(self.test),
+            "seed": seed,
+        }
+
+
+def split_by_text(
+    text: Int64[np.ndarray, " items"],
+    *,
+    seed: int = 0,
+    shares: tuple[float, float, float] = TRAIN_VALIDATE_TEST,
+) -> Split:
+    """Parts in the given shares of texts, drawn at random; a text is never in two parts.
+
+    Each part with a share gets a text while there are texts for it: test first, then
+    validation.
+    """
+    if min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:
+        raise ValueError(f"shares must be non-negative and sum to 1, got {shares}")
+    texts = np.unique(text)
+    order = np.random.default_rng(seed).permutation(texts)
+    _, share_validation, share_test = shares
+    n_test = _at_least_one(share_test, len(texts), len(texts) - 1)
+    n_validation = _at_least_one(share_validation, len(texts), len(texts) - 1 - n_test)
+    test, validation, train = np.split(order, [n_test, n_test + n_validation])
+    return Split(*(np.flatnonzero(np.isin(text, part)) for part in (train, validation, test)))
+
+
+def _at_least_one(share: float, total: int, most: int) -> int:
+    if share == 0:
+        return 0
+    return min(max(1, round(share * total)), max(0, most))

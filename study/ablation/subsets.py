@@ -1,0 +1,95 @@
+"""Every way to keep some terms of an embedding and drop the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Float32, Float64
+
+from ...errors import StudyError
+
+LETTERS = {"input": "i", "attention": "h", "feed_forward": "f", "bias": "c", "source": "s"}
+"""The terms' letters in e = i + h + f + c (Mickus et al. 2022) and s (Mickus & Vázquez 2023)."""
+
+MOST_TERMS = 8
+"""255 subsets; more is a mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """Some of the terms.
+
+    Attributes:
+        label: A letter a term, like "ihc".
+        names: Of the terms kept, in term order.
+        members: Their positions along the terms' axis.
+    """
+
+    label: str
+    names: tuple[str, ...]
+    members: tuple[int, ...]
+
+
+def letters(names: Sequence[str]) -> tuple[str, ...]:
+    """A letter for each term: `LETTERS`' or the name's first that is still free."""
+    if len(set(names)) != len(names) or not 1 <= len(names) <= MOST_TERMS:
+        raise ValueError(f"names must be 1 to {MOST_TERMS} different terms, got {list(names)}")
+    taken = {LETTERS[name] for name in names if name in LETTERS}
+    found: list[str] = []
+    for name in names:
+        candidates = [c for c in name.lower() if c.isalpha()] + list("abcdefghijklmnop")
+        letter = LETTERS.get(name) or next(c for c in candidates if c not in taken)
+        taken.add(letter)
+        found.append(letter)
+    return tuple(found)
+
+
+def term_subsets(names: Sequence[str]) -> tuple[Subset, ...]:
+    """All 2ⁿ − 1 non-empty subsets, small ones first, then by term order."""
+    letter = letters(names)
+    return tuple(
+        Subset("".join(letter[i] for i in kept), tuple(names[i] for i in kept), kept)
+        for size in range(1, len(names) + 1)
+        for kept in combinations(range(len(names)), size)
+    )
+
+
+def subset_sums(
+    terms: Float32[np.ndarray, "terms items dim"], subsets: Sequence[Subset]
+) -> Iterator[Float32[np.ndarray, "items dim"]]:
+    """The sum of each subset's terms, one at a time.
+
+    Summed in float64: terms may be far longer than what their sum leaves of them.
+    Peak: one sum in float64 and its float32 copy beside the terms.
+    """
+    for subset in subsets:
+        total: Float64[np.ndarray, "items dim"] = terms[subset.members[0]].astype(np.float64)
+        for member in subset.members[1:]:
+            total += terms[member]
+        yield total.astype(np.float32)
+
+
+def check_terms(
+    terms: Float32[np.ndarray, "terms items dim"], names: Sequence[str], what: str
+) -> None:
+    """Refuse terms that no measure can be made of.
+
+    Raises:
+        ValueError: there are not as many terms as names.
+        StudyError: no item, or a term with NaN or infinity.
+    """
+    if len(terms) != len(names):
+        raise ValueError(f"{len(terms)} terms, but {len(names)} names: {list(names)}")
+    if terms.shape[1] == 0:
+        raise StudyError(f"{what}: nothing to measure; give at least one item")
+    for name, values in zip(names, terms, strict=True):
+        bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
+        if len(bad):
+            raise StudyError(
+                f"{what}: term {name!r} of item {bad[0]} holds NaN or infinity "
+                f"({len(bad)} of {len(values)} items); run the model in float32 and leave out "
+                "texts it cannot take"
+            )

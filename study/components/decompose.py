@@ -1,0 +1,183 @@
+"""Every hidden state as an exact sum of terms: input, attention, feed-forward, bias.
+
+Mickus, Paperno, Constant 2022 (arXiv 2206.03529), eq. 1, as a recurrence along the stream: what
+a sub-layer adds is booked under its term, its constant part under `bias`; a normalisation
+scales all terms alike, its mean and its own bias being constants too. Decoders that attend to
+an encoder have a fifth term, `source` (Mickus, Vázquez 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float32
+from torch import nn
+
+from ..network.anatomy import Stack, Sublayer, is_linear, linear_in, normalisation
+from ..network.encode import Batch
+from ..network.load import Network
+from ..network.states import first_tensor, stream_input
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposed:
+    """One layer of one batch.
+
+    Attributes:
+        layer: 0 is the embedding output, l what leaves block l.
+        normed: After the final norm; the raw stream else.
+        terms: In the order of `Stack.terms`; their sum is the hidden state.
+        hidden: As the network itself computed it.
+    """
+
+    layer: int
+    normed: bool
+    terms: Float32[torch.Tensor, "terms texts tokens dim"]
+    hidden: Float32[torch.Tensor, "texts tokens dim"]
+
+
+Constants = Mapping[int, torch.Tensor]
+"""By the id of a branch: its output where every token is the same, (dim,)."""
+
+
+def decompose(
+    network: Network, stack: Stack, batch: Batch, constants: Constants
+) -> list[Decomposed]:
+    """Every layer, the first to the last, then the last after the final norm, if there is one.
+
+    Peak: all terms of all layers of the batch.
+    """
+    track = _Track(stack, constants)
+    with ExitStack() as hooks, torch.inference_mode():
+        for handle in track.attach():
+            hooks.callback(handle.remove)
+        network.model(**batch.inputs(network))
+    return track.layers
+
+
+def branch_constants(network: Network, stack: Stack) -> Constants:
+    """What each branch adds whatever the tokens: W_o b_v + b_o of attention, b_2 of the rest.
+
+    Attention's is read off a pass whose projections see zeros: then every value is b_v, and
+    any weights that sum to one leave W_o b_v + b_o, in whatever layout the heads are stored.
+    """
+    found: dict[int, torch.Tensor] = {}
+
+    def zeros(_: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (torch.zeros_like(args[0]), *args[1:])
+
+    def keep(branch: nn.Module, _: object, output: object) -> None:
+        found[id(branch)] = first_tensor(output)[0, 0].detach()
+
+    with ExitStack() as hooks, torch.inference_mode():
+        for sublayer in _unique(stack):
+            if sublayer.term == "feed_forward" or not is_linear(sublayer.branch):
+                continue
+            for part in linear_in(sublayer.module, but=sublayer.branch):
+                hooks.callback(part.register_forward_pre_hook(zeros).remove)
+            hooks.callback(sublayer.branch.register_forward_hook(keep).remove)
+        ids = torch.zeros((1, 2), dtype=torch.int64, device=network.device)
+        inputs = Batch(0, ids, torch.ones_like(ids), ids.cpu().numpy() > 0).inputs(network)
+        network.model(**inputs)
+    for sublayer in _unique(stack):
+        bias = getattr(sublayer.branch, "bias", None)
+        if sublayer.term == "feed_forward" and is_linear(sublayer.branch) and bias is not None:
+            found[id(sublayer.branch)] = bias.detach()
+    return found
+
+
+def _unique(stack: Stack) -> Iterator[Sublayer]:
+    for layer in stack.sublayers:
+        yield from layer
+
+
+@dataclass(slots=True)
+class _Track:
+    """The terms as the forward pass goes by."""
+
+    stack: Stack
+    constants: Constants
+    layers: list[Decomposed] = field(default_factory=list)
+    _terms: torch.Tensor | None = None
+
+    def attach(self) -> Iterator[torch.utils.hooks.RemovableHandle]:
+        """Hook everything that touches the stream."""
+        if self.stack.first_norm is not None:
+            yield self.stack.first_norm.register_forward_pre_hook(self._embedded)
+        if self.stack.projection is not None:
+            yield self.stack.projection.register_forward_hook(self._projected)
+        for block in self.stack.blocks:
+            yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
+        for sublayer in _unique(self.stack):
+            yield sublayer.branch.register_forward_hook(self._adder(sublayer))
+            if sublayer.norm is not None:
+                yield sublayer.norm.register_forward_pre_hook(self._normalised)
+        for block in self.stack.blocks:
+            yield block.register_forward_hook(self._leave)
+        if self.stack.final_norm is not None:
+            yield self.stack.final_norm.register_forward_hook(self._finish)
+
+    def _start(self, stream: torch.Tensor) -> None:
+        self._terms = stream.new_zeros((len(self.stack.terms), *stream.shape))
+        self._terms[0] = stream
+
+    def _embedded(self, norm: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        self._start(args[0])
+        self._normalised(norm, args)
+
+    def _projected(self, linear: nn.Module, _: object, __: object) -> None:
+        assert self._terms is not None
+        self._terms = self._terms @ linear.weight.T
+        if linear.bias is not None:
+            self._terms[-1] += linear.bias
+
+    def _enter(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        if self.layers:
+            return
+        stream = stream_input(args, kwargs)
+        if self._terms is None:
+            self._start(stream)
+        self._snapshot(stream, normed=False)
+
+    def _adder(self, sublayer: Sublayer) -> object:
+        row = self.stack.terms.index(sublayer.term)
+        constant = self.constants.get(id(sublayer.branch))
+        by = self.stack.multiplier
+
+        def add(_: nn.Module, __: object, output: object) -> None:
+            assert self._terms is not None
+            added = first_tensor(output).view(self._terms.shape[1:])
+            self._terms[row] += by * added
+            if constant is not None:
+                self._terms[row] -= by * constant
+                self._terms[-1] += by * constant
+
+        return add
+
+    def _normalised(self, norm: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        gain, bias, eps, centres = normalisation(norm)
+        stream = args[0]
+        assert self._terms is not None
+        if centres:
+            mean = stream.mean(dim=-1, keepdim=True)
+            self._terms[-1] -= mean
+            stream = stream - mean
+        scale = (stream.square().mean(dim=-1, keepdim=True) + eps).rsqrt()
+        self._terms *= scale * gain
+        if bias is not None:
+            self._terms[-1] += bias
+
+    def _leave(self, _: nn.Module, __: object, output: object) -> None:
+        self._snapshot(first_tensor(output), normed=False)
+
+    def _finish(self, norm: nn.Module, args: tuple[torch.Tensor, ...], output: object) -> None:
+        self._normalised(norm, args)
+        self._snapshot(first_tensor(output), normed=True)
+
+    def _snapshot(self, stream: torch.Tensor, *, normed: bool) -> None:
+        assert self._terms is not None
+        layer = len(self.layers) - (1 if normed else 0)
+        self.layers.append(Decomposed(layer, normed, self._terms.clone(), stream.clone()))

@@ -1,0 +1,238 @@
+"""What a geometry study keeps of the states that stream past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from ...errors import StudyError
+from ..texts import Text
+from .divergence import moments_of
+from .moments import Moments, RowSums
+from .options import GeometryOptions
+from .reservoir import Reservoir
+
+if TYPE_CHECKING:
+    from ..network import TokenStates
+
+MOST_BYTES = 8 * 2**30
+"""What the study may hold; more is refused before it is reached for."""
+
+HALVES = 2
+
+
+class GroupStates:
+    """Of one group: sums over all tokens, a sample of tokens, parallel texts' means.
+
+    Attributes:
+        n_tokens: Seen so far.
+        sums: By layer.
+        kept: The sample.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        shape: tuple[int, int],
+        options: GeometryOptions,
+        *,
+        halves: int,
+        parallel: frozenset[int],
+        padded: frozenset[int],
+    ) -> None:
+        layers, dim = shape
+        self.n_tokens = 0
+        self.sums = [RowSums(dim) for _ in range(layers)]
+        self.kept = Reservoir(layers, options.keep, dim, [options.seed, *group.encode()])
+        self._halves = halves
+        self._streamed = [
+            [Moments(dim) for _ in range(halves if options.method == "gram" else 0)]
+            for _ in range(layers)
+        ]
+        self._parallel, self._padded = parallel, padded
+        self._totals: dict[int, Float32[np.ndarray, "layers dim"]] = {}
+        self._counts: dict[int, int] = {}
+        self._tokens: dict[int, list[Float32[np.ndarray, "layers tokens dim"]]] = {}
+
+    def update(
+        self,
+        hidden: Float32[np.ndarray, "layers tokens dim"],
+        text: Int64[np.ndarray, " tokens"],
+        half: Int64[np.ndarray, " tokens"],
+    ) -> None:
+        """Take in a batch of this group's tokens."""
+        self.n_tokens += len(text)
+        self.kept.update(hidden, text)
+        for layer, rows in enumerate(hidden):
+            self.sums[layer].update(rows)
+            for part, moments in enumerate(self._streamed[layer]):
+                moments.update(rows[half % self._halves == part])
+        for number in np.unique(text).tolist():
+            if number in self._parallel:
+                own = hidden[:, text == number]
+                total = own.sum(axis=1, dtype=np.float64)
+                self._totals[number] = (self._totals.get(number, 0.0) + total).astype(np.float32)
+                self._counts[number] = self._counts.get(number, 0) + own.shape[1]
+                if number in self._padded:
+                    self._tokens.setdefault(number, []).append(own)
+
+    def moments(self, layer: int, half: Int64[np.ndarray, " texts"]) -> list[Moments]:
+        """Of all tokens where they were streamed, else of the sample; halves apart."""
+        if self._streamed[layer]:
+            return self._streamed[layer]
+        rows = self.kept.rows(layer)
+        which = half[self.kept.texts()] % self._halves
+        return [moments_of(rows[which == part]) for part in range(self._halves)]
+
+    def mean_of(self, number: int, layer: int) -> Float32[np.ndarray, " dim"] | None:
+        """Mean vector of a parallel text; None if no token of it was seen."""
+        if number not in self._totals:
+            return None
+        mean: Float32[np.ndarray, " dim"] = self._totals[number][layer] / np.float32(
+            self._counts[number]
+        )
+        return mean
+
+    def tokens_of(self, number: int, layer: int) -> Float32[np.ndarray, "tokens dim"] | None:
+        """Of a text kept whole for the padded divergence."""
+        parts = self._tokens.get(number)
+        return None if parts is None else np.concatenate([part[layer] for part in parts])
+
+
+class Collected:
+    """All groups' states.
+
+    Attributes:
+        by_group: In order of the texts.
+        index: By group, each text's number under its id.
+        half: Of each text: its rank among its group's texts, even or odd.
+        padded: Ids of the parallel texts kept whole.
+    """
+
+    def __init__(
+        self, texts: Sequence[Text], reference: str | None, options: GeometryOptions
+    ) -> None:
+        self.index: dict[str, dict[str, int]] = {}
+        self.half = np.zeros(len(texts), dtype=np.int64)
+        for number, text in enumerate(texts):
+            own = self.index.setdefault(text.group, {})
+            self.half[number] = len(own) % HALVES
+            own[text.id] = number
+        if reference is not None and reference not in self.index:
+            raise StudyError(
+                f"no text of the reference group {reference!r}; "
+                f"the groups are {', '.join(map(repr, self.index)) or 'none'}"
+            )
+        self.by_group: dict[str, GroupStates] = {}
+        self.shape = (0, 0)
+        self.padded: dict[str, list[str]] = {}
+        self._reference, self._options = reference, options
+        self._group_of = np.array([text.group for text in texts], dtype=np.str_)
+
+    def update(self, batch: TokenStates) -> None:
+        """Take in a batch, which may hold texts of several groups.
+
+        Raises:
+            StudyError: states that are not finite, or that would not fit into memory.
+        """
+        layers, n_tokens, dim = batch.hidden.shape
+        if not self.by_group:
+            self._begin((layers, dim))
+        if (layers, dim) != self.shape:
+            raise ValueError(f"states of shape {(layers, dim)} after {self.shape}")
+        groups = self._group_of[batch.text] if n_tokens else np.empty(0, dtype=np.str_)
+        for group in np.unique(groups).tolist():
+            mine = groups == group
+            hidden = batch.hidden if mine.all() else batch.hidden[:, mine]
+            if not np.isfinite(hidden).all():
+                layer = int(np.argmin(np.isfinite(hidden).all(axis=(1, 2))))
+                raise StudyError(
+                    f"layer {layer} holds NaN or infinity on texts of {group!r}: "
+                    "check the model's weights"
+                )
+            self.by_group[group].update(hidden, batch.text[mine], self.half[batch.text[mine]])
+
+    def _begin(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        needed = _bytes(shape, self.index, self._options)
+        if needed > MOST_BYTES:
+            lighter = ", or --method lanczos" if self._options.method == "gram" else ""
+            raise StudyError(
+                f"{len(self.index)} groups of {shape[0]} layers × {shape[1]} would need "
+                f"{needed / 2**30:.0f} GiB; take fewer groups, a smaller --keep{lighter}"
+            )
+        self.padded = self._choose_padded()
+        for group, own in self.index.items():
+            parallel = self._parallel(group)
+            whole = {i for ids in self._padded_with(group) for i in ids}
+            self.by_group[group] = GroupStates(
+                group,
+                shape,
+                self._options,
+                halves=HALVES if group == self._reference else 1,
+                parallel=frozenset(own[i] for i in parallel),
+                padded=frozenset(own[i] for i in whole),
+            )
+
+    def _parallel(self, group: str) -> list[str]:
+        """Ids that the group shares with the reference, or the reference with any group."""
+        if self._reference is None:
+            return []
+        theirs = self.index[self._reference]
+        if group != self._reference:
+            return [i for i in self.index[group] if i in theirs]
+        others = {i for name, own in self.index.items() if name != group for i in own}
+        return [i for i in theirs if i in others]
+
+    def _choose_padded(self) -> dict[str, list[str]]:
+        """By group, ids of parallel texts, from one random order of the reference's."""
+        if self._reference is None:
+            return {}
+        ids = list(self.index[self._reference])
+        order = np.random.default_rng(self._options.seed).permutation(len(ids))
+        shuffled = [ids[i] for i in order]
+        return {
+            group: [i for i in shuffled if i in own][: self._options.padded_texts]
+            for group, own in self.index.items()
+            if group != self._reference
+        }
+
+    def _padded_with(self, group: str) -> list[list[str]]:
+        if group == self._reference:
+            return list(self.padded.values())
+        return [self.padded[group]] if group in self.padded else []
+
+
+def collect(
+    states: Iterable[TokenStates],
+    texts: Sequence[Text],
+    reference: str | None,
+    options: GeometryOptions,
+) -> Collected:
+    """What the study keeps of the states of `texts`.
+
+    Raises:
+        StudyError: no texts of the reference, no tokens, or states that cannot be used.
+    """
+    collected = Collected(texts, reference, options)
+    for batch in states:
+        collected.update(batch)
+    if not any(group.n_tokens for group in collected.by_group.values()):
+        raise StudyError(
+            f"{len(texts)} texts gave no token to study: "
+            "without special tokens and first positions nothing is left; take longer texts"
+        )
+    return collected
+
+
+def _bytes(
+    shape: tuple[int, int], index: dict[str, dict[str, int]], options: GeometryOptions
+) -> int:
+    """Of moments, sample and parallel texts' means, at most."""
+    layers, dim = shape
+    gram = 8 * dim * dim * (len(index) + 1) if options.method == "gram" else 0
+    means = 4 * dim * sum(map(len, index.values()))
+    return layers * (gram + 4 * dim * options.keep * len(index) + means)

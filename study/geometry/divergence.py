@@ -1,0 +1,215 @@
+"""Kullback–Leibler divergences of a group's states from a reference group's, in nats.
+
+`softmax-mean` and `softmax-padded` read a vector as the softmax of its coordinates, sentence
+by parallel sentence. For small vectors that is ½Var_j(a_j − b_j), a squared distance, which
+grows with the square of the scale: vectors are divided by the reference's root mean square
+coordinate first. `gauss` compares the clouds themselves and needs no parallel text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Float, Float64
+from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.special import log_softmax
+
+from .moments import Moments, pooled
+
+Divergent = Literal["softmax-mean", "softmax-padded", "gauss"]
+DIVERGENCES: tuple[Divergent, ...] = get_args(Divergent)
+
+AXES = 16
+SHRINKAGE = 0.1
+
+TOKENS_AN_AXIS = 100
+"""Of each side; with fewer, the covariances' noise is most of the divergence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """One estimator's divergence of a group from the reference.
+
+    Attributes:
+        to_reference: KL(group ‖ reference).
+        from_reference: KL(reference ‖ group).
+        jeffreys: Their sum; of `gauss`.
+        floor: Jeffreys between two halves of the reference's texts, of `gauss`: what the same
+            language at half the tokens costs. Nothing near it is a difference.
+        sentences: Parallel sentences behind it, of the softmax estimators.
+        scale: Root mean square coordinate of the reference, by which was divided; likewise.
+        tokens: Of the group and of the reference, of `gauss`.
+        axes: Of the pooled tokens that were compared, of `gauss`.
+        reason: Why there is no number; empty where there is one.
+    """
+
+    estimator: Divergent
+    to_reference: float | None = None
+    from_reference: float | None = None
+    jeffreys: float | None = None
+    floor: float | None = None
+    sentences: int | None = None
+    scale: float | None = None
+    tokens: tuple[int, int] | None = None
+    axes: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BothWays:
+    """KL(a ‖ b) and KL(b ‖ a), sentence by sentence."""
+
+    forward: Float64[np.ndarray, " sentences"]
+    backward: Float64[np.ndarray, " sentences"]
+
+
+def softmax_mean(
+    group: Float[np.ndarray, "sentences dim"],
+    reference: Float[np.ndarray, "sentences dim"],
+    *,
+    scale: float,
+) -> BothWays:
+    """Between the softmaxes of parallel sentences' mean vectors."""
+    return _softmax_both_ways(group / _usable(scale), reference / _usable(scale))
+
+
+def softmax_padded(
+    group: Sequence[Float[np.ndarray, "_ dim"]],
+    reference: Sequence[Float[np.ndarray, "_ dim"]],
+    *,
+    scale: float,
+) -> BothWays:
+    """Between the softmaxes of the tokens at one place of parallel sentences, a mean a sentence.
+
+    The shorter sentence is filled up with zero vectors, whose softmax is uniform: the estimator
+    measures length as well.
+    """
+    forward, backward = [], []
+    for ours, theirs in zip(group, reference, strict=True):
+        length = max(len(ours), len(theirs))
+        both = _softmax_both_ways(
+            _padded(ours, length) / _usable(scale), _padded(theirs, length) / _usable(scale)
+        )
+        forward.append(float(both.forward.mean()))
+        backward.append(float(both.backward.mean()))
+    return BothWays(np.array(forward, dtype=np.float64), np.array(backward, dtype=np.float64))
+
+
+def softmax_divergence(
+    estimator: Divergent, sentences: BothWays, *, scale: float, reason: str = ""
+) -> Divergence:
+    """The mean over sentences, or the reason why there is none."""
+    n = len(sentences.forward)
+    if not n:
+        return Divergence(
+            estimator=estimator, sentences=0, reason=reason or "no sentence shares an id"
+        )
+    return Divergence(
+        estimator=estimator,
+        to_reference=float(sentences.forward.mean()),
+        from_reference=float(sentences.backward.mean()),
+        sentences=n,
+        scale=scale,
+    )
+
+
+def gaussian_divergence(
+    group: Moments,
+    reference: Sequence[Moments],
+    *,
+    axes: int = AXES,
+    shrinkage: float = SHRINKAGE,
+) -> Divergence:
+    """Between Gaussians of the two clouds, in the main axes of both pooled.
+
+    `reference` is its moments in two halves of its texts, for the noise floor, or in one part,
+    without a floor. ½[tr(Σ_B⁻¹Σ_A) + δᵀΣ_B⁻¹δ − k + ln|Σ_B|/|Σ_A|] with
+    Σ ← (1 − shrinkage)·Σ + shrinkage·(tr Σ/k)·I.
+    """
+    whole = pooled(reference)
+    axes = min(axes, group.dim)
+    tokens = (group.n, whole.n)
+    if min(tokens) < TOKENS_AN_AXIS * axes:
+        few = f"{group.n} and {whole.n} tokens; {axes} axes need {TOKENS_AN_AXIS * axes} a side"
+        return Divergence(estimator="gauss", tokens=tokens, axes=axes, reason=few)
+    both = _gaussian_both_ways(group, whole, axes, shrinkage)
+    if both is None:
+        flat = f"the tokens fill fewer than {axes} axes"
+        return Divergence(estimator="gauss", tokens=tokens, axes=axes, reason=flat)
+    halves = None
+    if len(reference) == 2 and min(half.n for half in reference) > axes:
+        halves = _gaussian_both_ways(reference[0], reference[1], axes, shrinkage)
+    return Divergence(
+        estimator="gauss",
+        to_reference=both[0],
+        from_reference=both[1],
+        jeffreys=sum(both),
+        floor=None if halves is None else sum(halves),
+        tokens=tokens,
+        axes=axes,
+    )
+
+
+def moments_of(rows: Float[np.ndarray, "rows dim"]) -> Moments:
+    """Of rows in memory."""
+    moments = Moments(rows.shape[1])
+    moments.update(rows)
+    return moments
+
+
+def _gaussian_both_ways(
+    a: Moments, b: Moments, axes: int, shrinkage: float
+) -> tuple[float, float] | None:
+    """KL(a ‖ b), KL(b ‖ a) in the pooled main axes; None where a covariance has no volume."""
+    both = pooled([a, b])
+    last = both.dim - 1
+    values, vectors = eigh(both.covariance(), subset_by_index=(last - axes + 1, last))
+    if values[0] <= values[-1] * np.finfo(np.float64).eps * both.dim:
+        return None
+    step = vectors.T @ (a.mean - b.mean)
+    spread_a, spread_b = (_shrunk(vectors.T @ m.covariance() @ vectors, shrinkage) for m in (a, b))
+    if min(np.trace(spread_a), np.trace(spread_b)) <= 0.0:
+        return None
+    return _gaussian(spread_a, spread_b, step), _gaussian(spread_b, spread_a, step)
+
+
+def _gaussian(
+    spread_a: Float64[np.ndarray, "axes axes"],
+    spread_b: Float64[np.ndarray, "axes axes"],
+    step: Float64[np.ndarray, " axes"],
+) -> float:
+    factor = cho_factor(spread_b)
+    trace = float(np.trace(cho_solve(factor, spread_a)))
+    distance = float(step @ cho_solve(factor, step))
+    volumes = float(np.linalg.slogdet(spread_b)[1] - np.linalg.slogdet(spread_a)[1])
+    return 0.5 * (trace + distance - len(step) + volumes)
+
+
+def _shrunk(
+    spread: Float64[np.ndarray, "axes axes"], shrinkage: float
+) -> Float64[np.ndarray, "axes axes"]:
+    """Drawn towards a sphere of the same trace (Ledoit & Wolf 2004), by a fixed share."""
+    k = len(spread)
+    return (1 - shrinkage) * spread + shrinkage * float(np.trace(spread)) / k * np.eye(k)
+
+
+def _softmax_both_ways(
+    a: Float[np.ndarray, "rows dim"], b: Float[np.ndarray, "rows dim"]
+) -> BothWays:
+    log_a = log_softmax(a.astype(np.float64), axis=1)
+    log_b = log_softmax(b.astype(np.float64), axis=1)
+    gap = log_a - log_b
+    return BothWays((np.exp(log_a) * gap).sum(axis=1), -(np.exp(log_b) * gap).sum(axis=1))
+
+
+def _padded(rows: Float[np.ndarray, "_ dim"], length: int) -> Float[np.ndarray, "length dim"]:
+    return np.pad(rows, ((0, length - len(rows)), (0, 0)))
+
+
+def _usable(scale: float) -> float:
+    if not scale > 0.0:
+        raise ValueError(f"scale must be above 0, got {scale}")
+    return scale

@@ -1,0 +1,103 @@
+"""Sums over rows that come in batches, and what can be said of the rows from them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from jaxtyping import Float, Float64
+
+
+class Moments:
+    """Count, mean and scatter Σ(x − x̄)(x − x̄)ᵀ of rows seen so far, in float64.
+
+    Every batch is centred by its own mean and joined to the rest by Chan, Golub & LeVeque
+    1983, eq. 1.5: a mean far from the origin costs no digits. Peak: two dim² matrices.
+    """
+
+    __slots__ = ("mean", "n", "scatter")
+
+    def __init__(self, dim: int) -> None:
+        self.n = 0
+        self.mean: Float64[np.ndarray, " dim"] = np.zeros(dim)
+        self.scatter: Float64[np.ndarray, "dim dim"] = np.zeros((dim, dim))
+
+    @property
+    def dim(self) -> int:
+        return len(self.mean)
+
+    def update(self, rows: Float[np.ndarray, "rows dim"]) -> None:
+        """Take in a batch of rows."""
+        if len(rows):
+            mean = rows.mean(axis=0, dtype=np.float64)
+            centred = rows - mean
+            self._join(len(rows), mean, centred.T @ centred)
+
+    def merge(self, other: Moments) -> None:
+        """Take in what another has seen."""
+        if other.n:
+            self._join(other.n, other.mean, other.scatter)
+
+    def covariance(self) -> Float64[np.ndarray, "dim dim"]:
+        """Σ(x − x̄)(x − x̄)ᵀ / n."""
+        covariance: Float64[np.ndarray, "dim dim"] = self.scatter / self.n
+        return covariance
+
+    def about_origin(self) -> Float64[np.ndarray, "dim dim"]:
+        """Σ x xᵀ."""
+        squares: Float64[np.ndarray, "dim dim"] = self.scatter.copy()
+        squares += self.n * np.outer(self.mean, self.mean)
+        return squares
+
+    def _join(
+        self, n: int, mean: Float64[np.ndarray, " dim"], scatter: Float64[np.ndarray, "dim dim"]
+    ) -> None:
+        total = self.n + n
+        step = mean - self.mean
+        self.scatter += scatter
+        if self.n:
+            self.scatter += np.outer(step, step * (self.n * n / total))
+        self.mean = self.mean + step * (n / total)
+        self.n = total
+
+
+def pooled(parts: Iterable[Moments]) -> Moments:
+    """The moments of all the parts' rows."""
+    parts = list(parts)
+    whole = Moments(parts[0].dim)
+    for part in parts:
+        whole.merge(part)
+    return whole
+
+
+class RowSums:
+    """Sums of rows' directions and squares, for their mean cosine and size."""
+
+    __slots__ = ("n", "n_nonzero", "squares", "units")
+
+    def __init__(self, dim: int) -> None:
+        self.n = 0
+        self.n_nonzero = 0
+        self.units: Float64[np.ndarray, " dim"] = np.zeros(dim)
+        self.squares = 0.0
+
+    def update(self, rows: Float[np.ndarray, "rows dim"]) -> None:
+        """Take in a batch of rows."""
+        exact = rows.astype(np.float64)
+        squares = np.einsum("ij,ij->i", exact, exact)
+        nonzero = squares > 0
+        self.n += len(rows)
+        self.n_nonzero += int(nonzero.sum())
+        self.units += (1.0 / np.sqrt(squares[nonzero])) @ exact[nonzero]
+        self.squares += float(squares.sum())
+
+    @property
+    def mean_cosine(self) -> float | None:
+        """Over all pairs of different rows that are not zero: (‖Σû‖² − n) / (n(n − 1))."""
+        n = self.n_nonzero
+        return (float(self.units @ self.units) - n) / (n * (n - 1)) if n > 1 else None
+
+    @property
+    def rms_coordinate(self) -> float:
+        """√ of the mean square over rows and coordinates; 0 where there are no rows."""
+        return float((self.squares / max(1, self.n * len(self.units))) ** 0.5)

@@ -1,0 +1,197 @@
+"""A linear classifier that reads off which layer a vector comes from, and how well it does."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64, Int64
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from .rows import LayerRows
+
+STRENGTH = 1.0
+"""Inverse weight of the L2 penalty, scikit-learn's C."""
+
+MOST_ITERATIONS = 2_000
+TOLERANCE = 1e-5
+"""Largest gradient entry at which L-BFGS stops; accuracies no longer move from here on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerClassifier:
+    """Multinomial logistic regression on standardised vectors, with its standardiser.
+
+    Attributes:
+        mean: Of the training rows.
+        scale: Their standard deviation, 1 where a dimension does not vary.
+        weights: In standardised units.
+        converged: Whether the optimiser reached its tolerance.
+    """
+
+    layers: tuple[int, ...]
+    mean: Float64[np.ndarray, " dim"] = field(compare=False, repr=False)
+    scale: Float64[np.ndarray, " dim"] = field(compare=False, repr=False)
+    weights: Float64[np.ndarray, "layers dim"] = field(compare=False, repr=False)
+    intercepts: Float64[np.ndarray, " layers"] = field(compare=False, repr=False)
+    n_train: int
+    iterations: int
+    converged: bool
+
+    def __post_init__(self) -> None:
+        for array in (self.mean, self.scale, self.weights, self.intercepts):
+            array.flags.writeable = False
+
+    def standardise(
+        self, vectors: Float32[np.ndarray, "rows dim"]
+    ) -> Float64[np.ndarray, "rows dim"]:
+        """In units of the training rows' spread, around their mean."""
+        if vectors.shape[1] != len(self.mean):
+            raise ValueError(f"a classifier of {len(self.mean)} dimensions got {vectors.shape[1]}")
+        standardised: Float64[np.ndarray, "rows dim"] = (vectors - self.mean) / self.scale
+        return standardised
+
+    def predict(self, vectors: Float32[np.ndarray, "rows dim"]) -> Int64[np.ndarray, " rows"]:
+        """The most likely layer of each vector."""
+        scores = self.standardise(vectors) @ self.weights.T + self.intercepts
+        layers: Int64[np.ndarray, " layers"] = np.array(self.layers)
+        predicted: Int64[np.ndarray, " rows"] = layers[scores.argmax(axis=1)]
+        return predicted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """How well layers were told apart.
+
+    Attributes:
+        standard_error: Of the accuracy, over texts; None with one text.
+        chance: 1 / layers.
+        recall: Share of each layer's rows that were recognised.
+        confusion: Rows by true layer (first index) and predicted layer.
+        mean_distance: Mean |predicted − true| layer.
+        n_test: Rows scored; a row counts once, however many draws.
+        draws: Random draws that the predictions are pooled from.
+        converged: False where the classifier's optimiser stopped early.
+    """
+
+    layers: tuple[int, ...]
+    accuracy: float
+    standard_error: float | None
+    chance: float
+    recall: tuple[float, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    mean_distance: float
+    n_train: int
+    n_test: int
+    n_test_texts: int
+    draws: int = 1
+    converged: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "accuracy": self.accuracy,
+            "standard_error": self.standard_error,
+            "chance": self.chance,
+            "recall": list(self.recall),
+            "confusion": [list(row) for row in self.confusion],
+            "mean_distance": self.mean_distance,
+            "n_train": self.n_train,
+            "n_test": self.n_test,
+            "n_test_texts": self.n_test_texts,
+            "draws": self.draws,
+            "converged": self.converged,
+        }
+
+
+def fit_classifier(
+    rows: LayerRows, *, strength: float = STRENGTH, max_iterations: int = MOST_ITERATIONS
+) -> LayerClassifier:
+    """The classifier of the rows' layers, by L-BFGS. Peak: the rows in float64, beside them."""
+    scaler = StandardScaler()
+    standardised = scaler.fit_transform(rows.vectors.astype(np.float64))
+    model = LogisticRegression(C=strength, max_iter=max_iterations, tol=TOLERANCE)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model.fit(standardised, rows.layer)
+    weights = np.asarray(model.coef_, dtype=np.float64)
+    intercepts = np.asarray(model.intercept_, dtype=np.float64)
+    if len(weights) == 1:  # two layers: one logit, which is the difference of two
+        weights = np.concatenate([-weights, weights]) / 2
+        intercepts = np.concatenate([-intercepts, intercepts]) / 2
+    return LayerClassifier(
+        layers=rows.layers,
+        mean=np.asarray(scaler.mean_, dtype=np.float64),
+        scale=np.asarray(scaler.scale_, dtype=np.float64),
+        weights=weights,
+        intercepts=intercepts,
+        n_train=len(rows.vectors),
+        iterations=int(model.n_iter_[0]),
+        converged=not any(issubclass(w.category, ConvergenceWarning) for w in caught),
+    )
+
+
+def score_classifier(classifier: LayerClassifier, rows: LayerRows) -> Score:
+    """How well the classifier, with its own standardiser, does on other rows."""
+    return score_predictions(
+        classifier.predict(rows.vectors),
+        rows,
+        layers=classifier.layers,
+        n_train=classifier.n_train,
+        converged=classifier.converged,
+    )
+
+
+def score_predictions(
+    predicted: Int64[np.ndarray, " predictions"],
+    rows: LayerRows,
+    *,
+    layers: tuple[int, ...],
+    n_train: int,
+    converged: bool = True,
+) -> Score:
+    """How well predicted layers fit the rows'; all rows' predictions, or several draws' in turn."""
+    if not len(rows.layer) or len(predicted) % len(rows.layer):
+        raise ValueError(f"{len(predicted)} predictions for {len(rows.layer)} rows")
+    if not set(rows.layers) <= set(layers):
+        raise ValueError(f"rows of layers {rows.layers}, but a classifier of layers {layers}")
+    draws = len(predicted) // len(rows.layer)
+    true = np.tile(rows.layer, draws)
+    right = predicted == true
+    confusion = np.zeros((len(layers), len(layers)), dtype=np.int64)
+    np.add.at(confusion, (np.searchsorted(layers, true), np.searchsorted(layers, predicted)), 1)
+    of_layer = np.maximum(confusion.sum(axis=1), 1)
+    return Score(
+        layers=layers,
+        accuracy=float(right.mean()),
+        standard_error=accuracy_error(right, np.tile(rows.text, draws)),
+        chance=1.0 / len(layers),
+        recall=tuple((np.diag(confusion) / of_layer).tolist()),
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+        mean_distance=float(np.abs(predicted - true).mean()),
+        n_train=n_train,
+        n_test=len(rows.layer),
+        n_test_texts=rows.n_texts,
+        draws=draws,
+        converged=converged,
+    )
+
+
+def accuracy_error(
+    right: Bool[np.ndarray, " predictions"], text: Int64[np.ndarray, " predictions"]
+) -> float | None:
+    """Standard error of the share that is right, where texts are what was drawn at random.
+
+    Of a proportion in a cluster sample (Cochran 1977, section 3.12), which a bootstrap over texts
+    estimates too. Rows of a text are not independent, so the binomial error is too small.
+    """
+    _, index = np.unique(text, return_inverse=True)
+    sizes = np.bincount(index).astype(np.float64)
+    n_texts = len(sizes)
+    if n_texts < 2:
+        return None
+    left = np.bincount(index, weights=right) - right.mean() * sizes
+    return float(np.sqrt(n_texts / (n_texts - 1) * (left @ left)) / sizes.sum())

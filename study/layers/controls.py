@@ -1,0 +1,157 @@
+"""Controls of the layer classifier: what it still reads when something is taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from .classifier import (
+    MOST_ITERATIONS,
+    LayerClassifier,
+    Score,
+    fit_classifier,
+    score_classifier,
+    score_predictions,
+)
+from .norms import row_norms, unit_rows
+from .rows import LayerRows, Split
+
+Change = Callable[[LayerRows], LayerRows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """One accuracy of the study.
+
+    Attributes:
+        name: Stable, for machines.
+        title: For people, short enough for a plot.
+        retrained: Whether a classifier was trained for it; else the study's own was applied.
+    """
+
+    name: str
+    title: str
+    score: Score
+    retrained: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "title": self.title,
+            "retrained": self.retrained,
+            **self.score.to_json(),
+        }
+
+
+def simple_controls(
+    split: Split,
+    classifier: LayerClassifier,
+    *,
+    seed: int = 0,
+    max_iterations: int = MOST_ITERATIONS,
+) -> Iterator[Control]:
+    """The controls without options: norms, random vectors, means, centroids."""
+
+    random = norm_matched_random(split, seed=seed)
+    for name, title, change in (
+        ("unit-norm", "unit norm", unit_norm),
+        ("norm-only", "norm only", norm_only),
+        ("mean-removed", "own layer's mean removed", mean_removal(split.train)),
+    ):
+        score = score_retrained(split, change, max_iterations=max_iterations)
+        yield Control(name=name, title=title, score=score, retrained=True)
+    yield Control(
+        name="nearest-centroid",
+        title="nearest centroid",
+        score=score_nearest_centroid(split, classifier),
+        retrained=True,
+    )
+    yield Control(
+        name="random-retrained",
+        title="random directions, norms kept",
+        score=score_split(random, max_iterations=max_iterations),
+        retrained=True,
+    )
+    yield Control(
+        name="random-applied",
+        title="random directions, norms kept",
+        score=score_classifier(classifier, random.test),
+        retrained=False,
+    )
+
+
+def score_split(split: Split, *, max_iterations: int = MOST_ITERATIONS) -> Score:
+    """Accuracy on the test rows of a classifier of the training rows."""
+    return score_classifier(fit_classifier(split.train, max_iterations=max_iterations), split.test)
+
+
+def score_retrained(
+    split: Split, change: Change, *, max_iterations: int = MOST_ITERATIONS
+) -> Score:
+    """Accuracy of a classifier that was trained, and is tested, on changed rows."""
+    return score_split(
+        Split(change(split.train), change(split.test)), max_iterations=max_iterations
+    )
+
+
+def unit_norm(rows: LayerRows) -> LayerRows:
+    """The directions of the rows alone."""
+    return rows.with_vectors(unit_rows(rows.vectors))
+
+
+def norm_only(rows: LayerRows) -> LayerRows:
+    """One feature, ln ‖x‖; a zero row counts as the smallest float32."""
+    norms = np.maximum(row_norms(rows.vectors), float(np.finfo(np.float32).tiny))
+    return rows.with_vectors(np.log(norms)[:, None].astype(np.float32))
+
+
+def mean_removal(train: LayerRows) -> Change:
+    """A change that takes its own layer's training mean from each row.
+
+    A diagnostic: it uses the label that is to be found. A classifier trained on these rows is
+    at chance whatever they are: at zero weights the gradient of the logistic loss is made of
+    the layers' means, which are equal now. So it shows what a linear classifier reads (one
+    constant vector a layer), and finds nothing about the network.
+    """
+    means, layers = train.layer_means(), train.layers
+
+    def change(rows: LayerRows) -> LayerRows:
+        own = means[np.searchsorted(layers, rows.layer)]
+        return rows.with_vectors((rows.vectors - own).astype(np.float32))
+
+    return change
+
+
+def norm_matched_random(split: Split, *, seed: int = 0) -> Split:
+    """Directions drawn evenly from the sphere, with norms drawn from the same layer's rows.
+
+    Training rows get norms of training rows, test rows of test rows.
+    """
+    rng = np.random.default_rng(seed)
+    return Split(_random_rows(split.train, rng), _random_rows(split.test, rng))
+
+
+def _random_rows(rows: LayerRows, rng: np.random.Generator) -> LayerRows:
+    norms = row_norms(rows.vectors)
+    vectors = rng.standard_normal(rows.vectors.shape, dtype=np.float32)
+    drawn = np.empty_like(norms)
+    for layer in rows.layers:
+        own = rows.layer == layer
+        drawn[own] = rng.choice(norms[own], size=int(own.sum()))
+    scale = (drawn / row_norms(vectors)).astype(np.float32)
+    return rows.with_vectors(vectors * scale[:, None])
+
+
+def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
+    """Accuracy of taking the layer whose training mean is nearest, in standardised units."""
+    centroids = classifier.standardise(split.train.layer_means().astype(np.float32))
+    test = classifier.standardise(split.test.vectors)
+    distances = (centroids**2).sum(axis=1) - 2 * test @ centroids.T  # less ‖x‖², equal for all
+    nearest: Int64[np.ndarray, " rows"] = np.array(classifier.layers)[distances.argmin(axis=1)]
+    return score_predictions(
+        nearest, split.test, layers=classifier.layers, n_train=len(split.train.layer)
+    )

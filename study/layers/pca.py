@@ -1,0 +1,123 @@
+"""Principal components of all layers together: one set of axes, so that layers compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32, Float64, Int64
+from scipy.linalg import eigh
+from scipy.stats import spearmanr
+
+from .norms import unit_rows
+from .rows import LayerRows
+
+N_AXES = 8
+BLOCK_ROWS = 2_048
+"""Rows turned to float64 at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPca:
+    """Rows and layer centroids on the principal axes of all layers.
+
+    Attributes:
+        unit_norm: Whether every row was scaled to length 1 first.
+        axes: Orthonormal, by falling variance; each axis' largest entry is positive.
+        explained: Share of all variance on each axis, 0…1.
+        coordinates: Of the rows.
+        centroids: Of the layers.
+        steps: Distance of each layer's centroid from the one before, in all dimensions.
+        plane_steps: The same on the first two axes, as far as a plot can show.
+        depth_correlation: Spearman's ρ of the first coordinate and the layer; None where
+            either does not vary.
+    """
+
+    unit_norm: bool
+    layers: tuple[int, ...]
+    axes: Float64[np.ndarray, "k dim"] = field(compare=False, repr=False)
+    explained: tuple[float, ...]
+    coordinates: Float32[np.ndarray, "rows k"] = field(compare=False, repr=False)
+    layer: Int64[np.ndarray, " rows"] = field(compare=False, repr=False)
+    centroids: Float64[np.ndarray, "layers k"] = field(compare=False, repr=False)
+    steps: tuple[float, ...]
+    plane_steps: tuple[float, ...]
+    depth_correlation: float | None
+
+    @property
+    def path_length(self) -> float:
+        """From the first layer's centroid to the last one's, through all between."""
+        return float(sum(self.steps))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "unit_norm": self.unit_norm,
+            "layers": list(self.layers),
+            "explained": list(self.explained),
+            "centroids": self.centroids.tolist(),
+            "steps": list(self.steps),
+            "plane_steps": list(self.plane_steps),
+            "path_length": self.path_length,
+            "depth_correlation": self.depth_correlation,
+        }
+
+
+def layer_pca(rows: LayerRows, *, unit_norm: bool = False, n_axes: int = N_AXES) -> LayerPca:
+    """The first axes of the rows of all layers, exactly: eigenvectors of their covariance.
+
+    Peak beside the rows: a dim × dim matrix in float64 and a block of rows, with `unit_norm` a
+    copy of the rows.
+    """
+    if unit_norm:
+        rows = rows.with_vectors(unit_rows(rows.vectors))
+    n_axes = min(n_axes, rows.dim, len(rows.vectors))
+    means = rows.layer_means()
+    mean = means.mean(axis=0)  # every layer has a row of each token
+    gram = np.zeros((rows.dim, rows.dim))
+    for block in _blocks(rows):
+        block -= mean
+        gram += block.T @ block
+    values, vectors = eigh(gram, subset_by_index=[rows.dim - n_axes, rows.dim - 1])
+    axes = _signed(vectors[:, ::-1].T)
+    explained = np.clip(values[::-1], 0.0, None) / (float(np.trace(gram)) or 1.0)
+    coordinates = np.concatenate([(block - mean) @ axes.T for block in _blocks(rows)])
+    centroids = (means - mean) @ axes.T
+    return LayerPca(
+        unit_norm=unit_norm,
+        layers=rows.layers,
+        axes=axes,
+        explained=tuple(explained.tolist()),
+        coordinates=coordinates.astype(np.float32),
+        layer=rows.layer,
+        centroids=centroids,
+        steps=_step_lengths(means),
+        plane_steps=_step_lengths(centroids[:, :2]),
+        depth_correlation=_rank_correlation(coordinates[:, 0], rows.layer),
+    )
+
+
+def _blocks(rows: LayerRows) -> Iterator[Float64[np.ndarray, "block dim"]]:
+    """The rows in float64, a stretch at a time."""
+    for start in range(0, len(rows.vectors), BLOCK_ROWS):
+        yield rows.vectors[start : start + BLOCK_ROWS].astype(np.float64)
+
+
+def _signed(axes: Float64[np.ndarray, "k dim"]) -> Float64[np.ndarray, "k dim"]:
+    """The axes, each turned so that its entry of largest size is positive."""
+    largest = np.abs(axes).argmax(axis=1)
+    signs = np.sign(axes[np.arange(len(axes)), largest])
+    return np.ascontiguousarray(axes * signs[:, None])
+
+
+def _step_lengths(points: Float64[np.ndarray, "layers k"]) -> tuple[float, ...]:
+    return tuple(np.linalg.norm(np.diff(points, axis=0), axis=1).tolist())
+
+
+def _rank_correlation(
+    values: Float64[np.ndarray, " rows"], layer: Int64[np.ndarray, " rows"]
+) -> float | None:
+    if np.ptp(values) == 0 or np.ptp(layer) == 0:
+        return None
+    return float(spearmanr(values, layer).statistic)

@@ -1,0 +1,159 @@
+"""Where the residual stream of a network is read and written: from a table, by model type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...errors import StudyError
+
+EPSILONS = ("eps", "variance_epsilon", "epsilon")
+CENTRING = ("CohereLayerNorm", "DebertaLayerNorm")
+ONE_PLUS_GAIN = ("GemmaRMSNorm", "Gemma2RMSNorm", "Gemma3RMSNorm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sublayer:
+    """One thing that a block adds to the stream.
+
+    Attributes:
+        term: `attention`, `feed_forward` or `source` (attention to the encoder).
+        module: What computes it; its projections but the last see the stream.
+        branch: Whose output is added to the stream.
+        norm: Of the sum, where the network normalises after adding.
+    """
+
+    term: str
+    module: nn.Module
+    branch: nn.Module
+    norm: nn.Module | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """One residual stream.
+
+    Attributes:
+        name: `encoder` or `decoder`.
+        blocks: In order; fewer than layers where they are shared.
+        sublayers: Of each block.
+        first_norm: Of the embeddings, where the network normalises after adding.
+        projection: Of the normalised embeddings to the stream's width.
+        final_norm: After the last block.
+        multiplier: Of everything that a block adds.
+    """
+
+    name: str
+    blocks: tuple[nn.Module, ...]
+    sublayers: tuple[tuple[Sublayer, ...], ...]
+    first_norm: nn.Module | None
+    projection: nn.Module | None
+    final_norm: nn.Module | None
+    multiplier: float
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Terms of its decomposition, in printing order."""
+        has_source = any(s.term == "source" for layer in self.sublayers for s in layer)
+        source = ("source",) if has_source else ()
+        return ("input", "attention", *source, "feed_forward", "bias")
+
+
+def find_stacks(model: nn.Module, config: Any) -> tuple[Stack, ...]:
+    """The streams of a headless model.
+
+    Raises:
+        StudyError: a type that is not in the table, or modules that are not where it says.
+    """
+    entry = _table().get(str(config.model_type))
+    if entry is None:
+        raise StudyError(
+            f"architecture {config.model_type!r} is not one whose inside deltadex knows: "
+            f"{', '.join(sorted(_table()))}"
+        )
+    for option, value in entry.get("unless", {}).items():
+        if getattr(config, option, None) == value:
+            raise StudyError(
+                f"architecture {config.model_type!r} with {option}={value} is not supported"
+            )
+    multiplier = float(getattr(config, entry.get("multiplier", ""), None) or 1.0)
+    try:
+        return tuple(
+            _stack(name, parts, model, multiplier) for name, parts in entry["stacks"].items()
+        )
+    except AttributeError as err:
+        raise StudyError(f"this {config.model_type!r} model is built differently: {err}") from err
+
+
+def linear_in(module: nn.Module, *, but: nn.Module) -> list[nn.Module]:
+    """Its linear maps, without `but`."""
+    return [part for part in module.modules() if is_linear(part) and part is not but]
+
+
+def is_linear(module: nn.Module) -> bool:
+    """Whether it is one matrix and perhaps a bias."""
+    return isinstance(module, nn.Linear) or type(module).__name__ in ("Conv1D", "FalconLinear")
+
+
+def _stack(name: str, parts: Mapping[str, Any], model: nn.Module, multiplier: float) -> Stack:
+    blocks = tuple(model.get_submodule(parts["blocks"]).children())
+    return Stack(
+        name=name,
+        blocks=blocks,
+        sublayers=tuple(_sublayers(block, parts["sublayers"]) for block in blocks),
+        first_norm=_optional(model, parts.get("first_norm")),
+        projection=_optional(model, parts.get("projection")),
+        final_norm=_optional(model, parts.get("final_norm")),
+        multiplier=multiplier,
+    )
+
+
+def _sublayers(block: nn.Module, parts: Sequence[Mapping[str, str]]) -> tuple[Sublayer, ...]:
+    return tuple(
+        Sublayer(
+            term=part["term"],
+            module=block.get_submodule(part["module"]),
+            branch=block.get_submodule(part["branch"]),
+            norm=block.get_submodule(part["norm"]) if "norm" in part else None,
+        )
+        for part in parts
+    )
+
+
+def _optional(model: nn.Module, path: str | None) -> nn.Module | None:
+    try:
+        found = model.get_submodule(path) if path else None
+    except AttributeError:
+        return None
+    return None if isinstance(found, nn.Identity) else found
+
+
+def normalisation(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None, float, bool]:
+    """(gain, bias, ε, whether it centres) of a layer norm or a root-mean-square norm.
+
+    Raises:
+        StudyError: neither.
+    """
+    gain, bias = getattr(norm, "weight", None), getattr(norm, "bias", None)
+    centres = isinstance(norm, nn.LayerNorm) or type(norm).__name__ in CENTRING
+    eps = next((getattr(norm, n) for n in EPSILONS if hasattr(norm, n)), None)
+    if eps is None or not (centres or "rms" in type(norm).__name__.lower() or gain is not None):
+        raise StudyError(f"{type(norm).__name__} is not a normalisation that deltadex knows")
+    if gain is None:
+        gain = torch.ones(1)
+    if type(norm).__name__ in ONE_PLUS_GAIN:
+        gain = 1.0 + gain
+    return gain.detach().float(), None if bias is None else bias.detach().float(), eps, centres
+
+
+@cache
+def _table() -> Mapping[str, Mapping[str, Any]]:
+    text = files(__package__).joinpath("anatomy.json").read_text("utf-8")
+    return {kind: entry for entry in json.loads(text).values() for kind in entry["types"]}

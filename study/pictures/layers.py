@@ -1,0 +1,224 @@
+"""A layer study as one picture: axes, confusions, accuracies, norms."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib import colormaps, rcParams
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import BoundaryNorm, Colormap, ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import (
+    AutoLocator,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    PercentFormatter,
+    StrMethodFormatter,
+)
+
+from ..layers import LayersReport
+
+FONT = 9.5
+POINTS_A_LAYER = 200
+NUMBERED_CELLS = 8
+"""Layers up to which the confusion matrix shows its numbers."""
+
+OWN, ANEW = "#0072B2", "#E69F00"  # Okabe and Ito 2008; both stand out on white and on black
+
+
+def draw_layers(report: LayersReport) -> Figure:
+    """A figure of four panels, 10 inches wide, in the colours that rcParams set."""
+    height = max(9.0, 2.6 + 0.26 * len(report.controls))
+    figure = Figure(figsize=(10, height), layout="constrained")
+    grid = figure.add_gridspec(3, 2, width_ratios=(1.0, 1.05), height_ratios=(1.15, 1.1, 0.8))
+    _draw_axes(figure, figure.add_subplot(grid[0, 0]), report)
+    _draw_confusion(figure, figure.add_subplot(grid[1, 0]), report)
+    _draw_norms(figure.add_subplot(grid[2, 0]), report)
+    _draw_accuracies(figure, figure.add_subplot(grid[:, 1]), report)
+    for axes in figure.axes:
+        axes.tick_params(labelsize=FONT)
+        axes.title.set_fontsize(FONT + 1.5)
+        for label in (axes.xaxis.label, axes.yaxis.label):
+            label.set_fontsize(FONT)
+    return figure
+
+
+def _draw_axes(figure: Figure, axes: Axes, report: LayersReport) -> None:
+    """All rows on the first two principal axes, and the layers' centroids joined by depth."""
+    pca = report.pca
+    colours, bounds = _depth_colours(report.layers)
+    rng = np.random.default_rng(report.seed)
+    shown = np.concatenate(
+        [
+            rng.permutation(np.flatnonzero(pca.layer == layer))[:POINTS_A_LAYER]
+            for layer in pca.layers
+        ]
+    )
+    x, y = _plane(pca.coordinates)
+    shuffled = rng.permutation(shown)  # no layer lies on top of all others
+    axes.scatter(
+        x[shuffled],
+        y[shuffled],
+        c=pca.layer[shuffled],
+        cmap=colours,
+        norm=bounds,
+        s=8,
+        alpha=0.6,
+        linewidths=0,
+        rasterized=True,
+    )
+    text_colour = rcParams["text.color"]
+    centre_x, centre_y = _plane(pca.centroids)
+    axes.plot(centre_x, centre_y, color=text_colour, linewidth=1.4, zorder=3)
+    axes.scatter(
+        centre_x,
+        centre_y,
+        c=pca.layers,
+        cmap=colours,
+        norm=bounds,
+        s=62,
+        edgecolors=text_colour,
+        linewidths=1.3,
+        zorder=4,
+    )
+    axes.set_aspect("equal", adjustable="datalim")
+    bar = figure.colorbar(ScalarMappable(norm=bounds, cmap=colours), ax=axes)
+    bar.set_label("layer (○ mean of a layer)")
+    ticks = _layer_ticks(report.layers)
+    bar.set_ticks(ticks, labels=[str(tick) for tick in ticks])
+    bar.minorticks_off()
+    shares = [*pca.explained, 0.0]
+    axes.set_xlabel(f"PC 1, {shares[0]:.0%} of variance (activation units)")
+    axes.set_ylabel(f"PC 2, {shares[1]:.0%} of variance")
+    axes.set_title("All layers on the same axes")
+
+
+def _draw_confusion(figure: Figure, axes: Axes, report: LayersReport) -> None:
+    """Share of each layer's held-back rows by the layer that they were taken for."""
+    score = report.controls[0].score
+    counts = np.asarray(score.confusion, dtype=np.float64)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    colours = colormaps["viridis"]
+    image = axes.imshow(shares, cmap=colours, vmin=0, vmax=1, origin="upper", aspect="equal")
+    figure.colorbar(
+        image, ax=axes, label="share of a true layer's rows", format=PercentFormatter(1.0)
+    )
+    places = range(len(report.layers))
+    if len(report.layers) <= NUMBERED_CELLS:
+        for i in places:
+            for j in places:
+                ink = "black" if shares[i, j] > 0.6 else "white"  # on viridis, not the page
+                number = f"{100 * shares[i, j]:.0f}"
+                axes.text(j, i, number, ha="center", va="center", color=ink, fontsize=FONT)
+    ticks = _layer_ticks(report.layers)
+    where = [report.layers.index(tick) for tick in ticks]
+    axes.set_xticks(where, labels=[str(tick) for tick in ticks])
+    axes.set_yticks(where, labels=[str(tick) for tick in ticks])
+    axes.set_xlabel("predicted layer")
+    axes.set_ylabel("true layer")
+    axes.set_title("What the classifier mixes up (% of rows)")
+
+
+def _draw_norms(axes: Axes, report: LayersReport) -> None:
+    """Mean norm by layer within its range, and the fitted growth."""
+    norms = report.norms
+    layers = np.asarray(norms.layers)
+    low, mean, high = (
+        np.where(np.asarray(values) > 0, values, np.nan)
+        for values in (norms.smallest, norms.mean, norms.largest)
+    )
+    axes.fill_between(layers, low, high, color=OWN, alpha=0.4, linewidth=0, label="min to max")
+    axes.plot(layers, mean, color=rcParams["text.color"], marker="o", markersize=4, label="mean")
+    title = "Norms by layer"
+    growth = norms.growth
+    if growth is not None:
+        verdict = "exponential" if growth.exponential else "not exponential"
+        title += f": ×{growth.rate:.3f} a layer\n(R² {growth.r2:.2f}, {verdict})"
+        axes.plot(
+            layers,
+            [growth.at(layer) for layer in norms.layers],
+            color=ANEW,
+            linestyle="--",
+            linewidth=2,
+            label="fitted growth",
+        )
+    axes.set_yscale("log")
+    narrow = np.nanmax(high) < 10 * np.nanmin([low, mean])
+    axes.yaxis.set_major_locator(
+        AutoLocator() if narrow else LogLocator(subs=(1, 2, 5), numticks=8)
+    )
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(
+        fontsize=FONT,
+        frameon=False,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.24),
+        ncols=3,
+        columnspacing=1.2,
+    )
+    axes.set_xlabel("layer")
+    axes.set_ylabel("L2 norm (activation units)")
+    axes.set_title(title)
+
+
+def _draw_accuracies(figure: Figure, axes: Axes, report: LayersReport) -> None:
+    """A bar for the classifier and for each control, with chance and errors over texts."""
+    controls = report.controls
+    ink = rcParams["text.color"]
+    places = np.arange(len(controls))
+    axes.barh(
+        places,
+        [control.score.accuracy for control in controls],
+        xerr=[control.score.standard_error or 0.0 for control in controls],
+        color=[ANEW if control.retrained else OWN for control in controls],
+        ecolor=ink,
+        error_kw={"elinewidth": 1.2, "capsize": 2.5},
+        height=0.72,
+    )
+    early = {True: "", False: " (stopped early)"}
+    labels = [control.title + early[control.score.converged] for control in controls]
+    axes.set_yticks(places, labels=labels)
+    axes.axvline(report.chance, color=ink, linestyle=":", linewidth=1.6)
+    axes.set_xlim(0, 1.02)
+    axes.set_ylim(len(controls) - 0.4, -0.6)
+    axes.set_xlabel("accuracy on held-back texts\n(share of rows, ± 1 standard error)")
+    axes.set_title("Telling layers apart")
+    handles = {
+        "the classifier, applied": Patch(color=OWN),
+        "another one, trained for it": Patch(color=ANEW),
+        f"chance, {report.chance:.3f}": Line2D([], [], color=ink, linestyle=":", linewidth=1.6),
+    }
+    figure.legend(
+        list(handles.values()),
+        list(handles),
+        fontsize=FONT,
+        frameon=False,
+        loc="outside lower right",
+        ncols=len(handles),
+        columnspacing=1.2,
+    )
+
+
+def _plane(
+    points: Float[np.ndarray, "points k"],
+) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
+    """First and second coordinates; the second is 0 where there is one axis only."""
+    return points[:, 0], points[:, 1] if points.shape[1] > 1 else np.zeros(len(points))
+
+
+def _depth_colours(layers: tuple[int, ...]) -> tuple[Colormap, BoundaryNorm]:
+    """A colour for each layer, from viridis without its ends, which drown in dark and light."""
+    colours = colormaps["viridis"](np.linspace(0.2, 0.95, len(layers)))
+    edges = np.arange(layers[0] - 0.5, layers[-1] + 1)
+    return ListedColormap(colours), BoundaryNorm(edges, len(layers))
+
+
+def _layer_ticks(layers: tuple[int, ...]) -> list[int]:
+    """At most about ten layers, evenly spaced from the first."""
+    return list(layers[:: max(1, -(-len(layers) // 10))])

@@ -1,0 +1,112 @@
+"""Figures to files: PNG and SVG on white, HTML that follows the reader's light or dark."""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib as mpl
+from cycler import cycler
+from matplotlib.figure import Figure
+
+from ...errors import StudyError
+
+ENDINGS = (".png", ".svg", ".html")
+RESOLUTION = 150
+"""Dots per inch of a PNG."""
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
+"""Okabe and Ito's colours that stand out on white and on black alike, told apart by the
+colour-blind; grey in place of their yellow and black."""
+
+_SHARED = {
+    "axes.prop_cycle": cycler(color=PALETTE),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "font.size": 10.5,
+    "svg.fonttype": "path",
+}
+LIGHT = {"figure.facecolor": "white", "axes.facecolor": "white", "savefig.facecolor": "white"}
+_INK = "#e6e6e6"
+DARK = {
+    "figure.facecolor": "#16181c",
+    "axes.facecolor": "#16181c",
+    "savefig.facecolor": "#16181c",
+    "legend.facecolor": "#16181c",
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _INK,
+    "axes.titlecolor": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "grid.color": "#44484f",
+}
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+body {{ margin: 0; background: #fff; }}
+figure {{ margin: 0 auto; max-width: 1100px; padding: 1rem; }}
+svg {{ width: 100%; height: auto; }}
+.dark {{ display: none; }}
+@media (prefers-color-scheme: dark) {{
+  body {{ background: #16181c; }}
+  .light {{ display: none; }}
+  .dark {{ display: block; }}
+}}
+</style>
+<figure class="light" role="img" aria-label="{title}">{light}</figure>
+<figure class="dark" role="img" aria-label="{title}">{dark}</figure>
+</html>
+"""
+
+
+def check_ending(target: Path) -> None:
+    """Refuse a file name before any work is done for it.
+
+    Raises:
+        StudyError: not a picture's ending.
+    """
+    if target.suffix.lower() not in ENDINGS:
+        raise StudyError(f"{target}: a picture's name ends in one of {', '.join(ENDINGS)}")
+
+
+def save_picture(draw: Callable[[], Figure], target: Path, *, title: str) -> Path:
+    """Draw a figure into a file; the same figure gives the same bytes.
+
+    Raises:
+        StudyError: not a picture's ending, or the file cannot be written.
+    """
+    check_ending(target)
+    kind = target.suffix.lower()
+    if kind == ".html":
+        light, dark = _svg(draw, LIGHT, "light"), _svg(draw, DARK, "dark")
+        data = _PAGE.format(title=html.escape(title), light=light, dark=dark).encode()
+    elif kind == ".svg":
+        data = _svg(draw, LIGHT, "light").encode()
+    else:
+        with mpl.rc_context(_SHARED | LIGHT):
+            buffer = io.BytesIO()
+            draw().savefig(buffer, format="png", dpi=RESOLUTION, metadata={"Software": None})
+            data = buffer.getvalue()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+    except OSError as err:
+        raise StudyError(f"{target}: {err.strerror}") from err
+    return target
+
+
+def _svg(draw: Callable[[], Figure], theme: dict[str, str], name: str) -> str:
+    """An `<svg>` element; ids differ between themes, so that two can share a page."""
+    with mpl.rc_context(_SHARED | theme | {"svg.hashsalt": name}):
+        buffer = io.StringIO()
+        draw().savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]

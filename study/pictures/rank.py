@@ -1,0 +1,176 @@
+"""Curves of rank by layer, one panel for each role, with the laws that fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from ..rank.fitted import FittedLaw
+from ..rank.laws import LAW_NAMED
+from ..rank.report import FamilyRankReport, RankCurve, RankPoint, RankReport
+
+WIDTH = 10.0
+"""Inches; every size below is meant for it."""
+PANEL_HEIGHT, COLUMNS = 2.5, 3
+TEXT, SMALL = 10.5, 9.5
+POINTS, LAW = "C0", "C1"
+LABELS = ONE, MEAN, LINE, ROUNDING, ABOVE, ZERO = (
+    "rank",
+    "rank, mean ± s.e.",
+    "law, $x = (l-1)/(L-1)$",
+    "storage rounding, not fitted",
+    "rounding, above the scale",
+    "exactly zero",
+)
+"""What the legend can say, in its order."""
+OFF_SCALE = 2.0
+"""Rounding this many times above every true rank is shown at the upper edge."""
+
+FORMULAS: dict[str, Callable[..., str]] = {
+    "constant": lambda a: _terms(a),
+    "linear": lambda a, b: _terms(a, (b, "x")),
+    "quadratic": lambda a, b, c: _terms(a, (b, "x"), (c, "x^2")),
+    "quarter ellipse": lambda low, high: _terms(low, (high - low, r"\sqrt{1-(l/L)^2}")),
+    "exponential": lambda a, b, c: _terms(a, (b, rf"\,\exp({_number(-c)}x)")),
+    "power": lambda a, b, c: _terms(a, (b, rf"\,l^c,\;\;c={_number(c)}")),
+    "logistic drop": lambda a, b, c, d: _terms(
+        a, (b, rf"/(1+\exp((x-{_number(c)})/{_number(d)}))")
+    ),
+}
+"""A law's parameters to its formula, in matplotlib's mathtext."""
+
+
+def draw_ranks(report: RankReport, theta: float) -> Figure:
+    """r_θ by layer (from 1), a panel for each role of each stack, as a figure of its own.
+
+    Whatever `rcParams` say when it is called decides the colours of ink and paper.
+
+    Raises:
+        StudyError: The report holds no ranks at `theta`.
+    """
+    curves = report.curves_at(theta)
+    columns = min(len(curves), COLUMNS)
+    rows = ceil(len(curves) / columns)
+    figure = Figure(figsize=(WIDTH, 1.3 + PANEL_HEIGHT * rows), layout="constrained")
+    several_stacks = len({curve.stack for curve in curves}) > 1
+    legend: dict[str, Any] = {}
+    for i, curve in enumerate(curves):
+        axes = figure.add_subplot(rows, columns, i + 1)
+        legend |= _draw_curve(axes, curve)
+        name = f"{curve.stack} {curve.role}" if several_stacks else curve.role
+        axes.set_title(f"{name.replace('_', ' ')}{_caption(curve)}", fontsize=SMALL)
+        axes.tick_params(labelsize=SMALL)
+        if i % columns == 0:
+            axes.set_ylabel(f"rank at θ = {theta:g}", fontsize=TEXT)
+        if i + columns >= len(curves):
+            axes.set_xlabel("layer $l$", fontsize=TEXT)
+    figure.suptitle(_title(report, theta), fontsize=TEXT + 1)
+    labels = sorted(legend, key=LABELS.index)
+    figure.legend(
+        [legend[label] for label in labels],
+        labels,
+        loc="outside lower center",
+        ncols=len(labels),
+        fontsize=SMALL,
+        frameon=False,
+    )
+    return figure
+
+
+def _draw_curve(axes: Axes, curve: RankCurve) -> dict[str, Any]:
+    """Draw points and law; what the legend should say of them."""
+    legend: dict[str, Any] = {}
+    true = [point for point in curve.points if point.fitted]
+    rounding = [point for point in curve.points if not point.valid]
+    top = _top(true, rounding)
+    if true:
+        deviations = [point.standard_error or 0.0 for point in true]
+        label = MEAN if any(deviations) else ONE
+        legend[label] = axes.errorbar(
+            [point.layer + 1 for point in true],
+            [point.rank for point in true],
+            yerr=deviations if any(deviations) else None,
+            fmt="o",
+            color=POINTS,
+            markersize=5,
+            capsize=2.5,
+        )
+        if curve.fit.best is not None and curve.fit.pattern:
+            legend[LINE] = _draw_law(axes, curve, curve.fit.best, true)
+    hollow: dict[str, Any] = {
+        "linestyle": "none",
+        "color": POINTS,
+        "markerfacecolor": "none",
+        "clip_on": False,
+    }
+    groups: tuple[tuple[str, str, list[RankPoint]], ...] = (
+        (ROUNDING, "o", [p for p in rounding if p.rank <= top]),
+        (ABOVE, "^", [p for p in rounding if p.rank > top]),
+        (ZERO, "x", [p for p in curve.points if p.valid and not p.rank]),
+    )
+    for label, marker, points in groups:
+        if points:
+            at = [point.layer + 1 for point in points]
+            heights = [min(point.rank, top) for point in points]
+            legend[label], *_ = axes.plot(at, heights, marker=marker, markersize=6, **hollow)
+    axes.set_xlim(0.5, curve.n_layers + 0.5)
+    axes.set_ylim(0.0, top)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, min_n_ticks=1))
+    return legend
+
+
+def _draw_law(axes: Axes, curve: RankCurve, best: FittedLaw, points: list[RankPoint]) -> Artist:
+    layers = np.linspace(points[0].layer + 1.0, points[-1].layer + 1.0, 200)
+    values = LAW_NAMED[best.law].values(best.values, layers, curve.n_layers)
+    line, *_ = axes.plot(layers, values, color=LAW, linewidth=1.8, zorder=1.5)
+    return line
+
+
+def _top(true: list[RankPoint], rounding: list[RankPoint]) -> float:
+    """Upper end of the scale: above all true ranks, and above rounding where it is near."""
+    highest = max((p.rank + (p.standard_error or 0.0) for p in true), default=0.0)
+    near = [p.rank for p in rounding if not true or p.rank <= OFF_SCALE * highest]
+    return 1.12 * max(highest, *near, 1.0) if near else 1.12 * max(highest, 1.0)
+
+
+def _caption(curve: RankCurve) -> str:
+    fit = curve.fit
+    if fit.best is None:
+        return "\nno fit: too few points"
+    quality = f"$R^2 = {fit.best.r_squared:.2f}$"
+    if fit.pattern:
+        return f",  {quality}\n${FORMULAS[fit.best.law](*fit.best.values)}$"
+    none = "\nno pattern"
+    return none if fit.best.law == "constant" else f"{none} (best: {fit.best.law}, {quality})"
+
+
+def _title(report: RankReport, theta: float) -> str:
+    matrix = r"\Delta W" if report.subject == "update" else "W"
+    title = rf"Directions that carry {100 * theta:g} % of $\|{matrix}\|^2$: "
+    title += report.name.replace("$", r"\$")
+    if isinstance(report, FamilyRankReport):
+        title += f", mean of {len(report.models)} models"
+    return title
+
+
+def _terms(constant: float, *others: tuple[float, str]) -> str:
+    """A sum in mathtext, with the signs of its terms."""
+    text = _number(constant)
+    for factor, term in others:
+        text += f"{'-' if factor < 0 else '+'}{_number(abs(factor))}{term}"
+    return text
+
+
+def _number(value: float) -> str:
+    """Three digits, with an exponent where they would need many zeros."""
+    text = f"{value:.3g}"
+    mantissa, _, exponent = text.partition("e")
+    return rf"{mantissa}\mathrm{{e}}{{{int(exponent)}}}" if exponent else text

@@ -1,0 +1,224 @@
+"""A model's profile: what one fixed set of texts shows of its inside, beside its base's."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64
+
+from ...errors import StudyError
+from ...records import Fingerprint
+from ..components import components_study
+from ..geometry import anisotropy, intrinsic_dimension
+from ..layers import LayerClassifier, LayerRows, collect_rows, fit_classifier, score_classifier
+from ..layers.contributions import contributions
+from ..layers.controls import norm_only, score_retrained
+from ..layers.norms import NormTally
+from ..layers.rows import split_by_text
+from ..network import Network, token_states
+from .probe import probe_texts, prompt_texts
+from .shift import (
+    ACTIVATION_SHIFT,
+    DELTA_ACTIVATIONS,
+    last_token_mean,
+    mean_terms,
+    shift_fingerprint,
+    shift_recipe,
+)
+
+VERSION = 1
+"""Raised whenever the numbers would change."""
+
+SAMPLED_TOKENS = 300
+"""For the classifier of layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedBase:
+    """The base's side of every profile of its family, made once."""
+
+    network: Network
+    terms: Float64[np.ndarray, "terms dim"]
+    prompts: Float64[np.ndarray, " dim"] | None
+    classifier: LayerClassifier
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What is stored of one model.
+
+    Attributes:
+        document: Ready for json.dumps.
+        fingerprints: Its shifts, each under its own recipe; none that did not move.
+        seconds: By part, of making it.
+    """
+
+    document: dict[str, Any]
+    fingerprints: tuple[Fingerprint, ...]
+
+    @property
+    def recipes(self) -> tuple[str, ...]:
+        """Names of its fingerprints' recipes."""
+        return tuple(one.recipe.name for one in self.fingerprints)
+
+
+def profile_settings() -> dict[str, Any]:
+    """Everything but the models that changes a profile's numbers."""
+    return {
+        "version": VERSION,
+        "probe": probe_texts().digest,
+        "prompts": prompt_texts().digest,
+        "special_tokens": False,
+        "first_positions": False,
+        "sampled_tokens": SAMPLED_TOKENS,
+    }
+
+
+def probe_base(network: Network) -> ProbedBase:
+    """Run the base over the probe.
+
+    Raises:
+        StudyError: it cannot be run over it.
+    """
+    _require_tokenizer(network)
+    return ProbedBase(
+        network,
+        mean_terms(network, probe_texts().entries),
+        last_token_mean(network, prompt_texts().entries),
+        fit_classifier(_rows(network)),
+    )
+
+
+def profile_model(network: Network, base: ProbedBase) -> Profile:
+    """Run a model over the probe, beside its base.
+
+    Raises:
+        StudyError: it cannot be run over it, or is not built like the base.
+    """
+    _require_tokenizer(network)
+    watch = _Watch()
+    components = components_study(network, probe_texts().entries, against=base.network)
+    watch.lap("components")
+    fingerprints, shift = _shifts(network, base)
+    watch.lap("activation shifts")
+    geometry = _geometry(network)
+    watch.lap("geometry")
+    rows = _rows(network)
+    layers = _layers(rows, base.classifier)
+    watch.lap("layers")
+    document = {
+        "model": network.name,
+        "base": base.network.name,
+        "settings": profile_settings(),
+        "n_layers": network.n_layers,
+        "dim": network.dim,
+        "components": components.to_json(),
+        "activation_shift": shift,
+        "geometry": geometry,
+        "layers": layers,
+        "recipes": [one.recipe.name for one in fingerprints],
+        "seconds": watch.laps,
+    }
+    return Profile(document, tuple(fingerprints))
+
+
+def _shifts(network: Network, base: ProbedBase) -> tuple[list[Fingerprint], dict[str, Any]]:
+    """The fingerprints of every shift, and how long each is against the base's state."""
+    texts = probe_texts()
+    tuned = mean_terms(network, texts.entries)
+    names = network.stacks[-1].terms
+    pairs = [(ACTIVATION_SHIFT, texts, tuned.sum(axis=0), base.terms.sum(axis=0))]
+    for place, term in enumerate(names):
+        name = f"{ACTIVATION_SHIFT}.{term}"
+        pairs.append((name, texts, tuned[place], base.terms[place]))
+    if base.prompts is not None:
+        prompts = prompt_texts()
+        tuned_prompts = last_token_mean(network, prompts.entries)
+        pairs.append((DELTA_ACTIVATIONS, prompts, tuned_prompts, base.prompts))
+    made = []
+    for name, asked, here, there in pairs:
+        recipe = shift_recipe(name, len(here), asked)
+        fingerprint = shift_fingerprint(recipe, here, there)
+        if fingerprint is not None:
+            made.append(fingerprint)
+    moved = tuned - base.terms
+    length = float(np.linalg.norm(base.terms.sum(axis=0)))
+    return made, {
+        "relative_length": float(np.linalg.norm(moved.sum(axis=0))) / length,
+        "by_term": {
+            term: float(np.linalg.norm(row)) / length
+            for term, row in zip(names, moved, strict=True)
+        },
+    }
+
+
+def _geometry(network: Network) -> dict[str, Any]:
+    """Anisotropy, intrinsic dimension and norms by layer."""
+    norms = NormTally()
+    batches = list(token_states(network, probe_texts().entries))
+    for batch in batches:
+        norms.add(batch.hidden)
+    hidden = np.concatenate([batch.hidden for batch in batches], axis=1)
+    clouds = [anisotropy(layer) for layer in hidden]
+    dimensions = [intrinsic_dimension(layer, estimators=("low-fifth", "facco")) for layer in hidden]
+    return {
+        "tokens": hidden.shape[1],
+        "anisotropy_centred": [cloud.centred for cloud in clouds],
+        "anisotropy_uncentred": [cloud.uncentred for cloud in clouds],
+        "mean_cosine": [cloud.mean_cosine for cloud in clouds],
+        "intrinsic_dimension": {
+            name: [
+                next(one.dimension for one in layer if one.estimator == name)
+                for layer in dimensions
+            ]
+            for name in ("low-fifth", "facco")
+        },
+        "norms": norms.result().to_json(),
+    }
+
+
+def _layers(rows: LayerRows, base: LayerClassifier) -> dict[str, Any]:
+    """How well layers are told apart, and how far each has left its place in the base."""
+    split = split_by_text(rows)
+    classifier = fit_classifier(split.train)
+    score = score_classifier(classifier, split.test)
+    by_norm = score_retrained(split, norm_only)
+    drift = score_classifier(base, rows)
+    spread = contributions(classifier)
+    return {
+        "accuracy": score.accuracy,
+        "norm_only": by_norm.accuracy,
+        "chance": score.chance,
+        "n50": list(spread.n50),
+        "n90": list(spread.n90),
+        "base_classifier": drift.accuracy,
+        "base_classifier_recall": list(drift.recall),
+    }
+
+
+def _rows(network: Network) -> LayerRows:
+    return collect_rows(token_states(network, probe_texts().entries), max_tokens=SAMPLED_TOKENS)
+
+
+def _require_tokenizer(network: Network) -> None:
+    if network.tokenizer is None:
+        raise StudyError(
+            f"{network.name} has no tokenizer: a profile runs it over fixed texts; "
+            "give a base that has one"
+        )
+
+
+class _Watch:
+    """Seconds between laps."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = round(now - self._last, 3)
+        self._last = now

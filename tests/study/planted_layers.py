@@ -1,0 +1,67 @@
+"""Made-up states and rows with planted differences between layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from deltadex.study.layers import LayerRows
+
+
+@dataclass(frozen=True)
+class MadeStates:
+    """What a network gives for a batch of texts."""
+
+    hidden: np.ndarray
+    text: np.ndarray
+    position: np.ndarray
+    token: np.ndarray
+
+
+def make_hidden(
+    *, layers: int = 3, tokens: int = 80, dim: int = 6, apart: float = 0.0, seed: int = 0
+) -> np.ndarray:
+    """Standard normal states; each layer lies `apart` from the mean of all, on its own axis."""
+    hidden = np.random.default_rng(seed).normal(size=(layers, tokens, dim))
+    for layer in range(layers):
+        hidden[layer, :, layer % dim] += apart
+    return hidden.astype(np.float32)
+
+
+def make_rows(hidden: np.ndarray, *, tokens_a_text: int = 8, first_layer: int = 0) -> LayerRows:
+    """Rows of (layers, tokens, dim) states, of texts of equal length."""
+    layers, tokens, dim = hidden.shape
+    index = np.arange(tokens)
+    return LayerRows(
+        vectors=np.ascontiguousarray(hidden.reshape(-1, dim)),
+        layer=np.repeat(np.arange(first_layer, first_layer + layers), tokens),
+        text=np.tile(index // tokens_a_text, layers),
+        position=np.tile(index % tokens_a_text + 1, layers),
+        token=np.tile(100 + index, layers),
+        n_seen=tokens,
+    )
+
+
+def permuted(rows: LayerRows, order: np.ndarray) -> LayerRows:
+    """The same rows in another order."""
+    columns = ("vectors", "layer", "text", "position", "token")
+    return replace(rows, **{name: getattr(rows, name)[order] for name in columns})
+
+
+def batches(
+    hidden: np.ndarray, *, tokens_a_text: int = 8, sizes: Sequence[int] = (16,)
+) -> Iterator[MadeStates]:
+    """The same tokens in batches of the sizes given, the last size again and again."""
+    rows = make_rows(hidden, tokens_a_text=tokens_a_text)
+    start, queue = 0, list(sizes)
+    while start < hidden.shape[1]:
+        stop = start + (queue.pop(0) if len(queue) > 1 else queue[0])
+        yield MadeStates(
+            hidden=hidden[:, start:stop],
+            text=rows.text[: hidden.shape[1]][start:stop],
+            position=rows.position[: hidden.shape[1]][start:stop],
+            token=rows.token[: hidden.shape[1]][start:stop],
+        )
+        start = stop

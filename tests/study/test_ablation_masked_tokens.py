@@ -1,0 +1,217 @@
+"""Masked tokens from subsets: with a real head on an exact decomposition, and with a new one."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from deltadex.errors import StudyError
+from deltadex.study.ablation import ablation_report, masked_accuracy, module_head
+from deltadex.study.ablation.masked_tokens import trained_masked_accuracy
+from deltadex.study.ablation.probe import Training
+from deltadex.study.ablation.split import Split
+from deltadex.study.ablation.subsets import subset_sums, term_subsets
+
+NAMES = ("input", "attention", "feed_forward", "bias")
+QUICK = Training(epochs=15, batch=64, learning_rates=(1e-3, 3e-2), runs=2)
+
+
+def make_planted(n=300, dim=12, classes=4, carrier=1, seed=0):
+    """Terms of which one alone says what the target is; targets spread over all classes."""
+    rng = np.random.default_rng(seed)
+    targets = rng.integers(classes, size=n)
+    terms = rng.normal(scale=0.1, size=(4, n, dim)).astype(np.float32)
+    terms[carrier] += 3 * np.eye(classes, dim, dtype=np.float32)[targets]
+    return terms, targets
+
+
+def planted_head(dim=12, classes=4):
+    weight = np.eye(dim, classes, dtype=np.float32)
+    return lambda rows: rows @ weight
+
+
+@pytest.fixture(scope="module")
+def bert():
+    config = transformers.BertConfig(
+        vocab_size=60,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=20,
+    )
+    torch.manual_seed(0)
+    model = transformers.BertForMaskedLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return model
+
+
+def decompose(model, tokens):
+    """The four terms at the last layer, (4, texts × tokens, dim): internals 2.1, by its sums."""
+    terms = {}
+    hooks = []
+
+    def norm_hook(norm):
+        def hook(_, args):
+            y = args[0]
+            if not terms:
+                terms.update({name: torch.zeros_like(y) for name in NAMES}, input=y.clone())
+            scale = norm.weight / torch.sqrt(y.var(-1, correction=0, keepdim=True) + norm.eps)
+            terms["bias"] = terms["bias"] - y.mean(-1, keepdim=True)
+            for name in NAMES:
+                terms[name] = terms[name] * scale
+            terms["bias"] = terms["bias"] + norm.bias
+
+        return norm.register_forward_pre_hook(hook)
+
+    def branch_hook(linear, name, constant):
+        def hook(_, __, output):
+            terms[name] = terms[name] + output - constant
+            terms["bias"] = terms["bias"] + constant
+
+        return linear.register_forward_hook(hook)
+
+    hooks.append(norm_hook(model.bert.embeddings.LayerNorm))
+    for layer in model.bert.encoder.layer:
+        out = layer.attention.output.dense
+        value = layer.attention.self.value.bias
+        hooks.append(branch_hook(out, "attention", out.weight @ value + out.bias))
+        hooks.append(norm_hook(layer.attention.output.LayerNorm))
+        hooks.append(branch_hook(layer.output.dense, "feed_forward", layer.output.dense.bias))
+        hooks.append(norm_hook(layer.output.LayerNorm))
+    with torch.no_grad():
+        logits = model(torch.from_numpy(tokens)).logits
+    for hook in hooks:
+        hook.remove()
+    stacked = torch.stack([terms[name] for name in NAMES]).flatten(1, 2)
+    return stacked.detach().numpy(), logits.flatten(0, 1).numpy()
+
+
+def test_the_head_on_the_full_sum_gives_the_models_own_logits(bert):
+    tokens = np.random.default_rng(0).integers(60, size=(6, 12))
+    terms, logits = decompose(bert, tokens)
+    *_, full = subset_sums(terms, term_subsets(NAMES))
+
+    scores = module_head(bert.cls)(full)
+    predictions = masked_accuracy(module_head(bert.cls), terms, tokens.ravel(), NAMES)
+
+    np.testing.assert_allclose(scores, logits, atol=3e-6 * np.abs(logits).max())
+    np.testing.assert_array_equal(predictions.predicted[0, -1], logits.argmax(axis=1))
+    assert len(np.unique(predictions.predicted[0], axis=0)) > 1
+
+
+def test_only_subsets_with_the_planted_term_are_right():
+    terms, targets = make_planted()
+
+    report = ablation_report(masked_accuracy(planted_head(), terms, targets, NAMES))
+
+    for score in report.scores:
+        if "attention" in score.terms:
+            assert score.value == 1.0
+        else:
+            assert score.low < 0.25 < score.high
+    assert report.n_items == 300
+
+
+def test_the_head_is_asked_in_blocks_with_the_same_result(monkeypatch):
+    terms, targets = make_planted(n=100)
+    whole = masked_accuracy(planted_head(), terms, targets, NAMES).predicted
+
+    monkeypatch.setattr("deltadex.study.ablation.masked_tokens.HEAD_TOKENS", 7)
+
+    np.testing.assert_array_equal(
+        masked_accuracy(planted_head(), terms, targets, NAMES).predicted, whole
+    )
+
+
+def test_nan_in_terms_or_scores_is_refused():
+    terms, targets = make_planted(n=20)
+
+    with pytest.raises(StudyError, match="scores NaN on 'i'"):
+        masked_accuracy(lambda rows: rows * np.nan, terms, targets, NAMES)
+    terms[0, 3] = np.nan
+    with pytest.raises(StudyError, match="'input' of item 3"):
+        masked_accuracy(planted_head(), terms, targets, NAMES)
+
+
+def test_a_trained_layer_finds_the_planted_term_and_nothing_else():
+    terms, targets = make_planted(n=600)
+
+    report = ablation_report(trained_masked_accuracy(terms, targets, NAMES, training=QUICK))
+
+    for score in report.scores:
+        if "attention" in score.terms:
+            assert score.value == 1.0
+        else:
+            assert score.value < 0.45
+    assert report.n_items == 60
+    assert report.n_runs == 2
+    assert report.settings["split"] == {"train": 480, "validation": 60, "test": 60, "seed": 0}
+    assert set(report.settings["chosen_learning_rates"]) == {s.label for s in report.scores}
+
+
+def test_training_again_gives_the_same_and_leaves_torchs_generator_alone():
+    terms, targets = make_planted(n=60)
+    training = Training(epochs=2, batch=16, learning_rates=(1e-2,), runs=2)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+
+    first = trained_masked_accuracy(terms, targets, NAMES, training=training)
+    found = torch.rand(3)
+    again = trained_masked_accuracy(terms, targets, NAMES, training=training)
+
+    np.testing.assert_array_equal(first.predicted, again.predicted)
+    assert not np.array_equal(first.predicted[0], first.predicted[1])
+    assert torch.equal(found, expected)
+
+
+def test_a_target_never_trained_on_is_counted_wrong():
+    terms, targets = make_planted(n=60)
+    targets = targets + 100
+    split = Split(np.arange(40), np.arange(40, 50), np.arange(50, 60))
+    targets[50] = 7
+
+    predictions = trained_masked_accuracy(terms, targets, NAMES, split=split, training=QUICK)
+
+    assert predictions.settings["test_targets_never_trained"] == 1
+    assert predictions.settings["split"]["seed"] is None
+    assert (predictions.predicted >= 100).all()
+    assert ablation_report(predictions).scores[-1].value == pytest.approx(0.9)
+
+
+def test_the_rate_that_the_validation_items_like_is_taken():
+    terms, targets = make_planted(n=200)
+    training = Training(epochs=5, batch=32, learning_rates=(1e-7, 3e-2), runs=1)
+
+    predictions = trained_masked_accuracy(terms, targets, NAMES, training=training)
+
+    assert predictions.settings["chosen_learning_rates"]["ihfc"] == 3e-2
+
+
+def test_the_length_of_terms_does_not_matter_to_training():
+    terms, targets = make_planted(n=100)
+
+    short = trained_masked_accuracy(terms, targets, NAMES, training=QUICK)
+    long = trained_masked_accuracy(terms * np.float32(1024), targets, NAMES, training=QUICK)
+
+    np.testing.assert_array_equal(short.predicted, long.predicted)
+
+
+def test_one_target_or_too_few_texts_are_refused():
+    terms, targets = make_planted(n=60)
+
+    with pytest.raises(StudyError, match="one target, id 9"):
+        trained_masked_accuracy(terms, np.full(60, 9), NAMES, training=QUICK)
+    with pytest.raises(StudyError, match="no test items among 60"):
+        trained_masked_accuracy(
+            terms, targets, NAMES, text=np.zeros(60, dtype=np.int64), training=QUICK
+        )
+
+
+@pytest.mark.parametrize("options", [{"runs": 0}, {"learning_rates": ()}, {"weight_decay": -1.0}])
+def test_impossible_trainings_are_refused(options):
+    with pytest.raises(ValueError, match="must be"):
+        Training(**options)

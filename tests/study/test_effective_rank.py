@@ -1,0 +1,172 @@
+"""Effective ranks against hand-made spectra, laws, and rounding that is really done."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deltadex.study.rank.effective import (
+    energy_rank,
+    entropy_rank,
+    rounding_reason,
+    signal_fraction,
+    stable_rank,
+)
+
+THETAS = (0.5, 0.9, 0.99)
+NOTHING = np.empty(0)
+
+spectra = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=12).map(
+    lambda values: np.array(sorted(values, reverse=True))
+)
+
+
+def energy_rank_by_definition(energies, theta):
+    """The definition's sums, in fractions of whole energies."""
+    whole = [int(e) for e in energies]
+    percent = round(100 * theta)
+    return min(r for r in range(1, len(whole) + 1) if 100 * sum(whole[:r]) >= percent * sum(whole))
+
+
+def test_hand_made_spectrum_has_the_ranks_that_a_pencil_gives():
+    energies = np.array([4.0, 3.0, 2.0, 1.0])
+
+    assert [energy_rank(energies, theta) for theta in (0.4, 0.5, 0.7, 0.9, 1.0)] == [1, 2, 2, 3, 4]
+    assert stable_rank(energies) == pytest.approx(2.5)
+    expected = 1 / np.prod([p**p for p in (0.4, 0.3, 0.2, 0.1)])
+    assert entropy_rank(energies) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("n", [1, 10, 384])
+def test_equal_energies_have_every_rank_equal_to_their_number(n):
+    energies = np.full(n, 0.1)
+
+    assert stable_rank(energies) == pytest.approx(n)
+    assert entropy_rank(energies) == pytest.approx(n)
+    assert energy_rank(energies, 1.0) == n
+
+
+@pytest.mark.parametrize("tenths", range(1, 11))
+def test_a_share_that_is_met_exactly_is_met_despite_rounded_sums(tenths):
+    assert energy_rank(np.full(10, 0.1), tenths / 10) == tenths
+
+
+@pytest.mark.parametrize("energies", [NOTHING, np.zeros(5)], ids=["empty", "zeros"])
+def test_an_exact_zero_has_rank_zero_and_is_not_rounding(energies):
+    assert energy_rank(energies, 0.9) == 0
+    assert stable_rank(energies) == 0.0
+    assert entropy_rank(energies) == 0.0
+    assert signal_fraction(energies, 1.0) == 0.0
+    assert rounding_reason(energies, 1.0, 0.9) == ""
+
+
+@given(
+    whole=st.lists(st.integers(1, 1000), min_size=1, max_size=12),
+    percent=st.integers(1, 100),
+)
+@settings(max_examples=200, deadline=None)
+def test_energy_rank_is_its_definition(whole, percent):
+    energies = np.array(sorted(whole, reverse=True), dtype=np.float64)
+
+    expected = energy_rank_by_definition(energies, percent / 100)
+
+    assert energy_rank(energies, percent / 100) == expected
+
+
+@given(energies=spectra, scale=st.floats(1e-30, 1e30), zeros=st.integers(0, 5))
+@settings(max_examples=100, deadline=None)
+def test_neither_scale_nor_zero_padding_changes_a_rank(energies, scale, zeros):
+    other = np.concatenate([energies * scale, np.zeros(zeros)])
+
+    assert energy_rank(other, 0.5) == energy_rank(energies, 0.5)
+    assert stable_rank(other) == pytest.approx(stable_rank(energies))
+    assert entropy_rank(other) == pytest.approx(entropy_rank(energies))
+
+
+@given(energies=spectra, theta=st.floats(0.01, 1), other=st.floats(0.01, 1))
+@settings(max_examples=100, deadline=None)
+def test_ranks_grow_with_theta_and_lie_between_one_and_all(energies, theta, other):
+    low, high = sorted((theta, other))
+    n = len(energies)
+
+    assert 1 <= energy_rank(energies, low) <= energy_rank(energies, high) <= n
+    assert 1 - 1e-12 <= stable_rank(energies) <= n * (1 + 1e-12)
+    assert 1 - 1e-12 <= entropy_rank(energies) <= n * (1 + 1e-12)
+    assert entropy_rank(energies) >= stable_rank(energies) * (1 - 1e-12)
+
+
+@given(energies=spectra, seed=st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_energies_changes_nothing(energies, seed):
+    shuffled = np.random.default_rng(seed).permutation(energies)
+
+    assert energy_rank(shuffled, 0.9) == energy_rank(energies, 0.9)
+    assert stable_rank(shuffled) == stable_rank(energies)
+
+
+@pytest.mark.parametrize("theta", [0.0, -0.5, 1.01, float("nan")])
+def test_a_theta_that_is_no_share_is_refused(theta):
+    with pytest.raises(ValueError, match="theta"):
+        energy_rank(np.ones(2), theta)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf])
+def test_energies_that_are_none_are_refused(wrong):
+    with pytest.raises(ValueError, match="not negative"):
+        energy_rank(np.array([1.0, wrong]), 0.5)
+
+
+def test_noise_is_flagged_only_above_what_theta_leaves_out():
+    energies = np.array([6.0, 4.0])
+
+    assert rounding_reason(energies, 1.0, 0.9) == ""
+    assert rounding_reason(energies, 1.01, 0.9).startswith("storage rounding is about 10%")
+    assert rounding_reason(energies, 0.0, 1.0) == ""
+    assert rounding_reason(energies, 1e-6, 1.0) != ""
+    assert signal_fraction(energies, 1.0) == pytest.approx(0.9)
+    assert signal_fraction(energies, 99.0) == 0.0
+
+
+def rounded_update(relative_norm, dtype):
+    """Energies and expected noise of a rank-4 update between two matrices of that dtype."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(scale=0.05, size=(128, 128))
+    update = rng.normal(size=(128, 4)) @ rng.normal(size=(4, 128))
+    update *= relative_norm * np.linalg.norm(base) / np.linalg.norm(update)
+    bits = {torch.float32: 23, torch.bfloat16: 7, torch.float16: 10}[dtype]
+    stored = [torch.from_numpy(w).to(dtype).double().numpy() for w in (base, base + update)]
+    noise = 0.0
+    for weights in stored:
+        exponent = np.frexp(weights)[1] - 1
+        if dtype is torch.float16:
+            exponent = np.maximum(exponent, -14)
+        noise += float((np.exp2(exponent - bits) ** 2).sum() / 12)
+    sigma = np.linalg.svd(stored[1] - stored[0], compute_uv=False)
+    return sigma**2, noise
+
+
+@pytest.mark.parametrize(
+    ("relative_norm", "dtype", "flagged"),
+    [
+        (1e-2, torch.float32, (False, False, False)),
+        (1e-2, torch.bfloat16, (False, False, True)),
+        (1e-2, torch.float16, (False, False, False)),
+        (3e-3, torch.float32, (False, False, False)),
+        (3e-3, torch.bfloat16, (False, True, True)),
+        (3e-3, torch.float16, (False, False, False)),
+        (1e-3, torch.float32, (False, False, False)),
+        (1e-3, torch.bfloat16, (True, True, True)),
+        (1e-3, torch.float16, (False, False, True)),
+    ],
+)
+def test_a_rank_four_update_is_flagged_exactly_where_rounding_hides_it(
+    relative_norm, dtype, flagged
+):
+    energies, noise = rounded_update(relative_norm, dtype)
+
+    reasons = [rounding_reason(energies, noise, theta) for theta in THETAS]
+    ranks = [energy_rank(energies, theta) for theta in THETAS]
+
+    assert tuple(map(bool, reasons)) == flagged
+    assert tuple(rank > 4 for rank in ranks) == flagged

@@ -1,0 +1,316 @@
+"""Rows, the split by text, and the layer classifier on planted layers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted_layers import batches, make_hidden, make_rows, permuted
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import accuracy_score, confusion_matrix, recall_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from deltadex.errors import StudyError
+from deltadex.study.layers.classifier import (
+    accuracy_error,
+    fit_classifier,
+    score_classifier,
+    score_predictions,
+)
+from deltadex.study.layers.rows import collect_rows, split_by_text
+
+
+def columns(rows):
+    return (rows.layer, rows.text, rows.position, rows.token, rows.vectors)
+
+
+# rows
+
+
+def test_all_tokens_are_kept_where_they_are_few():
+    hidden = make_hidden(layers=3, tokens=48)
+
+    rows = collect_rows(batches(hidden), max_tokens=100)
+
+    for column, expected in zip(columns(rows), columns(make_rows(hidden)), strict=True):
+        assert np.array_equal(column, expected)
+    assert (rows.n_tokens, rows.n_seen, rows.n_texts, rows.dim) == (48, 48, 6, 6)
+
+
+@given(sizes=st.lists(st.integers(1, 70), min_size=1, max_size=5), seed=st.integers(0, 9))
+@settings(max_examples=25, deadline=None)
+def test_the_sample_does_not_depend_on_the_batches(sizes, seed):
+    hidden = make_hidden(tokens=120)
+    whole = collect_rows(batches(hidden, sizes=(120,)), max_tokens=30, seed=seed)
+
+    rows = collect_rows(batches(hidden, sizes=sizes), max_tokens=30, seed=seed)
+
+    for column, expected in zip(columns(rows), columns(whole), strict=True):
+        assert np.array_equal(column, expected)
+
+
+def test_a_sample_keeps_every_layer_of_its_tokens_and_their_order():
+    hidden = make_hidden(tokens=120)
+
+    rows = collect_rows(batches(hidden), max_tokens=30)
+
+    tokens = rows.token[:30] - 100
+    assert np.array_equal(rows.vectors, hidden[:, tokens].reshape(-1, 6))
+    assert (np.diff(tokens) > 0).all()
+    assert (rows.n_tokens, rows.n_seen) == (30, 120)
+
+
+def test_every_token_has_the_same_chance_to_be_sampled():
+    hidden = make_hidden(layers=2, tokens=60, dim=2)
+    counts = np.zeros(60)
+    for seed in range(400):
+        rows = collect_rows(batches(hidden), max_tokens=20, seed=seed)
+        counts[rows.token[:20] - 100] += 1
+
+    # 133 ± 9.4 each; five standard deviations, seeds fixed
+    assert counts.mean() == pytest.approx(400 / 3)
+    assert np.abs(counts - 400 / 3).max() < 47
+
+
+def test_the_embedding_output_can_be_left_out():
+    hidden = make_hidden(layers=4)
+
+    rows = collect_rows(batches(hidden), include_embedding=False)
+
+    assert rows.layers == (1, 2, 3)
+    assert np.array_equal(rows.vectors, hidden[1:].reshape(-1, 6))
+
+
+@pytest.mark.parametrize(
+    ("hidden", "tokens_a_text", "message"),
+    [
+        (make_hidden(tokens=40), 10, "4 texts with tokens, at least 5"),
+        (make_hidden(tokens=19), 2, "19 tokens, at least 20"),
+        (make_hidden(tokens=0), 2, "0 tokens"),
+        (make_hidden(layers=1), 8, "1 layer to tell apart"),
+        (np.full((2, 40, 3), np.nan, np.float32), 4, "layer 0 of 2 holds NaN"),
+    ],
+)
+def test_too_little_or_broken_data_is_refused(hidden, tokens_a_text, message):
+    with pytest.raises(StudyError, match=message):
+        collect_rows(batches(hidden, tokens_a_text=tokens_a_text))
+
+
+def test_a_sample_smaller_than_a_study_needs_is_a_wrong_call():
+    with pytest.raises(ValueError, match="at least 20"):
+        collect_rows([], max_tokens=3)
+
+
+def test_rows_cannot_be_written_to():
+    rows = make_rows(make_hidden())
+
+    with pytest.raises(ValueError, match="read-only"):
+        rows.vectors[0] = 0
+
+
+# split
+
+
+@given(
+    texts=st.integers(5, 40),
+    share=st.floats(0.05, 0.95),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_text_is_on_both_sides_and_no_row_is_lost(texts, share, seed):
+    rows = make_rows(make_hidden(layers=2, tokens=3 * texts, dim=2), tokens_a_text=3)
+
+    split = split_by_text(rows, test_share=share, seed=seed)
+
+    assert not set(split.train.text) & set(split.test.text)
+    assert len(split.train.layer) + len(split.test.layer) == len(rows.layer)
+    assert split.test.n_texts >= 2
+    assert split.train.n_texts >= 1
+    assert split.train.layers == split.test.layers == rows.layers
+
+
+def test_the_split_depends_on_the_seed_and_the_texts_only():
+    small = make_rows(make_hidden(layers=2, tokens=120, dim=2))
+    large = make_rows(make_hidden(layers=4, tokens=120, dim=5, seed=3))
+
+    tests = [set(split_by_text(rows, seed=1).test.text.tolist()) for rows in (small, large)]
+    other = set(split_by_text(small, seed=2).test.text.tolist())
+
+    assert tests[0] == tests[1] != other
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_share_that_leaves_a_side_empty_is_refused(share):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        split_by_text(make_rows(make_hidden()), test_share=share)
+
+
+# classifier
+
+
+def test_separable_layers_are_told_apart():
+    split = split_by_text(make_rows(make_hidden(tokens=200, apart=12)))
+
+    score = score_classifier(fit_classifier(split.train), split.test)
+
+    assert score.accuracy == 1
+    assert score.standard_error == 0
+    assert score.mean_distance == 0
+    assert score.chance == pytest.approx(1 / 3)
+
+
+def test_equal_layers_score_chance():
+    split = split_by_text(make_rows(make_hidden(layers=4, tokens=800)), test_share=0.5)
+
+    score = score_classifier(fit_classifier(split.train), split.test)
+
+    # 1,600 rows: s.e. of chance .011
+    assert score.accuracy == pytest.approx(0.25, abs=0.045)
+    assert score.n_train == score.n_test == 1600
+
+
+def test_the_classifier_is_scikit_learns_with_its_standardiser():
+    split = split_by_text(make_rows(make_hidden(layers=4, tokens=240, apart=1.2) * 3 + 5))
+    model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000, tol=1e-8))
+    expected = model.fit(split.train.vectors.astype(np.float64), split.train.layer)
+
+    classifier = fit_classifier(split.train)
+    predicted = classifier.predict(split.test.vectors)
+
+    assert classifier.weights == pytest.approx(expected[-1].coef_, abs=1e-3)
+    assert classifier.mean == pytest.approx(split.train.vectors.mean(axis=0), abs=1e-5)
+    assert np.array_equal(predicted, expected.predict(split.test.vectors.astype(np.float64)))
+
+
+def test_two_layers_are_a_softmax_of_two():
+    split = split_by_text(make_rows(make_hidden(layers=2, tokens=200, apart=1), first_layer=3))
+    oracle = LogisticRegression(tol=1e-8)
+
+    classifier = fit_classifier(split.train)
+    oracle.fit(classifier.standardise(split.train.vectors), split.train.layer)
+
+    assert classifier.layers == (3, 4)
+    assert classifier.weights.shape == (2, 6)
+    assert np.array_equal(
+        classifier.predict(split.test.vectors),
+        oracle.predict(classifier.standardise(split.test.vectors)),
+    )
+
+
+@given(seed=st.integers(0, 99))
+@settings(max_examples=10, deadline=None)
+def test_the_order_of_training_rows_changes_nothing(seed):
+    split = split_by_text(make_rows(make_hidden(tokens=120, apart=1.5)))
+    order = np.random.default_rng(seed).permutation(len(split.train.layer))
+
+    plain, shuffled = fit_classifier(split.train), fit_classifier(permuted(split.train, order))
+
+    assert shuffled.weights == pytest.approx(plain.weights, abs=2e-4)
+
+
+def test_shift_and_scale_of_a_dimension_change_no_prediction():
+    hidden = make_hidden(tokens=160, apart=1.5)
+    moved = (hidden * np.float32([1, 50, 0.01, 3, 1, 1]) + np.float32([0, 9, 4, 0, 0, 1])).astype(
+        np.float32
+    )
+
+    plain, changed = (
+        fit_classifier(split.train).predict(split.test.vectors)
+        for split in (split_by_text(make_rows(h)) for h in (hidden, moved))
+    )
+
+    assert np.mean(plain == changed) >= 0.99
+
+
+def test_a_dimension_that_never_varies_harms_nothing():
+    hidden = make_hidden(tokens=100, apart=8)
+    hidden[:, :, 5] = 1e4
+
+    classifier = fit_classifier(make_rows(hidden))
+
+    assert classifier.scale[5] == 1
+    assert classifier.weights[:, 5] == pytest.approx(0)
+
+
+def test_an_early_stop_is_recorded_and_raises_nothing():
+    split = split_by_text(make_rows(make_hidden(tokens=200, apart=1)))
+
+    classifier = fit_classifier(split.train, max_iterations=1)
+
+    assert not classifier.converged
+    assert classifier.iterations == 1
+    assert not score_classifier(classifier, split.test).converged
+
+
+# scores
+
+
+@given(seed=st.integers(0, 99))
+@settings(max_examples=25, deadline=None)
+def test_scores_agree_with_scikit_learn(seed):
+    rng = np.random.default_rng(seed)
+    rows = make_rows(make_hidden(layers=4, tokens=24), first_layer=1)
+    predicted = rng.integers(1, 5, size=len(rows.layer))
+
+    score = score_predictions(predicted, rows, layers=rows.layers, n_train=9)
+
+    assert score.accuracy == pytest.approx(accuracy_score(rows.layer, predicted))
+    assert score.recall == pytest.approx(recall_score(rows.layer, predicted, average=None))
+    assert np.array_equal(score.confusion, confusion_matrix(rows.layer, predicted))
+    assert score.mean_distance == pytest.approx(np.abs(rows.layer - predicted).mean())
+    assert (score.n_train, score.n_test, score.n_test_texts) == (9, 96, 3)
+
+
+def test_several_draws_are_pooled():
+    rows = make_rows(make_hidden(layers=2, tokens=24))
+    wrong = 1 - rows.layer
+
+    score = score_predictions(
+        np.concatenate([rows.layer, rows.layer, wrong]), rows, layers=(0, 1), n_train=9
+    )
+
+    assert score.accuracy == pytest.approx(2 / 3)
+    assert (score.draws, score.n_test) == (3, 48)
+
+
+def test_predictions_of_other_rows_or_layers_are_refused():
+    rows = make_rows(make_hidden(layers=2, tokens=24))
+
+    with pytest.raises(ValueError, match="47 predictions for 48 rows"):
+        score_predictions(rows.layer[:-1], rows, layers=(0, 1), n_train=9)
+    with pytest.raises(ValueError, match="classifier of layers"):
+        score_predictions(rows.layer, rows, layers=(1, 2), n_train=9)
+
+
+def test_a_classifier_of_another_width_is_refused():
+    classifier = fit_classifier(make_rows(make_hidden(dim=6)))
+
+    with pytest.raises(ValueError, match="6 dimensions got 5"):
+        classifier.predict(make_rows(make_hidden(dim=5)).vectors)
+
+
+def test_the_standard_error_is_what_a_bootstrap_over_texts_gives():
+    rng = np.random.default_rng(4)
+    sizes = rng.integers(3, 30, size=40)
+    text = np.repeat(np.arange(40), sizes)
+    right = rng.random(len(text)) < np.repeat(rng.uniform(0.3, 1.0, size=40), sizes)
+    hits = np.bincount(text, weights=right)
+    draws = rng.integers(0, 40, size=(4000, 40))
+    bootstrap = (hits[draws].sum(axis=1) / sizes[draws].sum(axis=1)).std()
+
+    error = accuracy_error(right, text)
+
+    assert error == pytest.approx(bootstrap, rel=0.1)
+    assert error > 1.2 * np.sqrt(right.mean() * (1 - right.mean()) / len(right))
+
+
+def test_rows_that_are_their_own_texts_give_the_binomial_error():
+    right = np.arange(100) % 4 > 0
+
+    error = accuracy_error(right, np.arange(100))
+
+    assert error == pytest.approx(np.sqrt(0.75 * 0.25 / 99))
+
+
+def test_one_text_has_no_standard_error():
+    assert accuracy_error(np.array([True, False]), np.array([3, 3])) is None

@@ -1,0 +1,288 @@
+"""Every control of the layer classifier on layers with planted differences."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planted_layers import make_hidden, make_rows
+from scipy.stats import ks_2samp
+from sklearn.neighbors import NearestCentroid
+
+from deltadex.study.layers.classifier import fit_classifier, score_classifier
+from deltadex.study.layers.contributions import contributions, dims_holding
+from deltadex.study.layers.controls import (
+    mean_removal,
+    norm_matched_random,
+    norm_only,
+    score_nearest_centroid,
+    score_retrained,
+    simple_controls,
+    unit_norm,
+)
+from deltadex.study.layers.masking import mask_controls, mask_sizes, masked
+from deltadex.study.layers.norms import row_norms
+from deltadex.study.layers.rows import split_by_text
+from deltadex.study.layers.transfer import joined, transfer_controls
+
+
+def split_of(hidden, **options):
+    return split_by_text(make_rows(hidden), **options)
+
+
+def grown(factors, *, tokens=240, dim=8):
+    """Equal directions in law, with norms that tell the layers apart."""
+    hidden = make_hidden(layers=len(factors), tokens=tokens, dim=dim)
+    return hidden * np.float32(factors)[:, None, None]
+
+
+def by_name(controls):
+    return {control.name: control.score for control in controls}
+
+
+# norms
+
+
+def test_layers_that_differ_in_norm_only_are_read_from_the_norm_and_not_without_it():
+    split = split_of(grown([1, 10, 100]))
+
+    with_norm = score_retrained(split, norm_only)
+    without_norm = score_retrained(split, unit_norm)
+
+    assert with_norm.accuracy > 0.97
+    assert without_norm.accuracy < 0.45
+
+
+def test_layers_that_differ_in_direction_only_are_read_without_the_norm():
+    split = split_of(make_hidden(tokens=240, apart=6))
+
+    assert score_retrained(split, unit_norm).accuracy > 0.97
+    assert score_retrained(split, norm_only).accuracy < 0.5
+
+
+def test_a_zero_row_has_a_finite_norm_feature():
+    rows = make_rows(np.zeros((2, 24, 3), dtype=np.float32))
+
+    assert np.isfinite(norm_only(rows).vectors).all()
+
+
+# random vectors
+
+
+def test_random_vectors_have_the_norms_of_their_own_layer_and_side():
+    split = split_of(grown([1, 10, 100]))
+
+    random = norm_matched_random(split, seed=3)
+
+    for real, made in ((split.train, random.train), (split.test, random.test)):
+        for layer in (0, 1, 2):
+            norms, drawn = (row_norms(rows.vectors[rows.layer == layer]) for rows in (real, made))
+            nearest = np.abs(drawn[:, None] - norms[None, :]).min(axis=1)
+            assert nearest.max() <= 1e-5 * norms.max()
+            assert ks_2samp(norms, drawn).pvalue > 1e-3
+
+
+def test_random_directions_favour_no_axis():
+    random = norm_matched_random(split_of(make_hidden(tokens=2000, dim=5, apart=9)))
+
+    directions = random.train.vectors / row_norms(random.train.vectors)[:, None]
+
+    # 4,500 rows: s.e. of a mean .0067, of a mean square .0042 about 1/5
+    assert np.abs(directions.mean(axis=0)).max() < 0.033
+    assert (directions**2).mean(axis=0) == pytest.approx(np.full(5, 0.2), abs=0.02)
+
+
+def test_a_classifier_of_directions_is_lost_on_random_ones():
+    split = split_of(make_hidden(tokens=400, apart=9, dim=12))
+    scores = by_name(simple_controls(split, fit_classifier(split.train)))
+
+    assert scores["random-applied"].accuracy == pytest.approx(1 / 3, abs=0.08)
+    assert scores["random-retrained"].accuracy < 0.5
+
+
+# means
+
+
+def test_removing_each_layers_mean_leaves_exactly_chance():
+    split = split_of(make_hidden(tokens=240, apart=9))
+
+    score = score_retrained(split, mean_removal(split.train))
+
+    assert score.accuracy == pytest.approx(1 / 3, abs=1e-9)
+
+
+def test_the_mean_that_is_removed_is_the_training_rows_own():
+    split = split_of(make_hidden(apart=3))
+    change = mean_removal(split.train)
+    means = split.train.layer_means()
+
+    assert change(split.train).layer_means() == pytest.approx(np.zeros((3, 6)), abs=1e-5)
+    assert change(split.test).layer_means() == pytest.approx(
+        split.test.layer_means() - means, abs=1e-5
+    )
+
+
+def test_nearest_centroid_is_scikit_learns():
+    split = split_of(make_hidden(tokens=240, apart=1.5))
+    classifier = fit_classifier(split.train)
+    oracle = NearestCentroid().fit(classifier.standardise(split.train.vectors), split.train.layer)
+
+    score = score_nearest_centroid(split, classifier)
+
+    assert score.accuracy == pytest.approx(
+        oracle.score(classifier.standardise(split.test.vectors), split.test.layer)
+    )
+
+
+# contributions
+
+
+@pytest.mark.parametrize(
+    ("shares", "n50", "n90"),
+    [
+        ([0.5, 0.3, 0.2], 1, 3),
+        ([0.1, 0.2, 0.3, 0.4], 2, 3),
+        ([0.25] * 4, 2, 4),
+        ([1.0, 0.0, 0.0], 1, 1),
+        ([0.1] * 10, 5, 9),
+    ],
+)
+def test_n50_and_n90_by_hand(shares, n50, n90):
+    assert dims_holding(np.array(shares), 0.5) == n50
+    assert dims_holding(np.array(shares), 0.9) == n90
+
+
+def test_shares_and_signs_by_hand():
+    classifier = replace(
+        fit_classifier(make_rows(make_hidden(layers=2, dim=4))),
+        weights=np.array([[2.0, -1.0, 1.0, 0.0], [-2.0, 1.0, -6.0, -1.0]]),
+    )
+
+    found = contributions(classifier)
+
+    assert found.shares == pytest.approx(np.array([[0.5, 0.25, 0.25, 0], [0.2, 0.1, 0.6, 0.1]]))
+    assert found.signs.tolist() == [[1, -1, 1, 0], [-1, 1, -1, -1]]
+    assert (found.n50, found.n90) == ((1, 1), (3, 3))
+    assert found.max_share == pytest.approx((0.5, 0.6))
+    assert found.ranked().tolist() == [2, 0, 1, 3]
+    assert found.to_json()["largest"][1][0] == {"dim": 2, "share": 0.6, "sign": -1}
+
+
+@given(scale=st.lists(st.floats(0.01, 100), min_size=6, max_size=6))
+@settings(max_examples=10, deadline=None)
+def test_the_unit_of_a_dimension_does_not_move_its_share(scale):
+    hidden = make_hidden(tokens=60, apart=1.5)
+
+    plain = contributions(fit_classifier(make_rows(hidden)))
+    scaled = contributions(fit_classifier(make_rows(hidden * np.float32(scale))))
+
+    assert scaled.shares == pytest.approx(plain.shares, abs=1e-3)
+
+
+def test_a_layer_without_weights_has_no_shares():
+    classifier = replace(fit_classifier(make_rows(make_hidden(layers=2))), weights=np.zeros((2, 6)))
+
+    assert contributions(classifier).max_share == (0, 0)
+
+
+# masks
+
+
+def test_masking_the_dimensions_that_differ_leaves_chance_and_others_harm_nothing():
+    hidden = make_hidden(layers=2, tokens=400, dim=40)
+    hidden[1, :, :4] += 4
+    split = split_of(hidden)
+    classifier = fit_classifier(split.train)
+
+    scores = by_name(mask_controls(split, classifier, [4], seed=1))
+
+    assert set(contributions(classifier).ranked()[:4].tolist()) == {0, 1, 2, 3}
+    assert score_classifier(classifier, split.test).accuracy > 0.98
+    assert scores["mask-top-4-mean"].accuracy < 0.65
+    assert scores["without-top-4"].accuracy < 0.65
+    assert scores["mask-random-4-mean"].accuracy > 0.9
+    assert scores["mask-random-4-mean"].draws == 5
+
+
+def test_the_mean_fill_is_zero_to_the_classifier():
+    split = split_of(make_hidden(apart=2) + np.float32(7))
+    classifier = fit_classifier(split.train)
+
+    filled = masked(split.test.vectors, np.array([1, 4]), classifier.mean)
+
+    standardised = classifier.standardise(filled)
+    untouched = classifier.standardise(split.test.vectors)
+    assert standardised[:, [1, 4]] == pytest.approx(0, abs=1e-5)
+    assert np.array_equal(standardised[:, [0, 2, 3, 5]], untouched[:, [0, 2, 3, 5]])
+
+
+def test_a_raw_zero_far_from_the_mean_harms_more_than_the_mean():
+    split = split_of(make_hidden(tokens=400, dim=12, apart=3) + np.float32(30))
+    classifier = fit_classifier(split.train)
+
+    scores = by_name(mask_controls(split, classifier, [2]))
+
+    assert scores["mask-top-2-zero"].accuracy < scores["mask-top-2-mean"].accuracy - 0.05
+
+
+@pytest.mark.parametrize(
+    ("dim", "sizes"), [(384, (4, 32, 192)), (64, (4, 32)), (6, (3, 4)), (2, (1,)), (1, ())]
+)
+def test_default_sizes_fit_the_width(dim, sizes):
+    assert mask_sizes(dim) == sizes
+
+
+@pytest.mark.parametrize("size", [0, 6])
+def test_masking_nothing_or_everything_is_refused(size):
+    split = split_of(make_hidden())
+
+    with pytest.raises(ValueError, match="1 to 5 dimensions"):
+        list(mask_controls(split, fit_classifier(split.train), [size]))
+
+
+# transfer
+
+
+def test_layers_that_lie_elsewhere_on_other_texts_do_not_transfer_but_can_be_learned():
+    here = split_of(make_hidden(tokens=240, dim=8, apart=7))
+    other = split_of(make_hidden(tokens=240, dim=8, apart=7, seed=1)[::-1].copy(), seed=2)
+
+    scores = by_name(transfer_controls(here, other, fit_classifier(here.train)))
+
+    assert scores["transfer-to-other"].accuracy < 0.4
+    assert scores["transfer-from-other"].accuracy < 0.4
+    assert scores["other-in-domain"].accuracy > 0.97
+    assert scores["mixed-here"].n_train == len(here.train.layer) + len(other.train.layer)
+
+
+def test_layers_that_lie_alike_transfer_both_ways():
+    here, other = (split_of(make_hidden(tokens=240, apart=7, seed=seed)) for seed in (0, 1))
+
+    scores = by_name(transfer_controls(here, other, fit_classifier(here.train)))
+
+    assert min(score.accuracy for score in scores.values()) > 0.97
+
+
+def test_transfer_standardises_with_what_training_stored():
+    here = split_of(make_hidden(tokens=240, apart=7))
+    moved = split_of(make_hidden(tokens=240, apart=7, seed=1) + np.float32(50))
+
+    scores = by_name(transfer_controls(here, moved, fit_classifier(here.train)))
+
+    # a standardiser refitted to the other texts would hide the move
+    assert scores["transfer-to-other"].accuracy < scores["other-in-domain"].accuracy - 0.2
+
+
+def test_joined_texts_stay_apart():
+    here, other = (make_rows(make_hidden(tokens=40, seed=seed)) for seed in (0, 1))
+
+    both = joined(here, other)
+
+    assert both.n_texts == here.n_texts + other.n_texts
+    assert both.n_seen == 80
+
+
+def test_rows_of_another_width_do_not_join():
+    with pytest.raises(ValueError, match="do not join"):
+        joined(make_rows(make_hidden(dim=6)), make_rows(make_hidden(dim=5)))

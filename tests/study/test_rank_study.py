@@ -1,0 +1,342 @@
+"""The rank study of a model and a family, its JSON and its picture."""
+
+import io
+import json
+from dataclasses import replace
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from deltadex.errors import StudyError
+from deltadex.records import Slot, SlotSpectrum
+from deltadex.study.pictures.rank import draw_ranks
+from deltadex.study.rank import FamilyRankReport, RankReport, family_ranks, rank_study
+
+
+def spectrum(rank, layer=0, role="q", stack="encoder", part="", noise=0.0, known=None, size=64):
+    """`rank` equal energies; none for rank 0."""
+    return SlotSpectrum(
+        slot=Slot(stack, layer, role),
+        part=part,
+        shape=(size, 2 * size),
+        energies=np.ones(rank),
+        noise_energy=noise,
+        known_rank=known,
+    )
+
+
+def model(name, ranks, **fields):
+    """A study of one role at θ=1, where each rank is the number of energies."""
+    spectra = [spectrum(rank, layer, **fields) for layer, rank in enumerate(ranks)]
+    return rank_study(name, spectra, thetas=(1.0,))
+
+
+def points(report, i=0):
+    return report.curves[i].points
+
+
+def falling(n, offset=0):
+    return [offset + 2 * (n - layer) for layer in range(n)]
+
+
+def test_a_model_has_a_curve_for_each_stack_role_and_theta_in_printing_order():
+    spectra = [
+        spectrum(4, layer, role, stack)
+        for stack in ("decoder", "encoder")
+        for role in ("down", "cross_q", "q")
+        for layer in (1, 0)
+    ]
+
+    report = rank_study("m", spectra, thetas=(0.9, 0.5))
+
+    assert [(c.stack, c.role, c.theta) for c in report.curves] == [
+        (stack, role, theta)
+        for stack in ("encoder", "decoder")
+        for role in ("q", "cross_q", "down")
+        for theta in (0.5, 0.9)
+    ]
+    assert [[p.rank for p in c.points] for c in report.curves[:2]] == [[2.0, 2.0], [4.0, 4.0]]
+    assert points(report)[0].normalised == 2 / 64
+    assert report.depths == {"encoder": 2, "decoder": 2}
+
+
+def test_slots_carry_what_needs_no_threshold():
+    [slot] = rank_study("m", [spectrum(9, noise=0.9, known=16)]).slots
+
+    assert (slot.norm, slot.stable_rank, slot.count) == (3.0, 9.0, 1)
+    assert slot.entropy_rank == pytest.approx(9.0)
+    assert slot.signal_fraction == pytest.approx(0.9)
+    assert (slot.shape, slot.known_rank) == ((64, 128), 16)
+
+
+def test_the_order_of_spectra_changes_nothing():
+    spectra = [
+        spectrum(3 + layer, layer, role, part=part)
+        for role in ("q", "up")
+        for layer in range(5)
+        for part in ("0", "1")
+    ]
+    shuffled = [spectra[i] for i in np.random.default_rng(0).permutation(len(spectra))]
+
+    assert rank_study("m", iter(shuffled)) == rank_study("m", spectra)
+
+
+def test_a_law_is_fitted_to_the_points_that_carry_a_rank():
+    ranks = falling(12)
+    spectra = [spectrum(rank, layer) for layer, rank in enumerate(ranks)]
+    spectra[4] = spectrum(60, 4, noise=30.0)
+    spectra[7] = spectrum(0, 7)
+
+    [curve] = rank_study("m", spectra, thetas=(1.0,)).curves
+
+    assert curve.fit.verdict == "linear"
+    assert curve.fit.points == 10
+    assert curve.fit.best.values == pytest.approx((24.0, -22.0))
+    assert [p.layer for p in curve.points if not p.valid] == [4]
+    assert "rounding" in curve.points[4].reason
+    assert (curve.points[7].rank, curve.points[7].reason) == (0.0, "no update here")
+
+
+def test_depth_is_counted_from_the_first_layer_of_the_whole_stack():
+    spectra = [spectrum(rank, layer) for layer, rank in enumerate(falling(12))][6:]
+
+    report = rank_study("m", spectra, thetas=(1.0,), n_layers={"encoder": 12})
+
+    assert report.curves[0].n_layers == 12
+    assert report.curves[0].fit.best.values == pytest.approx((24.0, -22.0))
+
+
+def test_experts_are_averaged_and_those_with_nothing_left_out():
+    spectra = [
+        spectrum(4, part="0"),
+        spectrum(8, part="1"),
+        spectrum(0, part="2"),
+        spectrum(50, part="3", noise=25.0),
+    ]
+
+    report = rank_study("m", spectra, thetas=(1.0,))
+
+    [point] = points(report)
+    assert (point.rank, point.count, point.left_out, point.valid) == (6.0, 2, 2, True)
+    assert point.standard_error == pytest.approx(2.0)
+    assert report.slots[0].count == 3
+    assert report.slots[0].norm == pytest.approx(np.sqrt(62))
+
+
+def test_experts_of_mere_rounding_are_averaged_and_flagged():
+    [point] = points(
+        rank_study("m", [spectrum(40, part="0", noise=30.0), spectrum(50, part="1", noise=30.0)])
+    )
+
+    assert not point.valid
+    assert (point.rank, point.count) == (22.5, 2)
+    assert point.reason.startswith("in all 2 that are not zero")
+
+
+def test_an_adapter_says_that_its_rank_is_bounded():
+    assert rank_study("m", [spectrum(8, known=8), spectrum(4, 1, known=4)]).notes == (
+        "the update is an adapter of rank 4…8: no rank here can exceed it, "
+        "so depth shows only how much of it is used",
+    )
+    assert rank_study("m", [spectrum(8)]).notes == ()
+
+
+def test_a_frozen_model_has_ranks_of_zero_and_no_fit():
+    report = model("m", [0, 0, 0, 0, 0])
+
+    assert [p.rank for p in points(report)] == [0.0] * 5
+    assert report.curves[0].fit.verdict == "no fit"
+    assert report.slots[0].signal_fraction == 0.0
+
+
+def test_a_model_without_spectra_is_refused():
+    with pytest.raises(StudyError, match="m: no layer matrix"):
+        rank_study("m", [])
+
+
+def test_wrong_calls_are_refused():
+    with pytest.raises(ValueError, match="twice"):
+        rank_study("m", [spectrum(1), spectrum(2)])
+    with pytest.raises(ValueError, match="theta"):
+        rank_study("m", [spectrum(1)], thetas=(50.0,))
+    with pytest.raises(ValueError, match="layer 6 of a stack of 6"):
+        rank_study("m", [spectrum(1, 6)], n_layers={"encoder": 6})
+
+
+def test_a_family_has_means_with_their_standard_errors():
+    family = family_ranks([model(f"m{i}", falling(6, offset=i)) for i in range(4)], name="base")
+
+    assert family.models == ("m0", "m1", "m2", "m3")
+    for point, first in zip(points(family), falling(6), strict=True):
+        assert point.rank == pytest.approx(first + 1.5)
+        assert point.standard_error == pytest.approx(np.std(range(4), ddof=1) / 2)
+        assert (point.count, point.left_out) == (4, 0)
+        assert point.normalised == pytest.approx((first + 1.5) / 64)
+    assert family.curves[0].fit.weighted
+    assert family.curves[0].fit.verdict == "linear"
+
+
+def test_a_family_leaves_out_zeros_and_rounding_and_says_how_many():
+    plain, frozen = model("a", [4, 6, 8, 9]), model("b", [6, 0, 0, 0])
+    noisy = rank_study(
+        "c",
+        [spectrum(50, layer, noise=30.0) for layer in (0, 1)],
+        thetas=(1.0,),
+        n_layers={"encoder": 4},
+    )
+
+    family = family_ranks([noisy, frozen, plain])
+
+    assert [(p.rank, p.count, p.left_out) for p in points(family)[:2]] == [(5.0, 2, 1), (6.0, 1, 2)]
+    assert points(family)[1].standard_error is None
+    assert not family.curves[0].fit.weighted
+
+
+def test_a_family_of_mere_rounding_is_flagged():
+    noisy = [
+        rank_study(name, [spectrum(50, layer, noise=30.0) for layer in range(5)]) for name in "ab"
+    ]
+
+    family = family_ranks(noisy)
+
+    assert not any(p.valid for p in points(family))
+    assert {c.fit.verdict for c in family.curves} == {"no fit"}
+
+
+def test_the_order_of_reports_changes_nothing():
+    reports = [model(f"m{i}", falling(5, offset=3 * i)) for i in range(3)]
+
+    assert family_ranks(reports[::-1]) == family_ranks(reports)
+
+
+def test_a_family_counts_its_adapters():
+    adapter = rank_study("b", [spectrum(4, known=8)], thetas=(1.0,))
+
+    family = family_ranks([model("a", [5]), adapter])
+
+    assert family.notes == (
+        "1 of 2 models are adapters of rank 8, which their ranks cannot exceed",
+    )
+    assert family.slots[0].known_rank == 8
+
+
+@pytest.mark.parametrize(
+    ("reports", "match"),
+    [
+        ([], "no model has ranks"),
+        ([model("a", [1]), model("a", [2])], "a stands twice"),
+        ([model("a", [1]), rank_study("b", [spectrum(1)])], "study both alike"),
+        ([model("a", [1]), replace(model("b", [1]), subject="weights")], "study both alike"),
+        ([model("a", [1]), model("b", [1, 1])], "b: 2 encoder layers, but 1 in a"),
+    ],
+    ids=["none", "twice", "thetas", "subject", "depth"],
+)
+def test_reports_that_make_no_family_are_refused(reports, match):
+    with pytest.raises(StudyError, match=match):
+        family_ranks(reports)
+
+
+def test_reports_come_back_from_json():
+    one = rank_study(
+        "a", [spectrum(3 + layer, layer, noise=layer / 9, known=16) for layer in range(10)]
+    )
+    family = family_ranks([one, replace(one, name="b")])
+
+    assert RankReport.from_json(json.loads(json.dumps(one.to_json(), allow_nan=False))) == one
+    read = FamilyRankReport.from_json(json.loads(json.dumps(family.to_json(), allow_nan=False)))
+    assert read == family
+    assert one.to_json().keys() == family.to_json().keys()
+
+
+def titles(figure):
+    return [axes.get_title() for axes in figure.axes]
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_the_picture_has_a_panel_for_each_role_with_its_law():
+    rng = np.random.default_rng(1)
+    spectra = [
+        spectrum(rank, layer, role)
+        for role, ranks in (("q", falling(12)), ("k", rng.integers(20, 40, 12).tolist()))
+        for layer, rank in enumerate(ranks)
+    ]
+
+    figure = draw_ranks(rank_study("org/a_$model", spectra, thetas=(1.0,)), 1.0)
+
+    linear, noise = titles(figure)
+    assert linear == "q,  $R^2 = 1.00$\n$24-22x$"
+    assert noise.startswith("k\nno pattern")
+    assert [len(axes.lines) for axes in figure.axes] == [2, 1]
+    assert [axes.get_xlabel() for axes in figure.axes] == ["layer $l$"] * 2
+    assert figure.axes[0].get_ylabel() == "rank at θ = 1"
+    figure.savefig(io.BytesIO(), format="png", dpi=40)
+
+
+def test_the_picture_marks_rounding_zeros_and_standard_errors():
+    spectra = [spectrum(rank, layer) for layer, rank in enumerate([6, 6, 5, 4, 4, 0, 7, 64])]
+    spectra[6:] = [replace(s, noise_energy=50.0) for s in spectra[6:]]
+    one = rank_study("a", spectra, thetas=(1.0,))
+    other = model("b", [9, 8, 7, 6, 5, 0, 0, 0])
+
+    assert legend(draw_ranks(one, 1.0)) == [
+        "rank",
+        "storage rounding, not fitted",
+        "rounding, above the scale",
+        "exactly zero",
+    ]
+    assert legend(draw_ranks(family_ranks([one, other]), 1.0))[0] == "rank, mean ± s.e."
+    assert legend(draw_ranks(model("c", [0, 0]), 1.0)) == ["exactly zero"]
+
+
+def test_the_picture_names_the_stack_where_there_are_two():
+    spectra = [spectrum(5, layer, "q", stack) for stack in ("encoder", "decoder") for layer in (0,)]
+
+    figure = draw_ranks(rank_study("t5", spectra), 0.5)
+
+    assert [title.split("\n")[0] for title in titles(figure)] == ["encoder q", "decoder q"]
+
+
+@pytest.mark.parametrize("paper", ["#000000", "#ffffff"])
+def test_the_picture_takes_its_paper_from_the_rc_parameters(paper):
+    with matplotlib.rc_context({"figure.facecolor": paper, "axes.facecolor": paper}):
+        figure = draw_ranks(model("m", falling(5)), 1.0)
+
+    assert to_hex(figure.get_facecolor()) == paper
+    assert to_hex(figure.axes[0].get_facecolor()) == paper
+
+
+def test_every_law_has_a_formula_that_matplotlib_can_set():
+    curves = {
+        "constant": [5] * 24,
+        "exponential": [round(200 * np.exp(-3 * i / 23) + 10) for i in range(24)],
+        "power": [round(10 + 200 * (i + 1) ** -1.5) for i in range(24)],
+        "logistic": [round(20 + 200 / (1 + np.exp((i / 23 - 0.6) / 0.05))) for i in range(24)],
+        "ellipse": [round(20 + 200 * np.sqrt(1 - ((i + 1) / 24) ** 2)) for i in range(24)],
+        "quadratic": [round(200 - 400 * (i / 23) + 300 * (i / 23) ** 2) for i in range(24)],
+    }
+    reports = [
+        rank_study(name, [spectrum(r, i, size=512) for i, r in enumerate(ranks)], thetas=(1.0,))
+        for name, ranks in curves.items()
+    ]
+
+    for report in reports:
+        draw_ranks(report, 1.0).savefig(io.BytesIO(), format="png", dpi=40)
+
+    assert [report.curves[0].fit.verdict for report in reports] == [
+        "constant",
+        "exponential",
+        "power",
+        "logistic drop",
+        "quarter ellipse",
+        "quadratic",
+    ]
+
+
+def test_a_theta_that_was_not_studied_is_refused():
+    with pytest.raises(StudyError, match=r"m: no ranks at θ=0\.7; there are θ=1"):
+        draw_ranks(model("m", [3]), 0.7)
