@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from . import __version__
-from .errors import DeltadexError, RequestError, UnknownModel
+from .commands import STUDY_COMMANDS, print_document
+from .commands.boundary import EXIT_NOTHING_DONE, EXIT_SOME_FAILED, Boundary
+from .errors import UnknownModel
 from .terminal.options import (
     base_option,
     common,
@@ -24,41 +24,6 @@ from .terminal.options import (
 if TYPE_CHECKING:
     from .search.neighbours import Query
     from .store import Catalog
-
-EXIT_SOME_FAILED, EXIT_NOTHING_DONE, EXIT_INTERRUPTED = 1, 3, 130
-
-
-class Boundary(click.Group):
-    """The one place where errors about the world become a line and an exit code."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except RequestError as err:
-            raise click.UsageError(str(err), ctx=None) from err
-        except DeltadexError as err:
-            _stop(f"Error: {err}", EXIT_NOTHING_DONE)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except Exception as err:
-            if os.environ.get("DELTADEX_DEBUG"):
-                raise
-            line = str(err).splitlines()[0] if str(err) else "no message"
-            _stop(
-                f"Error: a defect in deltadex ({type(err).__name__}: {line}); please report it "
-                "with what DELTADEX_DEBUG=1 shows",
-                EXIT_NOTHING_DONE,
-            )
-        except KeyboardInterrupt:
-            _stop(
-                "Interrupted; what was recorded stays, and the same command continues.",
-                EXIT_INTERRUPTED,
-            )
-
-
-def _stop(line: str, code: int) -> NoReturn:
-    click.echo(line, err=True)
-    sys.exit(code)
 
 
 @click.group(cls=Boundary, context_settings={"help_option_names": ["-h", "--help"]})
@@ -115,7 +80,7 @@ def _index(db: Path, as_json: bool, quiet: bool, **options: Any) -> None:
     with Catalog.open(db) as catalog, RunProgress(quiet=quiet) as progress:
         report = index_family(catalog, IndexOptions(**options), progress)
     document = report.to_json()
-    _print(document, show_report, as_json)
+    print_document(document, show_report, as_json)
     if document["failed"]:
         done = report.indexed + report.unchanged
         sys.exit(EXIT_SOME_FAILED if done else EXIT_NOTHING_DONE)
@@ -153,7 +118,7 @@ def find_similar(
                 explain_pair(catalog, query, n.model, recipe=options["recipe"]).to_json()
                 for n in neighbours.neighbours
             ]
-    _print(document, show_neighbours, as_json)
+    print_document(document, show_neighbours, as_json)
     if explain and not as_json:
         for explanation in document["explanations"]:
             show_explanation(explanation)
@@ -185,24 +150,36 @@ def _query(catalog: Catalog, model: str, recipe: str | None, base: str | None) -
 
 
 @main.command("eval")
-@recipe_option
+@click.option(
+    "--recipe", "recipes", multiple=True, help="Name or id; several are shown side by side."
+)
 @base_option
 @click.option("--exclude", type=click.Choice(["author", "run"]), help="Candidates left out.")
 @common
-def evaluate_command(db: Path, as_json: bool, quiet: bool, **options: Any) -> None:
+def evaluate_command(
+    db: Path, as_json: bool, quiet: bool, recipes: tuple[str, ...], **options: Any
+) -> None:
     """Same-dataset retrieval precision of the labelled models, against chance.
 
     \b
     Example:
       deltadex eval --exclude author
+      deltadex eval --recipe sketch --recipe activation-shift
     """
-    from .terminal import show_evaluation
+    from .terminal import show_evaluation, show_evaluations
 
     with _reading(db) as catalog:
         from .search import evaluate
 
-        document = evaluate(catalog, **options).to_json()
-    _print(document, show_evaluation, as_json)
+        documents = []
+        for recipe in recipes or (None,):
+            document = evaluate(catalog, recipe=recipe, **options).to_json()
+            ids = str(document["recipe_id"]).split(", ")
+            documents.append(document | {"cost": catalog.cost(ids)})
+    if len(documents) > 1:
+        print_document({"recipes": documents}, show_evaluations, as_json)
+    else:
+        print_document(documents[0], show_evaluation, as_json)
 
 
 @main.command("ls")
@@ -221,7 +198,7 @@ def list_models(db: Path, as_json: bool, quiet: bool, **options: Any) -> None:
 
     with _reading(db) as catalog:
         rows = catalog.models(**options)
-    _print({"models": [row.to_json() for row in rows]}, show_models, as_json)
+    print_document({"models": [row.to_json() for row in rows]}, show_models, as_json)
 
 
 @main.command()
@@ -239,7 +216,7 @@ def show(model: str, db: Path, as_json: bool, quiet: bool, base: str | None) -> 
 
     with _reading(db) as catalog:
         document = catalog.describe(model, base)
-    _print(document, show_model, as_json)
+    print_document(document, show_model, as_json)
 
 
 @main.command()
@@ -257,7 +234,7 @@ def rm(model: str, db: Path, as_json: bool, quiet: bool, base: str | None) -> No
 
     with Catalog.open(db, create=False) as catalog:
         row = catalog.remove(model, base)
-    _print({"removed": row.id, "base": row.base}, _show_pairs, as_json)
+    print_document({"removed": row.id, "base": row.base}, _show_pairs, as_json)
 
 
 @main.command()
@@ -273,7 +250,7 @@ def stats(db: Path, as_json: bool, quiet: bool) -> None:
 
     with _reading(db) as catalog:
         document = catalog.stats()
-    _print(document, show_stats, as_json)
+    print_document(document, show_stats, as_json)
 
 
 @main.command()
@@ -290,7 +267,7 @@ def failures(db: Path, as_json: bool, quiet: bool, base: str | None) -> None:
 
     with _reading(db) as catalog:
         document = {"failures": catalog.failures(base)}
-    _print(document, show_failures, as_json)
+    print_document(document, show_failures, as_json)
 
 
 @main.command()
@@ -327,7 +304,7 @@ def export(
             written = catalog.export_parquet(target)
         else:
             written = [catalog.export_safetensors(target, base, recipe)]
-    _print({"written": [str(path) for path in written]}, _show_pairs, as_json)
+    print_document({"written": [str(path) for path in written]}, _show_pairs, as_json)
 
 
 @main.command("map")
@@ -360,7 +337,7 @@ def map_command(
 
     with _reading(db) as catalog:
         n_models = map_family(catalog, output, layout=layout, **options)
-    _print({"written": str(output), "models": n_models}, _show_pairs, as_json)
+    print_document({"written": str(output), "models": n_models}, _show_pairs, as_json)
 
 
 @main.command()
@@ -383,20 +360,17 @@ def demo(folder: Path, db: Path, as_json: bool, quiet: bool) -> None:
 
     with DemoScreen(quiet=quiet or as_json) as screen:
         document = run_demo(folder, db, screen)
-    _print(document, lambda _: None, as_json)
+    print_document(document, lambda _: None, as_json)
+
+
+for _command in STUDY_COMMANDS:
+    main.add_command(_command)
 
 
 def _reading(db: Path) -> Catalog:
     from .store import Catalog
 
     return Catalog.open(db, read_only=True, create=False)
-
-
-def _print(document: Mapping[str, Any], show: Callable[[Any], None], as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps(document, ensure_ascii=False, indent=2, default=str))
-    else:
-        show(document)
 
 
 def _show_pairs(document: Mapping[str, Any]) -> None:

@@ -1,6 +1,13 @@
 """Weights to fingerprints: a family's members, their updates, the run over all of them."""
 
-from .index import IndexOptions, fingerprint_query, guess_base, index_family, resolve_base
+from .index import (
+    IndexOptions,
+    claimed_base,
+    fingerprint_query,
+    guess_base,
+    index_family,
+    resolve_base,
+)
 from .run import Progress, Report
 from .spectra import update_spectra, weight_spectra
 
@@ -8,6 +15,7 @@ __all__ = [
     "IndexOptions",
     "Progress",
     "Report",
+    "claimed_base",
     "fingerprint_query",
     "guess_base",
     "index_family",

@@ -158,6 +158,12 @@ def guess_base(catalog: Catalog, model: str) -> str:
     )
 
 
+def claimed_base(model: str) -> str | None:
+    """The base that a model's own files name first."""
+    claims = one_member(model, "").claims
+    return claims[0] if claims else None
+
+
 def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:
     """The base that a user means: a folder, or a name in whatever spelling is known already.
 

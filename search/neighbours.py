@@ -10,7 +10,7 @@ from jaxtyping import Float32, Float64, Int64
 
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import Fingerprint, Recipe, SlotStats
-from ..store import RESCORED, Catalog, ModelRow, VectorIndex
+from ..store import RESCORED, Catalog, Labelled, VectorIndex
 from .means import family_means
 from .precision import TIE_DECIMALS
 from .refine import CANDIDATES, Candidates, has_sketches
@@ -154,8 +154,7 @@ def nearest(
         passed = catalog.models(base=asked.base, dataset=dataset, author=author, where=where)
         allowed = [row.id for row in passed]
     scored = _best(catalog, asked, index, k, allowed)
-    found = catalog.models(keys=index.keys_of([one.model for one in scored]))
-    known = {row.id: row for row in found}
+    known = catalog.labels_of(index.keys_of([one.model for one in scored]))
     return Neighbours(
         model=asked.model,
         dataset=asked.dataset,
@@ -259,7 +258,7 @@ def _ranked(
     return np.array(keys, dtype=np.int64)
 
 
-def _answers(scored: Sequence[_Scored], known: Mapping[str, ModelRow]) -> tuple[Neighbour, ...]:
+def _answers(scored: Sequence[_Scored], known: Mapping[str, Labelled]) -> tuple[Neighbour, ...]:
     """What is known of each found model, its score clipped to the range of a cosine."""
     return tuple(
         Neighbour(

@@ -3,6 +3,15 @@
 from .catalog import Catalog
 from .index import RESCORED, VectorIndex
 from .reading import SlotSketches
-from .rows import Family, Known, ModelRow
+from .rows import Family, Known, Labelled, ModelRow
 
-__all__ = ["RESCORED", "Catalog", "Family", "Known", "ModelRow", "SlotSketches", "VectorIndex"]
+__all__ = [
+    "RESCORED",
+    "Catalog",
+    "Family",
+    "Known",
+    "Labelled",
+    "ModelRow",
+    "SlotSketches",
+    "VectorIndex",
+]

@@ -23,13 +23,14 @@ from .kept import Listings, Studies
 from .reading import (
     SlotSketches,
     count_by_recipe,
+    select_labels,
     select_models,
     select_recipes,
     select_sketches,
     select_slots,
 )
-from .rows import Family, Known, ModelRow
-from .summaries import count_everything, group_failures, name_near, slot_document
+from .rows import Family, Known, Labelled, ModelRow
+from .summaries import count_everything, group_failures, mean_cost, name_near, slot_document
 from .vectors import fetch_family, fetch_vectors_after, fetch_vectors_of, replace_vector
 from .writing import delete_model, relabel_models, write_outcome
 
@@ -177,8 +178,12 @@ class Catalog:
             conditions.append(listed)
         if where is not None:
             conditions.append(parse_filter(where))
+        return self._select(*conditions, limit=limit)
+
+    def labels_of(self, keys: Sequence[int]) -> dict[str, Labelled]:
+        """Base, dataset, author and run of the models with these keys, by id."""
         with self._lock, translated(self.path):
-            return select_models(self._connection, conditions, limit)
+            return select_labels(self._connection, keys)
 
     def model(self, id: str, base: str | None = None) -> ModelRow:
         """The model of that id, or whose files are in that folder.
@@ -187,12 +192,11 @@ class Catalog:
             UnknownModel: with the nearest ids.
             RequestError: several families have one.
         """
-        within = [] if base is None else [Condition("m.base = ?", (base,))]
         exact: list[ModelRow] = []
         for column, value in (("id", id), ("source", str(Path(id).resolve()))):
-            named = Condition(f"m.{column} = ?", (value,))
-            with self._lock, translated(self.path):
-                exact = exact or select_models(self._connection, [named, *within], None)
+            # of one condition only, for DuckDB to use the index
+            found = [] if exact else self._select(Condition(f"m.{column} = ?", (value,)))
+            exact += [row for row in found if base in (None, row.base)]
         exact = [row for row in exact if row.status == "indexed"] or exact
         if len(exact) > 1:
             bases = ", ".join(row.base for row in exact)
@@ -209,8 +213,7 @@ class Catalog:
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
         """Everything known of a model, ready for JSON."""
         row = self.model(id, base)
-        slots = self.slots(row.base, row.id)
-        return {**row.to_json(), "slots": [slot_document(s) for s in slots]}
+        return {**row.to_json(), "slots": [slot_document(s) for s in self.slots_of(row.key)]}
 
     def slots(self, base: str, id: str, recipe: str | None = None) -> list[SlotStats]:
         """What a model changed, slot by slot; with the sketches of the recipe of that id."""
@@ -301,11 +304,11 @@ class Catalog:
 
     def vector_keys(self, base: str, recipe: Recipe) -> list[tuple[int, str, str]]:
         """(key, id, kind) of every model with a vector, by key."""
-        table = self._table(recipe)
-        if table is None:
+        rows = self._fetch("SELECT vectors FROM recipes WHERE id = ?", recipe.id)
+        if not rows:
             return []
         return self._fetch(
-            f"SELECT m.key, m.id, m.kind FROM {table} v JOIN models m ON m.key = v.model "
+            f"SELECT m.key, m.id, m.kind FROM {rows[0][0]} v JOIN models m ON m.key = v.model "
             "WHERE m.base = ? ORDER BY m.key",
             base,
         )
@@ -368,6 +371,11 @@ class Catalog:
             counts = count_everything(self._connection)
         return {"path": str(self.path), "bytes": self.path.stat().st_size, **counts}
 
+    def cost(self, recipes: Sequence[str]) -> dict[str, Any]:
+        """What one model's fingerprint took under these recipe ids, on average."""
+        with self._lock, translated(self.path):
+            return mean_cost(self._connection, recipes)
+
     def export_parquet(self, folder: Path) -> list[Path]:
         """`models`, `slots` and `fingerprints` as Parquet files in `folder`."""
         with self._lock, translated(self.path):
@@ -382,9 +390,9 @@ class Catalog:
         ids, vectors = self.vectors(bases[0], chosen)
         return write_safetensors(target, bases[0], chosen, ids, vectors)
 
-    def _table(self, recipe: Recipe) -> str | None:
-        rows = self._fetch("SELECT vectors FROM recipes WHERE id = ?", recipe.id)
-        return str(rows[0][0]) if rows else None
+    def _select(self, *conditions: Condition, limit: int | None = None) -> list[ModelRow]:
+        with self._lock, translated(self.path):
+            return select_models(self._connection, conditions, limit)
 
     def _vectors(
         self, base: str, recipe: Recipe, keys: Sequence[int] | None

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 TIE_DECIMALS = 9
 OVERFETCH = 32
-RESCORED = 32
+RESCORED = 28
 """Candidates of a coarse index that are scored exactly, at least."""
 
 CHECKED_AT_ONCE = 1 << 24

@@ -14,7 +14,7 @@ from jaxtyping import Float16, Int64
 
 from ..records import ModelRecord, Recipe, Slot, SlotStats
 from .filters import Condition
-from .rows import ModelRow
+from .rows import Labelled, ModelRow
 from .vectors import tables
 
 _RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
@@ -45,6 +45,18 @@ def select_models(
     return [
         _model_row(dict(zip([*names, "indexed_at"], row, strict=True)), recipes) for row in found
     ]
+
+
+def select_labels(
+    connection: duckdb.DuckDBPyConnection, keys: Sequence[int]
+) -> dict[str, Labelled]:
+    """What is known of the training of the models with these keys, by id."""
+    found = connection.execute(
+        "SELECT id, base, dataset, author, run FROM models "
+        "WHERE key IN (SELECT unnest(?::BIGINT[]))",
+        [list(keys)],
+    ).fetchall()
+    return {id: Labelled(*rest) for id, *rest in found}
 
 
 def select_slots(

@@ -62,6 +62,16 @@ class ModelRow:
         return document
 
 
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """What a model was trained on, by whom, in which run."""
+
+    base: str
+    dataset: str | None
+    author: str | None
+    run: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What a second run needs to know of a model to leave it alone."""

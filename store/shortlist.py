@@ -2,7 +2,7 @@
 
 Measured in docs/benchmarks.md: above about 50,000 vectors of 4,096 numbers an exact scan takes
 longer than people like to wait, and its memory is that of the vectors. RaBitQ codes (Gao et al.
-2024, arXiv:2409.09913) in inverted lists take an eighth of it; their first 32 hold the ten
+2024, arXiv:2409.09913) in inverted lists take an eighth of it; their first 28 hold the ten
 nearest, and are scored exactly.
 
 What all vectors have in common is taken out of those that are stored: it moves every score of a
@@ -21,12 +21,12 @@ FLAT_UP_TO = 50_000
 """Vectors that are scanned exactly."""
 
 CODE_BITS = 4
-"""Bits of a code for each dimension. One bit needs 128 candidates where four need 32."""
+"""Bits of a code for each dimension. One bit needs 128 candidates where four need 28."""
 
 QUERY_BITS = 8
 """Of a query that is compared with codes; 0, FAISS's default, is a hundred times slower."""
 
-PROBED_LISTS = 16
+PROBED_LISTS = 20
 TRAINING_POINTS = 40
 """For each inverted list."""
 
@@ -45,9 +45,9 @@ def fits(index: faiss.Index, n_vectors: int) -> bool:
     """Whether the index is of the kind, and its lists of the size, for so many vectors."""
     if n_vectors <= FLAT_UP_TO:
         return is_exact(index)
-    return (
-        not is_exact(index) and n_vectors <= RETRAIN_AT * faiss.extract_index_ivf(index).nlist ** 2
-    )
+    if is_exact(index):
+        return False
+    return bool(n_lists(n_vectors) <= RETRAIN_AT**0.5 * faiss.extract_index_ivf(index).nlist)
 
 
 def make_index(dim: int, n_vectors: int, sample: Float32[np.ndarray, "sample dim"]) -> faiss.Index:
@@ -67,14 +67,14 @@ def make_index(dim: int, n_vectors: int, sample: Float32[np.ndarray, "sample dim
     index = faiss.IndexPreTransform(centring, codes)
     index.own_fields = True
     for owned in (coarse, codes, centring):
-        owned.this.disown()
+        owned.this.disown()  # type: ignore[union-attr]
     index.train(sample)
     return index
 
 
 def n_lists(n_vectors: int) -> int:
-    """√n inverted lists."""
-    return max(1, math.isqrt(n_vectors))
+    """2√n inverted lists: with √n, one list holds several datasets, and a query's is scattered."""
+    return max(1, math.isqrt(4 * n_vectors))
 
 
 def training_size(n_vectors: int) -> int:

@@ -46,6 +46,31 @@ def count_everything(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     }
 
 
+def mean_cost(connection: duckdb.DuckDBPyConnection, recipes: Sequence[str]) -> dict[str, Any]:
+    """Seconds and bytes that one model's fingerprint took, on average; None where unknown.
+
+    Of shifts, what `profile` took to load the model and run it; of the others, what the run
+    took that indexed the model, under all its recipes.
+    """
+    marks = ", ".join("?" * len(recipes))
+    of_weights, seconds, n_bytes = connection.execute(
+        "SELECT max(r.rank) > 0, avg(m.seconds), avg(m.bytes_read) FROM recipes r "
+        "JOIN (SELECT DISTINCT base, model, recipe FROM fingerprints) f ON f.recipe = r.id "
+        f"JOIN models m ON m.base = f.base AND m.id = f.model WHERE r.id IN ({marks})",
+        list(recipes),
+    ).fetchall()[0]
+    if of_weights is False:
+        seconds, n_bytes = connection.execute(
+            "SELECT avg(CAST(s.results->>'$.seconds.loading' AS DOUBLE) + "
+            "CAST(s.results->>'$.seconds.\"activation shifts\"' AS DOUBLE)), avg(m.bytes_total) "
+            "FROM studies s JOIN models m ON m.key = s.model WHERE s.study = 'profile'"
+        ).fetchall()[0]
+    return {
+        "seconds_per_model": seconds,
+        "bytes_per_model": None if n_bytes is None else int(n_bytes),
+    }
+
+
 def slot_document(stats: SlotStats) -> dict[str, Any]:
     """One slot without its sketch."""
     return {

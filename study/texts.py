@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import StudyError
 
 TEXT_COLUMNS = ("text", "sentence", "content")
@@ -51,6 +53,14 @@ class Texts:
         """Of the texts, their groups and ids."""
         body = json.dumps([[t.text, t.group, t.id] for t in self.entries])
         return hashlib.sha256(body.encode()).hexdigest()[:16]
+
+    def drawn(self, most: int, seed: int) -> Texts:
+        """At most so many of them, at random, in their order; of equal ones only the first."""
+        first = list({text.text: text for text in reversed(self.entries)}.values())[::-1]
+        if len(first) > most:
+            places = np.random.default_rng(seed).choice(len(first), most, replace=False)
+            first = [first[place] for place in sorted(places)]
+        return Texts(tuple(first), self.broken)
 
     @property
     def groups(self) -> tuple[str, ...]:

@@ -1,9 +1,18 @@
 """What the command line shows people: tables on stdout, progress on stderr."""
 
 from .demo_screen import DemoScreen
-from .progress import RunProgress
+from .progress import RunProgress, note, tracked
+from .study_tables import (
+    show_components,
+    show_diff,
+    show_geometry,
+    show_layers,
+    show_profiles,
+    show_ranks,
+)
 from .tables import (
     show_evaluation,
+    show_evaluations,
     show_explanation,
     show_failures,
     show_model,
@@ -16,12 +25,21 @@ from .tables import (
 __all__ = [
     "DemoScreen",
     "RunProgress",
+    "note",
+    "show_components",
+    "show_diff",
     "show_evaluation",
+    "show_evaluations",
     "show_explanation",
     "show_failures",
+    "show_geometry",
+    "show_layers",
     "show_model",
     "show_models",
     "show_neighbours",
+    "show_profiles",
+    "show_ranks",
     "show_report",
     "show_stats",
+    "tracked",
 ]

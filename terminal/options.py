@@ -47,6 +47,39 @@ def base_option(command: Command) -> Command:
     return click.option("--base", help="Only this family, where the catalog has several.")(command)
 
 
+def picture_option(command: Command) -> Command:
+    return click.option(
+        "-o",
+        "--output",
+        "picture",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Draw it: a .png, .svg or .html file.",
+    )(command)
+
+
+def running_options(command: Command) -> Command:
+    """Of commands that run a model over texts."""
+    for option in (
+        click.option("--device", default="cpu", show_default=True, help="Where the model runs."),
+        click.option(
+            "--max-tokens",
+            type=click.IntRange(min=2),
+            default=128,
+            show_default=True,
+            help="Texts are cut to so many tokens.",
+        ),
+        click.option(
+            "--batch-size",
+            type=click.IntRange(min=1),
+            default=16,
+            show_default=True,
+            help="Texts at once.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def recipe_option(command: Command) -> Command:
     return click.option("--recipe", help="Name or id of a recipe.  [default: sketch]")(command)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,12 +14,16 @@ from rich.progress import (
     Progress,
     TextColumn,
     TimeRemainingColumn,
+    track,
 )
 
 from .text import plain, size
 
 if TYPE_CHECKING:
     from ..records import Outcome
+
+
+Thing = TypeVar("Thing")
 
 
 class RunProgress:
@@ -71,3 +76,19 @@ class RunProgress:
             read=size(self._bytes) + rate,
             latest=refused + escape(plain(outcome.model.id)[-20:]),
         )
+
+
+def tracked(
+    things: Iterable[Thing], what: str, *, quiet: bool, total: int | None = None
+) -> Iterator[Thing]:
+    """The same things, with a bar on stderr while it is a terminal."""
+    console = Console(stderr=True)
+    silent = quiet or not console.is_terminal
+    yield from track(
+        things, description=what, total=total, console=console, transient=True, disable=silent
+    )
+
+
+def note(line: str) -> None:
+    """A remark on stderr."""
+    Console(stderr=True, highlight=False).print(escape(plain(line)), style="yellow")

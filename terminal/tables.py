@@ -16,7 +16,7 @@ Document = Mapping[str, Any]
 
 def show_report(document: Document) -> None:
     """What an indexing run did, and every model it refused."""
-    console = _console()
+    screen = console()
     refused = len(document["failed"])
     parts = [f"[bold]{document['indexed']}[/] indexed", f"{document['unchanged']} unchanged"]
     if document["skipped_models"]:
@@ -24,13 +24,13 @@ def show_report(document: Document) -> None:
     if refused:
         parts.append(f"[yellow]{refused} not indexed[/]")
     read = f"{size(document['bytes_read'])} of {size(document['bytes_total'])} read"
-    console.print(
-        f"{_text(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
+    screen.print(
+        f"{text(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
     )
     rows = [*document["failed"], *document["skipped_models"]]
     if rows:
         _print(
-            console,
+            screen,
             ("model", "code", "reason"),
             [(r["model"], r["code"], r["reason"]) for r in rows],
         )
@@ -38,50 +38,47 @@ def show_report(document: Document) -> None:
 
 def show_neighbours(document: Document) -> None:
     """A query's nearest models."""
-    console = _console()
+    screen = console()
     query = document["query"]
-    label = f" ({_text(query['dataset'])})" if query["dataset"] else ""
-    console.print(
-        f"nearest to [bold]{_text(query['model'])}[/]{label} · recipe {document['recipe']}"
-    )
+    label = f" ({text(query['dataset'])})" if query["dataset"] else ""
+    screen.print(f"nearest to [bold]{text(query['model'])}[/]{label} · recipe {document['recipe']}")
     table = Table("rank", "model", "score", "±", "dataset", "author", box=None, header_style="dim")
     for n in document["neighbours"]:
         table.add_row(
             str(n["rank"]),
-            _text(n["model"]),
+            text(n["model"]),
             f"{n['score']:.3f}",
             f"{n['score_se']:.3f}",
-            _text(n["dataset"]),
-            _text(n["author"]),
+            text(n["dataset"]),
+            text(n["author"]),
         )
-    console.print(table)
+    screen.print(table)
 
 
 def show_explanation(document: Document, *, rows: int = 8) -> None:
     """Which roles, layers and slots carry a similarity."""
-    console = _console()
-    console.print(
-        f"\n[bold]{_text(document['model'])}[/]: "
-        f"similarity {document['similarity']:.3f}, carried by"
+    screen = console()
+    screen.print(
+        f"\n[bold]{text(document['model'])}[/]: similarity {document['similarity']:.3f}, carried by"
     )
     for title, key in (("role", "by_role"), ("layer", "by_layer"), ("feature", "by_block")):
         name = {"feature": "block"}.get(title, title)
         ranked = sorted(document[key], key=lambda t: -t["contribution"])[:rows]
-        shown = ", ".join(f"{_text(t[name])} {_percent(t['share'])}" for t in ranked)
-        console.print(f"  {title:8}{shown}")
+        shown = ", ".join(f"{text(t[name])} {_percent(t['share'])}" for t in ranked)
+        screen.print(f"  {title:8}{shown}")
     slots = ", ".join(f"{s['slot']} {_percent(s['share'])}" for s in document["slots"][:rows])
-    console.print(f"  {'slot':8}{slots}")
+    screen.print(f"  {'slot':8}{slots}")
     for key, whose in (("only_query", "the query"), ("only_model", "this model")):
         if document[key]:
-            console.print(f"  {len(document[key])} slots changed only by {whose}")
+            screen.print(f"  {len(document[key])} slots changed only by {whose}")
 
 
 def show_evaluation(document: Document) -> None:
     """Same-dataset retrieval precision against chance, by dataset, and what is taken for what."""
-    console = _console()
+    screen = console()
     low, high = document["ci95"]
     without = f", without the query's own {document['exclude']}" if document["exclude"] else ""
-    console.print(
+    screen.print(
         f"recipe [bold]{document['recipe']}[/]: {document['queries']} queries among "
         f"{document['models']} models, {document['datasets']} datasets{without}"
     )
@@ -93,13 +90,32 @@ def show_evaluation(document: Document) -> None:
         ("silhouette", document["silhouette"], "of the datasets as clusters, −1…1"),
         ("mAP", document["map"], ""),
     ):
-        console.print(f"  {name:10} [bold]{share(value)}[/]  [dim]{note}[/]")
+        screen.print(f"  {name:10} [bold]{share(value)}[/]  [dim]{note}[/]")
+    screen.print(f"  cost       {_cost(document['cost'])}")
     confusion = document["confusion"]
     rows = [
         (name, str(group["n"]), share(group["purity"]), _taken_for(confusion.get(name, []), name))
         for name, group in document["by_dataset"].items()
     ]
-    _print(console, ("dataset", "queries", "purity", "else taken for"), rows)
+    _print(screen, ("dataset", "queries", "purity", "else taken for"), rows)
+
+
+def show_evaluations(document: Document) -> None:
+    """Recipes side by side, and what a fingerprint of each takes."""
+    rows = [
+        (
+            one["recipe"],
+            share(one["micro"]),
+            f"{one['ci95'][0]:.3f} to {one['ci95'][1]:.3f}",
+            share(one["nn1"]),
+            share(one["silhouette"]),
+            share(one["chance"]),
+            _cost(one["cost"]),
+        )
+        for one in document["recipes"]
+    ]
+    heads = ("recipe", "micro", "95 % interval", "nn1", "silhouette", "chance", "cost a model")
+    _print(console(), heads, rows)
 
 
 def show_models(document: Document) -> None:
@@ -108,15 +124,15 @@ def show_models(document: Document) -> None:
         (m["model"], m["status"], m["code"], m["dataset"], m["author"], m["run"])
         for m in document["models"]
     ]
-    _print(_console(), ("model", "status", "code", "dataset", "author", "run"), rows)
+    _print(console(), ("model", "status", "code", "dataset", "author", "run"), rows)
 
 
 def show_model(document: Document) -> None:
     """Everything known of one model, and its slots."""
-    console = _console()
+    screen = console()
     for key, value in document.items():
         if key != "slots" and value not in (None, [], ""):
-            console.print(f"[dim]{key:>15}[/]  {_text(value)}")
+            screen.print(f"[dim]{key:>15}[/]  {text(value)}")
     slots = document["slots"]
     if slots:
         rows = [
@@ -132,51 +148,58 @@ def show_model(document: Document) -> None:
             for s in slots
         ]
         heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "energy kept", "rounding")
-        _print(console, heads, rows)
+        _print(screen, heads, rows)
 
 
 def show_stats(document: Document) -> None:
     """Counts of the whole catalog."""
-    console = _console()
-    console.print(f"{_text(document['path'])} · {size(document['bytes'])}")
+    screen = console()
+    screen.print(f"{text(document['path'])} · {size(document['bytes'])}")
     rows = [
         (b["base"], *(str(b[k]) for k in ("models", "indexed", "labelled", "datasets")))
         for b in document["bases"]
     ]
-    _print(console, ("base", "models", "indexed", "labelled", "datasets"), rows)
+    _print(screen, ("base", "models", "indexed", "labelled", "datasets"), rows)
     recipes = [
         (r["base"], r["id"], str(r["rank"]), str(r["dim"]), str(r["models"]))
         for r in document["recipes"]
     ]
     if recipes:
-        _print(console, ("base", "recipe", "rank", "dim", "models"), recipes)
+        _print(screen, ("base", "recipe", "rank", "dim", "models"), recipes)
 
 
 def show_failures(document: Document) -> None:
     """Refused models, grouped by reason."""
-    console = _console()
+    screen = console()
     if not document["failures"]:
-        console.print("every model is indexed")
+        screen.print("every model is indexed")
     for group in document["failures"]:
-        console.print(
+        screen.print(
             f"[bold]{group['code']}[/] ({group['status']}): "
             f"{group['meaning']} · {len(group['models'])}"
         )
         for model in group["models"]:
-            console.print(f"  {_text(model['model'])}: [dim]{_text(model['reason'])}[/]")
+            screen.print(f"  {text(model['model'])}: [dim]{text(model['reason'])}[/]")
 
 
-def _console() -> Console:
+def console() -> Console:
     """A console as wide as its terminal, or as its longest line where nobody looks."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=10_000)
+    screen = Console(highlight=False)
+    return screen if screen.is_terminal else Console(highlight=False, width=10_000)
 
 
-def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def _print(screen: Console, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     table = Table(*heads, box=None, header_style="dim", pad_edge=False)
     for row in rows:
-        table.add_row(*(_text(cell) for cell in row))
-    console.print(table)
+        table.add_row(*(text(cell) for cell in row))
+    screen.print(table)
+
+
+def _cost(cost: Document) -> str:
+    if cost["seconds_per_model"] is None:
+        return "unknown"
+    read = f", {size(cost['bytes_per_model'])}" if cost["bytes_per_model"] is not None else ""
+    return f"{cost['seconds_per_model']:.2f} s{read}"
 
 
 def _taken_for(cells: Sequence[Document], own: str) -> str:
@@ -188,5 +211,5 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f} %"
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
     return "" if value is None else escape(plain(str(value)))

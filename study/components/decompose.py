@@ -8,7 +8,7 @@ an encoder have a fifth term, `source` (Mickus, Vázquez 2023).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -130,6 +130,7 @@ class _Track:
 
     def _projected(self, linear: nn.Module, _: object, __: object) -> None:
         assert self._terms is not None
+        assert isinstance(linear, nn.Linear)
         self._terms = self._terms @ linear.weight.T
         if linear.bias is not None:
             self._terms[-1] += linear.bias
@@ -142,7 +143,7 @@ class _Track:
             self._start(stream)
         self._snapshot(stream, normed=False)
 
-    def _adder(self, sublayer: Sublayer) -> object:
+    def _adder(self, sublayer: Sublayer) -> Callable[[nn.Module, object, object], None]:
         row = self.stack.terms.index(sublayer.term)
         constant = self.constants.get(id(sublayer.branch))
         by = self.stack.multiplier

@@ -12,9 +12,9 @@ from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Float64
-from scipy.linalg import eigh
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from .eigen import top_eigenpairs
 from .moments import Moments, RowSums
 
 Method = Literal["gram", "lanczos", "power"]
@@ -26,8 +26,8 @@ LANCZOS_TOLERANCE = 1e-4
 EXACT_SIDE = 64
 """Sides up to which Lanczos has nothing to save."""
 
-LARGE_SIDE = 1024
-"""Sides of a Gram matrix from which its tridiagonalisation takes seconds, and Lanczos a fifth."""
+SPREAD_ROUNDING = 1e-24
+"""Of the squares: what equal rows may keep about their mean, which is summed in float64."""
 
 POWER_TOLERANCE = 1e-6
 POWER_STARTS = 2
@@ -128,7 +128,7 @@ def centre(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "rows dim"]
         return rows
     mean = rows.mean(axis=0, dtype=np.float64)
     centred: Float[np.ndarray, "rows dim"] = (rows - mean).astype(rows.dtype)
-    if sum_of_squares(centred) <= _rounding(rows.dtype) * sum_of_squares(rows):
+    if sum_of_squares(centred) <= SPREAD_ROUNDING * sum_of_squares(rows):
         centred[:] = 0
     return centred
 
@@ -145,8 +145,10 @@ def lanczos(
     side = thin.shape[0]
     if side <= EXACT_SIDE:
         exact = thin.astype(np.float64)
-        return _top_eigenvalue(exact @ exact.T)
+        return float(top_eigenpairs(exact @ exact.T, 1)[0][0])
     start = np.random.default_rng(seed).standard_normal((side,)).astype(thin.dtype)
+    if not (thin.T @ start).any():
+        return 0.0
     operator = LinearOperator(
         (side, side), matvec=lambda z: thin @ (thin.T @ z.ravel()), dtype=thin.dtype
     )
@@ -176,7 +178,7 @@ def sum_of_squares(matrix: Float[np.ndarray, "rows cols"]) -> float:
     return float(sum(np.einsum("ij,ij->", part, part, dtype=np.float64) for part in _parts(matrix)))
 
 
-def _parts(matrix: Float[np.ndarray, "rows cols"]) -> list[Float[np.ndarray, "rows cols"]]:
+def _parts(matrix: Float[np.ndarray, "rows cols"]) -> list[Float[np.ndarray, "_ cols"]]:
     return np.array_split(matrix, max(1, len(matrix) // 256))
 
 
@@ -223,23 +225,9 @@ def _spread(moments: Moments) -> bool:
     """Whether the rows differ by more than the rounding of their squares."""
     about_mean = float(np.trace(moments.scatter))
     about_origin = about_mean + moments.n * float(moments.mean @ moments.mean)
-    return moments.n > 1 and about_mean > _rounding(np.dtype(np.float64)) * about_origin
-
-
-def _rounding(dtype: np.dtype[np.floating]) -> float:
-    """Share of the squares below which a spread is rounding."""
-    return float((2 * np.finfo(dtype).eps) ** 2)
+    return moments.n > 1 and about_mean > SPREAD_ROUNDING * about_origin
 
 
 def _share_of_gram(gram: Float64[np.ndarray, "dim dim"]) -> float | None:
     total = float(np.trace(gram))
-    return _top_eigenvalue(gram) / total if total > 0 else None
-
-
-def _top_eigenvalue(gram: Float64[np.ndarray, "dim dim"]) -> float:
-    """To rounding: by tridiagonalisation, of a large matrix by Lanczos run until it stands."""
-    if len(gram) > LARGE_SIDE:
-        start = np.random.default_rng(0).standard_normal((len(gram),))
-        return float(eigsh(gram, k=1, tol=0, v0=start, return_eigenvectors=False)[0])
-    last = len(gram) - 1
-    return float(eigh(gram, eigvals_only=True, subset_by_index=(last, last))[0])
+    return float(top_eigenpairs(gram, 1)[0][0]) / total if total > 0 else None

@@ -157,7 +157,7 @@ class Collected:
 
     def _begin(self, shape: tuple[int, int]) -> None:
         self.shape = shape
-        needed = _bytes(shape, self.index, self._options)
+        needed = self._bytes()
         if needed > MOST_BYTES:
             lighter = ", or --method lanczos" if self._options.method == "gram" else ""
             raise StudyError(
@@ -176,6 +176,15 @@ class Collected:
                 parallel=frozenset(own[i] for i in parallel),
                 padded=frozenset(own[i] for i in whole),
             )
+
+    def _bytes(self) -> int:
+        """Of moments, sample and parallel texts' means, at most."""
+        layers, dim = self.shape
+        compared = self._reference is not None
+        gram = 8 * dim * (len(self.index) + compared) if self._options.method == "gram" else 0
+        kept = 4 * self._options.keep * len(self.index)
+        means = 4 * sum(map(len, self.index.values())) * compared
+        return layers * dim * (gram + kept + means)
 
     def _parallel(self, group: str) -> list[str]:
         """Ids that the group shares with the reference, or the reference with any group."""
@@ -226,13 +235,3 @@ def collect(
             "without special tokens and first positions nothing is left; take longer texts"
         )
     return collected
-
-
-def _bytes(
-    shape: tuple[int, int], index: dict[str, dict[str, int]], options: GeometryOptions
-) -> int:
-    """Of moments, sample and parallel texts' means, at most."""
-    layers, dim = shape
-    gram = 8 * dim * dim * (len(index) + 1) if options.method == "gram" else 0
-    means = 4 * dim * sum(map(len, index.values()))
-    return layers * (gram + 4 * dim * options.keep * len(index) + means)

@@ -14,9 +14,10 @@ from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Float64
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_softmax
 
+from .eigen import top_eigenpairs
 from .moments import Moments, pooled
 
 Divergent = Literal["softmax-mean", "softmax-padded", "gauss"]
@@ -98,14 +99,12 @@ def softmax_padded(
     return BothWays(np.array(forward, dtype=np.float64), np.array(backward, dtype=np.float64))
 
 
-def softmax_divergence(
-    estimator: Divergent, sentences: BothWays, *, scale: float, reason: str = ""
-) -> Divergence:
-    """The mean over sentences, or the reason why there is none."""
+def softmax_divergence(estimator: Divergent, sentences: BothWays, *, scale: float) -> Divergence:
+    """The mean over sentences; refused where there are none."""
     n = len(sentences.forward)
     if not n:
         return Divergence(
-            estimator=estimator, sentences=0, reason=reason or "no sentence shares an id"
+            estimator=estimator, sentences=0, reason="no text shares its id with the reference"
         )
     return Divergence(
         estimator=estimator,
@@ -118,39 +117,50 @@ def softmax_divergence(
 
 def gaussian_divergence(
     group: Moments,
-    reference: Sequence[Moments],
+    reference: Moments,
     *,
+    floor: float | None = None,
     axes: int = AXES,
     shrinkage: float = SHRINKAGE,
 ) -> Divergence:
     """Between Gaussians of the two clouds, in the main axes of both pooled.
 
-    `reference` is its moments in two halves of its texts, for the noise floor, or in one part,
-    without a floor. ½[tr(Σ_B⁻¹Σ_A) + δᵀΣ_B⁻¹δ − k + ln|Σ_B|/|Σ_A|] with
+    ½[tr(Σ_B⁻¹Σ_A) + δᵀΣ_B⁻¹δ − k + ln|Σ_B|/|Σ_A|] with
     Σ ← (1 − shrinkage)·Σ + shrinkage·(tr Σ/k)·I.
     """
-    whole = pooled(reference)
     axes = min(axes, group.dim)
-    tokens = (group.n, whole.n)
+    tokens = (group.n, reference.n)
     if min(tokens) < TOKENS_AN_AXIS * axes:
-        few = f"{group.n} and {whole.n} tokens; {axes} axes need {TOKENS_AN_AXIS * axes} a side"
+        few = f"{group.n} and {reference.n} tokens; {axes} axes need {TOKENS_AN_AXIS * axes} a side"
         return Divergence(estimator="gauss", tokens=tokens, axes=axes, reason=few)
-    both = _gaussian_both_ways(group, whole, axes, shrinkage)
+    both = _gaussian_both_ways(group, reference, axes, shrinkage)
     if both is None:
         flat = f"the tokens fill fewer than {axes} axes"
         return Divergence(estimator="gauss", tokens=tokens, axes=axes, reason=flat)
-    halves = None
-    if len(reference) == 2 and min(half.n for half in reference) > axes:
-        halves = _gaussian_both_ways(reference[0], reference[1], axes, shrinkage)
     return Divergence(
         estimator="gauss",
         to_reference=both[0],
         from_reference=both[1],
         jeffreys=sum(both),
-        floor=None if halves is None else sum(halves),
+        floor=floor,
         tokens=tokens,
         axes=axes,
     )
+
+
+def gaussian_floor(
+    halves: Sequence[Moments], *, axes: int = AXES, shrinkage: float = SHRINKAGE
+) -> float | None:
+    """Jeffreys divergence between two halves of one group's texts.
+
+    None where there are no two halves, or too few tokens for a comparison of the whole.
+    """
+    axes = min(axes, halves[0].dim)
+    enough = sum(half.n for half in halves) >= TOKENS_AN_AXIS * axes
+    if len(halves) != 2 or not enough or min(half.n for half in halves) <= axes:
+        return None
+    both = _gaussian_both_ways(halves[0], halves[1], axes, shrinkage)
+    return None if both is None else sum(both)
 
 
 def moments_of(rows: Float[np.ndarray, "rows dim"]) -> Moments:
@@ -165,8 +175,7 @@ def _gaussian_both_ways(
 ) -> tuple[float, float] | None:
     """KL(a ‖ b), KL(b ‖ a) in the pooled main axes; None where a covariance has no volume."""
     both = pooled([a, b])
-    last = both.dim - 1
-    values, vectors = eigh(both.covariance(), subset_by_index=(last - axes + 1, last))
+    values, vectors = top_eigenpairs(both.covariance(), axes)
     if values[0] <= values[-1] * np.finfo(np.float64).eps * both.dim:
         return None
     step = vectors.T @ (a.mean - b.mean)

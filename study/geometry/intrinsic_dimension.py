@@ -76,7 +76,7 @@ def intrinsic_dimension(
     n = len(kept)
     wanted = n if sample is None else sample
     reason = _too_few(n, wanted)
-    nearest: list[Float64[np.ndarray, "rows nearest"]] = []
+    nearest: list[Float64[np.ndarray, "_ 2"]] = []
     if not reason:
         subsets = [np.arange(n, dtype=np.int64)]
         if wanted < n:
@@ -86,7 +86,7 @@ def intrinsic_dimension(
     return tuple(_answer(name, nearest, n, wanted, duplicates, reason) for name in estimators)
 
 
-def estimate(nearest: Float64[np.ndarray, "rows nearest"], estimator: Estimator) -> float | None:
+def estimate(nearest: Float64[np.ndarray, "rows 2"], estimator: Estimator) -> float | None:
     """The dimension by the (r₁, r₂) of each row; None where they do not determine it."""
     if estimator == "low-fifth":
         return low_fifth(nearest)
@@ -97,7 +97,7 @@ def estimate(nearest: Float64[np.ndarray, "rows nearest"], estimator: Estimator)
     raise ValueError(f"estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}")
 
 
-def low_fifth(nearest: Float64[np.ndarray, "rows nearest"]) -> float | None:
+def low_fifth(nearest: Float64[np.ndarray, "rows 2"]) -> float | None:
     """TwoNN by regression through the lowest fifth of μ, as LLM-Microscope computes it.
 
     d = Σ ln μᵢ·(−ln(1 − Fᵢ)) / Σ (ln μᵢ)² with Fᵢ = (m + i)/(m + n), where the m rows without
@@ -114,24 +114,24 @@ def low_fifth(nearest: Float64[np.ndarray, "rows nearest"]) -> float | None:
     return _slope(lowest, shares)
 
 
-def facco(nearest: Float64[np.ndarray, "rows nearest"]) -> float | None:
+def facco(nearest: Float64[np.ndarray, "rows 2"]) -> float | None:
     """TwoNN by regression without the highest tenth of μ (Facco et al. 2017)."""
     logs = _log_ratios(nearest)
     n_kept = len(logs) * 9 // 10
     return _slope(logs[:n_kept], np.arange(1, n_kept + 1) / max(1, len(logs)))
 
 
-def maximum_likelihood(nearest: Float64[np.ndarray, "rows nearest"]) -> float | None:
+def maximum_likelihood(nearest: Float64[np.ndarray, "rows 2"]) -> float | None:
     """(N − 1)/Σ ln μ, the unbiased estimate of a Pareto exponent; its s.e. is d/√N."""
     logs = _log_ratios(nearest)
     total = float(logs.sum())
     return (len(logs) - 1) / total if total > 0 and len(logs) > 1 else None
 
 
-def _log_ratios(nearest: Float64[np.ndarray, "rows nearest"]) -> Float64[np.ndarray, " rows"]:
+def _log_ratios(nearest: Float64[np.ndarray, "rows 2"]) -> Float64[np.ndarray, " kept"]:
     """ln μ, ascending, of the rows with a neighbour at some distance."""
     first, second = nearest[nearest[:, 0] > 0].T
-    logs: Float64[np.ndarray, " rows"] = np.log(np.sort(second / first))
+    logs: Float64[np.ndarray, " kept"] = np.log(np.sort(second / first))
     return logs
 
 
@@ -163,7 +163,7 @@ def _too_few(distinct: int, wanted: int) -> str:
 
 def _answer(
     estimator: Estimator,
-    nearest: Sequence[Float64[np.ndarray, "rows nearest"]],
+    nearest: Sequence[Float64[np.ndarray, "_ 2"]],
     distinct: int,
     wanted: int,
     duplicates: int,

@@ -14,6 +14,8 @@ ROUNDING = 8.0
 """Rows nearer than this many roundings of their mean length are one row: the same prefix
 run in two batches of a causal model differs by one to four in float32."""
 
+PROJECTION_ROUNDING = 64 * float(np.finfo(np.float64).eps)
+
 CANDIDATES = 4
 """Neighbours by ‖x‖² + ‖y‖² − 2x·y whose distance is then taken without cancellation."""
 
@@ -26,12 +28,13 @@ def distinct_rows(rows: Float[np.ndarray, "rows dim"]) -> Int64[np.ndarray, " di
     """
     if not len(rows):
         return np.empty(0, dtype=np.int64)
-    tolerance = ROUNDING * float(np.finfo(rows.dtype).eps * _mean_length(rows))
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    tolerance = ROUNDING * float(np.finfo(rows.dtype).eps * lengths.mean())
     direction = np.random.default_rng(0).standard_normal(rows.shape[1])
     along = rows @ (direction / np.linalg.norm(direction))
     order = np.argsort(along, kind="stable")
-    # The projection is rounded too, by less than as much again.
-    breaks = np.flatnonzero(np.diff(along[order]) > 2 * tolerance) + 1
+    apart = tolerance + PROJECTION_ROUNDING * float(lengths.max())
+    breaks = np.flatnonzero(np.diff(along[order]) > apart) + 1
     kept: list[int] = []
     for run in np.split(order, breaks):
         kept += _leaders(rows, np.sort(run), tolerance)
@@ -87,7 +90,3 @@ def _leaders(
         if not taken or np.sqrt(np.einsum("ij,ij->i", apart, apart).min()) > tolerance:
             taken.append(row)
     return taken
-
-
-def _mean_length(rows: Float[np.ndarray, "rows dim"]) -> float:
-    return float(np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64)).mean())

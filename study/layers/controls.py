@@ -72,7 +72,7 @@ def simple_controls(
     )
     yield Control(
         name="random-retrained",
-        title="random directions, norms kept",
+        title="random directions, retrained",
         score=score_split(random, max_iterations=max_iterations),
         retrained=True,
     )

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
+from transformers.utils import hub
 
 from ...errors import StudyError
 from .anatomy import Stack, find_stacks
@@ -100,7 +101,7 @@ def untrained_twin(network: Network, *, seed: int = 0) -> Network:
     """A network of the same shape whose weights were never trained."""
     with _refusing(network.name), _quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = transformers.AutoModel.from_config(network.config)
+        model = transformers.AutoModel.from_config(network.config)  # type: ignore[no-untyped-call]
     model = model.float().to(network.device).eval().requires_grad_(False)
     return Network(
         name=f"{network.name}, untrained",
@@ -131,7 +132,8 @@ def _merged(source: str, base: str) -> nn.Module:
     kind = getattr(transformers, _head(source))
     model = peft.PeftModel.from_pretrained(kind.from_pretrained(base, dtype=torch.float32), source)
     merged = model.merge_and_unload()
-    return getattr(merged, "base_model", merged)
+    headless: nn.Module = getattr(merged, "base_model", merged)
+    return headless
 
 
 def _head(source: str) -> str:
@@ -159,9 +161,7 @@ def _adapter_config(source: str) -> dict[str, Any]:
     if Path(source).is_dir():
         path = str(Path(source) / ADAPTER_CONFIG)
     else:
-        found = transformers.utils.cached_file(
-            source, ADAPTER_CONFIG, _raise_exceptions_for_missing_entries=False
-        )
+        found = hub.cached_file(source, ADAPTER_CONFIG, _raise_exceptions_for_missing_entries=False)
         if found is None:
             return {}
         path = str(found)
@@ -198,11 +198,11 @@ def _quiet() -> Iterator[None]:
     bars = transformers.utils.logging.is_progress_bar_enabled()
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
-    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
         if bars:
-            transformers.utils.logging.enable_progress_bar()
+            transformers.utils.logging.enable_progress_bar()  # type: ignore[no-untyped-call]

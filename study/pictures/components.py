@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..components.study import Against, ComponentsReport, StackComponents
+from .names import short
 
 WIDTH, HEIGHT = 10.0, 3.6
 TEXT, SMALL = 10.5, 9.5
@@ -41,8 +42,8 @@ def draw_components(report: ComponentsReport) -> Figure:
             panels[1].set_ylabel("$|x' - x| / |e|$", fontsize=TEXT)
             _heat_map(figure, panels[2], stack.against)
             panels[2].set_title(f"{prefix}where it was edited", fontsize=TEXT)
-    beside = f" against {report.against}" if compared else ""
-    figure.suptitle(f"Components of {report.model}{beside}", fontsize=TEXT + 1)
+    beside = f" against {short(report.against)}" if report.against else ""
+    figure.suptitle(f"Components of {short(report.model)}{beside}", fontsize=TEXT + 1)
     return figure
 
 

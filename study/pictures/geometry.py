@@ -22,7 +22,7 @@ WIDTH, PANEL_HEIGHT = 10.0, 3.4
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe & Ito 2008, without those that vanish on white or on black."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "*", "<", ">")
-LEGEND_COLUMNS = 6
+LEGEND_COLUMNS = 5
 
 SATURATION = 20.0
 """Dimension from which all estimators fall short."""
@@ -40,7 +40,7 @@ def draw_geometry(report: GeometryReport) -> Figure:
     shown = _shown_divergence(report)
     n_panels = 3 if shown is None else 4
     columns = 3 if n_panels == 3 else 2
-    legend_rows = -(-len(report.groups) // LEGEND_COLUMNS)
+    legend_rows = -(-(len(report.groups) + 2) // LEGEND_COLUMNS)
     height = PANEL_HEIGHT * (n_panels // columns) + 0.3 * legend_rows + 0.4
     figure = Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1))
     panels = figure.subplots(n_panels // columns, columns, squeeze=False).ravel()
@@ -82,20 +82,17 @@ def _draw_dimension(axes: Axes, report: GeometryReport) -> None:
         )
         _draw_line(axes, number, group, values)
     if axes.get_ylim()[1] > SATURATION:
-        axes.axhline(SATURATION, linestyle=":", color=rcParams["text.color"], linewidth=1.2)
-        axes.annotate(
-            "above: a lower bound",
-            (1.0, SATURATION),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="right",
-            fontsize=FONT - 1.5,
+        axes.axhline(
+            SATURATION,
+            linestyle=":",
+            color=rcParams["text.color"],
+            linewidth=1.6,
+            label="above: lower bounds",
         )
     axes.set_ylim(bottom=0)
-    axes.set_title(f"Intrinsic dimension ({estimator})")
-    rows = "" if report.sample is None else f" of {report.sample} tokens"
-    axes.set_ylabel(f"dimensions{rows}" + (", mean ± sd" if _has_spread(report) else ""))
+    rows = "" if report.sample is None else f", N = {report.sample}"
+    axes.set_title(f"Intrinsic dimension ({estimator}{rows})")
+    axes.set_ylabel("dimensions" + (", mean ± sd" if _has_spread(report) else ""))
 
 
 def _draw_divergence(axes: Axes, report: GeometryReport, estimator: Divergent) -> None:
@@ -114,7 +111,7 @@ def _draw_divergence(axes: Axes, report: GeometryReport, estimator: Divergent) -
             linestyle="--",
             color=rcParams["text.color"],
             linewidth=1.6,
-            label="floor: halves of the reference",
+            label="floor: reference halves",
         )
     axes.set_ylim(bottom=0)
     axes.set_title(f"Divergence from {_plain(report.reference or '')} ({estimator})")

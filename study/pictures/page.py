@@ -6,6 +6,7 @@ import html
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from cycler import cycler
@@ -21,7 +22,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 """Okabe and Ito's colours that stand out on white and on black alike, told apart by the
 colour-blind; grey in place of their yellow and black."""
 
-_SHARED = {
+_SHARED: dict[str, Any] = {
     "axes.prop_cycle": cycler(color=PALETTE),
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -91,7 +92,7 @@ def save_picture(draw: Callable[[], Figure], target: Path, *, title: str) -> Pat
     elif kind == ".svg":
         data = _svg(draw, LIGHT, "light").encode()
     else:
-        with mpl.rc_context(_SHARED | LIGHT):
+        with mpl.rc_context(_settings(LIGHT)):
             buffer = io.BytesIO()
             draw().savefig(buffer, format="png", dpi=RESOLUTION, metadata={"Software": None})
             data = buffer.getvalue()
@@ -103,9 +104,14 @@ def save_picture(draw: Callable[[], Figure], target: Path, *, title: str) -> Pat
     return target
 
 
+def _settings(theme: dict[str, str], salt: str = "") -> Any:
+    """What both themes share, and one of them."""
+    return _SHARED | theme | {"svg.hashsalt": salt or None}
+
+
 def _svg(draw: Callable[[], Figure], theme: dict[str, str], name: str) -> str:
     """An `<svg>` element; ids differ between themes, so that two can share a page."""
-    with mpl.rc_context(_SHARED | theme | {"svg.hashsalt": name}):
+    with mpl.rc_context(_settings(theme, salt=name)):
         buffer = io.StringIO()
         draw().savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()

@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from ..rank.fitted import FittedLaw
 from ..rank.laws import LAW_NAMED
 from ..rank.report import FamilyRankReport, RankCurve, RankPoint, RankReport
+from .names import short
 
 WIDTH = 10.0
 """Inches; every size below is meant for it."""
@@ -155,7 +156,7 @@ def _caption(curve: RankCurve) -> str:
 def _title(report: RankReport, theta: float) -> str:
     matrix = r"\Delta W" if report.subject == "update" else "W"
     title = rf"Directions that carry {100 * theta:g} % of $\|{matrix}\|^2$: "
-    title += report.name.replace("$", r"\$")
+    title += short(report.name)
     if isinstance(report, FamilyRankReport):
         title += f", mean of {len(report.models)} models"
     return title

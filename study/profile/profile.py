@@ -53,16 +53,10 @@ class Profile:
     Attributes:
         document: Ready for json.dumps.
         fingerprints: Its shifts, each under its own recipe; none that did not move.
-        seconds: By part, of making it.
     """
 
     document: dict[str, Any]
     fingerprints: tuple[Fingerprint, ...]
-
-    @property
-    def recipes(self) -> tuple[str, ...]:
-        """Names of its fingerprints' recipes."""
-        return tuple(one.recipe.name for one in self.fingerprints)
 
 
 def profile_settings() -> dict[str, Any]:
@@ -92,8 +86,8 @@ def probe_base(network: Network) -> ProbedBase:
     )
 
 
-def profile_model(network: Network, base: ProbedBase) -> Profile:
-    """Run a model over the probe, beside its base.
+def profile_model(network: Network, base: ProbedBase, *, loading_s: float = 0.0) -> Profile:
+    """Run a model over the probe, beside its base; what it took is noted with the loading.
 
     Raises:
         StudyError: it cannot be run over it, or is not built like the base.
@@ -120,7 +114,7 @@ def profile_model(network: Network, base: ProbedBase) -> Profile:
         "geometry": geometry,
         "layers": layers,
         "recipes": [one.recipe.name for one in fingerprints],
-        "seconds": watch.laps,
+        "seconds": {"loading": round(loading_s, 3)} | watch.laps,
     }
     return Profile(document, tuple(fingerprints))
 
@@ -145,12 +139,10 @@ def _shifts(network: Network, base: ProbedBase) -> tuple[list[Fingerprint], dict
         if fingerprint is not None:
             made.append(fingerprint)
     moved = tuned - base.terms
-    length = float(np.linalg.norm(base.terms.sum(axis=0)))
     return made, {
-        "relative_length": float(np.linalg.norm(moved.sum(axis=0))) / length,
+        "length": float(np.linalg.norm(moved.sum(axis=0))),
         "by_term": {
-            term: float(np.linalg.norm(row)) / length
-            for term, row in zip(names, moved, strict=True)
+            term: float(np.linalg.norm(row)) for term, row in zip(names, moved, strict=True)
         },
     }
 

@@ -1,0 +1,165 @@
+"""Whom a study is about: an indexed model, a folder or a Hub id; where its base is."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import RequestError, StoreError, UnknownModel
+
+if TYPE_CHECKING:
+    from ..records import Fingerprint
+    from ..store import Catalog, ModelRow
+    from ..study.network import Network
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One model.
+
+    Attributes:
+        name: Its id in the catalog, or as the user calls it.
+        source: A folder or Hub id to read it from.
+        base: A folder, Hub id or mere name; None where nothing names one.
+        key: Of the catalog; None for a model that is not in it.
+    """
+
+    name: str
+    source: str
+    base: str | None
+    key: int | None = None
+
+    def require_base(self) -> str:
+        """The base.
+
+        Raises:
+            RequestError: none is known.
+        """
+        if self.base is None:
+            raise RequestError(f"{self.name}: which base is it a fine-tune of? Add --base")
+        return self.base
+
+    def load(self, device: str) -> Network:
+        """The model, ready to run."""
+        from ..study.network import load_network
+
+        base = self.base if self.base and _is_place(self.base) else None
+        return load_network(self.source, name=self.name, base=base, device=device)
+
+    def load_base(self, device: str) -> Network:
+        """Its base, ready to run."""
+        from ..study.network import load_network
+
+        return load_network(self.require_base(), device=device)
+
+
+def find_subject(db: Path, model: str, base: str | None) -> Subject:
+    """The model that a user names.
+
+    Raises:
+        RequestError: neither indexed, nor a folder or Hub id.
+    """
+    with reading(db) as catalog:
+        try:
+            row = catalog.model(model, _family(catalog, base))
+            return stored_subject(row, base)
+        except UnknownModel:
+            if not Path(model).is_dir() and "/" not in model:
+                raise
+            if not Path(model).is_dir() and model.startswith(("/", ".", "~")):
+                raise RequestError(f"{model}: no such folder") from None
+        return Subject(name=model, source=model, base=base or _claimed(catalog, model))
+
+
+def stored_subject(row: ModelRow, base: str | None = None) -> Subject:
+    """A model of the catalog; `base` says where its base is, if the family's name does not."""
+    source = row.id if row.record.source in ("", "hub") else row.record.source
+    place = base if base and Path(base).expanduser().is_dir() else row.base
+    return Subject(name=row.id, source=source, base=place, key=row.key)
+
+
+def family_subjects(db: Path, base: str) -> list[Subject]:
+    """Every indexed model of a family.
+
+    Raises:
+        RequestError: there is none.
+    """
+    with reading(db) as catalog:
+        rows = catalog.models(base=_family(catalog, base), where="status = 'indexed'")
+    if not rows:
+        raise RequestError(f"{base}: no indexed model; `deltadex index {base} FOLDER` first")
+    return [stored_subject(row, base) for row in rows]
+
+
+@contextmanager
+def reading(db: Path) -> Iterator[Catalog]:
+    """The catalog, or an empty one where there is none yet: a path needs no catalog."""
+    from ..store import Catalog
+
+    if db.exists():
+        with Catalog.open(db, read_only=True) as catalog:
+            yield catalog
+        return
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Catalog.open(Path(folder) / "c.duckdb") as catalog,
+    ):
+        yield catalog
+
+
+def recall(db: Path, subject: Subject, study: str, settings: Mapping[str, Any]) -> Any:
+    """What an earlier study of these settings found; None for a model that is not indexed."""
+    if subject.key is None:
+        return None
+    with reading(db) as catalog:
+        return catalog.studies(subject.key).load(study, settings)
+
+
+def keep(
+    db: Path,
+    subject: Subject,
+    study: str,
+    settings: Mapping[str, Any],
+    document: Mapping[str, Any],
+    fingerprints: tuple[Fingerprint, ...] = (),
+) -> None:
+    """Store what was found beside the model's fingerprint; a catalog in use is not waited for."""
+    from ..store import Catalog
+
+    if subject.key is None:
+        return
+    try:
+        with Catalog.open(db, create=False) as catalog:
+            catalog.studies(subject.key).save(study, settings, document)
+            for fingerprint in fingerprints:
+                catalog.add_fingerprint(subject.key, fingerprint)
+    except StoreError as err:
+        log.warning("%s: the %s study is not kept: %s", subject.name, study, err)
+
+
+def _family(catalog: Catalog, base: str | None) -> str | None:
+    """The name in the catalog of a base that the user spells."""
+    from ..indexer import resolve_base
+
+    return resolve_base(catalog, base).name if base else None
+
+
+def _claimed(catalog: Catalog, model: str) -> str | None:
+    """The base that a model itself names, or the only one there is."""
+    from ..indexer import claimed_base, guess_base
+
+    if catalog.bases():
+        return guess_base(catalog, model)
+    return claimed_base(model)
+
+
+def _is_place(base: str) -> bool:
+    """Whether weights may be found there: a folder, or an id with an owner or of old style."""
+    return bool(base) and (Path(base).is_dir() or not base.startswith(("/", ".")))

@@ -1,0 +1,216 @@
+"""Documents of the studies, drawn as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .tables import console, text
+
+Document = Mapping[str, Any]
+
+
+def show_ranks(document: Document) -> None:
+    """r_θ by role and layer, with the law of each curve."""
+    screen = console()
+    subject = "W" if document["subject"] == "weights" else "ΔW"
+    screen.print(f"rank of {subject}: [bold]{text(document['name'])}[/]")
+    for theta in document["thetas"]:
+        curves = [c for c in document["curves"] if c["theta"] == theta]
+        for stack in dict.fromkeys(c["stack"] for c in curves):
+            rows = [c for c in curves if c["stack"] == stack]
+            depth = max(c["n_layers"] for c in rows)
+            shown = _spread(depth)
+            table = _table(f"θ = {theta:g}, {stack}", *(str(n + 1) for n in shown), "law")
+            for curve in rows:
+                by_layer = {point["layer"]: point for point in curve["points"]}
+                cells = [_rank(by_layer.get(layer)) for layer in shown]
+                table.add_row(curve["role"], *cells, _law(curve["fit"]))
+            screen.print(table)
+    _notes(screen, document["notes"])
+    _failed(screen, document)
+
+
+def show_components(document: Document) -> None:
+    """Importance by layer and term; beside a base, what moved and what was edited."""
+    screen = console()
+    beside = f" against {text(document['against'])}" if document["against"] else ""
+    screen.print(
+        f"components of [bold]{text(document['model'])}[/]{beside} · "
+        f"{document['tokens']} tokens of {document['texts']} texts"
+    )
+    for name, stack in document["stacks"].items():
+        terms = [t for t in stack["terms"] if t not in stack["absent"]]
+        places = [stack["terms"].index(t) for t in terms]
+        table = _table(f"{name}: importance", *terms)
+        for layer, row in zip(stack["layers"], stack["importance"], strict=True):
+            table.add_row(layer, *(f"{row[place]:.3f}" for place in places))
+        screen.print(table)
+        if stack["absent"]:
+            screen.print(f"  absent: {', '.join(stack['absent'])}")
+        if "local_shift" not in stack:
+            continue
+        table = _table(f"{name}: edited (own change / input)", *stack["local_terms"])
+        for layer, row in enumerate(stack["local_shift"], start=1):
+            table.add_row(str(layer), *(f"{value:.4f}" for value in row))
+        screen.print(table)
+        edited = stack["most_edited"]
+        embedding = f"embeddings moved by {stack['local_embedding']:.4f}"
+        if edited is None:
+            screen.print(f"  no layer was edited; {embedding}")
+        else:
+            screen.print(
+                f"  edited most: [bold]{edited['term']} of layer {edited['layer']}[/]; {embedding}"
+            )
+
+
+def show_geometry(document: Document) -> None:
+    """Each group's dimension and anisotropy at a few depths."""
+    screen = console()
+    screen.print(f"geometry of [bold]{text(document['model'])}[/]")
+    shown = _spread(document["n_layers"])
+    estimator = document["options"]["estimators"][0]
+    columns: tuple[tuple[str, Callable[[Document], str]], ...] = (
+        (f"intrinsic dimension ({estimator})", lambda layer: _dimension(layer, estimator)),
+        ("anisotropy, centred", lambda layer: _number(layer["anisotropy"]["centred"])),
+        ("mean cosine", lambda layer: _number(layer["anisotropy"]["mean_cosine"])),
+    )
+    for title, value in columns:
+        table = _table(title, "tokens", *(str(layer) for layer in shown))
+        for group in document["groups"]:
+            cells = [value(group["layers"][layer]) for layer in shown]
+            table.add_row(text(group["group"] or "all"), str(group["tokens"]), *cells)
+        screen.print(table)
+    cut = [g for g in document["groups"] if g["fertility"]]
+    if len(cut) > 1:
+        table = _table("tokens per word, unknown", "per word", "per character", "unknown")
+        for group in cut:
+            fertility = group["fertility"]
+            table.add_row(
+                text(group["group"]),
+                _number(fertility["tokens_per_word"]),
+                _number(fertility["tokens_per_character"]),
+                _number(fertility["unknown_share"]),
+            )
+        screen.print(table)
+
+
+def show_layers(document: Document) -> None:
+    """Accuracy of the layer classifier and of every control."""
+    screen = console()
+    screen.print(
+        f"layers of [bold]{text(document['model'])}[/] · chance {document['chance']:.3f} · "
+        f"{document['n_tokens']} tokens of {document['n_texts']} texts"
+    )
+    table = _table("", "accuracy", "±", "")
+    for control in document["controls"]:
+        error = control["standard_error"]
+        table.add_row(
+            control["title"],
+            f"{control['accuracy']:.3f}",
+            "" if error is None else f"{error:.3f}",
+            "" if control["converged"] else "did not converge",
+        )
+    screen.print(table)
+    growth = document["norms"]["growth"]
+    if growth:
+        kind = "exponential" if growth["exponential"] else "not exponential"
+        screen.print(f"norms grow by ×{growth['rate']:.3f} a layer, R² {growth['r2']:.2f}: {kind}")
+
+
+def show_profiles(document: Document) -> None:
+    """One line a model."""
+    screen = console()
+    table = _table("model", "edited most", "moved", "layers told apart", "seconds")
+    for profile in document["profiles"]:
+        stack = list(profile["components"]["stacks"].values())[-1]
+        edited = stack["most_edited"]
+        table.add_row(
+            text(profile["model"]),
+            f"{edited['term']} {edited['layer']}" if edited else "nothing",
+            f"{stack['total_shift'][-1]:.3f}",
+            f"{profile['layers']['accuracy']:.3f}",
+            "known" if profile.get("known") else f"{sum(profile['seconds'].values()):.1f}",
+        )
+    screen.print(table)
+    _failed(screen, document)
+
+
+def show_diff(document: Document) -> None:
+    """A sentence, then roles, layers and the slots that differ most."""
+    screen = console()
+    first, second = (text(name) for name in document["models"])
+    screen.print(f"[bold]{text(document['sentence'])}[/]")
+    for title, sums in (("|ΔW| by role", "by_role"), ("|ΔW| by layer", "by_layer")):
+        table = _table(title, first, second)
+        for name, (a, b) in list(document[sums].items())[:12]:
+            table.add_row(text(name), f"{a:.3g}", f"{b:.3g}")
+        screen.print(table)
+    unit = "|ΔW|/|W|" if document["unit"] == "relative" else "|ΔW|"
+    table = _table(f"most different, {unit}", first, second, "stable rank", "cosine")
+    for slot in document["most_different"]:
+        table.add_row(
+            slot["slot"],
+            *(f"{value:.3g}" for value in slot["change"]),
+            " / ".join(f"{value:.1f}" for value in slot["stable_rank"]),
+            _number(slot["cosine"]),
+        )
+    screen.print(table)
+    for name, profile in document["profiles"].items():
+        edited = [
+            f"{where['term']} of {stack} layer {where['layer']}"
+            for stack, where in profile["most_edited"].items()
+            if where
+        ]
+        screen.print(f"  {text(name)} edited most: {', '.join(edited) or 'nothing'}")
+
+
+def _spread(n_layers: int, most: int = 12) -> list[int]:
+    """At most `most` layers from the first to the last, evenly."""
+    if n_layers <= most:
+        return list(range(n_layers))
+    return sorted({round(i * (n_layers - 1) / (most - 1)) for i in range(most)})
+
+
+def _rank(point: Document | None) -> str:
+    if point is None:
+        return ""
+    spread = point["standard_error"]
+    shown = f"{point['rank']:.0f}" if spread is None else f"{point['rank']:.1f}±{spread:.1f}"
+    return shown if point["valid"] else f"({shown})"
+
+
+def _law(fit: Document) -> str:
+    best = fit["best"]
+    if best is None or not fit["pattern"]:
+        return str(fit["verdict"])
+    return f"{best['law']}, R² {best['r_squared']:.2f}"
+
+
+def _dimension(layer: Document, estimator: str) -> str:
+    found = next(d for d in layer["intrinsic_dimension"] if d["estimator"] == estimator)
+    if found["dimension"] is None:
+        return "–"
+    spread = f"±{found['sd']:.1f}" if found["sd"] is not None else ""
+    return f"{found['dimension']:.1f}{spread}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _table(*heads: str) -> Table:
+    return Table(*heads, box=None, header_style="dim", pad_edge=False)
+
+
+def _notes(screen: Console, notes: Sequence[str]) -> None:
+    for line in notes:
+        screen.print(f"  {text(line)}", style="dim")
+
+
+def _failed(screen: Console, document: Document) -> None:
+    for one in document["failed"]:
+        screen.print(f"[yellow]{text(one['model'])}[/]: {text(one['reason'])}")

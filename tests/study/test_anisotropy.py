@@ -1,0 +1,235 @@
+"""Shares of the largest σ² against full SVDs, streamed, by Lanczos and by the power method."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deltadex.study.geometry import anisotropy, eigen
+from deltadex.study.geometry.anisotropy import (
+    METHODS,
+    centre,
+    lanczos,
+    power_method,
+    sampled_anisotropy,
+    streamed_anisotropy,
+    sum_of_squares,
+)
+from deltadex.study.geometry.moments import Moments, RowSums, pooled
+
+
+def make_rows(n, dim, *, offset=0.0, decay=0.9, dtype=np.float64, seed=0):
+    rng = np.random.default_rng(seed)
+    spread = rng.standard_normal((n, dim)) * decay ** np.arange(dim)
+    return (spread + offset * rng.standard_normal(dim)).astype(dtype)
+
+
+def share_by_svd(rows):
+    sigma = torch.linalg.svdvals(torch.from_numpy(rows.astype(np.float64))).numpy()
+    return sigma[0] ** 2 / (sigma**2).sum()
+
+
+def cosine_by_pairs(rows):
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = units @ units.T
+    return cosines[~np.eye(len(rows), dtype=bool)].mean()
+
+
+def stream(rows, cuts):
+    moments, sums = Moments(rows.shape[1]), RowSums(rows.shape[1])
+    for part in np.split(rows, cuts):
+        moments.update(part)
+        sums.update(part)
+    return moments, sums
+
+
+@given(
+    n=st.integers(2, 60),
+    dim=st.integers(2, 12),
+    offset=st.sampled_from([0.0, 1.0, 100.0]),
+    cuts=st.lists(st.integers(0, 60), max_size=4),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60, deadline=None)
+def test_streamed_equals_svd_however_it_is_cut(n, dim, offset, cuts, seed):
+    rows = make_rows(n, dim, offset=offset, seed=seed)
+
+    found = streamed_anisotropy(*stream(rows, sorted(cuts)))
+
+    assert found.centred == pytest.approx(share_by_svd(rows - rows.mean(axis=0)), rel=1e-9)
+    assert found.uncentred == pytest.approx(share_by_svd(rows), rel=1e-9)
+    assert found.mean_cosine == pytest.approx(cosine_by_pairs(rows), abs=1e-12)
+    assert (found.rows, found.cosine_rows) == (n, n)
+
+
+def test_a_far_mean_costs_no_digits():
+    """internals.md 3.2: sums about the origin lose seven digits with a mean of 1e4."""
+    rows = make_rows(400, 20)
+    exact = share_by_svd(rows - rows.mean(axis=0))
+
+    far = streamed_anisotropy(*stream(rows + 1e4, [37, 200]))
+
+    assert far.centred == pytest.approx(exact, rel=1e-11)
+
+
+@given(cut=st.integers(0, 50), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_merged_moments_are_those_of_all_rows(cut, seed):
+    rows = make_rows(50, 6, offset=10.0, seed=seed)
+
+    whole = pooled([stream(rows[:cut], [])[0], stream(rows[cut:], [])[0]])
+
+    assert whole.n == 50
+    np.testing.assert_allclose(whole.mean, rows.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(whole.covariance(), np.cov(rows.T, bias=True), atol=1e-12)
+    np.testing.assert_allclose(whole.about_origin(), rows.T @ rows, rtol=1e-11, atol=1e-9)
+
+
+def test_uncentred_and_mean_cosine_see_a_common_coordinate_and_centred_does_not():
+    rows = np.random.default_rng(0).standard_normal((2000, 300))
+    first = rows.copy()
+    first[::20, 0] += 300.0
+    common = rows.copy()
+    common[:, 0] += 300.0
+
+    shifted, outliers = anisotropy(common), anisotropy(first)
+
+    assert shifted.centred < 0.01
+    assert shifted.uncentred > 0.99
+    assert shifted.mean_cosine > 0.99
+    assert outliers.centred > 0.9
+    assert shifted.uncentred >= 2000 * np.sum(common.mean(axis=0) ** 2) / np.sum(common**2) - 1e-12
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("shape", [(200, 90), (90, 200), (20, 30)])
+def test_every_method_agrees_with_svd(method, shape):
+    rows = make_rows(*shape, offset=2.0, dtype=np.float32)
+
+    found = anisotropy(rows, method=method)
+
+    exact = rows.astype(np.float64)
+    assert found.centred == pytest.approx(share_by_svd(exact - exact.mean(axis=0)), rel=1e-5)
+    assert found.uncentred == pytest.approx(share_by_svd(exact), rel=1e-5)
+    assert found.mean_cosine == pytest.approx(cosine_by_pairs(exact), abs=1e-9)
+    assert (found.centred_power is not None) == (method == "power")
+
+
+@pytest.mark.parametrize("spectrum", ["iid", "slow", "gap"])
+def test_lanczos_holds_a_millionth_in_float32(spectrum):
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((250, 700))
+    if spectrum == "slow":
+        left, right = (np.linalg.qr(rng.standard_normal((n, 250)))[0] for n in (250, 700))
+        matrix = left * 0.992 ** np.arange(250) @ right.T
+    if spectrum == "gap":
+        matrix += 3 * np.outer(rng.standard_normal(250), rng.standard_normal(700))
+    matrix = matrix.astype(np.float32)
+
+    found = [
+        lanczos(m, seed=seed) / sum_of_squares(m) for m in (matrix, matrix.T) for seed in (0, 1)
+    ]
+
+    assert found == pytest.approx([share_by_svd(matrix)] * 4, rel=1e-6)
+
+
+@given(seed=st.integers(0, 99))
+@settings(max_examples=10, deadline=None)
+def test_rotation_and_scale_change_nothing(seed):
+    rng = np.random.default_rng(seed)
+    rows = make_rows(80, 70, seed=seed)
+    turn = np.linalg.qr(rng.standard_normal((70, 70)))[0]
+
+    for method in ("gram", "lanczos"):
+        found, moved = anisotropy(rows, method=method), anisotropy(7 * rows @ turn, method=method)
+        assert moved.centred == pytest.approx(found.centred, rel=1e-6)
+        assert moved.mean_cosine == pytest.approx(found.mean_cosine, abs=1e-9)
+
+
+def test_power_finds_a_gap_and_says_how_well():
+    rows = make_rows(150, 40, decay=0.6)
+
+    report = power_method(rows)
+
+    exact = np.linalg.svd(rows, compute_uv=False)[0] ** 2
+    assert report.value == pytest.approx(exact, rel=1e-6)
+    assert report.value <= exact * (1 + 1e-12)
+    assert report.converged
+    assert 10 <= report.iterations < 100
+    assert report.residual <= 1e-3
+    assert report.starts == 2
+
+
+def test_power_without_a_gap_is_a_lower_bound_and_another_start_never_hurts():
+    rows = np.random.default_rng(0).standard_normal((300, 900)).astype(np.float32)
+    exact = np.linalg.svd(rows.astype(np.float64), compute_uv=False)[0] ** 2
+
+    one, two = power_method(rows, tol=1e-3, starts=1), power_method(rows, tol=1e-3)
+
+    assert one.converged
+    assert one.value < 0.999 * exact
+    assert one.value <= two.value < exact
+
+
+def test_power_that_is_cut_short_says_so():
+    rows = np.linalg.qr(np.random.default_rng(0).standard_normal((60, 60)))[0]
+    rows = rows * 0.999 ** np.arange(60)
+
+    report = power_method(rows, tol=1e-15)
+
+    assert (report.converged, report.iterations) == (False, 1000)
+
+
+def test_large_gram_matrices_go_by_lanczos_to_the_same_digits(monkeypatch):
+    gram = np.cov(make_rows(100, 60, decay=0.99).T)
+    values, vectors = eigen.top_eigenpairs(gram, 3)
+
+    monkeypatch.setattr(eigen, "LARGE_SIDE", 10)
+    again, others = eigen.top_eigenpairs(gram, 3)
+
+    np.testing.assert_allclose(again, values, rtol=1e-12)
+    np.testing.assert_allclose(np.abs(np.sum(vectors * others, axis=0)), 1.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rows", [np.zeros((0, 4)), np.ones((1, 4)), np.zeros((9, 4))])
+def test_what_has_no_spread_has_no_anisotropy(method, rows):
+    found = anisotropy(rows, method=method)
+
+    assert (found.centred, found.uncentred, found.mean_cosine) == (None, None, None)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equal_rows_point_one_way_and_have_no_centred_anisotropy(method, dtype):
+    rows = np.tile(np.random.default_rng(0).standard_normal(90), (1000, 1)).astype(dtype)
+
+    found = anisotropy(rows, method=method)
+
+    assert found.centred is None
+    assert found.uncentred == pytest.approx(1.0, rel=1e-6)
+    assert found.mean_cosine == pytest.approx(1.0)
+
+
+def test_zero_rows_have_no_direction_but_count_elsewhere():
+    rows = np.vstack([np.eye(3), np.zeros((2, 3))])
+
+    found = anisotropy(rows)
+
+    assert (found.rows, found.cosine_rows, found.mean_cosine) == (5, 3, 0.0)
+
+
+def test_zero_matrices_are_zero():
+    zero = np.zeros((100, 80), dtype=np.float32)
+
+    assert lanczos(zero) == 0.0
+    assert power_method(zero).value == 0.0
+    assert sum_of_squares(zero[:0]) == 0.0
+    assert centre(zero[:0]).shape == (0, 80)
+    assert RowSums(3).rms_coordinate == 0.0
+
+
+def test_rows_in_memory_take_lanczos_or_power():
+    with pytest.raises(ValueError, match="lanczos or power for rows in memory, got 'gram'"):
+        sampled_anisotropy(np.eye(3), RowSums(3), method="gram")

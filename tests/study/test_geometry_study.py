@@ -1,0 +1,437 @@
+"""The geometry study over made-up states: against the single functions, and its refusals."""
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib import rc_context
+from scipy.stats import entropy
+
+from deltadex.errors import StudyError
+from deltadex.study.geometry import (
+    GeometryOptions,
+    anisotropy,
+    fertility,
+    gaussian_divergence,
+    geometry_study,
+    intrinsic_dimension,
+)
+from deltadex.study.geometry import collect as collecting
+from deltadex.study.geometry.divergence import gaussian_floor, moments_of
+from deltadex.study.geometry.pairs import bootstrap_interval, paired_measure
+from deltadex.study.geometry.report import LayerDifference
+from deltadex.study.geometry.reservoir import Reservoir
+from deltadex.study.network import TokenStates
+from deltadex.study.pictures.geometry import draw_geometry
+from deltadex.study.texts import Text
+
+LAYERS, DIM = 3, 6
+SMALL = GeometryOptions(axes=2, resamples=50)
+GROUPS = ("eng_Latn", "srp_Cyrl", "srp_Latn")
+
+
+def make_texts(groups=GROUPS, n=20):
+    """Parallel texts, the groups one after the other."""
+    return [Text(f"{group} text {i}", group, str(i)) for group in groups for i in range(n)]
+
+
+def make_hidden(texts, *, tokens=16, seed=0):
+    """{text number: (layers, tokens, dim)}: each group with its own mean and spread."""
+    rng = np.random.default_rng(seed)
+    groups = list(dict.fromkeys(text.group for text in texts))
+    states = {}
+    for number, text in enumerate(texts):
+        which = groups.index(text.group)
+        n = tokens + number % 3
+        rows = rng.standard_normal((LAYERS, n, DIM)) * (1 + 0.5 * which)
+        rows[..., which % DIM] += np.arange(LAYERS)[:, None]
+        states[number] = rows.astype(np.float32)
+    return states
+
+
+def batches(hidden, size=7) -> Iterator[TokenStates]:
+    """The texts' states, some texts at a time."""
+    numbers = sorted(hidden)
+    for start in range(0, len(numbers), size):
+        some = numbers[start : start + size]
+        lengths = [hidden[number].shape[1] for number in some]
+        yield TokenStates(
+            hidden=np.concatenate([hidden[number] for number in some], axis=1),
+            text=np.repeat(some, lengths),
+            position=np.concatenate([np.arange(1, n + 1) for n in lengths]),
+            token=np.concatenate([np.arange(n) for n in lengths]),
+        )
+
+
+def rows_of(hidden, texts, group, layer):
+    own = [number for number, text in enumerate(texts) if text.group == group]
+    return np.concatenate([hidden[number][layer] for number in own])
+
+
+def softmax(vector):
+    powers = np.exp(vector - vector.max())
+    return powers / powers.sum()
+
+
+def study(texts=None, *, hidden=None, size=7, reference="eng_Latn", options=SMALL, **more):
+    texts = texts or make_texts()
+    hidden = hidden or make_hidden(texts)
+    return geometry_study(
+        batches(hidden, size), texts, reference=reference, options=options, **more
+    )
+
+
+@pytest.fixture(scope="module")
+def report():
+    return study(tokenize=lambda text: [ord(char) for char in text], unknown=ord("t"))
+
+
+def test_numbers_are_those_of_the_functions_over_all_tokens(report):
+    texts = make_texts()
+    hidden = make_hidden(texts)
+
+    for group in report.groups:
+        for layer in group.layers:
+            rows = rows_of(hidden, texts, group.group, layer.layer)
+            dimension = intrinsic_dimension(rows, sample=report.sample)
+            exact = anisotropy(rows)
+            assert layer.tokens == group.tokens == len(rows)
+            assert layer.intrinsic_dimension == dimension
+            assert layer.anisotropy.centred == pytest.approx(exact.centred)
+            assert layer.anisotropy.uncentred == pytest.approx(exact.uncentred)
+            assert layer.anisotropy.mean_cosine == pytest.approx(exact.mean_cosine)
+
+
+def test_gauss_is_over_all_tokens_with_the_floor_of_the_references_halves(report):
+    texts = make_texts()
+    hidden = make_hidden(texts)
+    theirs = rows_of(hidden, texts, "eng_Latn", 1)
+    ours = rows_of(hidden, texts, "srp_Cyrl", 1)
+
+    found = report.groups[1].layers[1].divergence_by("gauss")
+
+    exact = gaussian_divergence(moments_of(ours), moments_of(theirs), axes=2)
+    halves = [
+        moments_of(np.concatenate([hidden[number][1] for number in range(part, 20, 2)]))
+        for part in (0, 1)
+    ]
+    assert found.jeffreys == pytest.approx(exact.jeffreys)
+    assert found.floor == pytest.approx(gaussian_floor(halves, axes=2))
+
+
+def test_softmax_divergences_are_of_parallel_texts_divided_by_the_references_size(report):
+    texts = make_texts()
+    hidden = make_hidden(texts)
+    scale = np.sqrt(np.mean(rows_of(hidden, texts, "eng_Latn", 2).astype(np.float64) ** 2))
+    means = [hidden[number][2].astype(np.float64).mean(axis=0) / scale for number in range(40)]
+    pairs = [(softmax(means[20 + i]), softmax(means[i])) for i in range(20)]
+
+    found = report.groups[1].layers[2].divergence_by("softmax-mean")
+
+    assert found.scale == pytest.approx(scale)
+    assert found.sentences == 20
+    assert found.to_reference == pytest.approx(np.mean([entropy(p, q) for p, q in pairs]))
+    assert found.from_reference == pytest.approx(np.mean([entropy(q, p) for p, q in pairs]))
+    assert report.groups[1].layers[2].divergence_by("softmax-padded").to_reference > 0
+
+
+def test_the_reference_is_not_compared_with_itself(report):
+    assert [bool(group.layers[0].divergence) for group in report.groups] == [False, True, True]
+
+
+@pytest.mark.parametrize("size", [1, 13, 60])
+def test_batch_size_changes_nothing_but_rounding(report, size):
+    for group, other in zip(report.groups, study(size=size).groups, strict=True):
+        for layer, same in zip(group.layers, other.layers, strict=True):
+            assert same.intrinsic_dimension == layer.intrinsic_dimension
+            assert same.anisotropy.centred == pytest.approx(layer.anisotropy.centred)
+            for divergence, again in zip(layer.divergence, same.divergence, strict=True):
+                assert again.to_reference == pytest.approx(divergence.to_reference)
+
+
+def test_other_groups_change_nothing_but_the_common_sample():
+    options = GeometryOptions(axes=2, sample=150)
+    texts = make_texts()
+    hidden = make_hidden(texts)
+    alone = make_texts(groups=GROUPS[:2])
+
+    many = study(texts, hidden=hidden, options=options)
+    few = study(alone, hidden={n: hidden[n] for n in range(40)}, options=options)
+
+    assert few.groups == many.groups[:2]
+
+
+def test_parallel_texts_are_aligned_by_id_whatever_their_order():
+    texts = make_texts()
+    hidden = make_hidden(texts)
+    order = np.random.default_rng(0).permutation(len(texts))
+
+    shuffled = study(
+        [texts[i] for i in order], hidden={new: hidden[old] for new, old in enumerate(order)}
+    )
+
+    expected = {group.group: group for group in study(texts, hidden=hidden).groups}
+    for group in shuffled.groups:
+        for layer, same in zip(group.layers, expected[group.group].layers, strict=True):
+            softmaxes = zip(layer.divergence[:2], same.divergence[:2], strict=True)
+            for found, there in softmaxes:
+                assert found.to_reference == pytest.approx(there.to_reference)
+
+
+@pytest.mark.parametrize("method", ["lanczos", "power"])
+def test_other_methods_go_by_the_kept_tokens(method):
+    options = GeometryOptions(method=method, axes=2, keep=250)
+
+    kept, exact = study(options=options), study()
+
+    layer, whole = kept.groups[0].layers[1], exact.groups[0].layers[1]
+    assert (layer.anisotropy.method, layer.anisotropy.rows) == (method, 250)
+    assert layer.anisotropy.centred == pytest.approx(whole.anisotropy.centred, rel=0.2)
+    assert layer.anisotropy.mean_cosine == pytest.approx(whole.anisotropy.mean_cosine)
+    gauss = kept.groups[2].layers[1].divergence_by("gauss")
+    assert gauss.tokens == (250, 250)
+    assert gauss.floor is not None
+
+
+def test_two_scripts_are_paired_latin_first_with_fertility_beside(report):
+    (pair,) = report.pairs
+
+    assert (pair.language, pair.first, pair.second) == ("srp", "srp_Latn", "srp_Cyrl")
+    assert pair.shared_ids == 20
+    assert pair.first_fertility == report.groups[2].fertility
+    named = {(m.measure, m.estimator): m for m in pair.measures}
+    assert set(named) == {
+        ("intrinsic dimension", "low-fifth"),
+        ("intrinsic dimension", "facco"),
+        ("intrinsic dimension", "mle"),
+        ("anisotropy, centred", "gram"),
+        ("anisotropy, uncentred", "gram"),
+        ("mean cosine", "exact"),
+        ("KL to reference", "gauss"),
+        ("KL to reference", "softmax-mean"),
+    }
+    by_sentence = named["KL to reference", "softmax-mean"]
+    latin, cyrillic = report.groups[2].layers, report.groups[1].layers
+    for layer in by_sentence.layers:
+        first = latin[layer.layer].divergence_by("softmax-mean").to_reference
+        second = cyrillic[layer.layer].divergence_by("softmax-mean").to_reference
+        assert layer.difference == pytest.approx(first - second)
+        assert layer.low < layer.difference < layer.high
+    assert by_sentence.sentences == 20
+    assert all(layer.low is None for layer in named["mean cosine", "exact"].layers)
+
+
+def test_paired_measures_count_signs_and_leave_ties_out():
+    layers = [
+        LayerDifference(layer=i, difference=d, low=None, high=None)
+        for i, d in enumerate([1.0, 2.0, 3.0, 4.0, 5.0, 0.0, -3.0])
+    ]
+
+    found = paired_measure("mean cosine", "exact", layers)
+
+    assert (found.positive, found.negative) == (5, 1)
+    assert found.mean_difference == pytest.approx(12 / 7)
+    assert found.sign_test_p == pytest.approx(2 * (1 + 6) / 2**6)
+
+
+def test_bootstrap_covers_the_standard_error_and_wants_ten_sentences():
+    gaps = np.random.default_rng(0).standard_normal(400)
+
+    low, high = bootstrap_interval(gaps, 2000, 0)
+
+    assert (high - low) / 2 == pytest.approx(1.96 * gaps.std() / 20, rel=0.1)
+    assert bootstrap_interval(gaps[:9], 100, 0) is None
+
+
+def test_without_reference_nothing_is_compared():
+    found = study(reference=None)
+
+    assert found.reference is None
+    assert all(layer.divergence == () for group in found.groups for layer in group.layers)
+    assert {m.measure for m in found.pairs[0].measures} == {
+        "intrinsic dimension",
+        "anisotropy, centred",
+        "anisotropy, uncentred",
+        "mean cosine",
+    }
+
+
+def test_few_tokens_and_foreign_ids_are_reasons_not_numbers():
+    texts = [*make_texts(), *(Text("few", "few_Latn", f"x{i}") for i in range(3))]
+
+    few = study(texts).groups[-1].layers[0]
+
+    assert [d.dimension for d in few.intrinsic_dimension] == [None] * 3
+    assert "distinct rows; 100 are the fewest" in few.intrinsic_dimension[0].reason
+    assert few.anisotropy.centred is not None
+    reasons = {d.estimator: d.reason for d in few.divergence}
+    assert "no text shares its id" in reasons["softmax-mean"]
+    assert "no text shares its id" in reasons["softmax-padded"]
+    assert "2 axes need 200 a side" in reasons["gauss"]
+
+
+def test_a_group_without_tokens_is_in_the_report_without_numbers():
+    texts = make_texts(groups=GROUPS[:2])
+    hidden = {number: rows for number, rows in make_hidden(texts).items() if number < 20}
+
+    found = study(texts, hidden=hidden).groups[1]
+
+    assert (found.tokens, found.texts) == (0, 20)
+    assert found.layers[0].anisotropy.centred is None
+    assert found.layers[0].divergence_by("softmax-mean").to_reference is None
+
+
+def test_a_reference_of_zeros_has_no_divergences():
+    texts = make_texts(groups=GROUPS[:2])
+    hidden = make_hidden(texts)
+    for number in range(20):
+        hidden[number][0] = 0.0
+
+    found = study(texts, hidden=hidden).groups[1].layers[0]
+
+    assert {d.reason for d in found.divergence} == {"the reference's states are all zero"}
+
+
+def test_json_is_plain_and_names_every_estimator(report):
+    document = json.loads(json.dumps(report.to_json(), allow_nan=False))
+
+    layer = document["groups"][1]["layers"][0]
+    assert document["reference"] == "eng_Latn"
+    assert [d["estimator"] for d in layer["intrinsic_dimension"]] == ["low-fifth", "facco", "mle"]
+    assert [d["estimator"] for d in layer["divergence"]] == [
+        "softmax-mean",
+        "softmax-padded",
+        "gauss",
+    ]
+    assert layer["anisotropy"]["method"] == "gram"
+    assert document["options"]["seed"] == 0
+
+
+def test_fertility_by_words_characters_and_unknown_tokens():
+    texts = [
+        Text("one two three", "eng_Latn", "0"),
+        Text("four", "eng_Latn", "1"),
+        Text("我 喜欢读书。", "zho_Hans", "0"),
+        Text("", "empty", "0"),
+    ]
+
+    found = fertility(texts, lambda text: [ord(c) for c in text if c != " "], unknown=ord("o"))
+
+    english, chinese, empty = found["eng_Latn"], found["zho_Hans"], found["empty"]
+    assert (english.texts, english.tokens, english.tokens_per_word) == (2, 15, 3.75)
+    assert (english.tokens_per_character, english.unknown_share) == (1.0, 3 / 15)
+    assert (chinese.tokens_per_word, chinese.tokens_per_character) == (None, 1.0)
+    assert (empty.tokens_per_word, empty.tokens_per_character, empty.unknown_share) == (None,) * 3
+    assert fertility(texts, lambda text: [1])["eng_Latn"].unknown_share is None
+
+
+@given(cuts=st.lists(st.integers(0, 300), max_size=5), seed=st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_the_reservoir_does_not_depend_on_batches(cuts, seed):
+    hidden = np.arange(300, dtype=np.float32)[None, :, None]
+    whole, parts = (Reservoir(1, 40, 1, [seed]) for _ in range(2))
+
+    whole.update(hidden, np.arange(300))
+    for some in np.split(np.arange(300), sorted(cuts)):
+        parts.update(hidden[:, some], some)
+
+    np.testing.assert_array_equal(parts.rows(0), whole.rows(0))
+    np.testing.assert_array_equal(whole.texts(), whole.rows(0)[:, 0])
+    assert len(np.unique(whole.texts())) == 40
+
+
+def test_the_reservoir_keeps_every_token_equally_often():
+    counts = np.zeros(60)
+    for seed in range(2000):
+        reservoir = Reservoir(1, 15, 1, [seed])
+        for some in np.array_split(np.arange(60), 4):
+            reservoir.update(np.zeros((1, len(some), 1), np.float32), some)
+        counts[reservoir.texts()] += 1
+
+    # Each is Binomial(2000, ¼): sd 19.4; five of them for the worst of 60.
+    assert np.abs(counts - 500).max() < 97
+
+
+def test_an_unknown_reference_is_refused_with_the_groups():
+    with pytest.raises(StudyError, match=r"reference group 'fra_Latn'; .*'srp_Cyrl'"):
+        study(reference="fra_Latn")
+
+
+def test_no_tokens_are_refused():
+    with pytest.raises(StudyError, match="60 texts gave no token to study"):
+        geometry_study(iter(()), make_texts())
+
+
+def test_states_that_are_not_finite_are_refused_by_layer_and_group():
+    texts = make_texts()
+    hidden = make_hidden(texts)
+    hidden[45][2, 3, 1] = np.nan
+
+    with pytest.raises(StudyError, match="layer 2 holds NaN or infinity on texts of 'srp_Latn'"):
+        study(texts, hidden=hidden)
+
+
+def test_more_memory_than_allowed_is_refused_before_it_is_taken(monkeypatch):
+    monkeypatch.setattr(collecting, "MOST_BYTES", 10_000)
+
+    with pytest.raises(StudyError, match=r"3 groups of 3 layers × 6 .* or --method lanczos"):
+        study()
+
+
+def test_states_of_another_shape_are_a_wrong_call():
+    texts = make_texts()
+    other = TokenStates(
+        hidden=np.zeros((2, 1, DIM), np.float32),
+        text=np.array([0]),
+        position=np.array([1]),
+        token=np.array([0]),
+    )
+
+    with pytest.raises(ValueError, match=r"shape \(2, 6\) after \(3, 6\)"):
+        geometry_study([*batches(make_hidden(texts)), other], texts)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"estimators": ()}, "estimators must be some of low-fifth, facco, mle"),
+        ({"keep": 50}, "keep must be 100 or more, got 50"),
+        ({"sample": 3000}, r"sample must be 100…2000 \(keep\), got 3000"),
+        ({"draws": 3}, "draws must be 5 or more, got 3"),
+        ({"axes": 0}, "axes and resamples must be 1 or more"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        GeometryOptions(**wrong)
+
+
+def test_the_picture_has_a_line_a_group_labels_and_the_floor(report):
+    figure = draw_geometry(report)
+
+    dimension, centred, cosine, divergence = figure.axes
+    assert dimension.get_title() == f"Intrinsic dimension (low-fifth, N = {report.sample})"
+    assert divergence.get_title() == "Divergence from eng_Latn (gauss)"
+    assert [len(axes.lines) for axes in (centred, cosine)] == [3, 3]
+    assert all(axes.get_xlabel() == "layer (0 = embeddings)" for axes in figure.axes)
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == [*GROUPS, "floor: reference halves"]
+    drawn = [line.get_marker() for line in centred.lines]
+    assert len(set(drawn)) == 3
+
+
+def test_the_picture_takes_its_ink_and_paper_from_rc_params(report, tmp_path):
+    for paper, ink in (("white", "black"), ("black", "white")):
+        with rc_context({"figure.facecolor": paper, "text.color": ink}):
+            figure = draw_geometry(report)
+        assert figure.get_facecolor()[:3] == ((1.0,) * 3 if paper == "white" else (0.0,) * 3)
+    figure.savefig(tmp_path / "geometry.png", dpi=40)
+
+    assert (tmp_path / "geometry.png").stat().st_size > 5_000
+
+
+def test_without_reference_the_picture_has_three_panels():
+    assert len(draw_geometry(study(reference=None)).axes) == 3

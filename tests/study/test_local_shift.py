@@ -1,0 +1,282 @@
+"""Edits of one component, found where they were made and nowhere else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny_networks import CONFIGS, edited, make_texts, perturb, scale, tiny_network
+
+from deltadex.study.components import components_study
+from deltadex.study.components.decompose import branch_constants
+from deltadex.study.components.local_shift import local_shift
+from deltadex.study.network.encode import encoded
+
+TEXTS = make_texts(6, 9)
+ZERO = 1e-6
+
+FOUR_LAYERS = {
+    "bert": {"num_hidden_layers": 4},
+    "llama, biases": {"num_hidden_layers": 4},
+    "gpt_neox": {"num_hidden_layers": 4},
+    "t5": {"num_layers": 4, "num_decoder_layers": 4},
+}
+"""A network that normalises after adding, one that does before, one with parallel sub-layers,
+one with an encoder and a decoder."""
+
+
+def base_network(name):
+    return tiny_network(name, **FOUR_LAYERS[name])
+
+
+def compared(name, change):
+    """Each stream of an edited copy beside the network."""
+    base = base_network(name)
+    return components_study(edited(base, change), TEXTS, against=base).stacks
+
+
+def edits(stack):
+    """{(layer from 1, term): local shift} of what is not zero."""
+    local = stack.against.local
+    return {
+        (int(block) + 1, stack.against.local_terms[term]): local[block, term]
+        for block, term in np.argwhere(local > ZERO)
+    }
+
+
+def interleaved(parameter, part):
+    """The rows of queries (0), keys (1) or values (2) of a GPT-NeoX projection."""
+    return parameter.view(4, 3, 8, -1)[:, part]
+
+
+def scale_neox_query(model):
+    fused = model.layers[2].attention.query_key_value
+    interleaved(fused.weight, 0).mul_(1.3)
+    interleaved(fused.bias, 0).mul_(1.3)
+
+
+QUERY_OF_LAYER_3 = {
+    "bert": lambda model: scale(model.encoder.layer[2].attention.self.query),
+    "llama, biases": lambda model: scale(model.layers[2].self_attn.q_proj),
+    "gpt_neox": scale_neox_query,
+    "t5": lambda model: scale(model.encoder.block[2].layer[0].SelfAttention.q),
+}
+
+FEED_FORWARD_OF_LAYER_2 = {
+    "bert": lambda model: model.encoder.layer[1].intermediate.dense.weight.mul_(1.3),
+    "llama, biases": lambda model: model.layers[1].mlp.up_proj.weight.mul_(1.3),
+    "gpt_neox": lambda model: scale(model.layers[1].mlp.dense_h_to_4h),
+    "t5": lambda model: scale(model.encoder.block[1].layer[1].DenseReluDense.wi),
+}
+
+EMBEDDINGS = {
+    "bert": lambda model: scale(model.embeddings.word_embeddings),
+    "llama, biases": lambda model: scale(model.embed_tokens),
+    "gpt_neox": lambda model: scale(model.embed_in),
+    "t5": lambda model: scale(model.shared),
+}
+
+
+def scale_bert_constants(model):
+    for block in model.encoder.layer:
+        for part in (block.attention.output, block.output):
+            part.dense.bias.mul_(1.3)
+            scale(part.LayerNorm)
+        block.attention.self.value.bias.mul_(1.3)
+
+
+def scale_llama_constants(model):
+    for block in model.layers:
+        for part in (block.self_attn.v_proj, block.self_attn.o_proj, block.mlp.down_proj):
+            part.bias.mul_(1.3)
+
+
+def scale_neox_constants(model):
+    for block in model.layers:
+        interleaved(block.attention.query_key_value.bias, 2).mul_(1.3)
+        block.attention.dense.bias.mul_(1.3)
+        block.mlp.dense_4h_to_h.bias.mul_(1.3)
+
+
+CONSTANTS = {
+    "bert": scale_bert_constants,
+    "llama, biases": scale_llama_constants,
+    "gpt_neox": scale_neox_constants,
+}
+
+
+@pytest.mark.parametrize("name", FOUR_LAYERS)
+def test_one_query_is_found_while_every_later_term_moves(name):
+    first, *others = compared(name, QUERY_OF_LAYER_3[name])
+
+    found = edits(first)
+    shift = dict(zip(first.terms, first.against.shift.T, strict=True))
+    assert list(found) == [(3, "attention")]
+    assert found[3, "attention"] > 1e-4
+    assert first.against.most_edited == (3, "attention")
+    assert first.against.embedding <= ZERO
+    assert shift["attention"][:3].max() <= ZERO
+    assert shift["attention"][3:].min() > 1e-4
+    assert shift["feed_forward"][4] > 1e-4
+    assert all(not edits(stack) and stack.against.embedding <= ZERO for stack in others)
+
+
+def test_an_edit_of_the_encoder_reaches_the_decoder_as_source_only_down_the_stream():
+    _, decoder = compared("t5", QUERY_OF_LAYER_3["t5"])
+
+    source = decoder.against.shift[1:, decoder.terms.index("source")]
+
+    assert source.min() > 1e-5
+    assert not edits(decoder)
+
+
+def test_an_edit_of_the_attention_to_the_source_is_found_in_the_decoder():
+    encoder, decoder = compared(
+        "t5", lambda m: scale(m.decoder.block[2].layer[1].EncDecAttention.v)
+    )
+
+    assert not edits(encoder)
+    assert list(edits(decoder)) == [(3, "source")]
+
+
+@pytest.mark.parametrize("name", FOUR_LAYERS)
+def test_an_edited_feed_forward_is_found(name):
+    first, *others = compared(name, FEED_FORWARD_OF_LAYER_2[name])
+
+    assert list(edits(first)) == [(2, "feed_forward")]
+    assert first.against.most_edited == (2, "feed_forward")
+    assert first.against.embedding <= ZERO
+    assert not any(edits(stack) for stack in others)
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_edited_biases_and_norms_behind_a_sum_are_the_bias_term(name):
+    (stack,) = compared(name, CONSTANTS[name])
+
+    assert list(edits(stack)) == [(layer, "bias") for layer in (1, 2, 3, 4)]
+    assert stack.against.local.max() > 1e-3
+    assert stack.against.embedding <= ZERO
+
+
+@pytest.mark.parametrize("name", FOUR_LAYERS)
+def test_biases_inside_a_sublayer_and_norms_before_it_belong_to_it(name):
+    change = {
+        "bert": lambda m: scale_all(m.encoder.layer[0].intermediate.dense.bias),
+        "llama, biases": lambda m: scale_all(m.layers[0].post_attention_layernorm.weight),
+        "gpt_neox": lambda m: scale_all(m.layers[0].mlp.dense_h_to_4h.bias),
+        "t5": lambda m: scale_all(m.encoder.block[0].layer[1].layer_norm.weight),
+    }[name]
+
+    first, *others = compared(name, change)
+
+    assert list(edits(first)) == [(1, "feed_forward")]
+    assert not any(edits(stack) for stack in others)
+
+
+def scale_all(parameter):
+    parameter.mul_(1.3)
+
+
+def test_a_change_of_all_biases_and_norms_shows_under_bias_in_every_layer():
+    def change(model):
+        for name, parameter in model.encoder.named_parameters():
+            if name.endswith("bias") or "LayerNorm" in name:
+                parameter.mul_(1.3)
+
+    (stack,) = compared("bert", change)
+
+    bias = stack.against.local[:, stack.against.local_terms.index("bias")]
+    assert bias.min() > 1e-3
+
+
+@pytest.mark.parametrize("name", FOUR_LAYERS)
+def test_edited_embeddings_are_no_edit_of_a_layer(name):
+    for stack in compared(name, EMBEDDINGS[name]):
+        assert stack.against.embedding > 1e-3
+        assert not edits(stack)
+        assert stack.against.most_edited is None
+        assert stack.against.total_shift.min() > 1e-4
+
+
+@pytest.mark.parametrize("name", FOUR_LAYERS)
+def test_equal_networks_have_no_shift_anywhere(name):
+    for stack in compared(name, lambda _: None):
+        assert not edits(stack)
+        assert stack.against.embedding <= ZERO
+        assert stack.against.shift.max() <= ZERO
+        assert stack.against.most_edited is None
+
+
+@pytest.mark.xfail(reason="anything above 0 counts: ZERO is not used")
+def test_rounding_is_no_edit():
+    (stack,) = compared("bert", lambda _: None)
+
+    rounding = replace(stack.against, local=stack.against.local + ZERO / 10)
+
+    assert rounding.most_edited is None
+
+
+UNSEEN = pytest.mark.xfail(reason="blocks get the base's relative positions as an argument")
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("t5", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias"),
+        pytest.param("mpnet", "encoder.relative_attention_bias", marks=UNSEEN),
+        pytest.param("deberta-v2", "encoder.rel_embeddings", marks=UNSEEN),
+        pytest.param("deberta", "encoder.rel_embeddings", marks=UNSEEN),
+    ],
+)
+def test_edited_relative_positions_are_an_edit_of_attention(name, path):
+    base = tiny_network(name)
+
+    shift = shift_of(edited(base, lambda model: scale(model.get_submodule(path), by=2)), base)
+
+    assert shift["attention"].max() > 1e-4
+    assert shift["feed_forward"].max() <= ZERO
+
+
+@pytest.mark.xfail(reason="RecursionError: the hook on a block calls the same block")
+def test_a_network_has_no_shift_against_itself():
+    network = tiny_network("bert")
+
+    (stack,) = components_study(network, TEXTS, against=network).stacks
+
+    assert not edits(stack)
+
+
+def shift_of(tuned, base):
+    """{term: local shift by block} of the first stream."""
+    (batch,) = encoded(base, TEXTS, batch_size=2, max_tokens=64)
+    tuned_side, base_side = (
+        (one, one.stacks[0], branch_constants(one, one.stacks[0])) for one in (tuned, base)
+    )
+    found = local_shift(tuned_side, base_side, batch)
+    return dict(zip(found.names, found.layers.T.numpy(), strict=True))
+
+
+def changed_in_place(names):
+    """Names of networks, those marked whose block adds to its feed-forward's own output."""
+    reason = "the block adds attention to the feed-forward's output in place, after it was kept"
+    broken = ("falcon", "falcon, grouped")
+    return [
+        pytest.param(name, marks=pytest.mark.xfail(reason=reason)) if name in broken else name
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize("name", changed_in_place(CONFIGS))
+def test_edited_attention_of_every_architecture_is_found_in_its_layer(name):
+    base = tiny_network(name)
+    layers = base.stacks[0].sublayers
+    place = min(1, len(layers) - 1)
+    path = next(p for p, m in base.model.named_modules() if m is layers[place][0].module)
+
+    shift = shift_of(edited(base, lambda m: perturb(m.get_submodule(path), by=0.1)), base)
+
+    blocks = np.arange(base.n_layers)
+    edit = blocks >= 0 if name == "albert" else blocks == place
+    assert shift["attention"][edit].min() > 1e-3
+    assert shift["attention"][~edit].max(initial=0) <= ZERO
+    assert shift["bias"][~edit].max(initial=0) <= ZERO
+    assert shift["feed_forward"].max() <= ZERO

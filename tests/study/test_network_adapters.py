@@ -1,0 +1,119 @@
+"""Networks of PEFT adapters against PEFT's own merged models."""
+
+import peft
+import pytest
+import torch
+import transformers
+from tiny_networks import (
+    all_states,
+    as_network,
+    make_texts,
+    make_tokenizer,
+    perturb,
+    relative,
+    save_folder,
+    tiny_config,
+)
+
+from deltadex.errors import StudyError
+from deltadex.study.network import load_network
+
+IDS = make_texts(5, 12, 9)
+
+
+def save_adapter(folder, base_folder, kind, **options):
+    """PEFT's own LoRA adapter of random weights beside a saved base."""
+    base = kind.from_pretrained(base_folder)
+    torch.manual_seed(3)
+    config = peft.LoraConfig(r=2, lora_alpha=8, init_lora_weights=False, **options)
+    model = peft.get_peft_model(base, config)
+    model.save_pretrained(folder)
+    return folder
+
+
+ADAPTERS = {
+    "no task": ("bert", transformers.AutoModel, {"target_modules": ["query", "value"]}),
+    "features": (
+        "bert",
+        transformers.AutoModel,
+        {"target_modules": ["query", "output.dense"], "task_type": "FEATURE_EXTRACTION"},
+    ),
+    "classes": (
+        "bert",
+        transformers.AutoModelForSequenceClassification,
+        {"target_modules": ["query", "value"], "task_type": "SEQ_CLS"},
+    ),
+    "tokens": (
+        "bert",
+        transformers.AutoModelForTokenClassification,
+        {"target_modules": ["key"], "task_type": "TOKEN_CLS"},
+    ),
+    "causal": (
+        "gpt2",
+        transformers.AutoModelForCausalLM,
+        {"target_modules": ["c_attn", "c_proj"], "task_type": "CAUSAL_LM", "fan_in_fan_out": True},
+    ),
+    "llama": (
+        "llama",
+        transformers.AutoModelForCausalLM,
+        {"target_modules": "all-linear", "task_type": "CAUSAL_LM"},
+    ),
+    "sequence": (
+        "t5",
+        transformers.AutoModelForSeq2SeqLM,
+        {"target_modules": ["q", "v"], "task_type": "SEQ_2_SEQ_LM"},
+    ),
+}
+
+
+@pytest.fixture
+def adapted(tmp_path, request):
+    """(adapter's folder, base's folder, class) of one kind."""
+    name, kind, options = ADAPTERS[request.param]
+    whole = kind.from_config(tiny_config(name))
+    perturb(whole, by=0.1)
+    base = save_folder(tmp_path / "base", whole, tokenizer=make_tokenizer())
+    return save_adapter(tmp_path / "adapter", base, kind, **options), base, kind
+
+
+@pytest.mark.parametrize("adapted", ADAPTERS, indirect=True)
+def test_an_adapters_states_are_those_of_pefts_own_merged_model(adapted):
+    adapter, base, kind = adapted
+    merged = peft.PeftModel.from_pretrained(kind.from_pretrained(base), adapter).merge_and_unload()
+    expected = as_network(merged.base_model, "merged")
+
+    network = load_network(str(adapter))
+
+    found = all_states(network, IDS)
+    assert relative(found, all_states(expected, IDS)) <= 1e-5
+    assert relative(found, all_states(load_network(str(base)), IDS)) > 1e-2
+
+
+@pytest.mark.parametrize("adapted", ["features", "causal"], indirect=True)
+def test_an_adapter_takes_its_bases_tokenizer(adapted):
+    network = load_network(str(adapted[0]))
+
+    assert network.tokenizer("cat").input_ids == make_tokenizer()("cat").input_ids
+
+
+@pytest.mark.parametrize("adapted", ["features"], indirect=True)
+def test_the_base_that_is_given_counts_more_than_the_configs(adapted, tmp_path):
+    adapter, base, _ = adapted
+    expected = all_states(load_network(str(adapter)), IDS)
+    moved = base.rename(tmp_path / "elsewhere")
+
+    network = load_network(str(adapter), base=str(moved))
+
+    assert relative(all_states(network, IDS), expected) <= 1e-6
+
+
+@pytest.mark.parametrize("adapted", ["features"], indirect=True)
+def test_an_adapter_whose_base_is_gone_is_refused_in_one_line(adapted, tmp_path):
+    adapter, base, _ = adapted
+    base.rename(tmp_path / "elsewhere")
+
+    with pytest.raises(StudyError) as caught:
+        load_network(str(adapter), name="mine")
+
+    assert str(caught.value).startswith("mine: ")
+    assert "\n" not in str(caught.value)

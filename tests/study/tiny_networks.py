@@ -1,0 +1,275 @@
+"""Tiny random networks of every architecture that the studies know; texts are token ids.
+
+Every parameter is perturbed: fresh ones have biases of 0 and gains of 1, which hide mistakes.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import string
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+import torch
+import transformers
+from tokenizers import models, normalizers, pre_tokenizers, processors
+from torch import nn
+
+from deltadex.study.network import Network, TokenStates, token_states
+from deltadex.study.network.anatomy import find_stacks
+from deltadex.study.texts import Text
+
+VOCABULARY = 120
+DIM = 32
+
+PLAIN: dict[str, Any] = dict(
+    vocab_size=VOCABULARY,
+    hidden_size=DIM,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=64,
+    pad_token_id=0,
+)
+GROUPED: dict[str, Any] = PLAIN | dict(num_key_value_heads=2)
+HEADS_OF_8: dict[str, Any] = GROUPED | dict(head_dim=8)
+MIXTURE: dict[str, Any] = GROUPED | dict(
+    num_local_experts=4,
+    num_experts=4,
+    num_experts_per_tok=2,
+    moe_intermediate_size=32,
+    shared_expert_intermediate_size=32,
+)
+GPT: dict[str, Any] = dict(
+    vocab_size=VOCABULARY,
+    n_embd=DIM,
+    n_layer=3,
+    n_head=4,
+    n_positions=64,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+T5: dict[str, Any] = dict(
+    vocab_size=VOCABULARY,
+    d_model=DIM,
+    d_kv=8,
+    d_ff=64,
+    num_layers=3,
+    num_decoder_layers=3,
+    num_heads=4,
+    decoder_start_token_id=0,
+    pad_token_id=0,
+)
+BART: dict[str, Any] = dict(
+    vocab_size=VOCABULARY,
+    d_model=DIM,
+    encoder_layers=3,
+    decoder_layers=3,
+    encoder_attention_heads=4,
+    decoder_attention_heads=4,
+    encoder_ffn_dim=64,
+    decoder_ffn_dim=64,
+    max_position_embeddings=64,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+    decoder_start_token_id=2,
+    forced_eos_token_id=2,
+)
+DEBERTA: dict[str, Any] = PLAIN | dict(relative_attention=True, pos_att_type=["c2p", "p2c"])
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "bert": PLAIN,
+    "roberta": PLAIN,
+    "xlm-roberta": PLAIN,
+    "camembert": PLAIN,
+    "electra": PLAIN | dict(embedding_size=16),
+    "deberta": DEBERTA,
+    "deberta-v2": DEBERTA,
+    "ernie": PLAIN,
+    "distilbert": dict(
+        vocab_size=VOCABULARY,
+        dim=DIM,
+        hidden_dim=64,
+        n_layers=3,
+        n_heads=4,
+        max_position_embeddings=64,
+        pad_token_id=0,
+    ),
+    "albert": PLAIN | dict(embedding_size=16),
+    "mpnet": PLAIN,
+    "gpt2": GPT,
+    "gpt_bigcode": GPT,
+    "gptj": GPT | dict(rotary_dim=4),
+    "codegen": GPT | dict(rotary_dim=4),
+    "gpt_neo": dict(
+        vocab_size=VOCABULARY,
+        hidden_size=DIM,
+        num_layers=4,
+        attention_types=[[["global", "local"], 2]],
+        num_heads=4,
+        max_position_embeddings=64,
+    ),
+    "gpt_neox": PLAIN,
+    "gpt_neox, sequential": PLAIN | dict(use_parallel_residual=False),
+    "falcon": PLAIN | dict(bias=True),
+    "falcon, sequential": PLAIN | dict(bias=True, parallel_attn=False, multi_query=False),
+    "falcon, grouped": PLAIN | dict(new_decoder_architecture=True, num_kv_heads=2, bias=True),
+    "bloom": dict(vocab_size=VOCABULARY, hidden_size=DIM, n_layer=3, n_head=4, pad_token_id=0),
+    "mpt": dict(vocab_size=VOCABULARY, d_model=DIM, n_layers=3, n_heads=4, max_seq_len=64),
+    "opt": dict(
+        vocab_size=VOCABULARY,
+        hidden_size=DIM,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        ffn_dim=64,
+        max_position_embeddings=64,
+        word_embed_proj_dim=DIM,
+        pad_token_id=0,
+    ),
+    "llama": GROUPED,
+    "llama, biases": GROUPED | dict(attention_bias=True, mlp_bias=True),
+    "mistral": GROUPED,
+    "qwen2": GROUPED,
+    "qwen3": HEADS_OF_8 | dict(attention_bias=True),
+    "gemma": HEADS_OF_8,
+    "stablelm": GROUPED,
+    "cohere": GROUPED,
+    "granite": GROUPED | dict(attention_bias=True, mlp_bias=True, residual_multiplier=0.5),
+    "smollm3": GROUPED,
+    "helium": HEADS_OF_8,
+    "seed_oss": HEADS_OF_8,
+    "phi3": GROUPED,
+    "phi": GROUPED,
+    "starcoder2": GROUPED,
+    "mixtral": MIXTURE,
+    "qwen2_moe": MIXTURE,
+    "qwen3_moe": MIXTURE | dict(head_dim=8),
+    "olmoe": MIXTURE,
+    "phimoe": MIXTURE,
+    "gemma2": HEADS_OF_8,
+    "gemma3_text": HEADS_OF_8,
+    "olmo2": GROUPED,
+    "olmo3": GROUPED,
+    "exaone4": HEADS_OF_8,
+    "t5": T5,
+    "t5, gated": T5 | dict(feed_forward_proj="gated-gelu"),
+    "mt5": T5,
+    "bart": BART,
+    "marian": BART,
+    "mbart": BART,
+    "pegasus": BART,
+}
+"""Options by model type; what follows a comma tells variants apart."""
+
+
+def tiny_config(name: str, **changes: Any) -> Any:
+    """The config under a name of `CONFIGS`, with these options changed."""
+    return transformers.AutoConfig.for_model(name.split(",")[0], **(CONFIGS[name] | changes))
+
+
+@functools.cache
+def tiny_network(name: str, *, seed: int = 0, **changes: Any) -> Network:
+    """A network that nobody may change: equal arguments share it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = transformers.AutoModel.from_config(tiny_config(name, **changes)).float()
+    perturb(model, by=0.1, seed=seed)
+    return as_network(model, name)
+
+
+def as_network(model: nn.Module, name: str, tokenizer: Any = None) -> Network:
+    """A model, ready to be studied."""
+    model = model.eval().requires_grad_(False)
+    stacks = find_stacks(model, model.config)
+    return Network(name=name, model=model, tokenizer=tokenizer, stacks=stacks)
+
+
+def perturb(model: nn.Module, *, by: float, seed: int = 0) -> None:
+    """Add normal noise to every parameter."""
+    noise = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=noise), alpha=by)
+
+
+def edited(network: Network, change: Callable[[nn.Module], object]) -> Network:
+    """A copy whose model was changed."""
+    model = copy.deepcopy(network.model)
+    with torch.no_grad():
+        change(model)
+    return as_network(model, f"{network.name}, edited", network.tokenizer)
+
+
+def scale(*modules: nn.Module, by: float = 1.3) -> None:
+    """Multiply all parameters."""
+    for module in modules:
+        for parameter in module.parameters():
+            parameter.mul_(by)
+
+
+def make_texts(*lengths: int, seed: int = 0) -> tuple[Text, ...]:
+    """Random token ids, none of them special."""
+    draw = np.random.default_rng(seed)
+    return tuple(
+        Text(" ".join(map(str, draw.integers(5, VOCABULARY, length))), "", str(number))
+        for number, length in enumerate(lengths, start=1)
+    )
+
+
+def joined(states: Iterable[TokenStates]) -> dict[str, np.ndarray]:
+    """All batches as one, by the names of the parts."""
+    batches = list(states)
+    found = {"hidden": np.concatenate([one.hidden for one in batches], axis=1)}
+    for part in ("text", "position", "token"):
+        found[part] = np.concatenate([getattr(one, part) for one in batches])
+    return found
+
+
+def all_states(network: Network, texts: Sequence[Text]) -> np.ndarray:
+    """Hidden states of token ids, whether or not there is a tokenizer; every position."""
+    silent = dataclasses.replace(network, tokenizer=None)
+    return joined(token_states(silent, texts, keep_special=True, keep_first=True))["hidden"]
+
+
+def relative(found: np.ndarray, expected: np.ndarray) -> float:
+    """Length of the difference, over that of what was expected."""
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def make_tokenizer() -> Any:
+    """WordPiece of single letters, some words, `[CLS]` before and `[SEP]` behind."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = list(string.ascii_lowercase)
+    pieces = [*special, *letters, *(f"##{one}" for one in letters), *".,?!'-#:", "the", "##ing"]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    made = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    made.normalizer = normalizers.BertNormalizer(lowercase=True)
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=64,
+    )
+
+
+def save_folder(
+    folder: Path, model: Any, *, tokenizer: Any = None, but: Sequence[str] = ()
+) -> Path:
+    """The folder, now a checkpoint as transformers writes it, without some tensors."""
+    state = {name: tensor for name, tensor in model.state_dict().items() if name not in but}
+    model.save_pretrained(folder, state_dict=state)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
+    return folder
