@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RequestError, StoreError, UnknownModel
+from ..errors import EmptyCatalog, RequestError, StoreError, UnknownModel
 
 if TYPE_CHECKING:
     from ..records import Fingerprint
@@ -70,7 +70,7 @@ def find_subject(db: Path, model: str, base: str | None) -> Subject:
         try:
             row = catalog.model(model, _family(catalog, base))
             return stored_subject(row, base)
-        except UnknownModel:
+        except (UnknownModel, EmptyCatalog):
             if not Path(model).is_dir() and "/" not in model:
                 raise
             if not Path(model).is_dir() and model.startswith(("/", ".", "~")):

@@ -19,8 +19,11 @@ TEXT_COLUMNS = ("text", "sentence", "content")
 GROUP_COLUMNS = ("group", "language", "lang")
 ID_COLUMNS = ("id", "idx", "index")
 FLORES_ENDINGS = (".dev", ".devtest")
-NOT_UTF8 = re.compile("[\udc80-\udcff]")
+NOT_UNICODE = re.compile("[\ud800-\udfff]")
+LONGEST_FIELD = 1 << 30
 ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", *FLORES_ENDINGS)
+
+Row = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,10 @@ class Texts:
 
     def drawn(self, most: int, seed: int) -> Texts:
         """At most so many of them, at random, in their order; of equal ones only the first."""
-        first = list({text.text: text for text in reversed(self.entries)}.values())[::-1]
+        by_text: dict[str, Text] = {}
+        for text in self.entries:
+            by_text.setdefault(text.text, text)
+        first = list(by_text.values())
         if len(first) > most:
             places = np.random.default_rng(seed).choice(len(first), most, replace=False)
             first = [first[place] for place in sorted(places)]
@@ -90,7 +96,8 @@ def read_texts(path: Path) -> Texts:
     broken: list[str] = []
     seen: set[tuple[str, str]] = set()
     for file in files:
-        for row, found in _rows(file):
+        group = file.stem if len(files) > 1 or file.suffix in FLORES_ENDINGS else ""
+        for row, found in _rows(file, group):
             where = f"{file.name}:{row}"
             if isinstance(found, str):
                 broken.append(f"{where}: {found}")
@@ -105,17 +112,17 @@ def read_texts(path: Path) -> Texts:
     return Texts(tuple(entries), tuple(broken))
 
 
-def _rows(file: Path) -> Iterator[tuple[int, Text | str]]:
-    """(row from 1, its text or what is wrong with it)."""
+def _rows(file: Path, group: str) -> Iterator[tuple[int, Text | str]]:
+    """(row from 1, its text or what is wrong with it); `group` is of rows that name none."""
     lines = _lines(file)
     if file.suffix in (".csv", ".tsv"):
-        yield from _table(lines, file)
+        rows = _table(lines, file)
     elif file.suffix == ".jsonl":
-        yield from _json_lines(lines)
+        rows = _json_lines(lines)
     else:
-        group = file.name.removesuffix(file.suffix) if file.suffix in FLORES_ENDINGS else ""
-        for row, line in enumerate(lines, start=1):
-            yield row, _entry({"text": line, "group": group}, row)
+        rows = ({"text": line} for line in lines)
+    for row, values in enumerate(rows, start=1):
+        yield row, values if isinstance(values, str) else _entry(values, row, group)
 
 
 def _lines(file: Path) -> list[str]:
@@ -128,47 +135,55 @@ def _lines(file: Path) -> list[str]:
     return [line.decode("utf-8", "surrogateescape") for line in lines]
 
 
-def _table(lines: Sequence[str], file: Path) -> Iterator[tuple[int, Text | str]]:
+def _table(lines: Sequence[str], file: Path) -> Iterator[Row | str]:
+    """Rows by their header; where a quote is opened and never closed, quotes mean nothing."""
+    csv.field_size_limit(LONGEST_FIELD)
     delimiter = "\t" if file.suffix == ".tsv" else ","
-    reader = csv.DictReader(io.StringIO("\n".join(lines)), delimiter=delimiter)
-    names = [name.strip().lower() for name in reader.fieldnames or ()]
+    try:
+        rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter, strict=True))
+    except csv.Error:
+        rows = list(csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE))
+    names = [name.strip().lower() for name in rows[0]] if rows else []
     if not set(TEXT_COLUMNS) & set(names):
         raise StudyError(
             f"{file}: no column 'text' in its header, only {', '.join(names) or 'nothing'}"
         )
-    reader.fieldnames = names
-    for row, values in enumerate(reader, start=1):
-        if None in values or None in values.values():
-            yield row, f"has {'more' if None in values else 'fewer'} fields than the header"
+    for row in rows[1:]:
+        if not row:
+            yield "no text"
+        elif len(row) != len(names):
+            yield f"has {'more' if len(row) > len(names) else 'fewer'} fields than the header"
         else:
-            yield row, _entry(values, row)
+            yield dict(zip(names, row, strict=True))
 
 
-def _json_lines(lines: Sequence[str]) -> Iterator[tuple[int, Text | str]]:
-    for row, line in enumerate(lines, start=1):
+def _json_lines(lines: Sequence[str]) -> Iterator[Row | str]:
+    for line in lines:
         try:
             values = json.loads(line)
         except ValueError:
-            yield row, "is not JSON"
+            yield "is not JSON"
             continue
         if isinstance(values, dict):
-            yield row, _entry({str(k).lower(): v for k, v in values.items()}, row)
+            yield {str(key).lower(): value for key, value in values.items()}
         else:
-            yield row, "is not an object with a text"
+            yield "is not an object with a text"
 
 
-def _entry(values: Mapping[str, object], row: int) -> Text | str:
+def _entry(values: Row, row: int, group: str) -> Text | str:
     """A row by its columns' names."""
+    if any(not isinstance(values.get(name) or "", str) for name in TEXT_COLUMNS):
+        return "its text is not a string"
     text = _first(values, TEXT_COLUMNS)
     if not text:
         return "no text"
-    if NOT_UTF8.search(text):
+    if NOT_UNICODE.search(text):
         return "is not UTF-8"
-    group = _first(values, GROUP_COLUMNS)
-    if not group and "iso_639_3" in values:
-        group = f"{values['iso_639_3']}_{values.get('iso_15924', '')}".rstrip("_")
-    return Text(text, group, _first(values, ID_COLUMNS) or str(row))
+    named = _first(values, GROUP_COLUMNS)
+    if not named and "iso_639_3" in values:
+        named = f"{values['iso_639_3']}_{values.get('iso_15924', '')}".rstrip("_")
+    return Text(text, named or group, _first(values, ID_COLUMNS) or str(row))
 
 
-def _first(values: Mapping[str, object], names: Iterable[str]) -> str:
+def _first(values: Row, names: Iterable[str]) -> str:
     return next((str(values[n]).strip() for n in names if values.get(n) is not None), "")

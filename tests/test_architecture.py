@@ -43,7 +43,7 @@ ONE_ROOM_KNOWS = {
     "rich": "terminal",
     "peft": ("demo", "study/network"),
     "transformers": ("demo", "study/network"),
-    "matplotlib": "study/pictures",
+    "matplotlib": ("study/pictures", "commands"),
 }
 MODULES = sorted(
     path

@@ -25,9 +25,17 @@ def norm_ratios(
     terms: Float32[torch.Tensor, "terms tokens dim"],
 ) -> Float32[torch.Tensor, "terms tokens"]:
     """|x| / |e|: well above the importance where terms cancel each other."""
-    length = terms.sum(dim=0).norm(dim=-1)
-    found: Float32[torch.Tensor, "terms tokens"] = torch.where(
-        length > 0, terms.norm(dim=-1) / length, 0.0
+    return relative_lengths(terms, terms.sum(dim=0))
+
+
+def relative_lengths(
+    vectors: Float32[torch.Tensor, "*terms tokens dim"],
+    against: Float32[torch.Tensor, "tokens dim"],
+) -> Float32[torch.Tensor, "*terms tokens"]:
+    """|x| / |e|; 0 where e is zero."""
+    length = against.norm(dim=-1)
+    found: Float32[torch.Tensor, "*terms tokens"] = torch.where(
+        length > 0, vectors.norm(dim=-1) / length, 0.0
     )
     return found
 
@@ -45,7 +53,6 @@ def term_shifts(
     moved = tuned - base
     whole = moved.sum(dim=0)
     squares = whole.square().sum(dim=-1)
-    length = base.sum(dim=0).norm(dim=-1)
-    distance = torch.where(length > 0, moved.norm(dim=-1) / length, 0.0)
+    distance = relative_lengths(moved, base.sum(dim=0))
     share = torch.where(squares > 0, (moved * whole).sum(dim=-1) / squares, 0.0)
     return distance, share

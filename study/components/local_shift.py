@@ -7,9 +7,11 @@ difference is that sub-layer's own.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float64
@@ -18,8 +20,14 @@ from torch import nn
 from ..network.anatomy import Stack, Sublayer
 from ..network.encode import Batch
 from ..network.load import Network
-from ..network.states import first_tensor, stream_input
+from ..network.states import first_tensor
 from .decompose import Constants
+
+Side = tuple[Network, Stack, Constants]
+Call = dict[str, Any]
+
+STREAM, SOURCE = "hidden_states", "encoder_hidden_states"
+"""Arguments of a block that are states; the rest, positions for one, belongs to its network."""
 
 ZERO = 1e-6
 """Shifts below this are float32 rounding."""
@@ -40,8 +48,8 @@ class LocalShift:
 
 
 def local_shift(
-    tuned: tuple[Network, Stack, Constants],
-    base: tuple[Network, Stack, Constants],
+    tuned: Side,
+    base: Side,
     batch: Batch,
 ) -> LocalShift:
     """Of one batch; `bias` books changes of constants and of norms behind a sum.
@@ -50,46 +58,58 @@ def local_shift(
     """
     names = tuple(term for term in base[1].terms if term != "input")
     kept = torch.from_numpy(batch.kept).to(base[0].device)
-    probe = _Probe(tuned, base, kept, names)
-    with ExitStack() as hooks, torch.inference_mode():
-        for handle in probe.attach():
-            hooks.callback(handle.remove)
-        base[0].model(**batch.inputs(base[0]))
-        entering = _first_input(tuned, batch)
-    moved = (entering - probe.embedded)[kept].norm(dim=-1)
-    length = probe.embedded[kept].norm(dim=-1)
-    embedding = float((moved / length).double().sum())
+    with torch.inference_mode():
+        calls = _calls(tuned, batch)
+        probe = _Probe(tuned, base, kept, names, calls)
+        with ExitStack() as hooks:
+            for handle in probe.attach():
+                hooks.callback(handle.remove)
+            base[0].model(**batch.inputs(base[0]))
+    moved = (calls[0][STREAM] - probe.embedded)[kept].norm(dim=-1)
+    embedding = float(_over(moved, probe.embedded[kept].norm(dim=-1)))
     return LocalShift(names, torch.stack(probe.layers), embedding)
 
 
-def _first_input(side: tuple[Network, Stack, Constants], batch: Batch) -> torch.Tensor:
-    """What enters the first block."""
-    seen: list[torch.Tensor] = []
+def _calls(side: Side, batch: Batch) -> list[Call]:
+    """What a network calls its blocks with, in the order of the calls."""
+    seen: list[Call] = []
 
-    def enter(_: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        seen.append(stream_input(args, kwargs))
+    def enter(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        seen.append(_bound(block, args, kwargs))
 
-    handle = side[1].blocks[0].register_forward_pre_hook(enter, with_kwargs=True)
-    try:
+    with ExitStack() as hooks:
+        for block in side[1].blocks:
+            handle = block.register_forward_pre_hook(enter, with_kwargs=True)
+            hooks.callback(handle.remove)
         side[0].model(**batch.inputs(side[0]))
-    finally:
-        handle.remove()
-    return seen[0]
+    return seen
+
+
+def _bound(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> Call:
+    """The arguments of a call by name."""
+    names = list(inspect.signature(block.forward).parameters)
+    return dict(zip(names, args, strict=False)) | kwargs
+
+
+def _over(moved: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    """Sum of the ratios, 0 where there is nothing to compare with."""
+    return torch.where(length > 0, moved / length, 0.0).double().sum()
 
 
 @dataclass(slots=True)
 class _Probe:
     """The fine-tune's blocks, called beside the base's."""
 
-    tuned: tuple[Network, Stack, Constants]
-    base: tuple[Network, Stack, Constants]
+    tuned: Side
+    base: Side
     kept: torch.Tensor
     names: tuple[str, ...]
+    calls: list[Call]
     embedded: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
     layers: list[torch.Tensor] = field(default_factory=list)
     _branches: dict[int, torch.Tensor] = field(default_factory=dict)
     _norms: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
-    _called: tuple[tuple[object, ...], dict[str, object]] = ((), {})
+    _called: Call = field(default_factory=dict)
 
     def attach(self) -> Iterator[torch.utils.hooks.RemovableHandle]:
         """Hook the base: what goes into each block, what its sub-layers give."""
@@ -102,13 +122,14 @@ class _Probe:
                     yield sublayer.norm.register_forward_hook(self._norm)
             yield block.register_forward_hook(self._leave(place, other))
 
-    def _enter(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        self._called = args, kwargs
+    def _enter(self, block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        self._called = _bound(block, args, kwargs)
         if not self.layers:
-            self.embedded = stream_input(args, kwargs)
+            self.embedded = self._called[STREAM]
 
     def _branch(self, branch: nn.Module, _: object, output: object) -> None:
-        self._branches[id(branch)] = first_tensor(output)
+        # some blocks add to it in place
+        self._branches[id(branch)] = first_tensor(output).clone()
 
     def _norm(self, norm: nn.Module, args: tuple[torch.Tensor, ...], output: object) -> None:
         self._norms[id(norm)] = args[0], first_tensor(output)
@@ -121,22 +142,22 @@ class _Probe:
 
     def _compare(self, place: int, other: nn.Module) -> None:
         """Call the fine-tune's block on the base's input, its sub-layers held to the base's."""
-        args, kwargs = self._called
-        length = stream_input(args, kwargs)[self.kept].norm(dim=-1)
-        moved: dict[str, torch.Tensor] = {}
+        stream = self._called[STREAM]
+        length = stream[self.kept].norm(dim=-1)
+        moved = {"bias": torch.zeros_like(stream)}
         pairs = zip(self.tuned[1].sublayers[place], self.base[1].sublayers[place], strict=True)
         with ExitStack() as hooks:
             for mine, theirs in pairs:
-                moved.setdefault("bias", torch.zeros_like(stream_input(args, kwargs)))
                 moved["bias"] += self._constant_change(mine, theirs)
                 hook = self._hold(mine, theirs, moved)
                 hooks.callback(mine.branch.register_forward_hook(hook).remove)
                 if mine.norm is not None:
                     held = self._hold_norm(theirs)
                     hooks.callback(mine.norm.register_forward_hook(held).remove)
-            other(*args, **kwargs)
+            states = {name: self._called[name] for name in (STREAM, SOURCE) if name in self._called}
+            other(**self.calls[len(self.layers)] | states)
         found = [
-            (moved[name][self.kept].norm(dim=-1) / length).double().sum()
+            _over(moved[name][self.kept].norm(dim=-1), length)
             if name in moved
             else length.new_zeros((), dtype=torch.float64)
             for name in self.names
@@ -172,7 +193,7 @@ class _Probe:
                 if constant is not None:
                     change = change + sign * constant
             moved[mine.term] = by * change.view(moved["bias"].shape)
-            given = self._branches[id(theirs.branch)]
+            given = self._branches[id(theirs.branch)].clone()
             return (given, *output[1:]) if isinstance(output, tuple) else given
 
         return hold

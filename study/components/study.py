@@ -14,11 +14,11 @@ from scipy.stats import spearmanr
 from ...errors import StudyError
 from ..network.anatomy import Stack
 from ..network.encode import Batch, encoded
-from ..network.load import Network
+from ..network.load import Network, twin
 from ..texts import Text
 from .decompose import Constants, Decomposed, branch_constants, decompose
-from .importance import importance, norm_ratios, term_shifts
-from .local_shift import LocalShift, local_shift
+from .importance import importance, norm_ratios, relative_lengths, term_shifts
+from .local_shift import ZERO, LocalShift, local_shift
 
 WORST_ERROR = 1e-4
 """Relative error of the sum at which a decomposition is refused."""
@@ -48,7 +48,7 @@ class Against:
     @property
     def most_edited(self) -> tuple[int, str] | None:
         """(block from 1, term) whose local shift is largest; None where nothing changed."""
-        if not self.local.size or self.local.max() <= 0:
+        if not self.local.size or self.local.max() <= ZERO:
             return None
         block, term = np.unravel_index(int(self.local.argmax()), self.local.shape)
         return int(block) + 1, self.local_terms[int(term)]
@@ -157,7 +157,7 @@ class _Moves:
         self.shift = self.shift + _summed([distance for distance, _ in pairs])
         self.share = self.share + _summed([share for _, share in pairs])
         moved = [
-            ((a.hidden - b.hidden)[kept].norm(dim=-1) / b.hidden[kept].norm(dim=-1))[None]
+            relative_lengths((a.hidden - b.hidden)[kept], b.hidden[kept])[None]
             for a, b in zip(tuned, base, strict=True)
         ]
         self.total = self.total + _summed(moved)[:, 0]
@@ -189,6 +189,7 @@ def components_study(
     """
     if against is not None:
         _require_alike(network, against, texts)
+        against = against if against.model is not network.model else twin(against)
     sides = [_Side(network, s, branch_constants(network, s)) for s in network.stacks]
     others = (
         [_Side(against, s, branch_constants(against, s)) for s in against.stacks]
@@ -233,17 +234,16 @@ def components_study(
 
 def _require_alike(network: Network, against: Network, texts: Sequence[Text]) -> None:
     """Refuse two networks whose layers or tokens cannot be laid side by side."""
-    for mine, theirs in zip(network.stacks, against.stacks, strict=False):
-        same = (mine.name, mine.terms, len(mine.blocks)) == (
-            theirs.name,
-            theirs.terms,
-            len(theirs.blocks),
+    here, there = (
+        f"{one.config.model_type}, {one.n_layers} layers of {one.dim}" for one in (network, against)
+    )
+    mine, theirs = (
+        [(stack.terms, len(stack.blocks)) for stack in one.stacks] for one in (network, against)
+    )
+    if here != there or mine != theirs:
+        raise StudyError(
+            f"{network.name} ({here}) and {against.name} ({there}) are not built alike"
         )
-        if not same or network.dim != against.dim:
-            raise StudyError(
-                f"{network.name} ({len(mine.blocks)} layers of {network.dim}) and {against.name} "
-                f"({len(theirs.blocks)} of {against.dim}) are not built alike"
-            )
     if network.tokenizer is not None and against.tokenizer is not None:
         for text in texts[:8]:
             if network.tokenizer(text.text).input_ids != against.tokenizer(text.text).input_ids:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -103,7 +103,7 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def _stack(name: str, parts: Mapping[str, Any], model: nn.Module, multiplier: float) -> Stack:
-    blocks = tuple(model.get_submodule(parts["blocks"]).children())
+    blocks = tuple(block for folder in _folders(model, parts["blocks"]) for block in folder)
     return Stack(
         name=name,
         blocks=blocks,
@@ -113,6 +113,16 @@ def _stack(name: str, parts: Mapping[str, Any], model: nn.Module, multiplier: fl
         final_norm=_optional(model, parts.get("final_norm")),
         multiplier=multiplier,
     )
+
+
+def _folders(model: nn.Module, path: str) -> Iterator[Iterator[nn.Module]]:
+    """The modules that hold blocks; `*` stands for every child."""
+    before, star, after = path.partition(".*.")
+    if not star:
+        yield model.get_submodule(path).children()
+        return
+    for group in model.get_submodule(before).children():
+        yield group.get_submodule(after).children()
 
 
 def _sublayers(block: nn.Module, parts: Sequence[Mapping[str, str]]) -> tuple[Sublayer, ...]:

@@ -56,6 +56,8 @@ def encoded(
     for first in range(0, len(texts), batch_size):
         rows = [_row(network, t, max_tokens) for t in texts[first : first + batch_size]]
         width = max(len(ids) for ids, _ in rows)
+        if not width:
+            continue
         ids = torch.full((len(rows), width), _padding(network), dtype=torch.int64)
         mask = torch.zeros((len(rows), width), dtype=torch.int64)
         kept = np.zeros((len(rows), width), dtype=bool)
@@ -70,7 +72,7 @@ def encoded(
 
 def _row(network: Network, text: Text, max_tokens: int) -> tuple[list[int], list[int]]:
     """(token ids, 1 for special ones) of one text."""
-    limit = min(max_tokens, int(getattr(network.config, "max_position_embeddings", max_tokens)))
+    limit = min(max_tokens, network.longest_text or max_tokens)
     if network.tokenizer is not None:
         made = network.tokenizer(
             text.text,

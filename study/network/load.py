@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import logging
+import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import nn
 from transformers.utils import hub
 
@@ -20,7 +23,17 @@ from ...errors import StudyError
 from .anatomy import Stack, find_stacks
 
 ADAPTER_CONFIG = "adapter_config.json"
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, RuntimeError, ImportError, AttributeError)
+UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    RuntimeError,
+    ImportError,
+    AttributeError,
+    SafetensorError,
+    pickle.UnpicklingError,
+)
 """What transformers, tokenizers and PEFT raise on files they cannot use."""
 
 
@@ -50,6 +63,17 @@ class Network:
         """Of its first stream."""
         config = self.config
         return int(getattr(config, "num_hidden_layers", len(self.stacks[0].blocks)))
+
+    @property
+    def longest_text(self) -> int | None:
+        """Tokens that its learnt positions reach; None where they are not learnt."""
+        for name, part in self.model.named_modules():
+            if name.endswith("position_embeddings") and isinstance(part, nn.Embedding):
+                # positions start behind that of the padding, where it has one
+                padding = part.padding_idx
+                return part.num_embeddings - (0 if padding is None else padding + 1)
+        longest = getattr(self.config, "max_position_embeddings", None)
+        return longest if isinstance(longest, int) and longest > 0 else None
 
     @property
     def dim(self) -> int:
@@ -95,6 +119,12 @@ def load_network(
     return Network(
         name=name, model=model, tokenizer=tokenizer, stacks=find_stacks(model, model.config)
     )
+
+
+def twin(network: Network) -> Network:
+    """A copy that shares nothing with it, to be called from within its own hooks."""
+    model = copy.deepcopy(network.model)
+    return replace(network, model=model, stacks=find_stacks(model, model.config))
 
 
 def untrained_twin(network: Network, *, seed: int = 0) -> Network:

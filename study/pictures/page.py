@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ DARK = {
     "ytick.color": _INK,
     "grid.color": "#44484f",
 }
+
+_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -115,4 +118,4 @@ def _svg(draw: Callable[[], Figure], theme: dict[str, str], name: str) -> str:
         buffer = io.StringIO()
         draw().savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    return _REFERENCE.sub(rf"\1{name}-", text[text.index("<svg") :])

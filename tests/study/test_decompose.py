@@ -337,7 +337,6 @@ def test_a_model_that_lacks_the_tables_modules_is_refused():
         find_stacks(nn.Module(), tiny_config("bert"))
 
 
-@pytest.mark.xfail(reason="only the blocks of the first group are hooked")
 def test_albert_of_several_groups_is_decomposed_in_full():
     layers, _ = decomposed(tiny_network("albert", num_hidden_groups=3))
 

@@ -86,7 +86,6 @@ def test_the_two_pictures_of_a_page_share_no_clip_and_no_hatch(tmp_path):
     assert {times[name] for name in re.findall(r"url\(#([^)]+)\)", page)} == {1}
 
 
-@pytest.mark.xfail(reason="matplotlib salts neither its groups' ids nor its glyphs'")
 def test_the_two_pictures_of_a_page_share_no_id(tmp_path):
     page = save(tmp_path / "a.html").read_text("utf-8")
 
