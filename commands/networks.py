@@ -62,15 +62,22 @@ def components(
     """
     from ..study.components import components_study
     from ..study.profile import probe_texts
-    from ..terminal import show_components
+    from ..terminal import show_components, tracked
 
     check_picture(picture)
     read = _read_texts(texts) if texts else probe_texts()
     subject = find_subject(db, model, base or against)
     network = subject.load(device)
     other = find_subject(db, against, None).load(device) if against else None
+    n_batches = -(-len(read.entries) // batches["batch_size"])
     report = components_study(
-        network, read.entries, against=other, keep_special=special, keep_first=special, **batches
+        network,
+        read.entries,
+        against=other,
+        keep_special=special,
+        keep_first=special,
+        watched=lambda made: tracked(made, "batches", total=n_batches, quiet=quiet),
+        **batches,
     )
     settings = {
         "texts": read.digest,

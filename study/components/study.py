@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,8 +177,11 @@ def components_study(
     max_tokens: int = 128,
     keep_special: bool = False,
     keep_first: bool = False,
+    watched: Callable[[Iterator[Batch]], Iterable[Batch]] = iter,
 ) -> ComponentsReport:
     """Every stream of a network, term by term; `against` is its base, or another relative.
+
+    `watched` is handed the batches and gives them back, a progress bar for one.
 
     Peak: all terms of all layers of one batch, twice with `against`; per token, layer and term
     two float32 numbers.
@@ -198,14 +201,15 @@ def components_study(
     )
     moves = [_Moves() for _ in others]
     n_tokens = 0
-    for batch in encoded(
+    batches = encoded(
         network,
         texts,
         batch_size=batch_size,
         max_tokens=max_tokens,
         keep_special=keep_special,
         keep_first=keep_first,
-    ):
+    )
+    for batch in watched(batches):
         n_tokens += int(batch.kept.sum())
         if not batch.kept.any():
             continue

@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import pickle
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers.utils import hub
 
@@ -23,6 +24,9 @@ from ...errors import StudyError
 from .anatomy import Stack, find_stacks
 
 ADAPTER_CONFIG = "adapter_config.json"
+HEADS = ("classifier", "score", "out_proj")
+"""Names of the matrices that give labels."""
+
 UNREADABLE = (
     OSError,
     ValueError,
@@ -110,8 +114,10 @@ def load_network(
     with _refusing(name), _quiet():
         adapter = _adapter_base(source)
         if adapter is not None:
-            model = _merged(source, base or adapter)
-            tokenizer = _tokenizer(source, base or adapter)
+            where = base or adapter
+            with _refusing(f"{name}: its base {where} (--base FOLDER says where it is)"):
+                model = _merged(source, where)
+            tokenizer = _tokenizer(source, where)
         else:
             model = _load(source, name)
             tokenizer = _tokenizer(source, base)
@@ -160,8 +166,10 @@ def _merged(source: str, base: str) -> nn.Module:
             f"{source} is an adapter: its study needs peft, pip install 'deltadex[studies]'"
         ) from err
     kind = getattr(transformers, _head(source))
-    model = peft.PeftModel.from_pretrained(kind.from_pretrained(base, dtype=torch.float32), source)
-    merged = model.merge_and_unload()
+    labels = _n_labels(source)
+    sized = {} if labels is None else {"num_labels": labels}
+    plain = kind.from_pretrained(base, dtype=torch.float32, **sized)
+    merged = peft.PeftModel.from_pretrained(plain, source).merge_and_unload()
     headless: nn.Module = getattr(merged, "base_model", merged)
     return headless
 
@@ -178,6 +186,21 @@ def _head(source: str) -> str:
     }.get(task, "AutoModel")
 
 
+def _n_labels(source: str) -> int | None:
+    """How many labels the head has that an adapter saved with it; None without one."""
+    path = _file_of(source, "adapter_model.safetensors")
+    if path is None:
+        return None
+    with safe_open(path, framework="pt") as file:
+        heads = [
+            name
+            for name in file.keys()  # noqa: SIM118
+            if any(name.endswith(f"{head}.weight") for head in HEADS)
+        ]
+        shapes = [file.get_slice(name).get_shape() for name in heads]
+    return int(shapes[-1][0]) if shapes else None
+
+
 def _adapter_base(source: str) -> str | None:
     """The base that an adapter's config names; None for a full model."""
     folder = Path(source)
@@ -188,15 +211,18 @@ def _adapter_base(source: str) -> str | None:
 
 
 def _adapter_config(source: str) -> dict[str, Any]:
-    if Path(source).is_dir():
-        path = str(Path(source) / ADAPTER_CONFIG)
-    else:
-        found = hub.cached_file(source, ADAPTER_CONFIG, _raise_exceptions_for_missing_entries=False)
-        if found is None:
-            return {}
-        path = str(found)
-    config: dict[str, Any] = json.loads(Path(path).read_text("utf-8"))
+    path = _file_of(source, ADAPTER_CONFIG)
+    config: dict[str, Any] = json.loads(path.read_text("utf-8")) if path else {}
     return config
+
+
+def _file_of(source: str, name: str) -> Path | None:
+    """A file of a folder or of a Hub repository; None where it is missing."""
+    if Path(source).is_dir():
+        path = Path(source) / name
+        return path if path.exists() else None
+    found = hub.cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+    return None if found is None else Path(str(found))
 
 
 def _tokenizer(*sources: str | None) -> Any:
@@ -223,14 +249,16 @@ def _refusing(name: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Without transformers' and PEFT's own progress bars and remarks."""
-    loggers = [logging.getLogger(name) for name in ("transformers", "peft")]
+    loggers = [logging.getLogger(name) for name in ("transformers", "peft", "huggingface_hub")]
     levels = [logger.level for logger in loggers]
     bars = transformers.utils.logging.is_progress_bar_enabled()
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
