@@ -171,11 +171,9 @@ def evaluate_command(
     with _reading(db) as catalog:
         from .search import evaluate
 
-        documents = []
-        for recipe in recipes or (None,):
-            document = evaluate(catalog, recipe=recipe, **options).to_json()
-            ids = str(document["recipe_id"]).split(", ")
-            documents.append(document | {"cost": catalog.cost(ids)})
+        documents = [
+            evaluate(catalog, recipe=recipe, **options).to_json() for recipe in recipes or (None,)
+        ]
     if len(documents) > 1:
         print_document({"recipes": documents}, show_evaluations, as_json)
     else:

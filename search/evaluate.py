@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Any
 
 from ..errors import RequestError
 from ..store import Catalog
@@ -52,6 +53,7 @@ class Evaluation:
         nn1: Share of queries whose nearest is of the same dataset.
         map: Mean average precision over the whole ranking.
         silhouette: Mean over labelled models, by cosine distance; None where it is undefined.
+        cost: Of one model's fingerprint, where a catalog knows it: seconds and bytes.
     """
 
     recipe: str
@@ -72,6 +74,7 @@ class Evaluation:
     nn1: float
     map: float
     silhouette: float | None
+    cost: Mapping[str, Any] = field(default_factory=dict)
     by_dataset: tuple[Group, ...]
     by_base: tuple[Group, ...]
     confusion: tuple[Confusion, ...]
@@ -98,6 +101,7 @@ class Evaluation:
             "nn1": self.nn1,
             "map": self.map,
             "silhouette": self.silhouette,
+            "cost": dict(self.cost),
             "by_dataset": {
                 group.name: {"n": group.n, "purity": group.purity, "chance": group.chance}
                 for group in self.by_dataset
@@ -135,13 +139,15 @@ def evaluate(
         RequestError: No such base, or no two labelled models to compare.
     """
     loaded = load_families(catalog, recipe, base)
-    return evaluate_families(
+    ids = sorted({one.id for one, _ in loaded})
+    evaluation = evaluate_families(
         [family for _, family in loaded],
         recipe=loaded[0][0].name,
-        recipe_id=", ".join(sorted({one.id for one, _ in loaded})),
+        recipe_id=", ".join(ids),
         exclude=exclude,
         seed=seed,
     )
+    return replace(evaluation, cost=catalog.cost(ids))
 
 
 def evaluate_families(

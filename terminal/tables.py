@@ -196,7 +196,7 @@ def _print(screen: Console, heads: Sequence[str], rows: Sequence[Sequence[object
 
 
 def _cost(cost: Document) -> str:
-    if cost["seconds_per_model"] is None:
+    if cost.get("seconds_per_model") is None:
         return "unknown"
     read = f", {size(cost['bytes_per_model'])}" if cost["bytes_per_model"] is not None else ""
     return f"{cost['seconds_per_model']:.2f} s{read}"
