@@ -13,6 +13,7 @@ from tiny_networks import (
     relative,
     save_folder,
     tiny_config,
+    tiny_network,
 )
 
 from deltadex.errors import StudyError
@@ -117,3 +118,16 @@ def test_an_adapter_whose_base_is_gone_is_refused_in_one_line(adapted, tmp_path)
 
     assert str(caught.value).startswith("mine: ")
     assert "\n" not in str(caught.value)
+
+
+def test_an_adapter_with_a_head_of_many_classes_is_loaded(tmp_path):
+    base = save_folder(tmp_path / "base", tiny_network("bert").model)
+    wide = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=5)
+    config = peft.LoraConfig(
+        r=2, target_modules=["query"], task_type="SEQ_CLS", init_lora_weights=False
+    )
+    peft.get_peft_model(wide, config).save_pretrained(tmp_path / "adapter")
+
+    network = load_network(str(tmp_path / "adapter"), base=str(base))
+
+    assert network.n_layers == tiny_network("bert").n_layers
