@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from ..study.network import Network, TokenStates
     from ..study.texts import Texts
+
+Batched = TypeVar("Batched")
 
 texts_option = click.option(
     "--texts",
@@ -62,21 +64,20 @@ def components(
     """
     from ..study.components import components_study
     from ..study.profile import probe_texts
-    from ..terminal import show_components, tracked
+    from ..terminal import show_components
 
     check_picture(picture)
     read = _read_texts(texts) if texts else probe_texts()
     subject = find_subject(db, model, base or against)
     network = subject.load(device)
     other = find_subject(db, against, None).load(device) if against else None
-    n_batches = -(-len(read.entries) // batches["batch_size"])
     report = components_study(
         network,
         read.entries,
         against=other,
         keep_special=special,
         keep_first=special,
-        watched=lambda made: tracked(made, "batches", total=n_batches, quiet=quiet),
+        watched=lambda made: _watched(made, read, batches["batch_size"], quiet=quiet),
         **batches,
     )
     settings = {
@@ -287,11 +288,19 @@ def _states(
 ) -> Iterator[TokenStates]:
     """The network's hidden states, with a bar on stderr."""
     from ..study.network import token_states
-    from ..terminal import tracked
 
     states = token_states(network, texts.entries, batch_size=batch_size, max_tokens=max_tokens)
+    return _watched(states, texts, batch_size, quiet=quiet)
+
+
+def _watched(
+    batches: Iterable[Batched], texts: Texts, batch_size: int, *, quiet: bool
+) -> Iterator[Batched]:
+    """The same batches of these texts, with a bar on stderr."""
+    from ..terminal import tracked
+
     n_batches = -(-len(texts.entries) // batch_size)
-    return tracked(states, "batches", total=n_batches, quiet=quiet)
+    return tracked(batches, "batches", total=n_batches, quiet=quiet)
 
 
 def _tokenize(network: Network) -> Callable[[str], list[int]] | None:

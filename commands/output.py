@@ -61,6 +61,11 @@ def finish(
 
         save_picture(draw, picture, title=title)
         document = dict(document) | {"picture": str(picture)}
+    print_some(document, show, as_json)
+
+
+def print_some(document: Mapping[str, Any], show: Callable[[Any], None], as_json: bool) -> None:
+    """Print the document; where it lists models that failed, leave with the code that says so."""
     print_document(document, show, as_json)
     if document.get("failed"):
         sys.exit(EXIT_SOME_FAILED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..terminal.options import base_option, common
-from .boundary import EXIT_SOME_FAILED
-from .output import each, print_document
+from .output import each, print_some
 from .subject import Subject, family_subjects, find_subject, keep, recall
 
 if TYPE_CHECKING:
@@ -68,6 +66,4 @@ def profile(
         return made.document
 
     documents, failed = each(subjects, one, quiet=quiet)
-    print_document({"profiles": documents, "failed": failed}, show_profiles, as_json)
-    if failed:
-        sys.exit(EXIT_SOME_FAILED)
+    print_some({"profiles": documents, "failed": failed}, show_profiles, as_json)

@@ -50,7 +50,7 @@ class Subject:
         """The model, ready to run."""
         from ..study.network import load_network
 
-        base = self.base if self.base and _is_place(self.base) else None
+        base = self.base if self.base is not None and _is_place(self.base) else None
         return load_network(self.source, name=self.name, base=base, device=device)
 
     def load_base(self, device: str) -> Network:
@@ -137,9 +137,10 @@ def keep(
         return
     try:
         with Catalog.open(db, create=False) as catalog:
-            catalog.studies(subject.key).save(study, settings, document)
             for fingerprint in fingerprints:
                 catalog.add_fingerprint(subject.key, fingerprint)
+            # last: a study that is known is not made again, nor are its fingerprints
+            catalog.studies(subject.key).save(study, settings, document)
     except StoreError as err:
         log.warning("%s: the %s study is not kept: %s", subject.name, study, err)
 

@@ -16,7 +16,7 @@ from .delta import Delta, DenseDelta, LowRankDelta
 from .family import Member
 from .fingerprint.rounding import FILE_ROUNDING
 from .job import Job
-from .update import Collector
+from .update import Collector, MatrixUpdate
 
 
 def collect_adapter(
@@ -71,13 +71,15 @@ def _collect_module(
         if not math.isfinite(norm):
             raise ModelError("non-finite", f"module {module!r}: ΔW holds NaN or infinity")
         measured = collector.measure(
-            placement.slot,
-            placement.part,
-            piece if norm > 0 else None,
-            shape=placement.shape,
-            noise_norm=rounding * norm,
-            weight_norm=None,
-            cut_axis=part.axis if part else None,
+            MatrixUpdate(
+                slot=placement.slot,
+                part=placement.part,
+                delta=piece if norm > 0 else None,
+                shape=placement.shape,
+                noise_norm=rounding * norm,
+                weight_norm=None,
+                cut_axis=part.axis if part else None,
+            )
         )
         collector.take(measured)
 

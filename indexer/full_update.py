@@ -23,7 +23,7 @@ from .job import Job
 from .parallel import ordered
 from .scratch import Scratch
 from .subtract import update_against
-from .update import Collector
+from .update import Collector, MatrixUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +156,15 @@ class _Worker:
         if not math.isfinite(update.norm):
             raise ModelError("non-finite", f"tensor {placement.tensor!r} holds NaN or infinity")
         measured = self.collector.measure(
-            placement.slot,
-            placement.part,
-            update if update.norm > 0 else None,
-            shape=placement.shape,
-            noise_norm=rounding_norm(weight_norm, child.dtype),
-            weight_norm=weight_norm,
-            cut_axis=self._cut_axis(placement),
+            MatrixUpdate(
+                slot=placement.slot,
+                part=placement.part,
+                delta=update if update.norm > 0 else None,
+                shape=placement.shape,
+                noise_norm=rounding_norm(weight_norm, child.dtype),
+                weight_norm=weight_norm,
+                cut_axis=self._cut_axis(placement),
+            )
         )
         if not sampled:
             return _Compared(measured, None)

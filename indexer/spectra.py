@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,11 +14,10 @@ from ..errors import ModelError, RequestError
 from ..records import ModelRecord, Slot, SlotSpectrum
 from ..store import Catalog
 from .adapter_update import collect_adapter
-from .architecture import place
+from .architecture import PlacedModel, Placement, place
 from .base import Base
-from .checkpoint import quantization
+from .checkpoint import Checkpoint, quantization
 from .delta import Delta, LowRankDelta
-from .device import choose_device
 from .family import Member, one_member, refuse_strangers
 from .fingerprint.rounding import rounding_norm
 from .full_update import collect_full
@@ -25,6 +25,7 @@ from .index import resolve_base, wanted_base
 from .job import Job
 from .opening import open_checkpoint, with_config
 from .parallel import cpu_count, one_torch_thread, ordered
+from .update import MatrixUpdate
 
 COLUMNS_AT_ONCE = 4096
 
@@ -48,7 +49,6 @@ def update_spectra(
         recipes=(),
         layout=(),
         threads=cpu_count(),
-        device=choose_device("cpu"),
     )
     try:
         if member.refusal is not None:
@@ -73,7 +73,7 @@ def weight_spectra(
     try:
         member = with_config(member)
         with one_torch_thread():
-            return member.record, tuple(_weights(member, family))
+            return member.record, _weights(member, family)
     except ModelError as err:
         raise RequestError(f"{model}: {err}") from err
 
@@ -98,26 +98,18 @@ class _SpectrumCollector:
     base: Base
     spectra: list[SlotSpectrum] = field(default_factory=list)
 
-    def measure(
-        self,
-        slot: Slot,
-        part: str,
-        delta: Delta | None,
-        *,
-        shape: tuple[int, int],
-        noise_norm: float,
-        weight_norm: float | None,
-        cut_axis: int | None = None,
-    ) -> SlotSpectrum:
+    def measure(self, update: MatrixUpdate) -> SlotSpectrum:
         """One update's spectrum. Both operands of a subtraction were rounded when stored."""
+        delta = update.delta
         low_rank = isinstance(delta, LowRankDelta)
-        noise = noise_norm**2
-        if weight_norm is not None:
-            noise += rounding_norm(weight_norm, self._base_dtype(slot, part)) ** 2
+        noise = update.noise_norm**2
+        if update.weight_norm is not None:
+            dtype = self._base_dtype(update.slot, update.part)
+            noise += rounding_norm(update.weight_norm, dtype) ** 2
         return SlotSpectrum(
-            slot=slot,
-            part=part,
-            shape=shape,
+            slot=update.slot,
+            part=update.part,
+            shape=update.shape,
             energies=np.zeros(0) if delta is None else _energies(delta),
             noise_energy=0.0 if low_rank else noise,
             known_rank=delta.left.shape[1] if isinstance(delta, LowRankDelta) else None,
@@ -131,34 +123,47 @@ class _SpectrumCollector:
             return matrix.dtype
 
 
-def _weights(member: Member, base: Base) -> Iterator[SlotSpectrum]:
+def _weights(member: Member, base: Base) -> tuple[SlotSpectrum, ...]:
     if member.is_adapter:
-        placed, checkpoint = base.weights().placed, base.weights().checkpoint
-    else:
-        checkpoint = open_checkpoint(member)
+        return _stored(base.weights().placed, base.weights().checkpoint)
+    checkpoint = open_checkpoint(member)
+    try:
         scheme = quantization(member.config, checkpoint.tensors.values(), ())
         if scheme:
             raise ModelError("quantized", f"weights are stored as {scheme}")
         placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, member.config)
         placed.require_known()
+        return _stored(placed, checkpoint)
+    finally:
+        checkpoint.close()
 
-    def spectrum(place_: int) -> SlotSpectrum:
-        placement = placed.placements[place_]
-        matrix = placement.cut(checkpoint.read(placement.tensor))
-        energies = _dense_energies(matrix)
-        noise = rounding_norm(float(energies.sum()) ** 0.5, matrix.dtype)
-        return SlotSpectrum(
-            slot=placement.slot,
-            part=placement.part,
-            shape=placement.shape,
-            energies=energies,
-            noise_energy=noise**2,
-            known_rank=None,
-        )
+
+def _stored(placed: PlacedModel, checkpoint: Checkpoint) -> tuple[SlotSpectrum, ...]:
+    """Of every layer matrix; a tensor that holds several is read once."""
+    wanted: Mapping[str, list[Placement]] = defaultdict(list)
+    for placement in placed.placements:
+        wanted[placement.tensor].append(placement)
+
+    def spectra(name: str) -> list[SlotSpectrum]:
+        with checkpoint.view(name) as tensor:
+            return [_spectrum(placement, placement.cut(tensor)) for placement in wanted[name]]
 
     threads = cpu_count() if checkpoint.concurrent else 1
-    found = list(ordered(spectrum, range(len(placed.placements)), threads))
-    yield from sorted(found, key=lambda one: (one.slot, one.part))
+    found = (one for some in ordered(spectra, wanted, threads) for one in some)
+    return tuple(sorted(found, key=lambda one: (one.slot, one.part)))
+
+
+def _spectrum(placement: Placement, matrix: torch.Tensor) -> SlotSpectrum:
+    energies = _dense_energies(matrix)
+    noise = rounding_norm(float(energies.sum()) ** 0.5, matrix.dtype)
+    return SlotSpectrum(
+        slot=placement.slot,
+        part=placement.part,
+        shape=placement.shape,
+        energies=energies,
+        noise_energy=noise**2,
+        known_rank=None,
+    )
 
 
 def _energies(delta: Delta) -> Float64[np.ndarray, " sigma"]:

@@ -46,22 +46,33 @@ class Measured:
     features: tuple[tuple[Factors, Any], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixUpdate:
+    """One matrix's ΔW on its way to a collector.
+
+    Attributes:
+        delta: None is an exact zero.
+        shape: (out, in) of the whole matrix, of which ΔW may be a part.
+        noise_norm: Estimated |rounding| in ΔW, Frobenius.
+        weight_norm: |W|, where W was read.
+        cut_axis: 0 or 1 where ΔW is some rows or columns.
+    """
+
+    slot: Slot
+    part: str
+    delta: Delta | None
+    shape: tuple[int, int]
+    noise_norm: float
+    weight_norm: float | None
+    cut_axis: int | None = None
+
+
 @runtime_checkable
 class Collector(Protocol):
     """What a model's updates are handed to, matrix by matrix."""
 
-    def measure(
-        self,
-        slot: Slot,
-        part: str,
-        delta: Delta | None,
-        *,
-        shape: tuple[int, int],
-        noise_norm: float,
-        weight_norm: float | None,
-        cut_axis: int | None = None,
-    ) -> Any:
-        """What is kept of one update; in any thread. Arguments as of `UpdateCollector`."""
+    def measure(self, update: MatrixUpdate) -> Any:
+        """What is kept of one update; in any thread."""
 
     def take(self, measured: Any) -> None:
         """Add it; in one thread, in a fixed order."""
@@ -81,43 +92,26 @@ class UpdateCollector:
         self._pools = [make_pool(recipe, self.layout) for recipe in self.recipes]
         self._steps = [POWER_STEPS[recipe.name] for recipe in self.recipes]
 
-    def measure(
-        self,
-        slot: Slot,
-        part: str,
-        delta: Delta | None,
-        *,
-        shape: tuple[int, int],
-        noise_norm: float,
-        weight_norm: float | None,
-        cut_axis: int | None = None,
-    ) -> Measured:
-        """One matrix's update, factored and turned into features; may run in any thread.
-
-        Args:
-            delta: None is an exact zero.
-            shape: (out, in) of the whole matrix, of which ΔW may be a part.
-            noise_norm: Estimated |rounding| in ΔW, Frobenius.
-            weight_norm: |W|, where W was read.
-            cut_axis: 0 or 1 where ΔW is some rows or columns.
-        """
+    def measure(self, update: MatrixUpdate) -> Measured:
+        """One matrix's update, factored and turned into features; may run in any thread."""
+        delta = update.delta
         measured = Measured(
-            slot=slot,
-            shape=shape,
-            noise_norm=noise_norm,
-            weight_norm=weight_norm,
-            cut_axis=cut_axis,
+            slot=update.slot,
+            shape=update.shape,
+            noise_norm=update.noise_norm,
+            weight_norm=update.weight_norm,
+            cut_axis=update.cut_axis,
         )
         if delta is None:
             return measured
-        if weight_norm is not None and delta.norm <= ZERO_UPDATE * weight_norm:
+        if update.weight_norm is not None and delta.norm <= ZERO_UPDATE * update.weight_norm:
             return measured
         by_steps = {steps: self._factorise(delta, steps) for steps in set(self._steps)}
         features = []
         for pool, steps in zip(self._pools, self._steps, strict=True):
-            signal = by_steps[steps].above(largest_noise_sigma(noise_norm, delta.shape))
-            kept = signal.first(pool.recipe.rank)
-            features.append((kept, pool.features(slot, part, kept)))
+            noise = largest_noise_sigma(update.noise_norm, delta.shape)
+            kept = by_steps[steps].above(noise).first(pool.recipe.rank)
+            features.append((kept, pool.features(update.slot, update.part, kept)))
         return replace(measured, factors=by_steps[self._steps[0]], features=tuple(features))
 
     def _factorise(self, delta: Delta, steps: int) -> Factors:

@@ -73,7 +73,7 @@ def branch_constants(network: Network, stack: Stack) -> Constants:
         found[id(branch)] = first_tensor(output)[0, 0].detach()
 
     with ExitStack() as hooks, torch.inference_mode():
-        for sublayer in _unique(stack):
+        for sublayer in _sublayers(stack):
             if sublayer.term == "feed_forward" or not is_linear(sublayer.branch):
                 continue
             for part in linear_in(sublayer.module, but=sublayer.branch):
@@ -82,14 +82,14 @@ def branch_constants(network: Network, stack: Stack) -> Constants:
         ids = torch.zeros((1, 2), dtype=torch.int64, device=network.device)
         inputs = Batch(0, ids, torch.ones_like(ids), ids.cpu().numpy() > 0).inputs(network)
         network.model(**inputs)
-    for sublayer in _unique(stack):
+    for sublayer in _sublayers(stack):
         bias = getattr(sublayer.branch, "bias", None)
         if sublayer.term == "feed_forward" and is_linear(sublayer.branch) and bias is not None:
             found[id(sublayer.branch)] = bias.detach()
     return found
 
 
-def _unique(stack: Stack) -> Iterator[Sublayer]:
+def _sublayers(stack: Stack) -> Iterator[Sublayer]:
     for layer in stack.sublayers:
         yield from layer
 
@@ -111,7 +111,7 @@ class _Track:
             yield self.stack.projection.register_forward_hook(self._projected)
         for block in self.stack.blocks:
             yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
-        for sublayer in _unique(self.stack):
+        for sublayer in _sublayers(self.stack):
             yield sublayer.branch.register_forward_hook(self._adder(sublayer))
             if sublayer.norm is not None:
                 yield sublayer.norm.register_forward_pre_hook(self._normalised)

@@ -42,7 +42,7 @@ class ProbedBase:
 
     network: Network
     terms: Float64[np.ndarray, "terms dim"]
-    prompts: Float64[np.ndarray, " dim"] | None
+    prompts: Float64[np.ndarray, " dim"]
     classifier: LayerClassifier
 
 
@@ -128,10 +128,9 @@ def _shifts(network: Network, base: ProbedBase) -> tuple[list[Fingerprint], dict
     for place, term in enumerate(names):
         name = f"{ACTIVATION_SHIFT}.{term}"
         pairs.append((name, texts, tuned[place], base.terms[place]))
-    if base.prompts is not None:
-        prompts = prompt_texts()
-        tuned_prompts = last_token_mean(network, prompts.entries)
-        pairs.append((DELTA_ACTIVATIONS, prompts, tuned_prompts, base.prompts))
+    prompts = prompt_texts()
+    tuned_prompts = last_token_mean(network, prompts.entries)
+    pairs.append((DELTA_ACTIVATIONS, prompts, tuned_prompts, base.prompts))
     made = []
     for name, asked, here, there in pairs:
         recipe = shift_recipe(name, len(here), asked)
