@@ -154,6 +154,8 @@ def _stored(placed: PlacedModel, checkpoint: Checkpoint) -> tuple[SlotSpectrum, 
 
 
 def _spectrum(placement: Placement, matrix: torch.Tensor) -> SlotSpectrum:
+    if not matrix.isfinite().all():
+        raise ModelError("non-finite", f"tensor {placement.tensor!r} holds NaN or infinity")
     energies = _dense_energies(matrix)
     noise = rounding_norm(float(energies.sum()) ** 0.5, matrix.dtype)
     return SlotSpectrum(

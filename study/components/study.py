@@ -113,6 +113,10 @@ class _Gathered:
         terms = [one.terms[:, kept] for one in layers]
         for one, part in zip(layers, terms, strict=True):
             hidden = one.hidden[kept]
+            if not hidden.isfinite().all():
+                raise StudyError(
+                    f"layer {one.layer} holds NaN or infinity: check the model's weights"
+                )
             self.error = max(self.error, float((part.sum(0) - hidden).norm() / hidden.norm()))
         self.importance.append(_stacked([importance(part) for part in terms]))
         self.norm_ratio.append(_stacked([norm_ratios(part) for part in terms]))

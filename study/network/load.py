@@ -111,6 +111,8 @@ def load_network(
         StudyError: it cannot be loaded, or its architecture is not known.
     """
     name = name or source
+    if Path(source).is_absolute() and not Path(source).is_dir():
+        raise StudyError(f"{name}: cannot be loaded: {source}: no such folder")
     with _refusing(name), _quiet():
         adapter = _adapter_base(source)
         if adapter is not None:

@@ -1,5 +1,7 @@
 """Spectra of updates against torch's own singular values."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -88,3 +90,16 @@ def test_a_model_that_cannot_be_read_is_refused_by_name(folder, catalog, tmp_pat
 
     with pytest.raises(RequestError, match="empty"):
         update_spectra(catalog, str(tmp_path / "empty"), str(folder / "base"))
+
+
+def test_weights_that_are_not_finite_are_refused_by_tensor(folder, catalog, tmp_path):
+    child, broken = folder / "models" / "a-0", tmp_path / "broken"
+    shutil.copytree(child, broken)
+    tensors = _weights(broken)
+    (name,) = [n for n in tensors if ".0." in n and n.endswith("query.weight")]
+    tensors[name][0, 0] = float("nan")
+    (file,) = broken.glob("*.safetensors")
+    save_file(tensors, file, {"format": "pt"})
+
+    with pytest.raises(RequestError, match=f"non-finite: tensor '{name}'"):
+        weight_spectra(catalog, str(broken), str(folder / "base"))

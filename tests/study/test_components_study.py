@@ -278,3 +278,13 @@ def test_a_token_whose_embedding_is_zero_leaves_every_number_finite():
     stack = document["stacks"]["decoder"]
     assert None not in stack["total_shift"]
     assert all(None not in row for row in stack["local_shift"])
+
+
+def test_a_network_that_gives_nan_is_refused():
+    network = edited(
+        tiny_network("bert"),
+        lambda model: model.encoder.layer[1].output.dense.weight[0].fill_(float("nan")),
+    )
+
+    with pytest.raises(StudyError, match="layer 2 holds NaN"):
+        components_study(network, TEXTS)
