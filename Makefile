@@ -66,6 +66,6 @@ endif
 	touch $@
 
 EXTRAS_demo := demo
-EXTRAS_test := demo,test
+EXTRAS_test := demo,serve,test,umap
 EXTRAS_families := families
-EXTRAS_lint := demo,test,lint
+EXTRAS_lint := demo,serve,test,umap,lint

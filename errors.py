@@ -7,6 +7,7 @@
     ├── StudyError                a study cannot be made of this model or these texts
     ├── StoreError                the catalog or its index
     │   ├── StoreLocked           another process holds the database file
+    │   ├── HolderLost            the process that holds the file ended in the middle of a transaction
     │   ├── StoreDamaged          the file is not a readable DuckDB database
     │   ├── ForeignDatabase       a DuckDB database, but not a deltadex catalog
     │   ├── NewerSchema           written by a later deltadex
@@ -133,6 +134,10 @@ class StoreError(DeltadexError):
 
 class StoreLocked(StoreError):
     """Another process holds the database file."""
+
+
+class HolderLost(StoreError):
+    """The process that held the file ended in the middle of a transaction."""
 
 
 class StoreDamaged(StoreError):

@@ -19,14 +19,16 @@ class FamilyMeans:
     sketches: SketchMeans
 
 
-_KNOWN: WeakKeyDictionary[VectorIndex, FamilyMeans] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[object, FamilyMeans] = WeakKeyDictionary()
+"""By the models of an index, which all views of one snapshot share."""
 
 
 def family_means(catalog: Catalog, base: str, recipe: Recipe, index: VectorIndex) -> FamilyMeans:
     """The means of the models in `index`; empty for recipes that are not centred."""
     if not is_centred(recipe):
         return FamilyMeans(PooledMeans({}), SketchMeans())
-    if index not in _KNOWN:
+    known = _KNOWN.get(index.models)
+    if known is None:
         rows = [row for rows in references(index.ids, index.kinds).values() for row in rows]
         ids, kinds = [index.ids[row] for row in rows], [index.kinds[row] for row in rows]
         kind_of = dict(zip(ids, kinds, strict=True))
@@ -35,5 +37,5 @@ def family_means(catalog: Catalog, base: str, recipe: Recipe, index: VectorIndex
         if has_sketches(recipe):
             sketches = SketchMeans.of(catalog, base, recipe, ids, kinds)
         pooled = PooledMeans.of(names, [kind_of[name] for name in names], vectors)
-        _KNOWN[index] = FamilyMeans(pooled, sketches)
-    return _KNOWN[index]
+        known = _KNOWN[index.models] = FamilyMeans(pooled, sketches)
+    return known

@@ -149,12 +149,12 @@ def nearest(
     index = VectorIndex.open(catalog, asked.base, asked.recipe)
     if not len(index):
         raise EmptyCatalog(f"no model of {asked.base} has a {asked.recipe.name} fingerprint")
-    allowed = None
-    if (dataset, author, where) != (None, None, None):
-        passed = catalog.models(base=asked.base, dataset=dataset, author=author, where=where)
-        allowed = [row.id for row in passed]
-    scored = _best(catalog, asked, index, k, allowed)
-    known = catalog.labels_of(index.keys_of([one.model for one in scored]))
+    with catalog.snapshot():
+        allowed = None
+        if (dataset, author, where) != (None, None, None):
+            passed = catalog.models(base=asked.base, dataset=dataset, author=author, where=where)
+            allowed = [row.id for row in passed]
+        scored, known = _best(catalog, asked, index, k, allowed)
     return Neighbours(
         model=asked.model,
         dataset=asked.dataset,
@@ -194,7 +194,8 @@ def _resolve_stored(
             "ask for one that `deltadex ls --status indexed` lists"
         )
     chosen = catalog.find_recipe(recipe, row.base)
-    _, vectors = catalog.vectors_of(chosen, np.array([row.key], dtype=np.int64))
+    own = np.array([row.key], dtype=np.int64)
+    _, vectors = catalog.family_vectors(row.base, chosen).of(own)
     if not len(vectors):
         raise UnknownRecipe(
             f"{row.id} has no {chosen.name} fingerprint ({chosen.id}), only "
@@ -207,8 +208,8 @@ def _resolve_stored(
 
 def _best(
     catalog: Catalog, asked: _Asked, index: VectorIndex, k: int, allowed: list[str] | None
-) -> list[_Scored]:
-    """The `k` nearest, best first.
+) -> tuple[list[_Scored], dict[str, Labelled]]:
+    """The `k` nearest, best first, and what is known of all candidates.
 
     Candidates by their pooled vectors, each kind for itself, since its mean shifts all of its
     scores alike; then scored from their sketches, where there are any.
@@ -224,7 +225,9 @@ def _best(
         for names in index.by_kind(allowed)
         for name in index.shortlist(query_vector, n_candidates, allowed=names)
     }
-    names = sorted(found - {asked.itself})
+    # an index that was not caught up may name models that are gone
+    known = catalog.labels_of(index.keys_of(sorted(found - {asked.itself})))
+    names = sorted(known)
     kinds = index.kinds_of(names)
     if names and in_detail:
         candidates = Candidates(catalog, asked.base, asked.recipe, names, kinds, means.sketches)
@@ -242,10 +245,11 @@ def _best(
             centred_vectors = means.pooled.centred(kinds, vectors)[order]
             errors = cosine_standard_errors(vector[0], centred_vectors)
         plain = vectors.astype(np.float64) @ asked.vector.astype(np.float64)
-    return [
+    scored = [
         _Scored(names[row], float(scores[row]), float(error), float(plain[row]))
         for row, error in zip(order, errors, strict=True)
     ]
+    return scored, known
 
 
 def _ranked(

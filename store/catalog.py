@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import duckdb
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32
 
-from ..errors import EmptyCatalog, RequestError, UnknownModel, UnknownRecipe
+from ..errors import EmptyCatalog, RequestError, UnknownModel
 from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe, SlotStats
-from .connection import connect, transaction, translated
+from .connection import connect, translated, write
 from .export import write_parquet, write_safetensors
+from .family_vectors import FamilyVectors
 from .filters import Condition, parse_filter
 from .kept import Listings, Studies
 from .reading import (
@@ -29,26 +30,40 @@ from .reading import (
     select_sketches,
     select_slots,
 )
+from .recipes import choose_recipe
 from .rows import Family, Known, Labelled, ModelRow
+from .sharing import Access, Connection
 from .summaries import count_everything, group_failures, mean_cost, name_near, slot_document
-from .vectors import fetch_family, fetch_vectors_after, fetch_vectors_of, replace_vector
-from .writing import delete_model, relabel_models, write_outcome
-
-DEFAULT_RECIPE = "sketch"
+from .vectors import fetch_family, replace_vector
+from .writing import delete_model, relabel_models, replace_family, write_outcome
 
 
 class Catalog:
-    """An open catalog file; a context manager. One thread at a time."""
+    """An open catalog file; a context manager. One thread at a time: others take a `reader`.
+
+    Attributes:
+        access: The file, shared by all readers of this process.
+        waits_for_index: Searches see the catalog as it is now; else as it was when the index
+            was last caught up, by a reader that waits.
+    """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool
+        self,
+        access: Access,
+        path: Path,
+        *,
+        read_only: bool,
+        is_reader: bool = False,
+        waits_for_index: bool = True,
     ) -> None:
-        self._connection = connection
+        self.access = access
+        self._is_reader = is_reader
+        self.waits_for_index = waits_for_index
+        self._connection = Connection(access)
         self.path = path
         self.read_only = read_only
         self._lock = threading.RLock()
-        self.changes = 0
-        self._counted: tuple[int, list[tuple[str, str, int]]] = (-1, [])
+        self._counted: tuple[str, list[tuple[str, str, int]]] = ("", [])
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False, create: bool = True) -> Catalog:
@@ -60,9 +75,34 @@ class Catalog:
         """
         return cls(connect(path, read_only=read_only, create=create), path, read_only=read_only)
 
+    def reader(self, *, waits_for_index: bool = True) -> Catalog:
+        """The same catalog for another thread; to be closed before this one."""
+        with translated(self.path):
+            return Catalog(
+                self.access,
+                self.path,
+                read_only=self.read_only,
+                is_reader=True,
+                waits_for_index=waits_for_index,
+            )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """The catalog of one moment, for all that the block reads."""
+        with self._lock, translated(self.path), self._connection.snapshot():
+            yield
+
+    @property
+    def changes(self) -> str:
+        """Another word after every change, whichever process made it."""
+        with self._lock, translated(self.path):
+            return self._connection.changes()
+
     def close(self) -> None:
         with translated(self.path):
             self._connection.close()
+            if not self._is_reader:
+                self.access.close()
 
     def __enter__(self) -> Catalog:
         return self
@@ -79,46 +119,35 @@ class Catalog:
 
     def record(self, outcome: Outcome) -> None:
         """Write one model's outcome, all of it or none, in place of what was known of it."""
-        with transaction(self._connection, self.path):
-            write_outcome(self._connection, outcome)
-        self.changes += 1
+        self._write(lambda c: write_outcome(c, outcome))
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
         """Forget a model; returns what was known of it."""
         row = self.model(id, base)
-        with transaction(self._connection, self.path):
-            delete_model(self._connection, row.key)
-        self.changes += 1
+        self._write(lambda c: delete_model(c, row.key))
         return row
 
     def relabel(self, base: str, records: Sequence[ModelRecord]) -> None:
         """Bring labels, authors and runs of indexed models up to date."""
         if records:
-            with transaction(self._connection, self.path):
-                relabel_models(self._connection, base, records)
+            self._write(lambda c: relabel_models(c, base, records))
 
     def save_family(
         self, base: str, revision: str | None, architecture: str | None, slots: Mapping[str, Any]
     ) -> None:
         """Remember what is known of a base's shapes; a None leaves what was known."""
         before = self.family(base)
-        with transaction(self._connection, self.path):
-            self._connection.execute("DELETE FROM families WHERE base = ?", [base])
-            self._connection.execute(
-                "INSERT INTO families VALUES (?, ?, ?, ?)",
-                [
-                    base,
-                    revision or (before.revision if before else None),
-                    architecture or (before.architecture if before else None),
-                    json.dumps(slots),
-                ],
-            )
+        family = Family(
+            base=base,
+            revision=revision or (before.revision if before else None),
+            architecture=architecture or (before.architecture if before else None),
+            slots=slots,
+        )
+        self._write(lambda c: replace_family(c, family))
 
     def add_fingerprint(self, key: int, fingerprint: Fingerprint) -> None:
         """Give an indexed model one vector more, in place of its last one of that recipe."""
-        with transaction(self._connection, self.path):
-            replace_vector(self._connection, key, fingerprint)
-        self.changes += 1
+        self._write(lambda c: replace_vector(c, key, fingerprint))
 
     # kept beside the models
 
@@ -267,24 +296,7 @@ class Catalog:
             EmptyCatalog: nothing is fingerprinted.
             UnknownRecipe: lists what there is.
         """
-        recipes = self.recipes()
-        counts = [c for c in self._counts() if base is None or c[1] == base]
-        if not counts:
-            raise EmptyCatalog(
-                f"{self.path}: nothing fingerprinted yet; `deltadex index` does that"
-            )
-        totals: dict[str, int] = {}
-        for id, _, n in counts:
-            totals[id] = totals.get(id, 0) + n
-        ranked = sorted(totals, key=lambda id: (-totals[id], id))
-        wanted = name or DEFAULT_RECIPE
-        chosen = [id for id in ranked if wanted in (id, recipes[id].name)]
-        if chosen:
-            return recipes[chosen[0]]
-        if name is None:
-            return recipes[ranked[0]]
-        there = ", ".join(sorted({recipes[id].name for id in ranked}))
-        raise UnknownRecipe(f"no model is fingerprinted under {name!r}; recipes here: {there}")
+        return choose_recipe(self.recipes(), self._counts(), self.path, name=name, base=base)
 
     def _counts(self) -> list[tuple[str, str, int]]:
         """(recipe id, base, models), counted again only after a change."""
@@ -302,16 +314,9 @@ class Catalog:
             keys = list(self.keys(base, ids).values())
         return self._vectors(base, recipe, keys)[:2]
 
-    def vector_keys(self, base: str, recipe: Recipe) -> list[tuple[int, str, str]]:
-        """(key, id, kind) of every model with a vector, by key."""
-        rows = self._fetch("SELECT vectors FROM recipes WHERE id = ?", recipe.id)
-        if not rows:
-            return []
-        return self._fetch(
-            f"SELECT m.key, m.id, m.kind FROM {rows[0][0]} v JOIN models m ON m.key = v.model "
-            "WHERE m.base = ? ORDER BY m.key",
-            base,
-        )
+    def family_vectors(self, base: str, recipe: Recipe) -> FamilyVectors:
+        """A family's vectors by the models' keys."""
+        return FamilyVectors(self._connection, self._lock, self.path, base, recipe)
 
     def keys(self, base: str, ids: Sequence[str]) -> dict[str, int]:
         """Keys of the named models of a family, as far as it has them."""
@@ -321,20 +326,6 @@ class Catalog:
             list(ids),
         )
         return {str(id): int(key) for id, key in rows}
-
-    def vectors_by_key(
-        self, base: str, recipe: Recipe, after: int
-    ) -> Iterator[tuple[list[int], Float32[np.ndarray, "models dim"]]]:
-        """Keys above `after` and their vectors, by key, a batch at a time."""
-        with self._lock, translated(self.path):
-            yield from fetch_vectors_after(self._connection, base, recipe, after)
-
-    def vectors_of(
-        self, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
-    ) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
-        """Some models' keys and vectors, by key."""
-        with self._lock, translated(self.path):
-            return fetch_vectors_of(self._connection, recipe, keys)
 
     def sketches(self, base: str, recipe: Recipe, ids: Sequence[str]) -> Iterator[SlotSketches]:
         """Slot by slot, the sketches of the named models; indices are places in `ids`."""
@@ -400,6 +391,10 @@ class Catalog:
         with self._lock, translated(self.path):
             return fetch_family(self._connection, base, recipe, keys)
 
+    def _write(self, change: Callable[[Connection], None]) -> None:
+        with self._lock:
+            write(self._connection, self.path, change)
+
     def _fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock, translated(self.path):
-            return self._connection.execute(sql, list(values)).fetchall()
+            return self._connection.execute(sql, list(values))

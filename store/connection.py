@@ -3,79 +3,81 @@
 from __future__ import annotations
 
 import errno
-import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 
 import duckdb
 
-from ..errors import (
-    EmptyCatalog,
-    ForeignDatabase,
-    NewerSchema,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-)
+from ..errors import EmptyCatalog, HolderLost, StoreDamaged, StoreError, StoreFull, StoreLocked
+from .schema import check_schema, migrate
+from .sharing import Access, Connection, Ledger, Own
 
-log = logging.getLogger(__name__)
-
-SCHEMA_VERSION = 3
 STORAGE_VERSION = "v1.5.0"
 """Files that DuckDB 1.5 and every later one can open."""
+
+_HELD = ("conflicting lock", "could not set lock", "being used by", "unique file handle conflict")
 
 CACHE_SHARE = "50%"
 """Of the memory; a search index of a large family stands beside DuckDB's pages."""
 
 
-def connect(path: Path, *, read_only: bool, create: bool) -> duckdb.DuckDBPyConnection:
-    """A connection whose default database is the catalog at `path`, at this schema version.
+def connect(path: Path, *, read_only: bool, create: bool) -> Access:
+    """Access to the catalog at `path`, at this schema version: held, or through its holder.
 
     Raises:
         EmptyCatalog: there is no file and none is to be made.
         StoreError: one of its subclasses, naming the file.
     """
-    is_new = not path.exists()
-    if is_new:
+    if not path.exists():
         if not create:
             raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
         _make_folder(path)
         read_only = False
-    connection = duckdb.connect(":memory:", config={"memory_limit": CACHE_SHARE})
-    quoted = str(path).replace("'", "''")
-    options = (
-        f" (STORAGE_VERSION '{STORAGE_VERSION}')" if is_new else " (READ_ONLY)" if read_only else ""
+    return Access(
+        path,
+        lambda: _open_file(path, read_only=read_only),
+        lambda guest: check_schema(guest, path),
+        shares=not read_only,
     )
+
+
+def _open_file(path: Path, *, read_only: bool) -> Own:
+    """A session whose default database is the file."""
+    connection = duckdb.connect(":memory:", config={"memory_limit": CACHE_SHARE})
+    own = Own(connection, Ledger())
+    quoted = str(path).replace("'", "''")
+    options = " (READ_ONLY)" if read_only else f" (STORAGE_VERSION '{STORAGE_VERSION}')"
+    if path.exists() and not read_only:
+        options = ""
     try:
         with translated(path):
-            connection.execute(f"ATTACH '{quoted}' AS catalog{options}")
-            connection.execute("USE catalog")
-            _migrate(connection, path, read_only=read_only)
+            own.execute(f"ATTACH '{quoted}' AS catalog{options}")
+            own.execute("USE catalog")
+            migrate(own, path, read_only=read_only)
     except BaseException:
-        connection.close()
+        own.close()
         raise
-    return connection
+    return own
 
 
-@contextmanager
-def transaction(connection: duckdb.DuckDBPyConnection, path: Path) -> Iterator[None]:
-    """All of the block's changes, or none."""
+def write(connection: Connection, path: Path, change: Callable[[Connection], None]) -> None:
+    """Make all of a change, or none; once more where the file's holder ended in the middle.
+
+    Raises:
+        StoreError: it was not made.
+    """
     with translated(path):
-        connection.execute("BEGIN TRANSACTION")
         try:
-            yield
-            connection.execute("COMMIT")
-        except BaseException:
-            # a full disk or a fatal error has ended the transaction already
-            try:
-                connection.execute("ROLLBACK")
-            except duckdb.Error:
-                log.debug("nothing to roll back")
-            raise
+            _transact(connection, change)
+        except HolderLost:
+            _transact(connection, change)
+
+
+def _transact(connection: Connection, change: Callable[[Connection], None]) -> None:
+    with connection.transaction():
+        change(connection)
 
 
 @contextmanager
@@ -91,11 +93,7 @@ def _as_store_error(err: duckdb.Error, path: Path) -> StoreError:
     text = str(err)
     line = text.splitlines()[0][:300]
     lowered = text.lower()
-    if (
-        "conflicting lock" in lowered
-        or "could not set lock" in lowered
-        or "being used by" in lowered
-    ):
+    if any(phrase in lowered for phrase in _HELD):
         holder = re.search(r"held in (.+?) \(PID (\d+)\)", text)
         who = f"process {holder[2]} ({Path(holder[1]).name})" if holder else "another process"
         return StoreLocked(f"{path}: {who} holds this catalog; try again when it has ended")
@@ -119,43 +117,3 @@ def _make_folder(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as err:
         raise StoreFull(f"{path.parent}: cannot be made: {err.strerror}") from err
-
-
-def _migrate(connection: duckdb.DuckDBPyConnection, path: Path, *, read_only: bool) -> None:
-    version = _schema_version(connection, path)
-    if version > SCHEMA_VERSION:
-        raise NewerSchema(
-            f"{path}: schema version {version}, this deltadex knows up to {SCHEMA_VERSION}; "
-            "upgrade it"
-        )
-    if version == 0 and read_only:
-        raise EmptyCatalog(f"{path}: an empty catalog; `deltadex index` fills it")
-    if read_only and version < SCHEMA_VERSION:
-        raise StoreError(
-            f"{path}: schema version {version}; any writing command brings it up to date"
-        )
-    for number in range(version + 1, SCHEMA_VERSION + 1):
-        script = (files(__package__) / "migrations" / f"{number:04}.sql").read_text("utf-8")
-        with transaction(connection, path):
-            connection.execute(script)
-            connection.execute("UPDATE meta SET schema_version = ?", [number])
-
-
-def _schema_version(connection: duckdb.DuckDBPyConnection, path: Path) -> int:
-    tables = connection.execute(
-        "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'catalog'"
-    ).fetchall()
-    if not tables:
-        return 0
-    if ("meta",) in tables:
-        try:
-            found = connection.execute(
-                "SELECT schema_version FROM meta WHERE application = 'deltadex'"
-            ).fetchall()
-        except duckdb.Error:
-            found = []
-        if found:
-            return int(found[0][0])
-    raise ForeignDatabase(
-        f"{path}: a DuckDB database, but not a deltadex catalog; choose another --db"
-    )

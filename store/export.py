@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import duckdb
 import numpy as np
 from jaxtyping import Float32
 from safetensors.numpy import save
 
 from ..errors import StoreFull
 from ..records import Recipe
+from .sharing import Connection
 
 _TABLES = {
     "models": "SELECT * FROM models ORDER BY base, id",
@@ -26,15 +26,15 @@ _TABLES = {
 }
 
 
-def write_parquet(connection: duckdb.DuckDBPyConnection, folder: Path) -> list[Path]:
+def write_parquet(connection: Connection, folder: Path) -> list[Path]:
     """Each table as `folder/NAME.parquet`."""
-    views = {
-        row[0] for row in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()
-    }
+    views = {row[0] for row in connection.execute("SELECT view_name FROM duckdb_views()")}
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as err:
         raise StoreFull(f"{folder}: cannot be made: {err.strerror}") from err
+    # whoever holds the file writes, maybe from another folder
+    folder = folder.resolve()
     written = []
     for name, sql in _TABLES.items():
         if name == "fingerprints" and name not in views:

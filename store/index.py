@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import threading
 import zlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -19,9 +20,12 @@ from ..errors import StoreFull
 from ..records import Recipe
 from .catalog import Catalog
 from .export import whole, write_whole
+from .family_vectors import FamilyVectors
+from .sharing import Access
 from .shortlist import (
     add,
     coarse_search,
+    copied,
     fits,
     is_exact,
     make_index,
@@ -47,16 +51,22 @@ PERSIST_FROM = 256
 
 
 class VectorIndex:
-    """One family's vectors under one recipe, searchable; a snapshot of the catalog."""
+    """One family's vectors under one recipe, searchable; a snapshot of the catalog.
 
-    def __init__(
-        self, catalog: Catalog, recipe: Recipe, index: faiss.Index, models: _Models
-    ) -> None:
-        self._catalog = catalog
-        self._recipe = recipe
+    Attributes:
+        models: Shared by the views that several readers have of one snapshot.
+    """
+
+    def __init__(self, vectors: FamilyVectors, index: faiss.Index, models: _Models) -> None:
+        self._vectors = vectors
         self._index = index
+        self.models = models
         self._keys, self._ids, self._kinds = models.keys, models.ids, models.kinds
-        self._rows = {id: row for row, id in enumerate(self._ids)}
+        self._rows = models.rows
+
+    def read_through(self, vectors: FamilyVectors) -> VectorIndex:
+        """The same snapshot, for a thread with a reader of its own."""
+        return VectorIndex(vectors, self._index, self.models)
 
     @property
     def ids(self) -> Sequence[str]:
@@ -79,7 +89,7 @@ class VectorIndex:
     def vectors_of(self, ids: Sequence[str]) -> Float32[np.ndarray, "models dim"]:
         """The vectors of the named models, in their order."""
         rows = np.array([self._rows[id] for id in ids], dtype=np.int64)
-        keys, vectors = self._catalog.vectors_of(self._recipe, self._keys[rows])
+        keys, vectors = self._vectors.of(self._keys[rows])
         return vectors[np.searchsorted(np.array(keys, dtype=np.int64), self._keys[rows])]
 
     def by_kind(self, allowed: Collection[str] | None = None) -> list[list[str] | None]:
@@ -98,39 +108,50 @@ class VectorIndex:
     @classmethod
     def open(cls, catalog: Catalog, base: str, recipe: Recipe) -> VectorIndex:
         """The index as of now: the last one if nothing changed, else its file caught up."""
-        known = _OPENED.setdefault(catalog, {})
-        changes, opened = known.get((base, recipe.id), (-1, None))
-        if opened is None or changes != catalog.changes:
-            opened = cls._open(catalog, base, recipe)
-            known[base, recipe.id] = (catalog.changes, opened)
-        return opened
+        vectors = catalog.family_vectors(base, recipe)
+        opened = _OPENED.setdefault(catalog.access, _Opened()).of(base, recipe.id)
+        if opened.index is None or catalog.waits_for_index:
+            with opened.lock:
+                changes = catalog.changes
+                if opened.index is None or opened.changes != changes:
+                    with catalog.snapshot():
+                        opened.index = cls._open(vectors, opened.index)
+                    opened.changes = changes
+        return opened.index.read_through(vectors)
 
     @classmethod
-    def _open(cls, catalog: Catalog, base: str, recipe: Recipe) -> VectorIndex:
-        wanted = catalog.vector_keys(base, recipe)
-        keys = np.array([key for key, _, _ in wanted], dtype=np.int64)
-        models = _Models(keys, [id for _, id, _ in wanted], [kind for _, _, kind in wanted])
-        name = hashlib.sha256(f"{base}\n{recipe.id}".encode()).hexdigest()[:16]
-        path = index_folder(catalog.path) / name
-        index, held = _load(path, recipe.dim) if len(keys) >= PERSIST_FROM else (None, keys[:0])
-        if index is not None and not fits(index, len(keys)):
-            index = None
-        saved = len(held) if index is not None else 0
+    def _open(cls, vectors: FamilyVectors, last: VectorIndex | None) -> VectorIndex:
+        """The last snapshot caught up, else the index file, else all made anew."""
+        models = _Models.of(vectors, last.models if last else None)
+        keys, recipe = models.keys, vectors.recipe
+        if last is not None and models is last.models:
+            return last
+        name = hashlib.sha256(f"{vectors.base}\n{recipe.id}".encode()).hexdigest()[:16]
+        path = index_folder(vectors.path) / name
+        index, held, saved = None, keys[:0], 0
+        if last is not None and fits(last._index, len(keys)):
+            index, held, saved = copied(last._index), last._keys, last.models.saved
+        elif len(keys) >= PERSIST_FROM:
+            index, held = _load(path, recipe.dim)
+            if index is not None and not fits(index, len(keys)):
+                index = None
+            saved = len(held) if index is not None else 0
         if index is None:
             held = keys[:0]
-            sample = _sample(catalog, recipe, keys)
+            sample = _sample(vectors, keys)
             index = make_index(recipe.dim, len(keys), sample)
         gone = np.setdiff1d(held, keys)
         if len(gone):
             remove(index, held, gone)
             held = np.setdiff1d(held, gone)
         after = int(held[-1]) if len(held) else -1
-        for some, vectors in catalog.vectors_by_key(base, recipe, after):
-            add(index, np.array(some, dtype=np.int64), vectors)
-        changed = len(gone) + len(keys) - len(held)
-        if len(keys) >= PERSIST_FROM and changed > saved * UNSAVED_SHARE:
+        for some, added in vectors.batches(after):
+            add(index, np.array(some, dtype=np.int64), added)
+        unsaved = len(gone) + abs(len(keys) - saved)
+        if len(keys) >= PERSIST_FROM and unsaved > saved * UNSAVED_SHARE:
             _save(path, index, keys)
-        return cls(catalog, recipe, index, models)
+            saved = len(keys)
+        return cls(vectors, index, replace(models, saved=saved))
 
     def search(
         self,
@@ -206,7 +227,7 @@ class VectorIndex:
             return []
         if not is_exact(self._index):
             near = np.sort(self._coarse(query, max(RESCORED, 2 * k), rows))
-            _, vectors = self._catalog.vectors_of(self._recipe, self._keys[near])
+            _, vectors = self._vectors.of(self._keys[near])
             return self._ranked(query, near, vectors)[:k]
         parameters = None
         if rows is not None:
@@ -232,27 +253,76 @@ class VectorIndex:
         return sorted(pairs, key=lambda pair: (-round(pair[1], TIE_DECIMALS), pair[0]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Models:
-    """A family's fingerprinted models, by key."""
+    """A family's fingerprinted models, by key.
+
+    Attributes:
+        rows: Where each id is.
+        saved: How many the index file holds.
+    """
 
     keys: Int64[np.ndarray, " models"]
     ids: list[str]
     kinds: list[str]
+    rows: dict[str, int]
+    saved: int = 0
+
+    @classmethod
+    def of(cls, vectors: FamilyVectors, last: _Models | None) -> _Models:
+        """As of now; the last ones themselves, if they are the same still."""
+        n_models = vectors.count()
+        if last is not None:
+            after = int(last.keys[-1]) if len(last.keys) else -1
+            new = vectors.models(after)
+            if len(last.keys) + len(new) == n_models:
+                return last._with(new) if new else last
+        none = cls(keys=np.zeros(0, dtype=np.int64), ids=[], kinds=[], rows={})
+        return none._with(vectors.models())
+
+    def _with(self, new: Sequence[tuple[int, str, str]]) -> _Models:
+        """These and later ones."""
+        ids = [*self.ids, *(id for _, id, _ in new)]
+        return _Models(
+            keys=np.concatenate([self.keys, np.array([k for k, _, _ in new], dtype=np.int64)]),
+            ids=ids,
+            kinds=[*self.kinds, *(kind for _, _, kind in new)],
+            rows={id: row for row, id in enumerate(ids)},
+            saved=self.saved,
+        )
 
 
-_OPENED: WeakKeyDictionary[Catalog, dict[tuple[str, str], tuple[int, VectorIndex]]] = (
-    WeakKeyDictionary()
-)
+@dataclass(slots=True)
+class _Entry:
+    """The last snapshot of one family under one recipe; one thread at a time makes a new one."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    changes: str = ""
+    index: VectorIndex | None = None
+
+
+class _Opened:
+    """The snapshots of one open catalog."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: dict[tuple[str, str], _Entry] = {}
+
+    def of(self, base: str, recipe: str) -> _Entry:
+        with self._lock:
+            return self._entries.setdefault((base, recipe), _Entry())
+
+
+_OPENED: WeakKeyDictionary[Access, _Opened] = WeakKeyDictionary()
 
 
 def _sample(
-    catalog: Catalog, recipe: Recipe, keys: Int64[np.ndarray, " models"]
+    vectors: FamilyVectors, keys: Int64[np.ndarray, " models"]
 ) -> Float32[np.ndarray, "sample dim"]:
     """Vectors that train a coarse index, spread over the family; none for an exact one."""
     size = min(len(keys), training_size(len(keys)))
     places = np.linspace(0, len(keys) - 1, size).astype(np.int64)
-    return catalog.vectors_of(recipe, keys[np.unique(places)])[1]
+    return vectors.of(keys[np.unique(places)])[1]
 
 
 def index_folder(catalog_path: Path) -> Path:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float16, Int64
@@ -15,6 +14,7 @@ from jaxtyping import Float16, Int64
 from ..records import ModelRecord, Recipe, Slot, SlotStats
 from .filters import Condition
 from .rows import Labelled, ModelRow
+from .sharing import Connection
 from .vectors import tables
 
 _RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
@@ -28,7 +28,7 @@ SlotSketches = tuple[Slot, Int64[np.ndarray, " present"], Float16[np.ndarray, "p
 
 
 def select_models(
-    connection: duckdb.DuckDBPyConnection, conditions: Sequence[Condition], limit: int | None
+    connection: Connection, conditions: Sequence[Condition], limit: int | None
 ) -> list[ModelRow]:
     """The models that meet every condition, by base and id."""
     where = " AND ".join(c.sql for c in conditions) or "TRUE"
@@ -40,28 +40,24 @@ def select_models(
         f"SELECT {columns}, strftime(m.indexed_at, '%Y-%m-%dT%H:%M:%SZ') FROM models m "
         f"WHERE {where} ORDER BY m.base, m.id{suffix}",
         values,
-    ).fetchall()
+    )
     recipes = _recipes_by_key(connection, [row[0] for row in found])
     return [
         _model_row(dict(zip([*names, "indexed_at"], row, strict=True)), recipes) for row in found
     ]
 
 
-def select_labels(
-    connection: duckdb.DuckDBPyConnection, keys: Sequence[int]
-) -> dict[str, Labelled]:
+def select_labels(connection: Connection, keys: Sequence[int]) -> dict[str, Labelled]:
     """What is known of the training of the models with these keys, by id."""
     found = connection.execute(
         "SELECT id, base, dataset, author, run FROM models "
         "WHERE key IN (SELECT unnest(?::BIGINT[]))",
         [list(keys)],
-    ).fetchall()
+    )
     return {id: Labelled(*rest) for id, *rest in found}
 
 
-def select_slots(
-    connection: duckdb.DuckDBPyConnection, key: int, recipe: str | None
-) -> list[SlotStats]:
+def select_slots(connection: Connection, key: int, recipe: str | None) -> list[SlotStats]:
     """A model's slots under a recipe, or as the one that saw most of it, in slot order."""
     source = "slots" if recipe is not None else "slot_statistics"
     found = connection.execute(
@@ -69,13 +65,13 @@ def select_slots(
         f"stable_rank, noise_floor, sketch FROM {source} WHERE model = $1 "
         "AND ($2 IS NULL OR recipe = $2)",
         [key, recipe],
-    ).fetchall()
+    )
     slots = [_slot_stats(row) for row in found]
     return sorted(slots, key=lambda s: s.slot)
 
 
 def select_sketches(
-    connection: duckdb.DuckDBPyConnection, keys: Sequence[int], recipe: str
+    connection: Connection, keys: Sequence[int], recipe: str
 ) -> Iterator[SlotSketches]:
     """Every slot that any of the models has a sketch of; `present` indexes `keys`.
 
@@ -87,37 +83,34 @@ def select_sketches(
     asked = pa.table(
         {"key": pa.array(keys, pa.int64()), "place": pa.array(range(len(keys)), pa.int64())}
     )
-    connection.register("asked_models", asked)
-    try:
+    with connection.registered("asked_models", asked):
         slots = connection.execute(
             "SELECT DISTINCT s.stack, s.layer, s.role FROM slots s "
             "JOIN asked_models a ON a.key = s.model WHERE s.recipe = ? ORDER BY ALL",
             [recipe],
-        ).fetchall()
+        )
         for stack, layer, role in slots:
             rows = connection.execute(
                 "SELECT a.place, s.sketch FROM slots s JOIN asked_models a ON a.key = s.model "
                 "WHERE s.recipe = ? AND s.stack = ? AND s.layer = ? AND s.role = ? "
                 "AND s.sketch IS NOT NULL ORDER BY a.place",
                 [recipe, stack, layer, role],
-            ).fetchall()
+            )
             if rows:
                 places = np.array([place for place, _ in rows], dtype=np.int64)
                 joined = np.frombuffer(b"".join(sketch for _, sketch in rows), dtype="<f2")
                 yield Slot(stack, layer, role), places, joined.reshape(len(rows), -1)
-    finally:
-        connection.unregister("asked_models")
 
 
 def _sketches_at_once(
-    connection: duckdb.DuckDBPyConnection, keys: Sequence[int], recipe: str
+    connection: Connection, keys: Sequence[int], recipe: str
 ) -> Iterator[SlotSketches]:
     place = {key: i for i, key in enumerate(keys)}
     found = connection.execute(
         "SELECT stack, layer, role, model, sketch FROM slots WHERE recipe = ? "
         "AND sketch IS NOT NULL AND model IN (SELECT unnest(?::BIGINT[]))",
         [recipe, list(keys)],
-    ).fetchall()
+    )
     by_slot: dict[tuple[str, int, str], list[tuple[int, bytes]]] = {}
     for stack, layer, role, key, sketch in found:
         by_slot.setdefault((stack, layer, role), []).append((place[key], sketch))
@@ -128,11 +121,11 @@ def _sketches_at_once(
         yield Slot(*name), places, joined.reshape(len(rows), -1)
 
 
-def select_recipes(connection: duckdb.DuckDBPyConnection) -> dict[str, Recipe]:
+def select_recipes(connection: Connection) -> dict[str, Recipe]:
     """Every recipe by id."""
     found = connection.execute(
         "SELECT id, name, rank, dim, seed, version, params FROM recipes ORDER BY id"
-    ).fetchall()
+    )
     return {
         id: Recipe(
             name=name,
@@ -146,26 +139,24 @@ def select_recipes(connection: duckdb.DuckDBPyConnection) -> dict[str, Recipe]:
     }
 
 
-def count_by_recipe(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, int]]:
+def count_by_recipe(connection: Connection) -> list[tuple[str, str, int]]:
     """(recipe id, base, models) of every recipe that has vectors."""
     counts = []
     for recipe, table in tables(connection):
         found = connection.execute(
             f"SELECT m.base, count(*) FROM {table} v JOIN models m ON m.key = v.model "
             "GROUP BY 1 ORDER BY 1"
-        ).fetchall()
+        )
         counts += [(recipe, base, n) for base, n in found]
     return counts
 
 
-def _recipes_by_key(
-    connection: duckdb.DuckDBPyConnection, keys: list[int]
-) -> dict[int, tuple[str, ...]]:
+def _recipes_by_key(connection: Connection, keys: list[int]) -> dict[int, tuple[str, ...]]:
     recipes: dict[int, tuple[str, ...]] = {}
     for recipe, table in tables(connection):
         found = connection.execute(
             f"SELECT model FROM {table} WHERE model IN (SELECT unnest(?::BIGINT[]))", [keys]
-        ).fetchall()
+        )
         for (key,) in found:
             recipes[key] = (*recipes.get(key, ()), recipe)
     return recipes

@@ -104,6 +104,13 @@ def remove(
     index.remove_ids(faiss.IDSelectorBatch(ids.astype(np.int64)))
 
 
+def copied(index: faiss.Index) -> faiss.Index:
+    """The same index again: one that is searched must not be changed."""
+    if is_exact(index):
+        return faiss.clone_index(index)
+    return faiss.deserialize_index(faiss.serialize_index(index))
+
+
 def coarse_search(
     index: faiss.Index,
     query: Float32[np.ndarray, " dim"],

@@ -6,12 +6,11 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
-import duckdb
-
 from ..errors import REASONS
 from ..records import SlotStats
 from .reading import count_by_recipe, select_recipes
 from .rows import ModelRow
+from .sharing import Connection
 
 
 def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
@@ -26,10 +25,10 @@ def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
     return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
 
 
-def count_everything(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+def count_everything(connection: Connection) -> dict[str, Any]:
     """Models, labels and datasets by base; models by base and recipe."""
     keys = ("base", "models", "indexed", "labelled", "datasets")
-    coverage = connection.execute(f"SELECT {', '.join(keys)} FROM coverage").fetchall()
+    coverage = connection.execute(f"SELECT {', '.join(keys)} FROM coverage")
     recipes = select_recipes(connection)
     return {
         "bases": [dict(zip(keys, row, strict=True)) for row in coverage],
@@ -46,7 +45,7 @@ def count_everything(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     }
 
 
-def mean_cost(connection: duckdb.DuckDBPyConnection, recipes: Sequence[str]) -> dict[str, Any]:
+def mean_cost(connection: Connection, recipes: Sequence[str]) -> dict[str, Any]:
     """Seconds and bytes that one model's fingerprint took, on average; None where unknown.
 
     Of shifts, what `profile` took to load the model and run it; of the others, what the run
@@ -58,13 +57,13 @@ def mean_cost(connection: duckdb.DuckDBPyConnection, recipes: Sequence[str]) -> 
         "JOIN (SELECT DISTINCT base, model, recipe FROM fingerprints) f ON f.recipe = r.id "
         f"JOIN models m ON m.base = f.base AND m.id = f.model WHERE r.id IN ({marks})",
         list(recipes),
-    ).fetchall()[0]
+    )[0]
     if of_weights is False:
         seconds, n_bytes = connection.execute(
             "SELECT avg(CAST(s.results->>'$.seconds.loading' AS DOUBLE) + "
             "CAST(s.results->>'$.seconds.\"activation shifts\"' AS DOUBLE)), avg(m.bytes_total) "
             "FROM studies s JOIN models m ON m.key = s.model WHERE s.study = 'profile'"
-        ).fetchall()[0]
+        )[0]
     return {
         "seconds_per_model": seconds,
         "bytes_per_model": None if n_bytes is None else int(n_bytes),

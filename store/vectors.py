@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Int64
 
 from ..errors import RecipeMismatch
 from ..records import Fingerprint, Recipe
+from .sharing import Connection
 
 UNIT_TOLERANCE = 1e-3
-BATCH = 16_384
+BATCH = 8_192
 
 
-def ensure_table(connection: duckdb.DuckDBPyConnection, recipe: Recipe) -> str:
+def ensure_table(connection: Connection, recipe: Recipe) -> str:
     """The name of the table of a recipe's vectors, made if it is new."""
-    found = connection.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id]).fetchall()
-    if found:
-        return str(found[0][0])
+    known = _table(connection, recipe)
+    if known is not None:
+        return known
     table = f"vectors_{recipe.id.rsplit('-', 1)[-1]}_{recipe.dim}"
     connection.execute(
         f"CREATE TABLE {table} "
@@ -45,9 +45,7 @@ def ensure_table(connection: duckdb.DuckDBPyConnection, recipe: Recipe) -> str:
     return table
 
 
-def insert_vector(
-    connection: duckdb.DuckDBPyConnection, key: int, fingerprint: Fingerprint
-) -> None:
+def insert_vector(connection: Connection, key: int, fingerprint: Fingerprint) -> None:
     """Write one model's vector.
 
     Raises:
@@ -67,23 +65,18 @@ def insert_vector(
             "norm": pa.array([fingerprint.norm], pa.float64()),
         }
     )
-    connection.register("new_vector", row)
-    try:
+    with connection.registered("new_vector", row):
         connection.execute(f"INSERT INTO {table} SELECT * FROM new_vector")
-    finally:
-        connection.unregister("new_vector")
 
 
-def replace_vector(
-    connection: duckdb.DuckDBPyConnection, key: int, fingerprint: Fingerprint
-) -> None:
+def replace_vector(connection: Connection, key: int, fingerprint: Fingerprint) -> None:
     """Write one model's vector in place of the one it has under that recipe."""
     table = ensure_table(connection, fingerprint.recipe)
     connection.execute(f"DELETE FROM {table} WHERE model = ?", [key])
     insert_vector(connection, key, fingerprint)
 
 
-def carry_over(connection: duckdb.DuckDBPyConnection, old: int, new: int, but: set[str]) -> None:
+def carry_over(connection: Connection, old: int, new: int, but: set[str]) -> None:
     """Move a model's vectors under recipes other than `but` from key `old` to `new`."""
     for recipe, table in tables(connection):
         if recipe not in but:
@@ -93,21 +86,21 @@ def carry_over(connection: duckdb.DuckDBPyConnection, old: int, new: int, but: s
             )
 
 
-def delete_vectors(connection: duckdb.DuckDBPyConnection, key: int) -> None:
+def delete_vectors(connection: Connection, key: int) -> None:
     for _, table in tables(connection):
         connection.execute(f"DELETE FROM {table} WHERE model = ?", [key])
 
 
-def tables(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+def tables(connection: Connection) -> list[tuple[str, str]]:
     """(recipe id, table) of every recipe."""
-    return connection.execute("SELECT id, vectors FROM recipes ORDER BY id").fetchall()
+    return connection.execute("SELECT id, vectors FROM recipes ORDER BY id")
 
 
 def fetch_vectors(
-    connection: duckdb.DuckDBPyConnection, sql: str, values: list[object], dim: int
+    connection: Connection, sql: str, values: list[object], dim: int
 ) -> tuple[list[object], Float32[np.ndarray, "models dim"]]:
     """The rows of a query for (name, vector): names, and vectors as one matrix."""
-    table = connection.sql(sql, params=values).to_arrow_table()
+    table = connection.arrow(sql, values)
     if table.num_rows == 0:
         return [], np.zeros((0, dim), dtype=np.float32)
     column = table.column(1).combine_chunks()
@@ -121,57 +114,84 @@ def fetch_vectors(
 
 
 def fetch_family(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     base: str,
     recipe: Recipe,
     keys: Sequence[int] | None,
 ) -> tuple[list[str], Float32[np.ndarray, "models dim"], list[float]]:
     """Ids, vectors and their lengths before normalisation, by id; of all models or of some."""
-    found = connection.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id]).fetchall()
-    if not found or (keys is not None and not keys):
+    table = _table(connection, recipe)
+    if table is None or (keys is not None and not keys):
         return [], np.zeros((0, recipe.dim), dtype=np.float32), []
     some = f" AND m.key IN ({', '.join(map(str, keys))})" if keys is not None else ""
-    source = (
-        f"FROM {found[0][0]} v JOIN models m ON m.key = v.model "
-        f"WHERE m.base = ?{some} ORDER BY m.id"
-    )
+    source = f"FROM {table} v JOIN models m ON m.key = v.model WHERE m.base = ?{some} ORDER BY m.id"
     names, matrix = fetch_vectors(connection, f"SELECT m.id, v.vector {source}", [base], recipe.dim)
-    norms = connection.execute(f"SELECT v.norm {source}", [base]).fetchall()
+    norms = connection.execute(f"SELECT v.norm {source}", [base])
     return [str(n) for n in names], matrix, [float(n) for (n,) in norms]
 
 
+def fetch_keys(
+    connection: Connection, base: str, recipe: Recipe, after: int
+) -> list[tuple[int, str, str]]:
+    """(key, id, kind) of a family's models above a key that have a vector, by key."""
+    table = _table(connection, recipe)
+    if table is None:
+        return []
+    return connection.execute(
+        f"SELECT m.key, m.id, m.kind FROM {table} v JOIN models m ON m.key = v.model "
+        "WHERE m.base = ? AND v.model > ? ORDER BY m.key",
+        [base, after],
+    )
+
+
+def count_vectors(connection: Connection, base: str, recipe: Recipe) -> int:
+    """How many of a family's models have a vector."""
+    table = _table(connection, recipe)
+    if table is None:
+        return 0
+    source = f"FROM {table} v JOIN models m ON m.key = v.model"
+    return int(connection.execute(f"SELECT count(*) {source} WHERE m.base = ?", [base])[0][0])
+
+
 def fetch_vectors_after(
-    connection: duckdb.DuckDBPyConnection, base: str, recipe: Recipe, after: int
+    connection: Connection, base: str, recipe: Recipe, after: int
 ) -> Iterator[tuple[list[int], Float32[np.ndarray, "models dim"]]]:
     """Keys of a family's models above `after`, and their vectors, by key, a batch at a time."""
-    found = connection.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id]).fetchall()
-    if not found:
+    table = _table(connection, recipe)
+    if table is None:
         return
-    keys = connection.execute(
-        f"SELECT m.key FROM {found[0][0]} v JOIN models m ON m.key = v.model "
+    rows = connection.arrow(
+        f"SELECT m.key FROM {table} v JOIN models m ON m.key = v.model "
         "WHERE m.base = ? AND m.key > ? ORDER BY m.key",
         [base, after],
-    ).fetchnumpy()["key"]
+    )
+    keys = rows.column("key").to_numpy()
     for start in range(0, len(keys), BATCH):
         yield fetch_vectors_of(connection, recipe, keys[start : start + BATCH])
 
 
 def fetch_vectors_of(
-    connection: duckdb.DuckDBPyConnection, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
+    connection: Connection, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
 ) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
     """Some models' keys and vectors, by key."""
-    found = connection.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id]).fetchall()
-    if not found or not len(keys):
+    table = _table(connection, recipe)
+    if table is None or not len(keys):
         return [], np.zeros((0, recipe.dim), dtype=np.float32)
     sql = (
-        f"SELECT model, vector FROM {found[0][0]} "
+        f"SELECT model, vector FROM {table} "
         "WHERE model IN (SELECT unnest(?::BIGINT[])) ORDER BY model"
     )
     names, matrix = fetch_vectors(connection, sql, [keys.tolist()], recipe.dim)
     return [int(str(key)) for key in names], matrix
 
 
-def _refresh_view(connection: duckdb.DuckDBPyConnection) -> None:
+def _table(connection: Connection, recipe: Recipe) -> str | None:
+    """The table of a recipe's vectors; None while there is none."""
+    found = connection.execute("SELECT vectors FROM recipes WHERE id = ?", [recipe.id])
+    return str(found[0][0]) if found else None
+
+
+def _refresh_view(connection: Connection) -> None:
     """`fingerprints`: every vector with its model's name and recipe, for people and tools."""
     selects = [
         f"SELECT m.base, m.id AS model, '{recipe}' AS recipe, v.norm, v.vector::FLOAT[] AS vector "

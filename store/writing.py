@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
 from ..records import Indexed, ModelRecord, Outcome, Refused, SlotStats
+from .rows import Family
+from .sharing import Connection
 from .vectors import carry_over, delete_vectors, insert_vector
 
 _RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
@@ -24,7 +26,7 @@ _COLUMNS = (
 )
 
 
-def write_outcome(connection: duckdb.DuckDBPyConnection, outcome: Outcome) -> None:
+def write_outcome(connection: Connection, outcome: Outcome) -> None:
     """Replace whatever is known of the model by its outcome.
 
     Vectors under other recipes stay if the model's files are the same as they were.
@@ -33,11 +35,11 @@ def write_outcome(connection: duckdb.DuckDBPyConnection, outcome: Outcome) -> No
     found = connection.execute(
         "SELECT key, signature, status FROM models WHERE base = ? AND id = ?",
         [model.base, model.id],
-    ).fetchall()
+    )
     old = found[0] if found else None
     if old is not None:
         outcome = replace(outcome, model=_keep_labels(connection, int(old[0]), model))
-    key = int(connection.execute("SELECT nextval('model_keys')").fetchall()[0][0])
+    key = int(connection.execute("SELECT nextval('model_keys')")[0][0])
     _insert_model(connection, key, outcome)
     same_files = old is not None and model.signature != "" and old[1] == model.signature
     if isinstance(outcome, Indexed):
@@ -52,44 +54,46 @@ def write_outcome(connection: duckdb.DuckDBPyConnection, outcome: Outcome) -> No
         _delete(connection, int(old[0]))
 
 
-def delete_model(connection: duckdb.DuckDBPyConnection, key: int) -> None:
+def delete_model(connection: Connection, key: int) -> None:
     """Remove a model and all that belongs to it."""
     _delete(connection, key)
 
 
-def relabel_models(
-    connection: duckdb.DuckDBPyConnection, base: str, records: Sequence[ModelRecord]
-) -> None:
+def replace_family(connection: Connection, family: Family) -> None:
+    """Remember what is known of a base in place of what was."""
+    connection.execute("DELETE FROM families WHERE base = ?", [family.base])
+    connection.execute(
+        "INSERT INTO families VALUES (?, ?, ?, ?)",
+        [family.base, family.revision, family.architecture, json.dumps(family.slots)],
+    )
+
+
+def relabel_models(connection: Connection, base: str, records: Sequence[ModelRecord]) -> None:
     """Bring labels, authors and runs up to date; models without a row are passed over."""
     columns = ("id", "dataset", "dataset_raw", "label_source", "author", "run")
     table = pa.table({c: pa.array([getattr(r, c) for r in records], pa.string()) for c in columns})
-    connection.register("new_labels", table)
-    try:
-        assignments = ", ".join(f"{c} = n.{c}" for c in columns[1:])
-        changed = " OR ".join(f"models.{c} IS DISTINCT FROM n.{c}" for c in columns[1:])
+    assignments = ", ".join(f"{c} = n.{c}" for c in columns[1:])
+    changed = " OR ".join(f"models.{c} IS DISTINCT FROM n.{c}" for c in columns[1:])
+    with connection.registered("new_labels", table):
         connection.execute(
             f"UPDATE models SET {assignments} FROM new_labels n "
             f"WHERE models.base = ? AND models.id = n.id AND ({changed})",
             [base],
         )
-    finally:
-        connection.unregister("new_labels")
 
 
-def _keep_labels(
-    connection: duckdb.DuckDBPyConnection, key: int, model: ModelRecord
-) -> ModelRecord:
+def _keep_labels(connection: Connection, key: int, model: ModelRecord) -> ModelRecord:
     """The record with what a labels file said before, unless one speaks again."""
     if model.label_source == "labels":
         return model
     columns = ("dataset", "dataset_raw", "label_source", "author", "run")
     row = connection.execute(
         f"SELECT {', '.join(columns)} FROM models WHERE key = ? AND label_source = 'labels'", [key]
-    ).fetchall()
+    )
     return replace(model, **dict(zip(columns, row[0], strict=True))) if row else model
 
 
-def _insert_model(connection: duckdb.DuckDBPyConnection, key: int, outcome: Outcome) -> None:
+def _insert_model(connection: Connection, key: int, outcome: Outcome) -> None:
     refused = outcome if isinstance(outcome, Refused) else None
     values: list[object] = [
         key,
@@ -110,9 +114,7 @@ def _insert_model(connection: duckdb.DuckDBPyConnection, key: int, outcome: Outc
     )
 
 
-def _insert_slots(
-    connection: duckdb.DuckDBPyConnection, key: int, outcome: Indexed, old: int | None
-) -> None:
+def _insert_slots(connection: Connection, key: int, outcome: Indexed, old: int | None) -> None:
     """Write the slots, and carry over those that hold other recipes' sketches.
 
     Slots without sketches are statistics alone: needed only where nothing else has them.
@@ -120,18 +122,16 @@ def _insert_slots(
     sketched = any(s.sketch.size for s in outcome.slots)
     recipe = next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)
     if old is not None:
-        carried = connection.execute(
-            "INSERT INTO slots SELECT ?, s.* EXCLUDE (model) FROM slots s "
-            "WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?",
-            [key, old, recipe],
-        ).fetchall()
+        others = "FROM slots WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?"
+        carried = connection.execute(f"SELECT count(*) {others}", [old, recipe])
+        connection.execute(
+            f"INSERT INTO slots SELECT ?, * EXCLUDE (model) {others}", [key, old, recipe]
+        )
         if not sketched and carried[0][0]:
             return
-    connection.register("new_slots", _slot_table(key, outcome.slots, recipe if sketched else None))
-    try:
+    table = _slot_table(key, outcome.slots, recipe if sketched else None)
+    with connection.registered("new_slots", table):
         connection.execute("INSERT INTO slots SELECT * FROM new_slots")
-    finally:
-        connection.unregister("new_slots")
 
 
 def _slot_table(key: int, slots: Sequence[SlotStats], recipe: str | None) -> pa.Table:
@@ -162,7 +162,7 @@ def _bytes(stats: SlotStats) -> bytes | None:
     return stats.sketch.astype(np.dtype("<f2")).tobytes() if stats.sketch.size else None
 
 
-def _delete(connection: duckdb.DuckDBPyConnection, key: int) -> None:
+def _delete(connection: Connection, key: int) -> None:
     delete_vectors(connection, key)
     connection.execute("DELETE FROM slots WHERE model = ?", [key])
     connection.execute("DELETE FROM studies WHERE model = ?", [key])

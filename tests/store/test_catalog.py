@@ -18,12 +18,11 @@ from deltadex.errors import (
     RequestError,
     StoreDamaged,
     StoreFull,
-    StoreLocked,
     UnknownModel,
     UnknownRecipe,
 )
 from deltadex.records import Fingerprint, ModelRecord, Recipe, Refused
-from deltadex.store import Catalog, connection
+from deltadex.store import Catalog, schema
 
 
 @pytest.fixture
@@ -221,7 +220,7 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from outcomes import indexed
-from deltadex.store import Catalog, connection
+from deltadex.store import Catalog, schema
 with Catalog.open(Path({path!r})) as catalog:
     for number in range({n}):
         catalog.record(indexed(f"m{{number:04}}", seed=number))
@@ -233,16 +232,6 @@ with Catalog.open(Path({path!r})) as catalog:
 def _writer(path, n):
     code = textwrap.dedent(WRITER.format(tests=os.path.dirname(__file__), path=str(path), n=n))
     return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-
-
-def test_a_held_catalog_names_its_holder(tmp_path):
-    with _writer(tmp_path / "c.duckdb", 1) as process:
-        process.stdout.readline()
-        try:
-            with pytest.raises(StoreLocked, match=str(process.pid)):
-                Catalog.open(tmp_path / "c.duckdb", read_only=True)
-        finally:
-            process.kill()
 
 
 @pytest.mark.parametrize("acknowledged", [1, 7, 23])
@@ -310,7 +299,7 @@ def test_sketches_of_two_recipes_stand_side_by_side(tmp_path):
 
 def test_a_catalog_of_the_first_schema_is_brought_up_to_date(tmp_path, monkeypatch):
     path = tmp_path / "c.duckdb"
-    monkeypatch.setattr(connection, "SCHEMA_VERSION", 1)
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 1)
     Catalog.open(path).close()
     monkeypatch.undo()
 

@@ -1,0 +1,82 @@
+"""The catalog's schema version: told, checked, brought up to date."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import duckdb
+
+from ..errors import EmptyCatalog, ForeignDatabase, NewerSchema, StoreError, StoreLocked
+from .sharing import Guest, Own
+
+SCHEMA_VERSION = 3
+
+
+def migrate(own: Own, path: Path, *, read_only: bool) -> None:
+    """Bring a file that this process holds up to this version.
+
+    Raises:
+        StoreError: it is read-only and older, or one of its subclasses.
+    """
+    version = _schema_version(own, path)
+    _refuse_newer(version, path)
+    if version == 0 and read_only:
+        raise EmptyCatalog(f"{path}: an empty catalog; `deltadex index` fills it")
+    if read_only and version < SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: schema version {version}; any writing command brings it up to date"
+        )
+    for number in range(version + 1, SCHEMA_VERSION + 1):
+        script = (files(__package__) / "migrations" / f"{number:04}.sql").read_text("utf-8")
+        own.begin()
+        try:
+            own.execute(script)
+            own.execute("UPDATE meta SET schema_version = ?", [number])
+            own.commit()
+        except BaseException:
+            own.rollback()
+            raise
+
+
+def check_schema(guest: Guest, path: Path) -> None:
+    """See that a catalog which another process holds is of this version.
+
+    Raises:
+        StoreError: it is not; nothing is migrated under another process.
+    """
+    version = _schema_version(guest, path)
+    _refuse_newer(version, path)
+    if version < SCHEMA_VERSION:
+        raise StoreLocked(
+            f"{path}: process {guest.note.pid}, of an older deltadex, holds this catalog; "
+            "end it first"
+        )
+
+
+def _refuse_newer(version: int, path: Path) -> None:
+    if version > SCHEMA_VERSION:
+        raise NewerSchema(
+            f"{path}: schema version {version}, this deltadex knows up to {SCHEMA_VERSION}; "
+            "upgrade it"
+        )
+
+
+def _schema_version(session: Own | Guest, path: Path) -> int:
+    tables = session.execute(
+        "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'catalog'"
+    )
+    if not tables:
+        return 0
+    if ("meta",) in tables:
+        try:
+            found = session.execute(
+                "SELECT schema_version FROM meta WHERE application = 'deltadex'"
+            )
+        except duckdb.Error:
+            found = []
+        if found:
+            return int(found[0][0])
+    raise ForeignDatabase(
+        f"{path}: a DuckDB database, but not a deltadex catalog; choose another --db"
+    )

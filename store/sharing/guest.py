@@ -1,0 +1,110 @@
+"""The side that is let in: sessions on a file that another process holds."""
+
+from __future__ import annotations
+
+import socket
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from .note import HolderNote, read_note
+from .wire import LONGEST_PROOF_S, Gone, prove_as_guest, receive, send
+
+
+def join(path: Path) -> Guest | None:
+    """A session at the process that holds the catalog; None if it lets nobody in."""
+    note = read_note(path)
+    if note is None:
+        return None
+    try:
+        return Guest(note)
+    except OSError:
+        return None
+
+
+class Guest:
+    """A session on a file that another process holds. One thread at a time.
+
+    Every call raises `Gone` once that process has ended.
+    """
+
+    def __init__(self, note: HolderNote) -> None:
+        """Knock at the holder's door.
+
+        Raises:
+            OSError: nobody is there, or somebody else.
+        """
+        self.note = note
+        self._link = socket.create_connection(("127.0.0.1", note.port), LONGEST_PROOF_S)
+        try:
+            self._link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            prove_as_guest(self._link, note.key)
+            self._link.settimeout(None)
+        except BaseException:
+            self._link.close()
+            raise
+
+    def session(self) -> Guest:
+        """Another session, for another thread."""
+        try:
+            return Guest(self.note)
+        except OSError as err:
+            raise Gone(str(err)) from err
+
+    def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives."""
+        columns = [_plain(column) for column in self.arrow(sql, values).columns]
+        return list(zip(*columns, strict=True))
+
+    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
+        """The same as a table."""
+        asked = pa.table({str(i): pa.array([value]) for i, value in enumerate(values or ())})
+        return self._ask({"do": "execute", "sql": sql}, asked)[1]
+
+    def register(self, name: str, table: pa.Table) -> None:
+        self._ask({"do": "register", "name": name}, table)
+
+    def unregister(self, name: str) -> None:
+        self._ask({"do": "unregister", "name": name})
+
+    def begin(self) -> None:
+        """Begin a transaction, once no other session writes."""
+        self._ask({"do": "begin"})
+
+    def look(self) -> None:
+        """Begin to read: until `rollback`, nothing that others commit is seen."""
+        self._ask({"do": "look"})
+
+    def commit(self) -> None:
+        self._ask({"do": "commit"})
+
+    def rollback(self) -> None:
+        """End the transaction, if there is one; undo it, if it writes."""
+        self._ask({"do": "rollback"})
+
+    def changes(self) -> str:
+        return self._ask({"do": "nothing"})[0]["changes"]
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _ask(
+        self, words: dict[str, str], table: pa.Table | None = None
+    ) -> tuple[dict[str, str], pa.Table]:
+        send(self._link, words, table)
+        answer, rows = receive(self._link)
+        if "error" in answer:
+            kind = getattr(duckdb, answer["error"], duckdb.Error)
+            raise kind(answer["message"])
+        return answer, rows
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    """Python values as DuckDB itself gives them: whole numbers beyond 64 bits are numbers too."""
+    values = column.to_pylist()
+    if pa.types.is_decimal(column.type):
+        return [int(v) if isinstance(v, Decimal) else v for v in values]
+    return values

@@ -1,0 +1,238 @@
+"""The side that holds the file: its own sessions, and those it gives to other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from .note import HolderNote, remove_note, write_note
+from .wire import LONGEST_PROOF_S, Gone, prove_as_host, receive, send
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 10.0
+"""How long an ending holder waits for the transactions of others."""
+
+_NOTHING = pa.table({})
+
+
+class Ledger:
+    """What all sessions of one open file share: one writer at a time, a count of changes."""
+
+    def __init__(self) -> None:
+        self.writing = threading.Lock()
+        self._epoch = secrets.token_hex(4)
+        self._n_changes = 0
+
+    def changed(self) -> None:
+        """A transaction was committed; its session still has `writing`."""
+        self._n_changes += 1
+
+    def changes(self) -> str:
+        """Another word after every committed change, whoever made it."""
+        return f"{self._epoch}-{self._n_changes}"
+
+
+class Own:
+    """A session on a file that this process holds. One thread at a time."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> None:
+        self._connection = connection
+        self.ledger = ledger
+        self._is_writing = self._is_reading = False
+
+    def session(self) -> Own:
+        """Another session, for another thread."""
+        cursor = self._connection.cursor()
+        cursor.execute("USE catalog")
+        return Own(cursor, self.ledger)
+
+    def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives."""
+        return self._connection.execute(sql, values).fetchall()
+
+    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
+        """The same as a table; of no columns, for a statement that gives none."""
+        found = self._connection.sql(sql, params=values)
+        return _NOTHING if found is None else found.to_arrow_table()
+
+    def register(self, name: str, table: pa.Table) -> None:
+        self._connection.register(name, table)
+
+    def unregister(self, name: str) -> None:
+        self._connection.unregister(name)
+
+    def begin(self) -> None:
+        """Begin a transaction, once no other session writes."""
+        self.ledger.writing.acquire()
+        self._is_writing = True
+        try:
+            self._connection.execute("BEGIN TRANSACTION")
+        except BaseException:
+            self._end()
+            raise
+
+    def look(self) -> None:
+        """Begin to read: until `rollback`, nothing that others commit is seen."""
+        self._connection.execute("BEGIN TRANSACTION READ ONLY")
+        self._is_reading = True
+
+    def commit(self) -> None:
+        self._connection.execute("COMMIT")
+        self.ledger.changed()
+        self._end()
+
+    def rollback(self) -> None:
+        """End the transaction, if there is one; undo it, if it writes."""
+        if self._is_writing or self._is_reading:
+            self._is_reading = False
+            try:
+                # a full disk or a fatal error has ended it already
+                with contextlib.suppress(duckdb.Error):
+                    self._connection.execute("ROLLBACK")
+            finally:
+                if self._is_writing:
+                    self._end()
+
+    def changes(self) -> str:
+        return self.ledger.changes()
+
+    def interrupt(self) -> None:
+        """Stop what another thread runs here, if it runs something."""
+        with contextlib.suppress(duckdb.Error):
+            self._connection.interrupt()
+
+    def close(self) -> None:
+        self.rollback()
+        self._connection.close()
+
+    def _end(self) -> None:
+        self._is_writing = False
+        self.ledger.writing.release()
+
+
+class Host:
+    """Lets other processes of this user in, over loopback, for as long as the file is held."""
+
+    def __init__(self, path: Path, own: Own) -> None:
+        """Listen, and leave a note of it.
+
+        Raises:
+            OSError: the folder refuses the note; then nobody is let in.
+        """
+        self._path, self._own, self._ledger = path, own, own.ledger
+        self._guests: dict[threading.Thread, tuple[socket.socket, Own]] = {}
+        self._changing = threading.Lock()
+        self._ending = False
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self._note = HolderNote(
+            pid=os.getpid(),
+            machine=socket.gethostname(),
+            port=self._door.getsockname()[1],
+            key=secrets.token_bytes(32),
+        )
+        try:
+            write_note(path, self._note)
+        except OSError:
+            self._door.close()
+            raise
+        self._porter = threading.Thread(target=self._welcome, name="catalog-door", daemon=True)
+        self._porter.start()
+
+    def close(self) -> None:
+        """Let nobody in any more, wait for what others are writing, and send them away."""
+        self._ending = True
+        remove_note(self._path, self._note)
+        with contextlib.suppress(OSError), socket.create_connection(self._door.getsockname(), 1):
+            pass  # wakes the porter
+        self._porter.join(PATIENCE_S)
+        self._door.close()
+        is_quiet = self._ledger.writing.acquire(timeout=PATIENCE_S)
+        try:
+            with self._changing:
+                guests = dict(self._guests)
+            for link, session in guests.values():
+                with contextlib.suppress(OSError):
+                    link.shutdown(socket.SHUT_RDWR)
+                session.interrupt()
+        finally:
+            if is_quiet:
+                self._ledger.writing.release()
+        for thread in guests:
+            thread.join(PATIENCE_S)
+
+    def _welcome(self) -> None:
+        while not self._ending:
+            try:
+                link, _ = self._door.accept()
+            except OSError:
+                return
+            if self._ending:
+                link.close()
+                return
+            session = self._own.session()
+            thread = threading.Thread(
+                target=self._attend, args=(link, session), name="catalog-guest", daemon=True
+            )
+            with self._changing:
+                self._guests[thread] = (link, session)
+            thread.start()
+
+    def _attend(self, link: socket.socket, session: Own) -> None:
+        """Answer one guest until it leaves; what it had not committed is undone."""
+        try:
+            with link:
+                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                link.settimeout(LONGEST_PROOF_S)
+                prove_as_host(link, self._note.key)
+                link.settimeout(None)
+                while True:
+                    words, table = receive(link)
+                    send(link, *_answered(session, words, table))
+        except (Gone, OSError, pa.ArrowException) as err:
+            log.debug("a guest left: %s", err)
+        finally:
+            with contextlib.suppress(duckdb.Error):
+                session.close()
+            with self._changing:
+                self._guests.pop(threading.current_thread(), None)
+
+
+def _answered(
+    session: Own, words: dict[str, str], table: pa.Table
+) -> tuple[dict[str, str], pa.Table]:
+    """The answer to one message; what DuckDB refuses goes back as its error."""
+    try:
+        return {"changes": session.changes()}, _done(session, words, table)
+    except duckdb.Error as err:
+        return {"error": type(err).__name__, "message": str(err)}, _NOTHING
+
+
+def _done(session: Own, words: dict[str, str], table: pa.Table) -> pa.Table:
+    """Do what one message asks for; the rows, where it gives any."""
+    match words.get("do"):
+        case "execute":
+            values = [column[0].as_py() for column in table.columns]
+            return session.arrow(words["sql"], values or None)
+        case "register":
+            session.register(words["name"], table)
+        case "unregister":
+            session.unregister(words["name"])
+        case "begin":
+            session.begin()
+        case "look":
+            session.look()
+        case "commit":
+            session.commit()
+        case "rollback":
+            session.rollback()
+    return _NOTHING

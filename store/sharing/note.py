@@ -1,0 +1,65 @@
+"""The note beside a catalog: who holds the file, and how to reach that process."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HolderNote:
+    """The process that holds a catalog.
+
+    Attributes:
+        machine: Its host name: a port of another machine's loopback is no use here.
+        key: What both sides prove to know; the note is readable by its owner alone.
+    """
+
+    pid: int
+    machine: str
+    port: int
+    key: bytes
+
+
+def note_path(catalog: Path) -> Path:
+    """Where the note of a catalog is."""
+    return catalog.with_name(catalog.name + ".holder")
+
+
+def write_note(catalog: Path, note: HolderNote) -> None:
+    """Leave the note, for its owner's eyes alone.
+
+    Raises:
+        OSError: the folder refuses writes.
+    """
+    path = note_path(catalog)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{note.port}.partial")
+    body = {"pid": note.pid, "machine": note.machine, "port": note.port, "key": note.key.hex()}
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(body, file)
+    os.replace(temporary, path)
+
+
+def read_note(catalog: Path) -> HolderNote | None:
+    """The note; None where there is none that can be read, or it speaks of another machine."""
+    try:
+        body = json.loads(note_path(catalog).read_text("utf-8"))
+        note = HolderNote(
+            pid=int(body["pid"]),
+            machine=str(body["machine"]),
+            port=int(body["port"]),
+            key=bytes.fromhex(body["key"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return note if note.machine == socket.gethostname() else None
+
+
+def remove_note(catalog: Path, note: HolderNote) -> None:
+    """Take the note away, unless it is another holder's by now."""
+    if read_note(catalog) == note:
+        note_path(catalog).unlink(missing_ok=True)

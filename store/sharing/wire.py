@@ -1,0 +1,103 @@
+"""Messages between processes that share a catalog: a few words and an Arrow table, framed.
+
+Both sides prove that they know the key of the note beside the catalog (challenge and response,
+HMAC-SHA-256) before anything else is said: another user of the machine who finds the port can
+neither ask nor answer. Nothing that arrives is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import socket
+import struct
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+PROOF_BYTES = 32
+LONGEST_PROOF_S = 5.0
+"""How long a side may take to prove itself."""
+
+_LENGTH = struct.Struct("!Q")
+_NO_COLUMNS = pa.table({})
+
+
+class Gone(ConnectionError):
+    """The other side has ended, or is not who it should be."""
+
+
+def prove_as_guest(link: socket.socket, key: bytes) -> None:
+    """Show the holder the key, and see that it has it.
+
+    Raises:
+        Gone: it has not.
+    """
+    own = secrets.token_bytes(PROOF_BYTES)
+    link.sendall(own)
+    theirs = _exactly(link, PROOF_BYTES)
+    if not hmac.compare_digest(_exactly(link, PROOF_BYTES), _proof(key, b"host", own)):
+        raise Gone("the process at this port is not the catalog's holder")
+    link.sendall(_proof(key, b"guest", theirs))
+
+
+def prove_as_host(link: socket.socket, key: bytes) -> None:
+    """Show a guest the key, and see that it has it.
+
+    Raises:
+        Gone: it has not.
+    """
+    theirs = _exactly(link, PROOF_BYTES)
+    own = secrets.token_bytes(PROOF_BYTES)
+    link.sendall(own + _proof(key, b"host", theirs))
+    if not hmac.compare_digest(_exactly(link, PROOF_BYTES), _proof(key, b"guest", own)):
+        raise Gone("a process without the catalog's key")
+
+
+def send(link: socket.socket, words: Mapping[str, str], table: pa.Table | None = None) -> None:
+    """One message.
+
+    Raises:
+        Gone: the other side has ended.
+    """
+    told = (table if table is not None else _NO_COLUMNS).replace_schema_metadata(dict(words))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, told.schema) as writer:
+        writer.write_table(told)
+    body = sink.getvalue()
+    try:
+        link.sendall(_LENGTH.pack(body.size))
+        link.sendall(memoryview(body))
+    except OSError as err:
+        raise Gone(str(err)) from err
+
+
+def receive(link: socket.socket) -> tuple[dict[str, str], pa.Table]:
+    """The next message.
+
+    Raises:
+        Gone: the other side has ended.
+    """
+    (size,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))
+    with pa.ipc.open_stream(pa.py_buffer(_exactly(link, size))) as reader:
+        table = reader.read_all()
+    words = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    return words, table
+
+
+def _proof(key: bytes, side: bytes, challenge: bytes | bytearray) -> bytes:
+    return hmac.digest(key, side + bytes(challenge), "sha256")
+
+
+def _exactly(link: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    view, place = memoryview(data), 0
+    try:
+        while place < size:
+            n_read = link.recv_into(view[place:])
+            if n_read == 0:
+                raise Gone("the other side has ended")
+            place += n_read
+    except OSError as err:
+        raise Gone(str(err)) from err
+    return data

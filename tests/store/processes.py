@@ -1,0 +1,50 @@
+"""Other processes that use a catalog, for tests: each speaks a line when it is ready."""
+
+import subprocess
+import sys
+import textwrap
+from contextlib import contextmanager
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+START = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from deltadex.store import Catalog
+from outcomes import indexed
+path = Path({path!r})
+"""
+
+
+@contextmanager
+def process(path, code):
+    """A Python process that has `path`, `Catalog` and `indexed`; killed at the end."""
+    program = START.format(tests=str(TESTS), path=str(path)) + textwrap.dedent(code)
+    running = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+    )
+    with running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def said(running):
+    """The next line, without its end."""
+    return running.stdout.readline().strip()
+
+
+HOLDER = """
+with Catalog.open(path) as catalog:
+    for number in range({n}):
+        catalog.record(indexed(f"held{{number:03}}", seed=number))
+    print("holding", flush=True)
+    sys.stdin.readline()
+print("gone", flush=True)
+"""

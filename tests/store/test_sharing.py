@@ -1,0 +1,441 @@
+import os
+import socket
+import stat
+import threading
+import time
+
+import duckdb
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from outcomes import indexed
+from processes import HOLDER, process, said
+
+from deltadex.errors import NewerSchema, StoreLocked
+from deltadex.search import StoredQuery, nearest
+from deltadex.store import Catalog
+from deltadex.store.sharing import Guest, Ledger, Own, note_path
+from deltadex.store.sharing import connection as sharing_connection
+from deltadex.store.sharing.guest import join
+from deltadex.store.sharing.host import Host
+from deltadex.store.sharing.note import HolderNote, read_note, write_note
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "c.duckdb"
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(sharing_connection, "PATIENCE_S", 0.3)
+
+
+@pytest.fixture
+def held(path):
+    """A session on a file that this process holds, and one let in through the door."""
+    connection = duckdb.connect(":memory:")
+    connection.execute(f"ATTACH '{path}' AS catalog")
+    connection.execute("USE catalog")
+    own = Own(connection, Ledger())
+    host = Host(path, own)
+    guest = join(path)
+    yield own, guest
+    guest.close()
+    host.close()
+    own.close()
+
+
+def _ids(catalog):
+    return [row.id for row in catalog.models()]
+
+
+# Two processes
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_catalog_is_read_while_another_process_writes(path, read_only):
+    with process(path, HOLDER.format(n=3)) as holder:
+        assert said(holder) == "holding"
+
+        with Catalog.open(path, read_only=read_only) as catalog:
+            assert _ids(catalog) == ["held000", "held001", "held002"]
+
+
+def test_search_gives_a_guest_the_same_answer(path):
+    with process(path, HOLDER.format(n=30)) as holder:
+        said(holder)
+        with Catalog.open(path, read_only=True) as catalog:
+            through_holder = nearest(catalog, StoredQuery("held004"), k=9).to_json()
+        holder.communicate("end\n")
+
+    with Catalog.open(path, read_only=True) as catalog:
+        assert nearest(catalog, StoredQuery("held004"), k=9).to_json() == through_holder
+
+
+def test_what_a_guest_writes_is_seen_by_the_holder_and_stays(path):
+    code = """
+    with Catalog.open(path) as catalog:
+        print("holding", flush=True)
+        sys.stdin.readline()
+        print(" ".join(row.id for row in catalog.models()), flush=True)
+        sys.stdin.readline()
+    """
+    with process(path, code) as holder:
+        said(holder)
+        with Catalog.open(path) as catalog:
+            catalog.record(indexed("guest", seed=5))
+            catalog.record(indexed("guest", seed=6))
+            holder.stdin.write("tell\n")
+            holder.stdin.flush()
+            assert said(holder) == "guest"
+        holder.communicate("end\n")
+
+    with Catalog.open(path, read_only=True) as catalog:
+        assert _ids(catalog) == ["guest"]
+        assert len(catalog.slots("base", "guest")) == len(indexed("guest").slots)
+
+
+def test_several_writers_at_once_leave_every_model_once(path):
+    code = """
+    with Catalog.open(path) as catalog:
+        for number in range(40):
+            catalog.record(indexed(f"m{number:03}", seed=number))
+    print("done", flush=True)
+    """
+    with process(path, code) as one, process(path, code) as two, process(path, code) as three:
+        assert [said(p) for p in (one, two, three)] == ["done"] * 3
+
+    with Catalog.open(path, read_only=True) as catalog:
+        assert _ids(catalog) == [f"m{number:03}" for number in range(40)]
+        assert catalog.vectors("base", catalog.find_recipe(None))[1].shape[0] == 40
+
+
+def test_a_guest_goes_on_when_the_holder_ends(path):
+    with process(path, HOLDER.format(n=2)) as holder:
+        said(holder)
+        with Catalog.open(path) as catalog:
+            assert len(_ids(catalog)) == 2
+            holder.communicate("end\n")
+
+            catalog.record(indexed("later"))
+
+            assert _ids(catalog) == ["held000", "held001", "later"]
+            assert read_note(path).pid == os.getpid()
+
+
+def test_a_guest_goes_on_when_the_holder_is_killed(path):
+    with process(path, HOLDER.format(n=5)) as holder:
+        said(holder)
+        with Catalog.open(path) as catalog, catalog.reader() as reader:
+            before = catalog.changes
+            holder.kill()
+            holder.wait()
+
+            catalog.record(indexed("later"))
+
+            assert len(_ids(reader)) == 6
+            assert catalog.changes != before
+
+
+def test_a_change_is_made_again_when_the_holder_dies_in_the_middle_of_it(path, monkeypatch):
+    with process(path, HOLDER.format(n=1)) as holder:
+        said(holder)
+        with Catalog.open(path) as catalog:
+            commits = []
+            commit = Guest.commit
+
+            def dying(self):
+                commits.append(self)
+                holder.kill()
+                holder.wait()
+                commit(self)
+
+            monkeypatch.setattr(Guest, "commit", dying)
+
+            catalog.record(indexed("mine"))
+
+            assert len(commits) == 1
+            assert _ids(catalog) == ["held000", "mine"]
+
+
+def test_a_killed_guest_leaves_nothing_half_done(path):
+    code = """
+    catalog = Catalog.open(path)
+    connection = catalog._connection
+    connection._session.begin()
+    connection._session.execute("DELETE FROM models")
+    print("begun", flush=True)
+    sys.stdin.readline()
+    """
+    with Catalog.open(path) as catalog:
+        catalog.record(indexed("a"))
+        with process(path, code) as guest:
+            assert said(guest) == "begun"
+            guest.kill()
+            guest.wait()
+
+        catalog.record(indexed("b"))
+
+        assert _ids(catalog) == ["a", "b"]
+
+
+def test_an_ending_holder_waits_for_what_a_guest_is_writing(path):
+    catalog = Catalog.open(path)
+    code = """
+    catalog = Catalog.open(path)
+    def slow(connection):
+        connection.execute("INSERT INTO families VALUES ('slow', NULL, NULL, '{}')")
+        print("begun", flush=True)
+        time.sleep(1.0)
+    catalog._write(slow)
+    print("written", flush=True)
+    catalog.close()
+    """
+    with process(path, code) as guest:
+        assert said(guest) == "begun"
+
+        catalog.close()
+
+        assert said(guest) == "written"
+    with Catalog.open(path) as catalog:
+        assert catalog.bases() == ["slow"]
+
+
+def test_a_writer_waits_for_a_reading_process(path):
+    with Catalog.open(path) as catalog:
+        catalog.record(indexed("a"))
+    code = """
+    with Catalog.open(path, read_only=True) as catalog:
+        print("reading", flush=True)
+        time.sleep(1.0)
+    """
+    with process(path, code) as reader:
+        said(reader)
+        with Catalog.open(path) as catalog:
+            catalog.record(indexed("b"))
+
+            assert reader.wait() == 0
+
+
+def test_a_file_that_nobody_shares_names_its_holder(path, impatient):
+    with Catalog.open(path) as catalog:
+        catalog.record(indexed("a"))
+    code = """
+    import duckdb
+    connection = duckdb.connect(str(path))
+    print("holding", flush=True)
+    time.sleep(30)
+    """
+    with process(path, code) as holder:
+        said(holder)
+
+        with pytest.raises(StoreLocked, match=f"process {holder.pid}"):
+            Catalog.open(path)
+
+
+# Threads of one process
+
+
+def test_readers_answer_while_a_thread_writes(path):
+    with Catalog.open(path) as catalog:
+        for number in range(20):
+            catalog.record(indexed(f"m{number:03}", seed=number))
+        asked, failures = [], []
+
+        def ask():
+            try:
+                with catalog.reader() as reader:
+                    while not ended.is_set():
+                        found = nearest(reader, StoredQuery("m003"), k=5)
+                        asked.append(len(found.neighbours))
+            except Exception as err:
+                failures.append(err)
+
+        ended = threading.Event()
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for number in range(20, 60):
+            catalog.record(indexed(f"m{number:03}", seed=number))
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+        assert not failures
+        assert set(asked) == {5}
+        last = {n.model for n in nearest(catalog, StoredQuery("m003"), k=100).neighbours}
+        assert last == set(_ids(catalog)) - {"m003"}
+
+
+def test_a_reader_that_does_not_wait_sees_the_last_snapshot_that_was_caught_up(path):
+    with Catalog.open(path) as catalog, catalog.reader(waits_for_index=False) as reader:
+        for number in range(3):
+            catalog.record(indexed(f"m{number}", seed=number))
+
+        def found(by):
+            return {n.model for n in nearest(by, StoredQuery("m0"), k=9).neighbours}
+
+        assert found(reader) == {"m1", "m2"}
+        catalog.record(indexed("m3", seed=3))
+        assert found(reader) == {"m1", "m2"}
+        assert found(catalog) == {"m1", "m2", "m3"}
+        assert found(reader) == {"m1", "m2", "m3"}
+
+
+# The door
+
+
+def test_the_note_is_for_its_owner_alone_and_goes_with_the_holder(path):
+    with Catalog.open(path):
+        assert stat.S_IMODE(note_path(path).stat().st_mode) == 0o600
+    assert not note_path(path).exists()
+
+
+def test_nobody_is_let_in_without_the_key(path, held):
+    note = read_note(path)
+    forged = HolderNote(pid=note.pid, machine=note.machine, port=note.port, key=b"0" * 32)
+
+    with pytest.raises(OSError):  # noqa: PT011
+        Guest(forged)
+
+
+def test_a_stranger_at_the_port_is_not_taken_for_the_holder(path):
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        note = HolderNote(
+            pid=1, machine=socket.gethostname(), port=stranger.getsockname()[1], key=b"1" * 32
+        )
+        write_note(path, note)
+
+        def pretend():
+            link, _ = stranger.accept()
+            with link:
+                link.recv(32)
+                link.sendall(bytes(64))
+
+        thread = threading.Thread(target=pretend)
+        thread.start()
+        assert join(path) is None
+        thread.join()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n\r\n", bytes(64), b"\xff" * 200])
+def test_a_rude_visitor_keeps_nobody_else_out(path, held, sent):
+    with socket.create_connection(("127.0.0.1", read_note(path).port)) as rude:
+        rude.sendall(sent)
+        guest = join(path)
+
+        assert guest.execute("SELECT 1") == [(1,)]
+        guest.close()
+
+
+def test_a_note_of_a_process_that_is_gone_is_passed_over(path):
+    write_note(path, HolderNote(pid=1, machine=socket.gethostname(), port=1, key=b"k" * 32))
+
+    with Catalog.open(path) as catalog:
+        catalog.record(indexed("a"))
+
+        assert _ids(catalog) == ["a"]
+
+
+def test_a_folder_that_refuses_the_note_keeps_the_catalog_usable(path, monkeypatch):
+    def refuse(catalog, note):
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr("deltadex.store.sharing.host.write_note", refuse)
+    with Catalog.open(path) as catalog:
+        catalog.record(indexed("a"))
+
+        assert _ids(catalog) == ["a"]
+
+
+def test_a_catalog_of_a_later_version_is_refused_through_its_holder_too(path):
+    with Catalog.open(path) as catalog:
+        catalog._connection.execute("UPDATE meta SET schema_version = 99")
+
+        with pytest.raises(NewerSchema):
+            Catalog.open(path)
+
+
+# What is said
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.text(),
+    st.binary(max_size=50),
+    st.lists(st.integers(-(2**31), 2**31), max_size=20),
+    st.lists(st.text(max_size=5), max_size=5),
+)
+
+
+def test_values_come_back_as_the_holder_itself_gets_them(held):
+    own, guest = held
+
+    @given(st.lists(VALUES, min_size=1, max_size=6))
+    def same(values):
+        sql = "SELECT " + ", ".join("?" for _ in values)
+        assert guest.execute(sql, values) == own.execute(sql, values)
+
+    same()
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT sum(x), avg(x), count(*), max(x) FROM range(10) r(x)",
+        "SELECT 170141183460469231731687303715884105727::HUGEINT",
+        "SELECT [1.5, 2.5]::FLOAT[], ['a', NULL], {'a': 1}",
+        "SELECT TIMESTAMP '2026-01-02 03:04:05', NULL, 'x'::BLOB",
+        "SELECT x, x FROM range(3) r(x)",
+        "SELECT 1 WHERE false",
+    ],
+)
+def test_every_kind_of_column_comes_back_as_it_is(held, sql):
+    own, guest = held
+
+    assert guest.execute(sql) == own.execute(sql)
+
+
+def test_a_refused_statement_is_the_same_error_for_a_guest(held):
+    _, guest = held
+
+    with pytest.raises(duckdb.CatalogException, match="no_such_table"):
+        guest.execute("SELECT * FROM no_such_table")
+    assert guest.execute("SELECT 2") == [(2,)]
+
+
+def test_a_large_table_goes_through(held):
+    _, guest = held
+    table = guest.arrow("SELECT range AS key, random() AS value FROM range(300000)")
+
+    guest.register("copied", table)
+
+    assert guest.execute("SELECT count(*), sum(key) FROM copied")[0][0] == 300_000
+    assert np.isfinite(table.column("value").to_numpy()).all()
+
+
+def test_one_writer_at_a_time(held):
+    own, guest = held
+    other = own.session()
+    guest.begin()
+    order = []
+
+    def second():
+        other.begin()
+        order.append("second")
+        other.commit()
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    time.sleep(0.1)
+    order.append("first")
+    guest.commit()
+    thread.join()
+    other.close()
+
+    assert order == ["first", "second"]
