@@ -24,7 +24,7 @@ from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.search import StoredQuery, nearest
 from deltadex.search.means import family_means
 from deltadex.store import RESCORED, Catalog, VectorIndex
-from deltadex.store.index import index_folder
+from deltadex.store.derived import index_folder
 from deltadex.store.vectors import ensure_table
 
 BATCH = 10_000

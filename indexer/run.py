@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from ..errors import REASONS, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
-from ..store import Catalog, Known
+from ..store import Catalog, Known, copy_outcome
 from .family import Member
 from .hub import content_sha256
 from .job import Job
@@ -210,7 +210,7 @@ def _outcomes(
     def finish(done: Outcome | _Copied) -> Outcome:
         if isinstance(done, _Copied):
             record = replace(done.member.record, duplicate_of=done.twin)
-            return catalog.copy_outcome(job.base.name, done.twin, record, ids)
+            return copy_outcome(catalog, job.base.name, done.twin, record, ids)
         if isinstance(done, Indexed) and done.model.content_sha256:
             twins.setdefault(done.model.content_sha256, done.model.id)
         return done

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
-from ..records import Fingerprint, Recipe, SlotStats
+from ..records import Fingerprint, Recipe, Slot, SlotStats
 from ..store import RESCORED, Catalog, Labelled, VectorIndex
 from .means import family_means
 from .precision import TIE_DECIMALS
@@ -42,6 +42,9 @@ class FreshQuery:
     dataset: str | None = None
     slots: tuple[SlotStats, ...] = ()
 
+
+MAYBE_GONE = 8
+"""Answers to spare: an index that was not caught up may name models that are gone."""
 
 Query = StoredQuery | FreshQuery
 
@@ -113,7 +116,7 @@ class _Asked:
     recipe: Recipe
     vector: Float32[np.ndarray, " dim"]
     itself: str | None
-    slots: tuple[SlotStats, ...]
+    sketches: Mapping[Slot, Float64[np.ndarray, " features"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,36 +183,33 @@ def _resolve(catalog: Catalog, query: Query, recipe: str | None, base: str | Non
         made.recipe,
         made.vector,
         None,
-        query.slots,
+        {s.slot: s.sketch.astype(np.float64) for s in query.slots if s.sketch.size},
     )
 
 
 def _resolve_stored(
     catalog: Catalog, query: StoredQuery, recipe: str | None, base: str | None
 ) -> _Asked:
-    row = catalog.model(query.model, query.base or base)
-    if row.status != "indexed":
-        raise RequestError(
-            f"{row.id} is not indexed ({row.code}: {row.reason}): "
-            "ask for one that `deltadex ls --status indexed` lists"
-        )
-    chosen = catalog.find_recipe(recipe, row.base)
-    own = np.array([row.key], dtype=np.int64)
-    _, vectors = catalog.family_vectors(row.base, chosen).of(own)
+    model = catalog.stored(query.model, query.base or base)
+    chosen = catalog.find_recipe(recipe, model.base)
+    kept = catalog.family_vectors(model.base, chosen)
+    _, vectors = kept.of(np.array([model.key], dtype=np.int64))
     if not len(vectors):
+        others = catalog.model(model.id, model.base).recipes
         raise UnknownRecipe(
-            f"{row.id} has no {chosen.name} fingerprint ({chosen.id}), only "
-            f"{', '.join(row.recipes) or 'none'}: name one of those as the recipe"
+            f"{model.id} has no {chosen.name} fingerprint ({chosen.id}), only "
+            f"{', '.join(others) or 'none'}: name one of those as the recipe"
         )
-    slots = tuple(catalog.slots_of(row.key, chosen.id)) if has_sketches(chosen) else ()
-    kind = row.record.kind
-    return _Asked(row.id, row.dataset, row.base, kind, chosen, vectors[0], row.id, slots)
+    sketches = kept.sketches([model.key]).of(0) if has_sketches(chosen) else {}
+    return _Asked(
+        model.id, model.dataset, model.base, model.kind, chosen, vectors[0], model.id, sketches
+    )
 
 
 def _best(
     catalog: Catalog, asked: _Asked, index: VectorIndex, k: int, allowed: list[str] | None
 ) -> tuple[list[_Scored], dict[str, Labelled]]:
-    """The `k` nearest, best first, and what is known of all candidates.
+    """The `k` nearest, best first, and what is known of them.
 
     Candidates by their pooled vectors, each kind for itself, since its mean shifts all of its
     scores alike; then scored from their sketches, where there are any.
@@ -217,37 +217,42 @@ def _best(
     means = family_means(catalog, asked.base, asked.recipe, index)
     vector = means.pooled.centred([asked.kind], asked.vector[None, :])
     query_vector = vector[0].astype(np.float32)
-    query = {stats.slot: stats.sketch for stats in asked.slots if stats.sketch.size}
-    in_detail = bool(query) and has_sketches(asked.recipe)
+    in_detail = bool(asked.sketches) and has_sketches(asked.recipe)
     n_candidates = max(2 * k, CANDIDATES if in_detail else RESCORED)
     found = {
         name
         for names in index.by_kind(allowed)
         for name in index.shortlist(query_vector, n_candidates, allowed=names)
     }
-    # an index that was not caught up may name models that are gone
-    known = catalog.labels_of(index.keys_of(sorted(found - {asked.itself})))
-    names = sorted(known)
-    kinds = index.kinds_of(names)
+    names = sorted(found - {asked.itself})
     if names and in_detail:
-        candidates = Candidates(catalog, asked.base, asked.recipe, names, kinds, means.sketches)
-        centred = means.sketches.centred(asked.kind, query)
-        scores = candidates.cosines(centred)
-        order = _ranked(names, scores)[:k]
-        errors = candidates.standard_errors(centred, order)
-        plain = candidates.plain_cosines(query)
+        kinds = index.kinds_of(names)
+        kept = catalog.family_vectors(asked.base, asked.recipe)
+        candidates = Candidates(kept.sketches(index.keys_of(names)), kinds, means.sketches)
+        centred = means.sketches.centred(asked.kind, asked.sketches)
+        best = candidates.best(centred, k + MAYBE_GONE)
+        known = catalog.labels_of(index.keys_of([names[row] for row in best.rows]))
+        there = np.array([i for i, row in enumerate(best.rows) if names[row] in known], np.int64)
+        order = there[_ranked([names[row] for row in best.rows[there]], best.scores[there])]
+        best = best.of(order[:k])
+        rows, scores = best.rows, best.scores
+        errors = candidates.standard_errors(centred, best)
+        plain = candidates.plain_cosines(asked.sketches, best)
     else:
+        known = catalog.labels_of(index.keys_of(names))
+        names = [name for name in names if name in known]
+        kinds = index.kinds_of(names)
         vectors = index.vectors_of(names)
-        scores = means.pooled.centred(kinds, vectors) @ vector[0]
-        order = _ranked(names, scores)[:k]
-        errors = np.zeros(len(order))
+        centred_vectors = means.pooled.centred(kinds, vectors)
+        scores = centred_vectors @ vector[0]
+        rows = _ranked(names, scores)[:k]
+        scores, errors = scores[rows], np.zeros(len(rows))
         if has_sketches(asked.recipe):
-            centred_vectors = means.pooled.centred(kinds, vectors)[order]
-            errors = cosine_standard_errors(vector[0], centred_vectors)
-        plain = vectors.astype(np.float64) @ asked.vector.astype(np.float64)
+            errors = cosine_standard_errors(vector[0], centred_vectors[rows])
+        plain = vectors[rows].astype(np.float64) @ asked.vector.astype(np.float64)
     scored = [
-        _Scored(names[row], float(scores[row]), float(error), float(plain[row]))
-        for row, error in zip(order, errors, strict=True)
+        _Scored(names[row], *map(float, numbers))
+        for row, *numbers in zip(rows, scores, errors, plain, strict=True)
     ]
     return scored, known
 

@@ -3,27 +3,25 @@ ten times as many features, for a family or for the best candidates of a search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Float64, Int64
 
 from ..records import Recipe, Slot
-from ..store import Catalog, SlotSketches
+from ..store import NO_LENGTH, Catalog, SketchMatrix, SlotSketches
 from .centring import references, shrinkage
-from .standard_error import cosine_standard_errors
+from .standard_error import cosine_standard_error
 
 CANDIDATES = 128
 """How many of a search's best are scored again."""
 
-ERRORS_AT_ONCE = 32
-"""Models whose features stand side by side, at about 1 MB a model."""
-
 WHOLE_FAMILY = 4_000
 """Models up to which every pair is scored from sketches; their scores take 128 MB."""
 
-_NOTHING = np.zeros(1)
+ROUGHNESS = 1e-4
+"""More than single precision moves a score by."""
 
 Sketches = Mapping[Slot, Float[np.ndarray, " features"]]
 
@@ -84,87 +82,118 @@ class SketchMeans:
         return _unit(centred)
 
 
-class Candidates:
-    """Some stored models' sketches, centred when they are compared."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Best:
+    """The best of some candidates.
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        base: str,
-        recipe: Recipe,
-        ids: Sequence[str],
-        kinds: Sequence[str],
-        means: SketchMeans,
-    ) -> None:
-        self._slots = {
-            slot: (places, sketches)
-            for slot, places, sketches in catalog.sketches(base, recipe, ids)
-        }
-        self._lengths = _lengths([(s, *v) for s, v in self._slots.items()], len(ids))
+    Attributes:
+        rows: Which of the candidates, in their order.
+        sketches: Theirs, as stored.
+    """
+
+    rows: Int64[np.ndarray, " best"]
+    scores: Float64[np.ndarray, " best"]
+    sketches: Float64[np.ndarray, "best features"]
+
+    def of(self, order: Int64[np.ndarray, " some"]) -> Best:
+        """Some of them, in another order."""
+        return Best(self.rows[order], self.scores[order], self.sketches[order])
+
+
+class Candidates:
+    """Some stored models' sketches, centred when they are compared.
+
+    With x a model's sketches at unit length, μ its kind's mean and q a centred query at unit
+    length, its score is ⟨x − μ, q⟩ / |x − μ|: the products of x with q and with the means are
+    all that it takes, and only those of the best need be exact.
+    """
+
+    def __init__(self, matrix: SketchMatrix, kinds: Sequence[str], means: SketchMeans) -> None:
+        self._matrix = matrix
         self._kinds = np.array(kinds)
         self._means = means
 
-    def cosines(
-        self, query: Mapping[Slot, Float64[np.ndarray, " features"]]
-    ) -> Float64[np.ndarray, " models"]:
-        """Centred cosine of every candidate with a centred query of unit length."""
-        inner = np.zeros(len(self._lengths))
-        squares = np.zeros(len(self._lengths))
-        everyone = np.arange(len(self._lengths))
-        for slot in self._all_slots(query):
-            b = self._centred(slot, everyone)
-            squares += np.einsum("mf,mf->m", b, b)
-            inner += np.einsum("mf,f->m", b, query.get(slot, _NOTHING))
-        return inner / np.where(squares > 0, np.sqrt(squares), 1.0)
+    def best(self, query: Mapping[Slot, Float64[np.ndarray, " features"]], k: int) -> Best:
+        """The rows among which the `k` best are: those, and what is as good within the
+        roughness of single precision."""
+        vectors = np.stack([self._matrix.flat(v) for v in (query, *self._means.by_kind.values())])
+        everyone = np.arange(len(self._matrix))
+        products = self._matrix.dots(vectors.astype(np.float32)).astype(np.float64)
+        rough = self._cosines(query, everyone, products)
+        last = np.partition(rough, -min(k, len(rough)))[-min(k, len(rough))]
+        rows = np.flatnonzero(rough >= last - ROUGHNESS)
+        sketches = self._matrix.rows(rows)
+        exact = np.stack([np.einsum("mf,f->m", sketches, v) for v in vectors], axis=1)
+        return Best(rows, self._cosines(query, rows, exact), sketches)
 
-    def plain_cosines(self, query: Sketches) -> Float64[np.ndarray, " models"]:
-        """The same of stored sketches as they are, before any mean is taken out."""
-        inner = np.zeros(len(self._lengths))
-        for slot, sketch in _unit({s: q.astype(np.float64) for s, q in query.items()}).items():
-            if slot in self._slots:
-                places, sketches = self._slots[slot]
-                inner[places] += np.einsum("mf,f->m", sketches.astype(np.float64), sketch)
-        cosines: Float64[np.ndarray, " models"] = inner / self._lengths
+    def plain_cosines(self, query: Sketches, best: Best) -> Float64[np.ndarray, " best"]:
+        """Cosines of stored sketches as they are, before any mean is taken out."""
+        own = self._matrix.flat(_unit({s: q.astype(np.float64) for s, q in query.items()}))
+        cosines: Float64[np.ndarray, " best"] = (
+            np.einsum("mf,f->m", best.sketches, own) / self._matrix.lengths[best.rows]
+        )
         return cosines
 
     def standard_errors(
-        self,
-        query: Mapping[Slot, Float64[np.ndarray, " features"]],
-        chosen: Int64[np.ndarray, " chosen"],
-    ) -> Float64[np.ndarray, " chosen"]:
-        """Standard error of those candidates' cosines; the means count as known."""
-        slots = [(slot, query.get(slot, _NOTHING)) for slot in self._all_slots(query)]
-        errors = np.empty(len(chosen))
-        for start in range(0, len(chosen), ERRORS_AT_ONCE):
-            rows = chosen[start : start + ERRORS_AT_ONCE]
-            blocks = [self._centred(slot, rows) for slot, _ in slots]
-            pairs = zip(blocks, slots, strict=True)
-            a = np.concatenate([np.broadcast_to(own, block.shape[1]) for block, (_, own) in pairs])
-            b = np.concatenate(blocks, axis=1)
-            lengths = np.linalg.norm(b, axis=1, keepdims=True)
-            unit = b / np.where(lengths > 0, lengths, 1.0)
-            errors[start : start + len(rows)] = cosine_standard_errors(a, unit)
+        self, query: Mapping[Slot, Float64[np.ndarray, " features"]], best: Best
+    ) -> Float64[np.ndarray, " best"]:
+        """Standard error of their cosines; the means count as known."""
+        outside = _outside(self._matrix, [query, *self._means.by_kind.values()])
+        own, *means = (
+            np.concatenate([self._matrix.flat(v), _joined(v, outside)]).astype(np.float32)
+            for v in (query, *self._means.by_kind.values())
+        )
+        mean_of = dict(zip(self._means.by_kind, means, strict=True))
+        errors = np.empty(len(best.rows))
+        for i, row in enumerate(best.rows):
+            centred = np.zeros_like(own)
+            centred[: self._matrix.width] = best.sketches[i] / self._matrix.lengths[row]
+            centred -= mean_of.get(str(self._kinds[row]), 0)
+            centred /= np.linalg.norm(centred) or 1.0
+            errors[i] = cosine_standard_error(own, centred)
         return errors
 
-    def _all_slots(self, query: Mapping[Slot, object]) -> list[Slot]:
-        means = [slot for mean in self._means.by_kind.values() for slot in mean]
-        return sorted({*self._slots, *query, *means})
+    def _cosines(
+        self,
+        query: Mapping[Slot, Float64[np.ndarray, " features"]],
+        rows: Int64[np.ndarray, " rows"],
+        products: Float64[np.ndarray, "rows vectors"],
+    ) -> Float64[np.ndarray, " rows"]:
+        """Centred cosines, from the rows' products with the query and with every mean."""
+        unit = products / self._matrix.lengths[rows, None]
+        inner = unit[:, 0].copy()
+        squares = (self._matrix.lengths[rows] != NO_LENGTH).astype(np.float64)
+        for place, (kind, mean) in enumerate(self._means.by_kind.items(), start=1):
+            own = self._kinds[rows] == kind
+            inner[own] -= _inner(mean, query)
+            squares[own] += _inner(mean, mean) - 2 * unit[own, place]
+        cosines: Float64[np.ndarray, " rows"] = inner / np.sqrt(np.where(squares > 0, squares, 1.0))
+        return cosines
 
-    def _centred(
-        self, slot: Slot, chosen: Int64[np.ndarray, " chosen"]
-    ) -> Float64[np.ndarray, "chosen features"]:
-        """One slot of some candidates, each scaled to unit length and without its kind's mean."""
-        means = {k: mean[slot] for k, mean in self._means.by_kind.items() if slot in mean}
-        stored = self._slots.get(slot)
-        widths = [1, *map(len, means.values()), *([stored[1].shape[1]] if stored else [])]
-        everyone = np.zeros((len(self._lengths), max(widths)))
-        if stored is not None:
-            places, sketches = stored
-            everyone[places] = sketches / self._lengths[places, None]
-        rows: Float64[np.ndarray, "chosen features"] = everyone[chosen]
-        for kind, mean in means.items():
-            rows[self._kinds[chosen] == kind] -= mean
-        return rows
+
+def _inner(
+    one: Mapping[Slot, Float64[np.ndarray, " features"]],
+    other: Mapping[Slot, Float64[np.ndarray, " features"]],
+) -> float:
+    return sum(float(values @ other[slot]) for slot, values in one.items() if slot in other)
+
+
+def _outside(matrix: SketchMatrix, models: Sequence[Mapping[Slot, Sized]]) -> dict[Slot, int]:
+    """Widths of the slots that no row has."""
+    return {
+        slot: len(values)
+        for sketches in models
+        for slot, values in sorted(sketches.items())
+        if slot not in matrix.layout
+    }
+
+
+def _joined(
+    sketches: Mapping[Slot, Float64[np.ndarray, " features"]], slots: Mapping[Slot, int]
+) -> Float64[np.ndarray, " joined"]:
+    """One model's sketches of some slots, side by side."""
+    parts = [sketches.get(slot, np.zeros(width)) for slot, width in slots.items()]
+    return np.concatenate([np.zeros(0), *parts])
 
 
 def _unit(

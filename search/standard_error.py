@@ -9,7 +9,13 @@ from jaxtyping import Float64, Shaped
 def cosine_standard_errors(
     query: Shaped[np.ndarray, " dim"], neighbours: Shaped[np.ndarray, "models dim"]
 ) -> Float64[np.ndarray, " models"]:
-    """Standard error of each cosine, as an estimate made from `dim` random features.
+    """Standard error of each cosine."""
+    a = query.astype(np.float64)
+    return np.array([cosine_standard_error(a, b.astype(np.float64)) for b in neighbours])
+
+
+def cosine_standard_error(a: Shaped[np.ndarray, " dim"], b: Shaped[np.ndarray, " dim"]) -> float:
+    """Standard error of two unit vectors' cosine, as an estimate from `dim` random features.
 
     The sum over independent features j of a_j b_j estimates a kernel, and so do the two
     squared lengths it is divided by. By the delta method the error of the quotient c is
@@ -19,10 +25,9 @@ def cosine_standard_errors(
     features themselves, it also holds where they are heavy-tailed or unevenly weighted,
     as TensorSketches of low-rank matrices are: then `dim` overstates how many there are.
     """
-    a = query.astype(np.float64)
-    errors = np.empty(len(neighbours))
-    for i, neighbour in enumerate(neighbours):
-        b = neighbour.astype(np.float64)
-        residual = a * b - (a @ b) * (a**2 + b**2) / 2
-        errors[i] = np.sqrt(residual @ residual)
-    return errors
+    residual = a * b
+    both = a * a
+    both += b * b
+    both *= (a @ b) / 2
+    residual -= both
+    return float(np.sqrt(residual @ residual))

@@ -1,17 +1,22 @@
 """The one source of truth (DuckDB) and the index that is derived from it (FAISS)."""
 
 from .catalog import Catalog
+from .copies import copy_outcome
 from .index import RESCORED, VectorIndex
 from .reading import SlotSketches
 from .rows import Family, Known, Labelled, ModelRow
+from .sketches import NO_LENGTH, SketchMatrix
 
 __all__ = [
+    "NO_LENGTH",
     "RESCORED",
     "Catalog",
     "Family",
     "Known",
     "Labelled",
     "ModelRow",
+    "SketchMatrix",
     "SlotSketches",
     "VectorIndex",
+    "copy_outcome",
 ]

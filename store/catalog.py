@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from ..errors import EmptyCatalog, RequestError, UnknownModel
-from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe, SlotStats
+from ..records import Fingerprint, ModelRecord, Outcome, Recipe, SlotStats
 from .connection import connect, translated, write
 from .export import write_parquet, write_safetensors
 from .family_vectors import FamilyVectors
@@ -29,10 +28,12 @@ from .reading import (
     select_recipes,
     select_sketches,
     select_slots,
+    select_stored,
 )
 from .recipes import choose_recipe
-from .rows import Family, Known, Labelled, ModelRow
+from .rows import Family, Known, Labelled, ModelRow, Stored
 from .sharing import Access, Connection
+from .sketches import sketch_files
 from .summaries import count_everything, group_failures, mean_cost, name_near, slot_document
 from .vectors import fetch_family, replace_vector
 from .writing import delete_model, relabel_models, replace_family, write_outcome
@@ -102,6 +103,7 @@ class Catalog:
         with translated(self.path):
             self._connection.close()
             if not self._is_reader:
+                sketch_files(self.access).close()
                 self.access.close()
 
     def __enter__(self) -> Catalog:
@@ -214,6 +216,25 @@ class Catalog:
         with self._lock, translated(self.path):
             return select_labels(self._connection, keys)
 
+    def stored(self, id: str, base: str | None = None) -> Stored:
+        """The indexed model of that id, or in that folder, as far as a search asks about it.
+
+        Raises:
+            UnknownModel: with the nearest ids.
+            RequestError: several families have one, or it is not indexed.
+        """
+        with self._lock, translated(self.path):
+            found = select_stored(self._connection, id, base)
+        if len(found) == 1:
+            return found[0]
+        row = self.model(id, base)
+        if row.status != "indexed":
+            raise RequestError(
+                f"{row.id} is not indexed ({row.code}: {row.reason}): "
+                "ask for one that `deltadex ls --status indexed` lists"
+            )
+        return Stored(row.key, row.id, row.base, row.record.kind, row.dataset)
+
     def model(self, id: str, base: str | None = None) -> ModelRow:
         """The model of that id, or whose files are in that folder.
 
@@ -261,27 +282,6 @@ class Catalog:
             if row.record.content_sha256 and set(recipes) <= set(row.recipes)
         }
 
-    def copy_outcome(
-        self, base: str, twin: str, model: ModelRecord, recipes: Sequence[str]
-    ) -> Indexed:
-        """What indexing a byte-identical copy of `twin` would have given."""
-        row = self.model(twin, base)
-        by_id = self.recipes()
-        sketched = next((id for id in recipes if by_id[id].name == "sketch"), None)
-        fingerprints = []
-        for id in recipes:
-            _, vectors, norms = self._vectors(base, by_id[id], [row.key])
-            fingerprints.append(
-                Fingerprint(recipe=by_id[id], vector=vectors[0], norm=float(norms[0]))
-            )
-        return Indexed(
-            model=replace(model, method=row.record.method, bytes_total=row.record.bytes_total),
-            fingerprints=tuple(fingerprints),
-            slots=tuple(self.slots(base, twin, sketched)),
-            bytes_read=0,
-            seconds=0.0,
-        )
-
     # fingerprints
 
     def recipes(self) -> dict[str, Recipe]:
@@ -316,7 +316,7 @@ class Catalog:
 
     def family_vectors(self, base: str, recipe: Recipe) -> FamilyVectors:
         """A family's vectors by the models' keys."""
-        return FamilyVectors(self._connection, self._lock, self.path, base, recipe)
+        return FamilyVectors(self.access, self._connection, self._lock, self.path, base, recipe)
 
     def keys(self, base: str, ids: Sequence[str]) -> dict[str, int]:
         """Keys of the named models of a family, as far as it has them."""

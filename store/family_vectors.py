@@ -1,9 +1,9 @@
-"""One family's vectors under one recipe, by the models' keys."""
+"""One family's vectors and sketches under one recipe, by the models' keys."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +12,17 @@ from jaxtyping import Float32, Int64
 
 from ..records import Recipe
 from .connection import translated
-from .sharing import Connection
-from .vectors import count_vectors, fetch_keys, fetch_vectors_after, fetch_vectors_of
+from .derived import derived_path
+from .sharing import Access, Connection
+from .sketches import SketchMatrix, fetch_matrix, sketch_files
+from .vectors import count_vectors, fetch_family, fetch_keys, fetch_vectors_after, fetch_vectors_of
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyVectors:
     """What an index is made of."""
 
+    access: Access
     connection: Connection
     lock: threading.RLock
     path: Path
@@ -49,3 +52,34 @@ class FamilyVectors:
         """Some models' keys and vectors, by key."""
         with self.lock, translated(self.path):
             return fetch_vectors_of(self.connection, self.recipe, keys)
+
+    def with_norm(self, key: int) -> tuple[Float32[np.ndarray, " dim"], float]:
+        """One model's vector, and its length before normalisation."""
+        with self.lock, translated(self.path):
+            _, vectors, norms = fetch_family(self.connection, self.base, self.recipe, [key])
+        return vectors[0], norms[0]
+
+    def sketches(self, keys: Sequence[int]) -> SketchMatrix:
+        """Some models' sketches: from the file at hand, if there is one that has them."""
+        file = sketch_files(self.access).files.get((self.base, self.recipe.id))
+        matrix = file.matrix(np.array(keys, dtype=np.int64)) if file is not None else None
+        if matrix is not None:
+            return matrix
+        with self.lock, translated(self.path):
+            return fetch_matrix(self.connection, keys, self.recipe.id)
+
+    def keep_sketches_at_hand(self) -> None:
+        """Bring the file of the family's sketches up to date; made, where there is none.
+
+        Raises:
+            StoreFull: there is no room for it; searches read the catalog then.
+        """
+        files = sketch_files(self.access)
+        path = derived_path(self.path, self.base, self.recipe.id, ".sketches")
+        with self.lock, translated(self.path), self.connection.snapshot():
+            files.caught_up(
+                self.base,
+                self.recipe.id,
+                path,
+                lambda file: file.catch_up(self.connection, self.base, self.recipe.id),
+            )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import threading
@@ -19,6 +18,7 @@ from jaxtyping import Float32, Int64
 from ..errors import StoreFull
 from ..records import Recipe
 from .catalog import Catalog
+from .derived import derived_path
 from .export import whole, write_whole
 from .family_vectors import FamilyVectors
 from .sharing import Access
@@ -126,8 +126,7 @@ class VectorIndex:
         keys, recipe = models.keys, vectors.recipe
         if last is not None and models is last.models:
             return last
-        name = hashlib.sha256(f"{vectors.base}\n{recipe.id}".encode()).hexdigest()[:16]
-        path = index_folder(vectors.path) / name
+        path = derived_path(vectors.path, vectors.base, recipe.id)
         index, held, saved = None, keys[:0], 0
         if last is not None and fits(last._index, len(keys)):
             index, held, saved = copied(last._index), last._keys, last.models.saved
@@ -323,11 +322,6 @@ def _sample(
     size = min(len(keys), training_size(len(keys)))
     places = np.linspace(0, len(keys) - 1, size).astype(np.int64)
     return vectors.of(keys[np.unique(places)])[1]
-
-
-def index_folder(catalog_path: Path) -> Path:
-    """Where the derived files of a catalog are."""
-    return catalog_path.with_name(catalog_path.name + ".index")
 
 
 def _load(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarray, " models"]]:

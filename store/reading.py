@@ -13,7 +13,7 @@ from jaxtyping import Float16, Int64
 
 from ..records import ModelRecord, Recipe, Slot, SlotStats
 from .filters import Condition
-from .rows import Labelled, ModelRow
+from .rows import Labelled, ModelRow, Stored
 from .sharing import Connection
 from .vectors import tables
 
@@ -49,12 +49,23 @@ def select_models(
 
 def select_labels(connection: Connection, keys: Sequence[int]) -> dict[str, Labelled]:
     """What is known of the training of the models with these keys, by id."""
+    listed = ", ".join(str(int(key)) for key in keys)
+    if not listed:
+        return {}
     found = connection.execute(
-        "SELECT id, base, dataset, author, run FROM models "
-        "WHERE key IN (SELECT unnest(?::BIGINT[]))",
-        [list(keys)],
+        f"SELECT id, base, dataset, author, run FROM models WHERE key IN ({listed})"
     )
     return {id: Labelled(*rest) for id, *rest in found}
+
+
+def select_stored(connection: Connection, id: str, base: str | None) -> list[Stored]:
+    """The indexed models of that id, in little: one a family."""
+    found = connection.execute(
+        "SELECT key, base, kind, dataset FROM models "
+        "WHERE id = ? AND status = 'indexed' AND (base = ? OR ? IS NULL)",
+        [id, base, base],
+    )
+    return [Stored(key, id, *rest) for key, *rest in found]
 
 
 def select_slots(connection: Connection, key: int, recipe: str | None) -> list[SlotStats]:

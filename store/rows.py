@@ -72,6 +72,17 @@ class Labelled:
     run: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An indexed model, as far as a search asks about it."""
+
+    key: int
+    id: str
+    base: str
+    kind: str
+    dataset: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What a second run needs to know of a model to leave it alone."""

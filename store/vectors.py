@@ -173,15 +173,15 @@ def fetch_vectors_after(
 def fetch_vectors_of(
     connection: Connection, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
 ) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
-    """Some models' keys and vectors, by key."""
+    """Some models' keys and vectors, by key; one key is looked up rather than searched for."""
     table = _table(connection, recipe)
     if table is None or not len(keys):
         return [], np.zeros((0, recipe.dim), dtype=np.float32)
-    sql = (
-        f"SELECT model, vector FROM {table} "
-        "WHERE model IN (SELECT unnest(?::BIGINT[])) ORDER BY model"
-    )
-    names, matrix = fetch_vectors(connection, sql, [keys.tolist()], recipe.dim)
+    one = len(keys) == 1
+    asked: list[object] = keys.tolist() if one else [keys.tolist()]
+    condition = "= ?" if one else "IN (SELECT unnest(?::BIGINT[]))"
+    sql = f"SELECT model, vector FROM {table} WHERE model {condition} ORDER BY model"
+    names, matrix = fetch_vectors(connection, sql, asked, recipe.dim)
     return [int(str(key)) for key in names], matrix
 
 

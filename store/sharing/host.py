@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 PATIENCE_S = 10.0
 """How long an ending holder waits for the transactions of others."""
 
+ANSWERED_WITHIN_S = 2.0
+"""How long it waits for what it was asked before; readers ask whoever holds the file next."""
+
 _NOTHING = pa.table({})
 
 
@@ -160,14 +163,16 @@ class Host:
         try:
             with self._changing:
                 guests = dict(self._guests)
-            for link, session in guests.values():
+            for link, _ in guests.values():
+                # what was asked is answered still, so that nobody doubts a commit
                 with contextlib.suppress(OSError):
-                    link.shutdown(socket.SHUT_RDWR)
-                session.interrupt()
+                    link.shutdown(socket.SHUT_RD)
         finally:
             if is_quiet:
                 self._ledger.writing.release()
-        for thread in guests:
+        for thread, (_, session) in guests.items():
+            thread.join(ANSWERED_WITHIN_S)
+            session.interrupt()
             thread.join(PATIENCE_S)
 
     def _welcome(self) -> None:
@@ -197,7 +202,10 @@ class Host:
                 link.settimeout(None)
                 while True:
                     words, table = receive(link)
-                    send(link, *_answered(session, words, table))
+                    answer = _answered(session, words, table)
+                    if self._ending and answer[0].get("error") == "InterruptException":
+                        return
+                    send(link, *answer)
         except (Gone, OSError, pa.ArrowException) as err:
             log.debug("a guest left: %s", err)
         finally:

@@ -22,7 +22,7 @@ from deltadex.errors import (
     UnknownRecipe,
 )
 from deltadex.records import Fingerprint, ModelRecord, Recipe, Refused
-from deltadex.store import Catalog, schema
+from deltadex.store import Catalog, copy_outcome, schema
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_copy_is_what_its_twin_is(catalog):
 
     assert catalog.contents("base", [RECIPE.id]) == {"f00": "m"}
     assert catalog.contents("base", [RECIPE.id, OTHER.id]) == {}
-    copy = catalog.copy_outcome("base", "m", ModelRecord(id="c", base="base"), [RECIPE.id])
+    copy = copy_outcome(catalog, "base", "m", ModelRecord(id="c", base="base"), [RECIPE.id])
     catalog.record(copy)
     ids, vectors = catalog.vectors("base", RECIPE)
     assert ids == ["c", "m"]
@@ -220,7 +220,7 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from outcomes import indexed
-from deltadex.store import Catalog, schema
+from deltadex.store import Catalog
 with Catalog.open(Path({path!r})) as catalog:
     for number in range({n}):
         catalog.record(indexed(f"m{{number:04}}", seed=number))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.store import Catalog, VectorIndex, index
+from deltadex.store.derived import index_folder
 
 RECIPE = Recipe(name="sketch", rank=1, dim=5)
 
@@ -70,7 +71,7 @@ def test_a_harmed_index_file_is_made_again(catalog, harm, caplog):
     _fill(catalog, 6)
     query = np.ones(5, dtype=np.float32)
     before = VectorIndex.open(catalog, "b", RECIPE).search(query[None, :], 3)
-    (data,) = index.index_folder(catalog.path).glob("*.faiss")
+    (data,) = index_folder(catalog.path).glob("*.faiss")
     note = data.with_suffix(".json")
     content = bytearray(data.read_bytes())
     if harm == "delete":

@@ -1,0 +1,231 @@
+import os
+import threading
+
+import numpy as np
+import pytest
+from outcomes import RECIPE, indexed
+from processes import process, said
+
+from deltadex.errors import StoreFull
+from deltadex.records import Slot
+from deltadex.search import StoredQuery, nearest
+from deltadex.store import Catalog
+from deltadex.store.derived import derived_path
+from deltadex.store.sketches import SketchFile, sketch_files
+from deltadex.store.sketches import file as sketch_file_module
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    with Catalog.open(tmp_path / "c.duckdb") as opened:
+        for number in range(12):
+            opened.record(indexed(f"m{number:02}", seed=number))
+        yield opened
+
+
+def _kept(catalog):
+    return catalog.family_vectors("base", RECIPE)
+
+
+def _file(catalog):
+    return sketch_files(catalog.access).files.get(("base", RECIPE.id))
+
+
+def _keys(catalog):
+    return [row.key for row in catalog.models()]
+
+
+def _as_stored(catalog, keys):
+    """The sketches of models by way of the catalog's slots."""
+    return [
+        {s.slot: s.sketch.astype(np.float64) for s in catalog.slots_of(key, RECIPE.id)}
+        for key in keys
+    ]
+
+
+def _same(one, other):
+    return [set(model) for model in one] == [set(model) for model in other] and all(
+        np.array_equal(a[slot], b[slot]) for a, b in zip(one, other, strict=True) for slot in a
+    )
+
+
+def _read(catalog, keys):
+    matrix = _kept(catalog).sketches(keys)
+    return [matrix.of(row) for row in range(len(keys))]
+
+
+def test_rows_are_those_of_the_catalog_in_any_order(catalog):
+    keys = _keys(catalog)[::-2]
+    stored = _as_stored(catalog, keys)
+
+    assert _same(_read(catalog, keys), stored)
+    _kept(catalog).keep_sketches_at_hand()
+    assert _file(catalog).matrix(np.array(keys)) is not None
+    assert _same(_read(catalog, keys), stored)
+
+
+def test_answers_are_the_same_with_and_without_the_file(catalog):
+    def answers():
+        return [nearest(catalog, StoredQuery(f"m{n:02}"), k=5).to_json() for n in range(12)]
+
+    before = answers()
+    _kept(catalog).keep_sketches_at_hand()
+
+    assert answers() == before
+
+
+def test_products_and_lengths_are_those_of_numpy(catalog):
+    _kept(catalog).keep_sketches_at_hand()
+    matrix = _kept(catalog).sketches(_keys(catalog))
+    rows = matrix.rows(np.arange(12))
+    vectors = np.random.default_rng(0).normal(size=(3, matrix.width)).astype(np.float32)
+
+    assert np.allclose(matrix.dots(vectors), rows @ vectors.T, atol=1e-4)
+    assert np.allclose(matrix.lengths, np.linalg.norm(rows, axis=1))
+
+
+def test_new_models_are_added_and_old_rows_stay(catalog):
+    _kept(catalog).keep_sketches_at_hand()
+    size = derived_path(catalog.path, "base", RECIPE.id, ".sketches").stat().st_size
+    catalog.record(indexed("later", seed=99))
+    keys = _keys(catalog)
+
+    assert _file(catalog).matrix(np.array(keys)) is None
+    assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+
+    _kept(catalog).keep_sketches_at_hand()
+
+    assert _file(catalog).matrix(np.array(keys)) is not None
+    grown = derived_path(catalog.path, "base", RECIPE.id, ".sketches").stat().st_size
+    assert grown == size * 13 // 12
+    assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+
+
+def test_a_slot_that_no_model_had_makes_the_file_anew(catalog, monkeypatch):
+    _kept(catalog).keep_sketches_at_hand()
+    wider = indexed("wider", seed=5)
+    more = [*wider.slots, *(_moved(slot) for slot in wider.slots)]
+    catalog.record(_with_slots(wider, more))
+    keys = _keys(catalog)
+
+    _kept(catalog).keep_sketches_at_hand()
+
+    assert _file(catalog).matrix(np.array(keys)) is not None
+    assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+
+
+def _moved(slot):
+    from dataclasses import replace
+
+    return replace(slot, slot=Slot("decoder", slot.slot.layer, "k"))
+
+
+def _with_slots(outcome, slots):
+    from dataclasses import replace
+
+    return replace(outcome, slots=tuple(slots))
+
+
+def test_another_opening_goes_on_with_the_file(tmp_path):
+    path = tmp_path / "c.duckdb"
+    for number in range(3):
+        with Catalog.open(path) as catalog:
+            catalog.record(indexed(f"m{number}", seed=number))
+            _kept(catalog).keep_sketches_at_hand()
+            keys = _keys(catalog)
+            assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+            assert len(_file(catalog)._rows.keys) == number + 1
+
+
+@pytest.mark.parametrize("harm", ["rows", "keys", "slots", "all"])
+def test_a_file_cut_short_is_used_as_far_as_it_is_whole(tmp_path, harm):
+    path = tmp_path / "c.duckdb"
+    with Catalog.open(path) as catalog:
+        for number in range(8):
+            catalog.record(indexed(f"m{number}", seed=number))
+        _kept(catalog).keep_sketches_at_hand()
+    for ending in ("rows", "keys", "slots"):
+        file = derived_path(path, "base", RECIPE.id, "." + ending.replace("rows", "sketches"))
+        if harm in (ending, "all"):
+            os.truncate(file, file.stat().st_size // 2 + 3)
+
+    with Catalog.open(path) as catalog:
+        _kept(catalog).keep_sketches_at_hand()
+        keys = _keys(catalog)
+
+        assert _file(catalog).matrix(np.array(keys)) is not None
+        assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+
+
+def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
+    monkeypatch.setattr(sketch_file_module, "AT_ONCE", 4)
+    for number in range(12):
+        _kept(catalog).keep_sketches_at_hand()
+        catalog.record(indexed(f"m{number:02}", seed=number + 50))
+    for number in range(12):
+        _kept(catalog).keep_sketches_at_hand()
+        catalog.record(indexed(f"m{number:02}", seed=number + 70))
+    _kept(catalog).keep_sketches_at_hand()
+    keys = _keys(catalog)
+
+    assert len(_file(catalog)._rows.keys) <= 2 * 12 + 5
+    assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+
+
+def test_one_process_writes_the_file_and_the_others_read_the_catalog(catalog):
+    _kept(catalog).keep_sketches_at_hand()
+    code = """
+    from outcomes import RECIPE
+    from deltadex.store.sketches import sketch_files
+    with Catalog.open(path) as catalog:
+        kept = catalog.family_vectors("base", RECIPE)
+        kept.keep_sketches_at_hand()
+        print(len(sketch_files(catalog.access).files), len(kept.sketches([1, 2])), flush=True)
+    """
+    with process(catalog.path, code) as other:
+        assert said(other) == "0 2"
+
+
+def test_a_full_disk_leaves_the_catalog_to_be_read(catalog, monkeypatch):
+    monkeypatch.setattr(sketch_file_module, "SPARE_BYTES", 1 << 60)
+
+    with pytest.raises(StoreFull, match="GiB"):
+        _kept(catalog).keep_sketches_at_hand()
+    keys = _keys(catalog)
+
+    assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+
+
+def test_threads_read_while_the_file_grows(catalog):
+    _kept(catalog).keep_sketches_at_hand()
+    keys = _keys(catalog)
+    stored = _as_stored(catalog, keys)
+    wrong, ended = [], threading.Event()
+
+    def read():
+        with catalog.reader() as reader:
+            while not ended.is_set():
+                if not _same(_read(reader, keys), stored):
+                    wrong.append(True)
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(20):
+        catalog.record(indexed(f"new{number}", seed=number))
+        _kept(catalog).keep_sketches_at_hand()
+    ended.set()
+    for thread in threads:
+        thread.join()
+
+    assert not wrong
+
+
+def test_a_folder_that_refuses_the_file_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "open", _refuse)
+
+    assert SketchFile.open(tmp_path / "x.sketches") is None
+
+
+def _refuse(*args, **kwargs):
+    raise PermissionError(13, "refused")
