@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -303,39 +303,6 @@ def export(
         else:
             written = [catalog.export_safetensors(target, base, recipe)]
     print_document({"written": [str(path) for path in written]}, _show_pairs, as_json)
-
-
-@main.command("map")
-@click.option(
-    "-o",
-    "--output",
-    default="deltadex-map.html",
-    show_default=True,
-    type=click.Path(path_type=Path),
-)
-@click.option("--layout", type=click.Choice(["pca", "tsne"]), default="tsne", show_default=True)
-@recipe_option
-@base_option
-@common
-def map_command(
-    output: Path,
-    db: Path,
-    as_json: bool,
-    quiet: bool,
-    layout: Literal["pca", "tsne"],
-    **options: Any,
-) -> None:
-    """Draw a family as one HTML file: near means alike.
-
-    \b
-    Example:
-      deltadex map -o family.html
-    """
-    from .web import map_family
-
-    with _reading(db) as catalog:
-        n_models = map_family(catalog, output, layout=layout, **options)
-    print_document({"written": str(output), "models": n_models}, _show_pairs, as_json)
 
 
 @main.command()

@@ -27,12 +27,29 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Confusion:
+class Taken:
     """How often the k−1 nearest of a dataset's models carry a label; None = unlabelled."""
 
     dataset: str
     neighbour: str | None
     n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """How often a query's very nearest is of which dataset.
+
+    Attributes:
+        datasets: All labels, sorted; one without queries has a row of zeros.
+        counts: By the query's dataset, then its nearest's; the last column is unlabelled.
+    """
+
+    datasets: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The documented keys."""
+        return {"datasets": list(self.datasets), "counts": [list(row) for row in self.counts]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +94,8 @@ class Evaluation:
     cost: Mapping[str, Any] = field(default_factory=dict)
     by_dataset: tuple[Group, ...]
     by_base: tuple[Group, ...]
-    confusion: tuple[Confusion, ...]
+    taken_for: tuple[Taken, ...]
+    confusion: Confusion
 
     def to_json(self) -> dict[str, object]:
         """The documented keys; `by_base` only where there are several bases."""
@@ -106,7 +124,8 @@ class Evaluation:
                 group.name: {"n": group.n, "purity": group.purity, "chance": group.chance}
                 for group in self.by_dataset
             },
-            "confusion": self._confusion_json(),
+            "taken_for": self._taken_json(),
+            "confusion": self.confusion.to_json(),
             "exclude": self.exclude,
         }
         if len(self.by_base) > 1:
@@ -116,9 +135,9 @@ class Evaluation:
             }
         return document
 
-    def _confusion_json(self) -> dict[str, list[dict[str, object]]]:
+    def _taken_json(self) -> dict[str, list[dict[str, object]]]:
         table: dict[str, list[dict[str, object]]] = {}
-        for cell in self.confusion:
+        for cell in self.taken_for:
             row = table.setdefault(cell.dataset, [])
             row.append({"dataset": cell.neighbour, "n": cell.n})
         return table
@@ -194,7 +213,8 @@ def evaluate_families(
         silhouette=mean_silhouette(families),
         by_dataset=by_dataset,
         by_base=_grouped(results, lambda result: result.base),
-        confusion=_confusion(results),
+        taken_for=_taken(results),
+        confusion=_confusion(results, sorted(set(labels))),
     )
 
 
@@ -215,11 +235,18 @@ def _grouped(
     )
 
 
-def _confusion(results: Iterable[QueryResult]) -> tuple[Confusion, ...]:
+def _taken(results: Iterable[QueryResult]) -> tuple[Taken, ...]:
     """Retrieved labels counted: datasets in order, each one's most frequent first."""
     counts = Counter((result.dataset, label) for result in results for label in result.retrieved)
-    cells = [Confusion(dataset, label, n) for (dataset, label), n in counts.items()]
+    cells = [Taken(dataset, label, n) for (dataset, label), n in counts.items()]
     return tuple(sorted(cells, key=lambda c: (c.dataset, -c.n, c.neighbour or "")))
+
+
+def _confusion(results: Iterable[QueryResult], datasets: Sequence[str]) -> Confusion:
+    """Nearest neighbours' labels counted."""
+    counts = Counter((result.dataset, result.retrieved[0]) for result in results)
+    rows = tuple(tuple(counts[row, column] for column in (*datasets, None)) for row in datasets)
+    return Confusion(tuple(datasets), rows)
 
 
 def _count_singletons(family: LabelledFamily) -> int:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Float64, Shaped
-from sklearn.decomposition import PCA
-from sklearn.manifold import TSNE
+from jaxtyping import Float64, Int64, Shaped
+from threadpoolctl import threadpool_limits
 
-Method = Literal["pca", "tsne"]
+from .layout_axes import Axes, gram_axes, sampled_axes
+from .layout_landmarks import choose_landmarks, place_among
+from .layout_neighbours import Start, place_by_tsne, place_by_umap, require_umap
 
-FEWEST_FOR_TSNE = 5
-"""Below this a neighbourhood is everybody, and t-SNE places points by its start alone."""
+Method = Literal["auto", "pca", "tsne", "umap"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+FEWEST_NEIGHBOURS = 5
+"""Models below which a neighbourhood is everybody, and its layout shows only its start."""
+
+EVERY_PAIR = 4_000
+"""Models up to which every pair's similarity is held (128 MB) and `auto` places them all alike."""
+
+LARGEST_TSNE = 20_000
+"""Models that `tsne` places all alike, in minutes; beyond, it too goes by landmarks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,58 +33,136 @@ class Layout:
     """A map of a family. For looking at: no number is to be computed from it.
 
     Attributes:
-        method: What made it; `pca` also where too few or only equal points asked for t-SNE.
+        method: What made it; `pca` also where too few or only equal models asked for another.
         coordinates: Centred, in units of the method.
         explained: Share of the variance along each axis, for PCA.
+        landmarks: Models that t-SNE placed, the others among them; None = all alike.
     """
 
-    method: Method
+    method: Literal["pca", "tsne", "umap"]
     coordinates: Float64[np.ndarray, "models 2"] = field(compare=False)
-    explained: tuple[float, float] | None
+    explained: tuple[float, float] | None = None
+    landmarks: int | None = None
 
     def __post_init__(self) -> None:
         self.coordinates.flags.writeable = False
 
 
 def place_models(
-    vectors: Shaped[np.ndarray, "models dim"], method: Method = "tsne", *, seed: int = 0
+    ids: Sequence[str],
+    vectors: Shaped[np.ndarray, "models dim"],
+    method: Method = "auto",
+    *,
+    scores: Float64[np.ndarray, "models models"] | None = None,
+    seed: int = 0,
 ) -> Layout:
-    """Two coordinates a model, the same for the same vectors on every run.
+    """Two coordinates a model, the same for the same models, seed and method.
 
-    t-SNE: perplexity min(30, (n − 1)/3), started from PCA (van der Maaten & Hinton 2008).
+    Neither the order of models nor the number of threads matters: rows are taken in order of
+    id, and sums in one thread. `auto` is t-SNE. Identical models share a spot, or nearly: a
+    jitter would draw a difference that is not there.
+
+    Args:
+        scores: Every pair's cosine, where there is a better estimate than the vectors'; read
+            for families of up to `EVERY_PAIR` models.
+
+    Raises:
+        RequestError: `umap` without umap-learn.
+
+    Peak beside the input: twice the pairs' similarities up to `EVERY_PAIR` models; beyond,
+    `SAMPLE` models in float32 and 50 numbers a model.
     """
-    if method not in ("pca", "tsne"):
-        raise ValueError(f"method must be 'pca' or 'tsne', got {method!r}")
-    pca = _principal_axes(vectors.astype(np.float64), seed)
-    spread = np.ptp(pca.coordinates) if len(vectors) else 0.0
-    if method == "pca" or len(vectors) < FEWEST_FOR_TSNE or spread < 1e-9:
-        return pca
-    tsne = TSNE(
-        perplexity=min(30.0, (len(vectors) - 1) / 3),
-        init=pca.coordinates / np.std(pca.coordinates[:, 0]) * 1e-4,
-        learning_rate="auto",
-        random_state=seed,
-    )
-    coordinates = tsne.fit_transform(vectors.astype(np.float64))
-    coordinates = np.asarray(coordinates, dtype=np.float64)
-    return Layout(method="tsne", coordinates=coordinates - coordinates.mean(axis=0), explained=None)
-
-
-def _principal_axes(vectors: Float64[np.ndarray, "models dim"], seed: int) -> Layout:
-    """The two directions of most variance; the largest loading of each is positive."""
-    n_models, dim = vectors.shape
-    coordinates = np.zeros((n_models, 2))
-    explained = np.zeros(2)
-    n_axes = min(2, n_models - 1, dim)
-    if n_axes > 0 and np.ptp(vectors, axis=0).max() > 0:
-        pca = PCA(n_components=n_axes, random_state=seed)
-        scores = pca.fit_transform(vectors)
-        largest = np.abs(pca.components_).argmax(axis=1)
-        signs = np.sign(pca.components_[np.arange(n_axes), largest])
-        coordinates[:, :n_axes] = scores * signs
-        explained[:n_axes] = pca.explained_variance_ratio_
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if method == "umap":
+        require_umap()
+    order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
+    with threadpool_limits(limits=1):
+        if len(ids) <= EVERY_PAIR:
+            placed = _place_all(vectors[order], method, _ordered(scores, order), seed)
+        else:
+            placed = _place_many([ids[row] for row in order], vectors, order, method, seed)
+    coordinates = np.empty_like(placed.coordinates)
+    coordinates[order] = placed.coordinates
     return Layout(
-        method="pca",
+        method=placed.method,
         coordinates=coordinates,
-        explained=(float(explained[0]), float(explained[1])),
+        explained=placed.explained,
+        landmarks=placed.landmarks,
     )
+
+
+def _ordered(
+    scores: Float64[np.ndarray, "models models"] | None, order: Int64[np.ndarray, " models"]
+) -> Float64[np.ndarray, "models models"] | None:
+    return None if scores is None else scores[np.ix_(order, order)]
+
+
+def _place_all(
+    vectors: Shaped[np.ndarray, "models dim"],
+    method: Method,
+    scores: Float64[np.ndarray, "models models"] | None,
+    seed: int,
+) -> Layout:
+    """From every pair's similarity."""
+    vectors = vectors.astype(np.float64)
+    gram = vectors @ vectors.T if scores is None else scores
+    axes = gram_axes(gram, vectors)
+    if method == "pca" or len(vectors) < FEWEST_NEIGHBOURS or axes.is_one_spot:
+        return _pca(axes)
+    start = Start(distances=_distances(gram), points=axes.points)
+    if method == "umap":
+        return _neighbourhoods("umap", place_by_umap(start, seed))
+    return _neighbourhoods("tsne", place_by_tsne(start, seed))
+
+
+def _place_many(
+    ids: Sequence[str],
+    vectors: Shaped[np.ndarray, "models dim"],
+    order: Int64[np.ndarray, " models"],
+    method: Method,
+    seed: int,
+) -> Layout:
+    """From the main axes of the family, where pairs are too many."""
+    hashed = _by_hash(ids)
+    axes = sampled_axes(vectors, order, hashed, seed)
+    if method == "pca" or axes.is_one_spot:
+        return _pca(axes)
+    if method == "umap":
+        return _neighbourhoods("umap", place_by_umap(Start(points=axes.points), seed))
+    if method == "tsne" and len(ids) <= LARGEST_TSNE:
+        return _neighbourhoods("tsne", place_by_tsne(Start(points=axes.points), seed))
+    chosen = choose_landmarks(axes.points, hashed, EVERY_PAIR)
+    places = place_by_tsne(Start(points=axes.points[chosen]), seed)
+    return _neighbourhoods("tsne", place_among(axes.points, chosen, places), landmarks=len(chosen))
+
+
+def _pca(axes: Axes) -> Layout:
+    points = axes.points[:, :2].astype(np.float64)
+    return Layout(method="pca", coordinates=points, explained=axes.explained)
+
+
+def _neighbourhoods(
+    method: Literal["tsne", "umap"],
+    coordinates: Float64[np.ndarray, "models 2"],
+    landmarks: int | None = None,
+) -> Layout:
+    return Layout(
+        method=method, coordinates=coordinates - coordinates.mean(axis=0), landmarks=landmarks
+    )
+
+
+def _distances(gram: Float64[np.ndarray, "models models"]) -> Float64[np.ndarray, "models models"]:
+    """Euclidean, from inner products: √(2 − 2 cos) of unit vectors."""
+    squares = np.diag(gram)
+    distances = squares[:, None] + squares[None, :] - gram - gram.T
+    np.maximum(distances, 0.0, out=distances)
+    np.fill_diagonal(distances, 0.0)
+    root: Float64[np.ndarray, "models models"] = np.sqrt(distances, out=distances)
+    return root
+
+
+def _by_hash(ids: Sequence[str]) -> Int64[np.ndarray, " models"]:
+    """Rows in the order of their ids' SHA-256: any first so many are a fair sample."""
+    digests = [hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest() for id in ids]
+    return np.array(sorted(range(len(ids)), key=digests.__getitem__), dtype=np.int64)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
-from ..errors import EmptyCatalog, RequestError, UnknownRecipe
+from ..errors import EmptyCatalog, HolderLost, RequestError, UnknownRecipe
 from ..records import Fingerprint, Recipe, Slot, SlotStats
 from ..store import RESCORED, Catalog, Labelled, VectorIndex
 from .means import family_means
@@ -42,6 +42,9 @@ class FreshQuery:
     dataset: str | None = None
     slots: tuple[SlotStats, ...] = ()
 
+
+AT_HAND_FROM = 1_000
+"""Models of a family whose sketches are worth a file beside the catalog."""
 
 MAYBE_GONE = 8
 """Answers to spare: an index that was not caught up may name models that are gone."""
@@ -129,6 +132,15 @@ class _Scored:
     cosine: float
 
 
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which models are wanted as neighbours."""
+
+    dataset: str | None = None
+    author: str | None = None
+    where: str | None = None
+
+
 def nearest(
     catalog: Catalog,
     query: Query,
@@ -148,14 +160,44 @@ def nearest(
     """
     if k < 1:
         raise RequestError(f"k must be at least 1, got {k}")
-    asked = _resolve(catalog, query, recipe, base)
+
+    def answer() -> Neighbours:
+        asked = _resolve(catalog, query, recipe, base)
+        return _nearest(catalog, asked, k, Filters(dataset, author, where))
+
+    try:
+        return answer()
+    except HolderLost:
+        return answer()
+
+
+def prepare_search(catalog: Catalog, base: str, recipe: Recipe) -> None:
+    """Do now what the first search after a change would wait for.
+
+    Raises:
+        StoreFull: there is no room for the sketches; searches read the catalog then.
+    """
+    kept = catalog.family_vectors(base, recipe)
+    try:
+        if has_sketches(recipe) and kept.count() >= AT_HAND_FROM:
+            kept.keep_sketches_at_hand()
+    finally:
+        VectorIndex.open(
+            catalog,
+            base,
+            recipe,
+            prepare=lambda index: family_means(catalog, base, recipe, index),
+        )
+
+
+def _nearest(catalog: Catalog, asked: _Asked, k: int, filters: Filters) -> Neighbours:
     index = VectorIndex.open(catalog, asked.base, asked.recipe)
     if not len(index):
         raise EmptyCatalog(f"no model of {asked.base} has a {asked.recipe.name} fingerprint")
     with catalog.snapshot():
         allowed = None
-        if (dataset, author, where) != (None, None, None):
-            passed = catalog.models(base=asked.base, dataset=dataset, author=author, where=where)
+        if filters != Filters():
+            passed = catalog.models(base=asked.base, **asdict(filters))
             allowed = [row.id for row in passed]
         scored, known = _best(catalog, asked, index, k, allowed)
     return Neighbours(

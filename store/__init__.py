@@ -2,8 +2,9 @@
 
 from .catalog import Catalog
 from .copies import copy_outcome
+from .filters import ModelFilter
 from .index import RESCORED, VectorIndex
-from .reading import SlotSketches
+from .reading import Page, SlotSketches
 from .rows import Family, Known, Labelled, ModelRow
 from .sketches import NO_LENGTH, SketchMatrix
 
@@ -14,7 +15,9 @@ __all__ = [
     "Family",
     "Known",
     "Labelled",
+    "ModelFilter",
     "ModelRow",
+    "Page",
     "SketchMatrix",
     "SlotSketches",
     "VectorIndex",

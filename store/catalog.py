@@ -18,11 +18,13 @@ from ..records import Fingerprint, ModelRecord, Outcome, Recipe, SlotStats
 from .connection import connect, translated, write
 from .export import write_parquet, write_safetensors
 from .family_vectors import FamilyVectors
-from .filters import Condition, parse_filter
+from .filters import Condition, ModelFilter
 from .kept import Listings, Studies
 from .reading import (
+    Page,
     SlotSketches,
     count_by_recipe,
+    count_models,
     select_labels,
     select_models,
     select_recipes,
@@ -186,35 +188,31 @@ class Catalog:
         dataset: str | None = None,
         author: str | None = None,
         where: str | None = None,
-        keys: Sequence[int] | None = None,
-        limit: int | None = None,
     ) -> list[ModelRow]:
         """The models that pass every filter, by base and id.
 
         Raises:
             BadFilter: `where` is not understood.
         """
-        conditions = [
-            Condition(f"m.{column} = ?", (value,))
-            for column, value in (
-                ("base", base),
-                ("status", status),
-                ("dataset", dataset),
-                ("author", author),
-            )
-            if value is not None
-        ]
-        if keys is not None:
-            listed = Condition("m.key IN (SELECT unnest(?::BIGINT[]))", (list(keys),))
-            conditions.append(listed)
-        if where is not None:
-            conditions.append(parse_filter(where))
-        return self._select(*conditions, limit=limit)
+        asked = ModelFilter(base=base, status=status, dataset=dataset, author=author, where=where)
+        return self._select(*asked.conditions())
+
+    def page_of_models(self, asked: ModelFilter, page: Page) -> tuple[list[ModelRow], int]:
+        """One page of the models that pass, and how many pass altogether."""
+        conditions = asked.conditions()
+        with self._lock, translated(self.path):
+            rows = select_models(self._connection, conditions, page)
+            return rows, count_models(self._connection, conditions)
 
     def labels_of(self, keys: Sequence[int]) -> dict[str, Labelled]:
         """Base, dataset, author and run of the models with these keys, by id."""
         with self._lock, translated(self.path):
             return select_labels(self._connection, keys)
+
+    def stored_models(self, id: str, base: str | None = None) -> list[Stored]:
+        """The indexed models of exactly that id, one a family."""
+        with self._lock, translated(self.path):
+            return select_stored(self._connection, id, base)
 
     def stored(self, id: str, base: str | None = None) -> Stored:
         """The indexed model of that id, or in that folder, as far as a search asks about it.
@@ -223,8 +221,7 @@ class Catalog:
             UnknownModel: with the nearest ids.
             RequestError: several families have one, or it is not indexed.
         """
-        with self._lock, translated(self.path):
-            found = select_stored(self._connection, id, base)
+        found = self.stored_models(id, base)
         if len(found) == 1:
             return found[0]
         row = self.model(id, base)
@@ -381,9 +378,9 @@ class Catalog:
         ids, vectors = self.vectors(bases[0], chosen)
         return write_safetensors(target, bases[0], chosen, ids, vectors)
 
-    def _select(self, *conditions: Condition, limit: int | None = None) -> list[ModelRow]:
+    def _select(self, *conditions: Condition) -> list[ModelRow]:
         with self._lock, translated(self.path):
-            return select_models(self._connection, conditions, limit)
+            return select_models(self._connection, conditions)
 
     def _vectors(
         self, base: str, recipe: Recipe, keys: Sequence[int] | None

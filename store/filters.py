@@ -58,6 +58,41 @@ class Condition:
     values: tuple[Value | list[int], ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFilter:
+    """Which models are asked for: those that meet everything that is not None.
+
+    Attributes:
+        contains: Part of an id, dataset or author, in any case.
+    """
+
+    base: str | None = None
+    status: str | None = None
+    dataset: str | None = None
+    author: str | None = None
+    kind: str | None = None
+    contains: str | None = None
+    where: str | None = None
+
+    def conditions(self) -> list[Condition]:
+        """The same in SQL.
+
+        Raises:
+            BadFilter: `where` is not understood.
+        """
+        conditions = [
+            Condition(f"m.{column} = ?", (value,))
+            for column in ("base", "status", "dataset", "author", "kind")
+            if (value := getattr(self, column)) is not None
+        ]
+        if self.contains:
+            parts = [f"contains(lower(m.{c}), lower(?))" for c in ("id", "dataset", "author")]
+            conditions.append(Condition(f"({' OR '.join(parts)})", (self.contains,) * len(parts)))
+        if self.where is not None:
+            conditions.append(parse_filter(self.where))
+        return conditions
+
+
 def parse_filter(text: str) -> Condition:
     """The condition that `text` states.
 

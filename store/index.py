@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -106,8 +106,19 @@ class VectorIndex:
         return len(self._ids)
 
     @classmethod
-    def open(cls, catalog: Catalog, base: str, recipe: Recipe) -> VectorIndex:
-        """The index as of now: the last one if nothing changed, else its file caught up."""
+    def open(
+        cls,
+        catalog: Catalog,
+        base: str,
+        recipe: Recipe,
+        *,
+        prepare: Callable[[VectorIndex], object] = id,
+    ) -> VectorIndex:
+        """The index as of now: the last one if nothing changed, else its file caught up.
+
+        Args:
+            prepare: What is done with a new one before other threads have it.
+        """
         vectors = catalog.family_vectors(base, recipe)
         opened = _OPENED.setdefault(catalog.access, _Opened()).of(base, recipe.id)
         if opened.index is None or catalog.waits_for_index:
@@ -115,8 +126,9 @@ class VectorIndex:
                 changes = catalog.changes
                 if opened.index is None or opened.changes != changes:
                     with catalog.snapshot():
-                        opened.index = cls._open(vectors, opened.index)
-                    opened.changes = changes
+                        index = cls._open(vectors, opened.index)
+                        prepare(index)
+                    opened.index, opened.changes = index, changes
         return opened.index.read_through(vectors)
 
     @classmethod

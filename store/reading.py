@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,8 @@ from .vectors import tables
 _RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
 _ROW_COLUMNS = ("key", "status", "code", "reason", "bytes_read", "seconds")
 
+SortColumn = Literal["id", "dataset", "author", "downloads", "indexed_at"]
+
 AT_ONCE = 512
 """Models whose sketches are fetched by one query, at about 150 KB a model."""
 
@@ -27,24 +29,60 @@ SlotSketches = tuple[Slot, Int64[np.ndarray, " present"], Float16[np.ndarray, "p
 """One slot: which of the asked models have it, and their sketches."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Which of the models that pass are wanted, and in which order.
+
+    Models of which the sorting column is unknown come last in either order; equal ones are in
+    order of id.
+    """
+
+    sort: SortColumn = "id"
+    descending: bool = False
+    limit: int | None = None
+    offset: int = 0
+
+    @property
+    def sql(self) -> str:
+        """The end of a query of `models m`."""
+        if self.sort not in get_args(SortColumn):
+            raise ValueError(f"models are not sorted by {self.sort!r}")
+        direction = "DESC" if self.descending else "ASC"
+        limit = "" if self.limit is None else f" LIMIT {int(self.limit)}"
+        return (
+            f" ORDER BY m.{self.sort} {direction} NULLS LAST, m.id, m.base"
+            f"{limit} OFFSET {int(self.offset)}"
+        )
+
+
 def select_models(
-    connection: Connection, conditions: Sequence[Condition], limit: int | None
+    connection: Connection, conditions: Sequence[Condition], page: Page | None = None
 ) -> list[ModelRow]:
-    """The models that meet every condition, by base and id."""
-    where = " AND ".join(c.sql for c in conditions) or "TRUE"
-    values: list[object] = [v for c in conditions for v in c.values]
+    """The models that meet every condition, by base and id; or a page of them."""
+    where, values = _joined(conditions)
     names = [*_ROW_COLUMNS, *_RECORD_COLUMNS]
     columns = ", ".join(f"m.{c}" for c in names)
-    suffix = f" LIMIT {limit}" if limit is not None else ""
+    order = page.sql if page is not None else " ORDER BY m.base, m.id"
     found = connection.execute(
         f"SELECT {columns}, strftime(m.indexed_at, '%Y-%m-%dT%H:%M:%SZ') FROM models m "
-        f"WHERE {where} ORDER BY m.base, m.id{suffix}",
+        f"WHERE {where}{order}",
         values,
     )
     recipes = _recipes_by_key(connection, [row[0] for row in found])
     return [
         _model_row(dict(zip([*names, "indexed_at"], row, strict=True)), recipes) for row in found
     ]
+
+
+def count_models(connection: Connection, conditions: Sequence[Condition]) -> int:
+    """How many models meet every condition."""
+    where, values = _joined(conditions)
+    return int(connection.execute(f"SELECT count(*) FROM models m WHERE {where}", values)[0][0])
+
+
+def _joined(conditions: Sequence[Condition]) -> tuple[str, list[object]]:
+    where = " AND ".join(c.sql for c in conditions) or "TRUE"
+    return where, [v for c in conditions for v in c.values]
 
 
 def select_labels(connection: Connection, keys: Sequence[int]) -> dict[str, Labelled]:

@@ -1,5 +1,6 @@
 """What the command line shows people: tables on stdout, progress on stderr."""
 
+from .cluster_tables import show_clusters
 from .demo_screen import DemoScreen
 from .progress import RunProgress, note, tracked
 from .study_tables import (
@@ -26,6 +27,7 @@ __all__ = [
     "DemoScreen",
     "RunProgress",
     "note",
+    "show_clusters",
     "show_components",
     "show_diff",
     "show_evaluation",

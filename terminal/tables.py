@@ -92,7 +92,7 @@ def show_evaluation(document: Document) -> None:
     ):
         screen.print(f"  {name:10} [bold]{share(value)}[/]  [dim]{note}[/]")
     screen.print(f"  cost       {_cost(document['cost'])}")
-    confusion = document["confusion"]
+    confusion = document["taken_for"]
     rows = [
         (name, str(group["n"]), share(group["purity"]), _taken_for(confusion.get(name, []), name))
         for name, group in document["by_dataset"].items()

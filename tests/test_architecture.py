@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "indexer": {"errors", "records", "store"},
     "search": {"errors", "records", "store"},
     "study": {"errors", "records", "store"},
-    "web": {"errors", "records", "store", "search"},
+    "web": {"errors", "records", "store", "indexer", "search"},
     "terminal": {"errors", "records"},
     "demo": {"errors", "records", "store", "indexer", "search", "web"},
     "cli": {
@@ -30,7 +30,7 @@ MAY_IMPORT = {
         "demo",
         "deltadex",
     },
-    "commands": {"errors", "records", "store", "indexer", "study", "terminal"},
+    "commands": {"errors", "records", "store", "indexer", "search", "study", "terminal", "web"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -43,7 +43,11 @@ ONE_ROOM_KNOWS = {
     "rich": "terminal",
     "peft": ("demo", "study/network"),
     "transformers": ("demo", "study/network"),
-    "matplotlib": ("study/pictures", "commands"),
+    "fastapi": "web/service",
+    "starlette": "web/service",
+    "uvicorn": "web/service",
+    "prometheus_client": "web/service",
+    "matplotlib": ("study/pictures", "commands", "web/map_picture.py"),
 }
 MODULES = sorted(
     path

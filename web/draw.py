@@ -1,70 +1,113 @@
-"""A family of the catalog, placed on a map and written as a page."""
+"""A family of the catalog drawn into a file: a page or a picture."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float64
 
 from ..errors import RequestError
-from ..search import LabelledFamily, Layout, load_families, place_models
+from ..search import LabelledFamily, Method
 from ..store import Catalog
-from .family_map import MapPoint, write_map
+from .family_map import write_page
+from .map_document import (
+    Colour,
+    describe_layout,
+    layout_document,
+    map_document,
+    place_family,
+)
+
+__all__ = ["layout_document", "map_family"]
+
+ENDINGS = (".html", ".png", ".svg")
 
 NEIGHBOURS_SHOWN = 6
+
+NEIGHBOURS_UP_TO = 20_000
+"""Models up to which a page tells the nearest of each: every pair is compared, in minutes."""
+
+BLOCK_SCORES = 1 << 22
+"""Scores held at a time."""
 
 
 def map_family(
     catalog: Catalog,
     path: Path,
     *,
-    layout: Literal["pca", "tsne"] = "tsne",
-    recipe: str | None = None,
     base: str | None = None,
-) -> int:
-    """Draw a family's fingerprints into the file `path`; how many models are on it.
+    recipe: str | None = None,
+    layout: Method = "auto",
+    seed: int = 0,
+    colour: Colour = "dataset",
+    dark: bool = False,
+) -> dict[str, Any]:
+    """Draw a family's fingerprints into the file `path`: what was drawn, ready for JSON.
+
+    Args:
+        colour: What marks of a picture are coloured by; a page is by dataset.
+        dark: Light on dark, for a picture; a page follows its reader's setting.
 
     Raises:
-        RequestError: There are several families and no `base`, or `path` cannot be written;
-            an unknown recipe and an empty catalog raise its subclasses.
+        RequestError: as `place_family`, or `path` has another ending or cannot be written.
     """
-    families = load_families(catalog, recipe, base)
-    if len(families) > 1:
-        names = ", ".join(family.base for _, family in families)
-        raise RequestError(f"one map shows one family; add --base, one of: {names}")
-    (chosen, family), *_ = families
-    placed = place_models(family.vectors, layout)
-    kinds = {row.id: row.record.kind for row in catalog.models(base=family.base)}
-    points = [
-        MapPoint(
-            model=model,
-            x=float(x),
-            y=float(y),
-            dataset=dataset,
-            author=author,
-            kind=kinds[model],
-            neighbours=_nearest(family, row),
-        )
-        for row, (model, (x, y), dataset, author) in enumerate(
-            zip(family.ids, placed.coordinates, family.labels, family.authors, strict=True)
-        )
-    ]
-    title = f"Fine-tunes of {family.base}"
-    write_map(points, path, title=title, subtitle=_subtitle(placed, chosen.name))
-    return len(points)
+    check_ending(path)
+    placed = place_family(catalog, base=base, recipe=recipe, layout=layout, seed=seed)
+    document = map_document(placed)
+    title, subtitle = f"Fine-tunes of {placed.family.base}", describe_layout(placed)
+    if path.suffix.lower() == ".html":
+        neighbours = _neighbours(placed.family)
+        write_page(document, path, title=title, subtitle=subtitle, neighbours=neighbours)
+    else:
+        from .map_picture import write_picture
+
+        write_picture(document, path, title=title, subtitle=subtitle, colour=colour, dark=dark)
+    told = ("base", "recipe", "layout", "explained", "seed")
+    return {
+        "written": str(path),
+        "models": len(placed.family.ids),
+        **{key: document[key] for key in told},
+        "landmarks": placed.layout.landmarks,
+    }
 
 
-def _nearest(family: LabelledFamily, row: int) -> tuple[tuple[str, float], ...]:
-    """The nearest of a model, and their scores; equal scores in order of id."""
-    (scores,) = family.score_block(np.array([row]))
-    others = [(family.ids[i], float(s)) for i, s in enumerate(scores) if i != row]
-    return tuple(sorted(others, key=lambda pair: (-pair[1], pair[0]))[:NEIGHBOURS_SHOWN])
+def check_ending(target: Path) -> None:
+    """Refuse a file name before any work is done for it.
+
+    Raises:
+        RequestError: not a map's ending.
+    """
+    if target.suffix.lower() not in ENDINGS:
+        raise RequestError(f"{target}: a map's name ends in one of {', '.join(ENDINGS)}")
 
 
-def _subtitle(placed: Layout, recipe: str) -> str:
-    """How the map was made, and how to read it."""
-    if placed.explained is None:
-        return f"t-SNE of {recipe} fingerprints: near means alike, far apart means little"
-    share = sum(placed.explained)
-    return f"PCA of {recipe} fingerprints: two axes with {share:.0%} of their variance"
+def _neighbours(family: LabelledFamily) -> list[tuple[tuple[str, float], ...]]:
+    """The nearest of every model, and their scores; equal scores in order of id.
+
+    Nothing for families of more than `NEIGHBOURS_UP_TO` models.
+    """
+    n_models = len(family.ids)
+    if n_models > NEIGHBOURS_UP_TO:
+        return [()] * n_models
+    height = max(1, BLOCK_SCORES // max(1, n_models))
+    found = []
+    for begin in range(0, n_models, height):
+        rows = np.arange(begin, min(begin + height, n_models))
+        for row, scores in zip(rows.tolist(), family.score_block(rows), strict=True):
+            found.append(_best(family.ids, scores, row))
+    return found
+
+
+def _best(
+    ids: Sequence[str], scores: Float64[np.ndarray, " models"], row: int
+) -> tuple[tuple[str, float], ...]:
+    scores[row] = -np.inf
+    n_best = min(NEIGHBOURS_SHOWN, len(ids) - 1)
+    if n_best == 0:
+        return ()
+    least = np.partition(scores, -n_best)[-n_best]
+    others = [(ids[i], float(scores[i])) for i in np.flatnonzero(scores >= least).tolist()]
+    return tuple(sorted(others, key=lambda pair: (-pair[1], pair[0]))[:n_best])

@@ -1,4 +1,4 @@
-"""A family's map as one HTML file that needs nothing else."""
+"""A family's map as one HTML file that needs nothing else: the service's page with its data."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from ..errors import RequestError
 
-_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
-_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_SCRIPT = re.compile(r'<script src="static/([\w.]+)"(?: defer)?></script>\n')
+_STYLE = re.compile(r'<link rel="stylesheet" href="static/([\w.]+)">\n')
+_ICON = re.compile(r'<link rel="icon" href="[^"]*">\n')
+
+Neighbour = tuple[str, float] | tuple[str, float, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,9 @@ class MapPoint:
     Attributes:
         dataset: None = unlabelled, drawn grey.
         kind: `full` is drawn filled, anything else hollow.
-        neighbours: Ids of its nearest, nearest first, each with its cosine.
+        downloads: None = unknown.
+        neighbours: Ids of its nearest, nearest first, each with its score and, where that is
+            known, the score's standard error.
     """
 
     model: str
@@ -36,7 +42,8 @@ class MapPoint:
     dataset: str | None = None
     author: str | None = None
     kind: str = "full"
-    neighbours: tuple[tuple[str, float], ...] = ()
+    downloads: int | None = None
+    neighbours: tuple[Neighbour, ...] = ()
 
     def __post_init__(self) -> None:
         if not (isfinite(self.x) and isfinite(self.y)):
@@ -44,74 +51,124 @@ class MapPoint:
 
 
 def write_map(points: Sequence[MapPoint], path: Path, *, title: str, subtitle: str = "") -> None:
-    """Write the map to `path`: a scatter coloured by dataset, for any browser.
-
-    The same points give the same bytes. Names are data in the page, never markup, and the
-    page's own policy lets it run its one script and load nothing.
+    """Write the map of these points to `path`, for any browser.
 
     Raises:
-        RequestError: There are no points, or `path` cannot be written.
+        RequestError: as `write_page`.
     """
-    if not points:
+    neighbours = [point.neighbours for point in points]
+    write_page(_columns(points), path, title=title, subtitle=subtitle, neighbours=neighbours)
+
+
+def write_page(
+    document: Mapping[str, Any],
+    path: Path,
+    *,
+    title: str,
+    subtitle: str = "",
+    neighbours: Sequence[Sequence[Neighbour]] = (),
+    clusters: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a map document to `path`, as a page for any browser.
+
+    The same data give the same bytes. Names are data in the page, never markup, and the
+    page's own policy lets it run its one script and load nothing.
+
+    Args:
+        document: As GET map answers.
+        neighbours: Of every model, as `MapPoint.neighbours`.
+        clusters: As GET clusters answers.
+
+    Raises:
+        RequestError: There are no models, or `path` cannot be written.
+    """
+    models = document["models"]
+    if not models:
         raise RequestError("nothing to draw: the family holds no indexed model")
-    page = render_map(points, title=title, subtitle=subtitle)
+    data = {
+        "title": title,
+        "subtitle": subtitle or None,
+        "map": dict(document),
+        "neighbours": _placed(models, neighbours),
+        "clusters": clusters,
+    }
     try:
-        path.write_bytes(page.encode("utf-8", "replace"))
+        path.write_bytes(_render(title, data).encode("utf-8", "replace"))
     except OSError as err:
         raise RequestError(f"cannot write the map to {path}: {err.strerror or err}") from err
 
 
-def render_map(points: Sequence[MapPoint], *, title: str, subtitle: str = "") -> str:
-    """The page that `write_map` writes."""
-    script = _part("family_map_script.html")
-    values = {
-        "title": html.escape(title),
-        "subtitle": html.escape(subtitle),
-        "count": "1 model" if len(points) == 1 else f"{len(points)} models",
-        "payload": _script_safe(_payload(points)),
-        "style": _part("family_map_style.html"),
-        "script": script,
-        "script_hash": _script_hash(script),
+def _columns(points: Sequence[MapPoint]) -> dict[str, Any]:
+    """The points as GET map has them."""
+    document: dict[str, Any] = {
+        "base": None,
+        "layout": "given",
+        "explained": None,
+        "models": [point.model for point in points],
+        "x": [round(point.x, 6) for point in points],
+        "y": [round(point.y, 6) for point in points],
+        "downloads": [point.downloads for point in points],
     }
-    template = _part("family_map.html")
-    return _PLACEHOLDER.sub(lambda match: values[match.group(1)], template)
+    for name in ("dataset", "author", "kind"):
+        column = [getattr(point, name) for point in points]
+        counts = Counter(value for value in column if value is not None)
+        names = sorted(counts, key=lambda value: (-counts[value], value))
+        place = {value: i for i, value in enumerate(names)}
+        document[name] = [None if value is None else place[value] for value in column]
+        document[f"{name}s"] = names
+    return document
+
+
+def _placed(
+    models: Sequence[str], neighbours: Sequence[Sequence[Neighbour]]
+) -> list[list[list[int | float | None]]]:
+    """Neighbours by their place among the models; those without one are left out."""
+    place = {model: i for i, model in enumerate(models)}
+    return [
+        [[place[name], *(_short(number) for number in numbers)]
+         for name, *numbers in near if name in place]
+        for near in neighbours
+    ]  # fmt: skip
+
+
+def _short(number: float | None) -> float | None:
+    return None if number is None else round(number, 4)
+
+
+def _render(title: str, data: Mapping[str, Any]) -> str:
+    """The service's page with its style, its scripts and the data inside."""
+    page = _part("index.html")
+    script = "\n".join(_part(name) for name in _SCRIPT.findall(page))
+    style = "".join(_part(name) for name in _STYLE.findall(page))
+    policy = (
+        f"default-src 'none'; script-src '{_source_hash(script)}'; "
+        f"style-src '{_source_hash(style)}'; base-uri 'none'; form-action 'none'"
+    )
+    head = (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{style}</style>\n"
+    )
+    tail = (
+        f'<script type="application/json" id="data">{_script_safe(data)}</script>\n'
+        f"<script>{script}</script>\n</body>"
+    )
+    for pattern in (_SCRIPT, _STYLE, _ICON):
+        page = pattern.sub("", page)
+    page = page.replace("<title>deltadex</title>\n", head, 1)
+    return page.replace("</body>", tail, 1)
 
 
 def _part(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text("utf-8")
+    return resources.files(__package__).joinpath("page", name).read_text("utf-8")
 
 
-def _payload(points: Sequence[MapPoint]) -> dict[str, object]:
-    """What the page's script draws: datasets by size, models naming them by place."""
-    counts = Counter(point.dataset for point in points if point.dataset is not None)
-    datasets = sorted(counts, key=lambda name: (-counts[name], name))
-    place = {name: i for i, name in enumerate(datasets)}
-    return {
-        "datasets": datasets,
-        "models": [
-            {
-                "model": point.model,
-                "x": round(point.x, 6),
-                "y": round(point.y, 6),
-                "dataset": None if point.dataset is None else place[point.dataset],
-                "author": point.author,
-                "kind": point.kind,
-                "neighbours": [[name, round(score, 4)] for name, score in point.neighbours],
-            }
-            for point in points
-        ],
-    }
-
-
-def _script_safe(payload: dict[str, object]) -> str:
+def _script_safe(data: Mapping[str, Any]) -> str:
     """JSON that cannot end the script element it stands in: ASCII, without < > or &."""
-    text = json.dumps(payload, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _script_hash(part: str) -> str:
-    """The content-security-policy source that admits this script and no other."""
-    script = _SCRIPT.search(part)
-    assert script is not None, "the part is one inline script"
-    digest = hashlib.sha256(script.group(1).encode()).digest()
+def _source_hash(text: str) -> str:
+    """The content-security-policy source that admits this script or style and no other."""
+    digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"

@@ -79,7 +79,7 @@ def test_the_nearest_found_are_the_nearest_evaluated(catalog):
     (first, *_) = nearest(catalog, StoredQuery("b2"), k=3).neighbours
 
     assert first.model == "a2"
-    assert {"dataset": "a", "n": 1} in evaluate(catalog).to_json()["confusion"]["b"]
+    assert {"dataset": "a", "n": 1} in evaluate(catalog).to_json()["taken_for"]["b"]
 
 
 def test_a_stored_and_a_fresh_query_explain_alike(catalog):

@@ -2,7 +2,7 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.metrics import silhouette_score
+from sklearn.metrics import confusion_matrix, silhouette_score
 
 from deltadex.errors import RequestError
 from deltadex.search.evaluate import evaluate_families
@@ -46,10 +46,31 @@ def test_the_numbers_of_a_small_family_worked_by_hand():
     assert found.nn1 == pytest.approx(3 / 5)
     # b's siblings come fourth (before the unlabelled with its equal 0, by id) and fifth
     assert found.map == pytest.approx((3 + 1 / 4 + 1 / 5) / 5)
-    assert found.to_json()["confusion"] == {
+    assert found.to_json()["taken_for"] == {
         "a": [{"dataset": "a", "n": 6}],
         "b": [{"dataset": None, "n": 1}, {"dataset": "a", "n": 1}],
     }
+    assert found.to_json()["confusion"] == {
+        "datasets": ["a", "b"],
+        "counts": [[3, 0, 0], [1, 0, 1]],
+    }
+
+
+def test_the_confusion_of_nearest_neighbours_is_that_of_scikit_learn():
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(size=(30, 4))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    labels = [*["x", "y", "z"] * 8, *[None] * 5, "alone"]
+    scores = vectors @ vectors.T
+    np.fill_diagonal(scores, -2)
+    nearest = [labels[row] or "~" for row in scores.argmax(axis=1)]
+    names = ["alone", "x", "y", "z", "~"]
+
+    found = evaluate(make_family(vectors, labels)).to_json()["confusion"]
+
+    assert found["datasets"] == names[:-1]
+    expected = confusion_matrix(labels[:24], nearest[:24], labels=names)[:-1]
+    assert np.array_equal(found["counts"], expected)
 
 
 def test_json_has_the_documented_keys_and_survives_a_round_trip():

@@ -1,68 +1,199 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.decomposition import PCA
+from sklearn.manifold import trustworthiness
+from threadpoolctl import threadpool_limits
 
-from deltadex.search.layout import place_models
+from deltadex.errors import RequestError
+from deltadex.search import layout, layout_neighbours
+from deltadex.search.layout import METHODS, place_models
 
 
-def make_clusters(seed=0, size=8):
+def make_clusters(seed=0, size=8, n_clusters=3, dim=20, spread=0.3):
     rng = np.random.default_rng(seed)
-    vectors = np.repeat(rng.normal(size=(3, 20)), size, axis=0) * 3
-    vectors += rng.normal(size=vectors.shape) * 0.3
+    vectors = np.repeat(rng.normal(size=(n_clusters, dim)), size, axis=0) * 3
+    vectors += rng.normal(size=vectors.shape) * spread
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
-@pytest.mark.parametrize("method", ["pca", "tsne"])
+def names(vectors):
+    return [f"model-{i:05d}" for i in range(len(vectors))]
+
+
+def placed(vectors, method="auto", **options):
+    return place_models(names(vectors), vectors, method, **options)
+
+
+@pytest.fixture
+def few_pairs(monkeypatch):
+    """Families of more than 60 models are large, and have 60 landmarks."""
+    monkeypatch.setattr(layout, "EVERY_PAIR", 60)
+    monkeypatch.setattr(layout, "LARGEST_TSNE", 100)
+
+
+@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n", range(8))
 def test_any_number_of_models_is_placed(method, n):
-    placed = place_models(make_clusters()[:n], method)
+    made = placed(make_clusters()[:n], method)
 
-    assert placed.coordinates.shape == (n, 2)
-    assert np.isfinite(placed.coordinates).all()
+    assert made.coordinates.shape == (n, 2)
+    assert np.isfinite(made.coordinates).all()
 
 
-@pytest.mark.parametrize("method", ["pca", "tsne"])
-@pytest.mark.parametrize("n", [1, 2, 7])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n", [1, 2, 7, 70])
+@pytest.mark.usefixtures("few_pairs")
 def test_equal_models_stand_on_one_spot(method, n):
-    placed = place_models(np.ones((n, 4), np.float32), method)
+    made = placed(np.full((n, 4), 0.5, np.float32), method)
 
-    assert np.ptp(placed.coordinates) == 0
+    assert np.ptp(made.coordinates) == 0
+    assert made.method == "pca"
 
 
-@pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_clusters_stay_together(method):
-    coordinates = place_models(make_clusters(), method).coordinates
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [8, 50])
+@pytest.mark.usefixtures("few_pairs")
+def test_clusters_stay_together(method, size):
+    coordinates = placed(make_clusters(size=size), method).coordinates
 
     distances = np.linalg.norm(coordinates[:, None] - coordinates[None], axis=2)
     np.fill_diagonal(distances, np.inf)
-    assert (distances.argmin(axis=1) // 8 == np.arange(24) // 8).all()
+    own = np.arange(3 * size) // size
+    assert (own[distances.argmin(axis=1)] == own).all()
 
 
-@pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_the_same_vectors_give_the_same_map(method):
-    first = place_models(make_clusters(), method).coordinates
-
-    assert np.array_equal(place_models(make_clusters(), method).coordinates, first)
-
-
-def test_pca_agrees_with_the_singular_value_decomposition_up_to_sign():
-    vectors = make_clusters().astype(np.float64)
-    u, sigma, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-
-    placed = place_models(vectors, "pca")
-
-    assert np.abs(placed.coordinates) == pytest.approx(np.abs(u[:, :2] * sigma[:2]), abs=1e-9)
-    assert placed.explained == pytest.approx(tuple(sigma[:2] ** 2 / (sigma**2).sum()))
-
-
-def test_pca_signs_do_not_hang_on_the_order_of_models():
-    vectors = make_clusters()
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [8, 30, 50])
+@pytest.mark.usefixtures("few_pairs")
+def test_the_order_of_models_does_not_matter(method, size):
+    vectors = make_clusters(size=size)
     order = np.random.default_rng(1).permutation(len(vectors))
+    ids = names(vectors)
 
-    shuffled = place_models(vectors[order], "pca").coordinates
+    shuffled = place_models([ids[i] for i in order], vectors[order], method)
 
-    assert shuffled == pytest.approx(place_models(vectors, "pca").coordinates[order], abs=1e-6)
+    assert np.array_equal(shuffled.coordinates, placed(vectors, method).coordinates[order])
+
+
+@given(st.permutations(range(12)), st.sampled_from(["pca", "tsne"]))
+@settings(max_examples=20, deadline=None)
+def test_any_order_gives_the_same_map(order, method):
+    vectors = make_clusters(size=4)
+    scores = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
+    ids = names(vectors)
+
+    shuffled = place_models(
+        [ids[i] for i in order],
+        vectors[order],
+        method,
+        scores=scores[np.ix_(order, order)],
+    )
+
+    expected = place_models(ids, vectors, method, scores=scores).coordinates[order]
+    assert np.array_equal(shuffled.coordinates, expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("size", [20, 50])
+@pytest.mark.usefixtures("few_pairs")
+def test_the_number_of_threads_does_not_matter(method, size):
+    vectors = make_clusters(size=size, dim=300, spread=1.0)
+    with threadpool_limits(limits=1):
+        alone = placed(vectors, method).coordinates
+
+    with threadpool_limits(limits=4):
+        together = placed(vectors, method).coordinates
+
+    assert np.array_equal(alone, together)
+
+
+@pytest.mark.parametrize("method", ["umap", "tsne"])
+def test_another_seed_is_another_map_only_where_chance_is_used(method):
+    vectors = make_clusters(size=20, spread=1.0)
+
+    same = placed(vectors, method, seed=3).coordinates
+    again = placed(vectors, method, seed=3).coordinates
+    other = placed(vectors, method, seed=4).coordinates
+
+    assert np.array_equal(same, again)
+    assert np.array_equal(same, other) == (method == "tsne"), "t-SNE starts from PCA"
+
+
+def test_pca_agrees_with_scikit_learn_up_to_sign():
+    vectors = make_clusters().astype(np.float64)
+    oracle = PCA(2, svd_solver="full").fit(vectors)
+
+    made = placed(vectors, "pca")
+
+    assert np.abs(made.coordinates) == pytest.approx(np.abs(oracle.transform(vectors)), abs=1e-9)
+    assert made.explained == pytest.approx(tuple(oracle.explained_variance_ratio_))
+
+
+@pytest.mark.usefixtures("few_pairs")
+def test_pca_of_a_large_family_is_that_of_all_its_models():
+    vectors = make_clusters(size=50)
+    oracle = PCA(2, svd_solver="full").fit(vectors.astype(np.float64))
+
+    made = placed(vectors, "pca")
+
+    assert np.abs(made.coordinates) == pytest.approx(
+        np.abs(oracle.transform(vectors.astype(np.float64))), abs=1e-4
+    )
+    assert made.explained == pytest.approx(tuple(oracle.explained_variance_ratio_), abs=1e-4)
+
+
+def test_iterated_axes_are_the_dense_ones():
+    vectors = make_clusters(size=200).astype(np.float64)
+    oracle = PCA(2, svd_solver="full").fit_transform(vectors)
+
+    made = placed(vectors, "pca")
+
+    assert np.abs(made.coordinates) == pytest.approx(np.abs(oracle), abs=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_better_scores_are_what_is_laid_out(method):
+    vectors = make_clusters(size=6, spread=0.0)
+    groups = np.arange(18) % 3  # across the vectors' clusters
+    scores = np.where(groups[:, None] == groups[None, :], 0.9, 0.1) + 0.1 * np.eye(18)
+
+    coordinates = placed(vectors, method, scores=scores).coordinates
+
+    distances = np.linalg.norm(coordinates[:, None] - coordinates[None], axis=2)
+    np.fill_diagonal(distances, np.inf)
+    assert (groups[distances.argmin(axis=1)] == groups).all()
+
+
+@pytest.mark.usefixtures("few_pairs")
+def test_many_models_are_placed_among_landmarks():
+    vectors = make_clusters(size=50, n_clusters=3)
+
+    assert placed(vectors, "auto").landmarks == 60
+    assert placed(vectors, "tsne").landmarks == 60
+    assert placed(vectors[:90], "tsne").landmarks is None
+    assert placed(vectors[:60], "auto").landmarks is None
+
+
+@pytest.mark.usefixtures("few_pairs")
+def test_landmarks_keep_neighbourhoods():
+    vectors = make_clusters(size=40, n_clusters=8, dim=60, spread=1.0)
+
+    by_landmarks = trustworthiness(vectors, placed(vectors).coordinates, n_neighbors=10)
+    by_axes = trustworthiness(vectors, placed(vectors, "pca").coordinates, n_neighbors=10)
+
+    assert by_landmarks > by_axes
+    assert by_landmarks > 0.85
+
+
+def test_without_umap_learn_the_extra_is_named(monkeypatch):
+    monkeypatch.setattr(layout_neighbours.importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(RequestError, match=r"pip install 'deltadex\[umap\]'"):
+        placed(make_clusters(), "umap")
 
 
 def test_an_unknown_method_is_refused():
     with pytest.raises((ValueError, TypeError)):
-        place_models(make_clusters(), "umap")
+        placed(make_clusters(), "mds")

@@ -22,7 +22,7 @@ from deltadex.errors import (
     UnknownRecipe,
 )
 from deltadex.records import Fingerprint, ModelRecord, Recipe, Refused
-from deltadex.store import Catalog, copy_outcome, schema
+from deltadex.store import Catalog, ModelFilter, Page, copy_outcome, schema
 
 
 @pytest.fixture
@@ -311,3 +311,51 @@ def test_a_catalog_of_the_first_schema_is_brought_up_to_date(tmp_path, monkeypat
     with duckdb.connect(str(path)) as plain:
         assert plain.execute("SELECT schema_version FROM meta").fetchall() == [(3,)]
         assert plain.execute("SELECT count(*) FROM ranks").fetchall() == [(2,)]
+
+
+# Pages
+
+
+def _family_for_pages(catalog):
+    for number in range(12):
+        catalog.record(
+            indexed(
+                f"m{number:02}",
+                seed=number,
+                author=f"Åsa-{number % 3}",
+                dataset=None if number % 4 == 0 else f"set{number % 4}",
+                downloads=None if number % 5 == 0 else 100 - number,
+            )
+        )
+
+
+@pytest.mark.parametrize("sort", ["id", "dataset", "author", "downloads", "indexed_at"])
+@pytest.mark.parametrize("descending", [True, False])
+def test_pages_join_up_to_the_sorted_whole(catalog, sort, descending):
+    _family_for_pages(catalog)
+    rows, total = [], 12
+    for offset in range(0, 15, 5):
+        page = Page(sort=sort, descending=descending, limit=5, offset=offset)
+        some, total = catalog.page_of_models(ModelFilter(base="base"), page)
+        rows += some
+
+    values = [row.indexed_at if sort == "indexed_at" else getattr(row.record, sort) for row in rows]
+    known = [value for value in values if value is not None]
+    assert total == 12
+    assert sorted(row.id for row in rows) == [f"m{number:02}" for number in range(12)]
+    assert values[len(known) :] == [None] * (12 - len(known))
+    assert known == sorted(known, reverse=descending)
+
+
+def test_a_part_of_a_name_is_found_in_any_case_and_is_no_pattern(catalog):
+    _family_for_pages(catalog)
+
+    def found(text):
+        rows, total = catalog.page_of_models(ModelFilter(contains=text), Page())
+        assert total == len(rows)
+        return [row.id for row in rows]
+
+    assert found("M0") == [f"m{number:02}" for number in range(10)]
+    assert found("åSA-1") == ["m01", "m04", "m07", "m10"]
+    assert found("SET3") == ["m03", "m07", "m11"]
+    assert found("%") == found("_") == found("' OR 1=1 --") == []

@@ -6,8 +6,10 @@ import pytest
 
 from deltadex.errors import EmptyCatalog, RequestError
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.search import StoredQuery, nearest
 from deltadex.store import Catalog
 from deltadex.web import map_family
+from deltadex.web.draw import layout_document
 
 RECIPE = Recipe(name="sketch", rank=2, dim=6)
 
@@ -33,22 +35,81 @@ def make_catalog(path, *, bases=("base",), per_base=12):
 
 
 def drawn_models(path):
+    """What the page holds of each model: its kind, and its nearest with their scores."""
     text = path.read_text("utf-8")
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
-    return {model["model"]: model for model in json.loads(data.group(1))["models"]}
+    page = json.loads(data.group(1))
+    names, kinds = page["map"]["models"], page["map"]["kinds"]
+    return {
+        name: {
+            "kind": kinds[page["map"]["kind"][i]],
+            "neighbours": [(names[place], score) for place, score in page["neighbours"][i]],
+        }
+        for i, name in enumerate(names)
+    }
 
 
-@pytest.mark.parametrize("layout", ["pca", "tsne"])
+@pytest.mark.parametrize("layout", ["auto", "pca", "tsne", "umap"])
 def test_every_model_is_drawn_with_its_nearest(tmp_path, layout):
     with make_catalog(tmp_path / "c.duckdb") as catalog:
-        count = map_family(catalog, tmp_path / "map.html", layout=layout)
+        drawn = map_family(catalog, tmp_path / "map.html", layout=layout)
 
     models = drawn_models(tmp_path / "map.html")
-    assert count == len(models) == 12
+    assert drawn["models"] == len(models) == 12
+    assert drawn["layout"] == ("tsne" if layout == "auto" else layout)
     assert models["m3"]["kind"] == "full"
-    nearest = [name for name, _ in models["m3"]["neighbours"]]
-    assert len(nearest) == 6
-    assert set(nearest[:3]) == {"m0", "m6", "m9"}
+    names = [name for name, _ in models["m3"]["neighbours"]]
+    assert len(names) == 6
+    assert set(names[:3]) == {"m0", "m6", "m9"}
+
+
+def test_the_nearest_are_those_that_a_search_finds(tmp_path):
+    with make_catalog(tmp_path / "c.duckdb") as catalog:
+        map_family(catalog, tmp_path / "map.html")
+        found = nearest(catalog, StoredQuery("m3"), k=6).neighbours
+
+    listed = drawn_models(tmp_path / "map.html")["m3"]["neighbours"]
+    assert [name for name, _ in listed] == [n.model for n in found]
+    assert [score for _, score in listed] == pytest.approx([n.score for n in found], abs=1e-4)
+
+
+def test_columns_tell_every_model_by_place(tmp_path):
+    with make_catalog(tmp_path / "c.duckdb", per_base=5) as catalog:
+        document = layout_document(catalog, layout="pca", seed=7)
+
+    assert set(document) == {
+        "base", "recipe", "layout", "explained", "seed", "models", "x", "y",
+        "dataset", "datasets", "author", "authors", "kind", "kinds", "downloads",
+    }  # fmt: skip
+    assert json.loads(json.dumps(document)) == document
+    assert document["models"] == ["m0", "m1", "m2", "m3", "m4"]
+    assert document["datasets"] == ["d0", "d1", "d2"]
+    assert document["dataset"] == [0, 1, 2, 0, 1]
+    assert document["kinds"] == ["adapter", "full"]
+    assert document["kind"] == [0, 1, 0, 1, 0]
+    assert (document["authors"], document["author"]) == ([], [None] * 5)
+    assert document["downloads"] == [None] * 5
+    assert (document["base"], document["recipe"], document["seed"]) == ("base", "sketch", 7)
+    assert len(document["x"]) == len(document["y"]) == 5
+    assert len(document["explained"]) == 2
+
+
+@pytest.mark.parametrize("name", ["map.pdf", "map", "map.html.txt"])
+def test_another_ending_is_refused_before_any_work(tmp_path, name):
+    with (
+        make_catalog(tmp_path / "c.duckdb", bases=()) as catalog,
+        pytest.raises(RequestError, match=r"a map's name ends in one of .html, .png, .svg"),
+    ):
+        map_family(catalog, tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", ["html", "PNG", "svg"])
+def test_the_same_family_gives_the_same_bytes(tmp_path, ending):
+    with make_catalog(tmp_path / "c.duckdb") as catalog:
+        map_family(catalog, tmp_path / f"one.{ending}")
+        map_family(catalog, tmp_path / f"two.{ending}")
+
+    assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
 
 
 def test_a_map_shows_one_family(tmp_path):
@@ -56,7 +117,7 @@ def test_a_map_shows_one_family(tmp_path):
         with pytest.raises(RequestError, match="add --base, one of: one, two"):
             map_family(catalog, tmp_path / "map.html")
 
-        assert map_family(catalog, tmp_path / "map.html", base="two") == 2
+        assert map_family(catalog, tmp_path / "map.html", base="two")["models"] == 2
 
 
 def test_an_empty_catalog_has_no_map(tmp_path):

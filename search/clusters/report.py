@@ -1,0 +1,198 @@
+"""A family's clusters, how they agree with its labels, and what they suggest: one document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int64
+
+from ...errors import RequestError
+from ...records import ModelRecord
+from ...store import Catalog
+from ..families import load_families
+from ..precision import LabelledFamily
+from ..refine import WHOLE_FAMILY
+from .agreement import Agreement, measure_agreement
+from .calibrate import UNKNOWN_SHARE
+from .density import AXES, NOISE, SAMPLE, default_min_size, find_clusters
+from .naming import Naming, name_clusters
+from .suggest import Calibration, Suggestion, suggest_datasets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Some models of a family that lie close together, by id."""
+
+    number: int
+    naming: Naming
+    models: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The documented keys."""
+        return {
+            "cluster": self.number,
+            "name": self.naming.name,
+            "size": len(self.models),
+            "datasets": [{"dataset": name, "models": n} for name, n in self.naming.datasets],
+            "authors": [{"author": name, "models": n} for name, n in self.naming.authors],
+            "words": list(self.naming.words),
+            "models": list(self.models),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterReport:
+    """The clusters of one family under one recipe.
+
+    Attributes:
+        models: All that were looked at.
+        clusters: The largest first.
+        noise: Models of no cluster, by id.
+        suggestions: For unlabelled models, by id; None where nobody asked.
+        abstained: Unlabelled models that get none.
+        notes: What was done otherwise than usual, in sentences.
+    """
+
+    base: str
+    recipe: str
+    min_size: int
+    models: int
+    clusters: tuple[Cluster, ...]
+    noise: tuple[str, ...]
+    agreement: Agreement
+    suggestions: tuple[Suggestion, ...] | None
+    abstained: int
+    calibration: Calibration | None
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The documented keys; those of suggestions only where they were asked for."""
+        document: dict[str, object] = {
+            "base": self.base,
+            "recipe": self.recipe,
+            "models": self.models,
+            "min_size": self.min_size,
+            "clusters": [cluster.to_json() for cluster in self.clusters],
+            "noise": list(self.noise),
+            "ari": self.agreement.ari,
+            "nmi": self.agreement.nmi,
+            "silhouette": {
+                "labels": self.agreement.of_datasets,
+                "clusters": self.agreement.of_clusters,
+            },
+            "notes": list(self.notes),
+        }
+        if self.suggestions is not None and self.calibration is not None:
+            document["suggestions"] = [
+                {"model": one.model, "dataset": one.dataset, "confidence": one.confidence}
+                for one in self.suggestions
+            ]
+            document["abstained"] = self.abstained
+            document["calibration"] = self.calibration.to_json()
+        return document
+
+
+def cluster_family(
+    catalog: Catalog,
+    *,
+    recipe: str | None = None,
+    base: str | None = None,
+    min_size: int | None = None,
+    suggest: bool = True,
+    unknown_share: float = UNKNOWN_SHARE,
+) -> ClusterReport:
+    """The clusters of the catalog's family, or of the one of `base`.
+
+    Args:
+        min_size: Fewest models of a cluster, at least 2; by default it grows with the family.
+        unknown_share: Share of the unlabelled models whose dataset no labelled model has.
+
+    Raises:
+        EmptyCatalog, UnknownRecipe: As named.
+        RequestError: Several families and no `base`, or a number out of its range.
+    """
+    if not 0 <= unknown_share < 1:
+        raise RequestError(
+            f"the share of unknown datasets is from 0 to below 1, not {unknown_share}"
+        )
+    if min_size is not None and min_size < 2:
+        raise RequestError(f"a cluster has at least 2 models, not {min_size}")
+    families = load_families(catalog, recipe, base)
+    if len(families) > 1:
+        names = ", ".join(family.base for _, family in families)
+        raise RequestError(f"clusters are those of one family; add --base, one of: {names}")
+    (chosen, family), *_ = families
+    rows = catalog.models(base=family.base, status="indexed")
+    records = {row.id: row.record for row in rows}
+    return report_family(
+        family,
+        records,
+        recipe=chosen.name,
+        min_size=min_size,
+        suggest=suggest,
+        unknown_share=unknown_share,
+    )
+
+
+def report_family(
+    family: LabelledFamily,
+    records: dict[str, ModelRecord],
+    *,
+    recipe: str,
+    min_size: int | None = None,
+    suggest: bool = True,
+    unknown_share: float = UNKNOWN_SHARE,
+) -> ClusterReport:
+    """The report on a family that is loaded already."""
+    n_models = len(family.ids)
+    smallest = min_size or default_min_size(n_models)
+    codes = find_clusters(family, smallest)
+    suggestions, calibration = suggest_datasets(family, unknown_share) if suggest else (None, None)
+    n_unlabelled = sum(label is None for label in family.labels)
+    return ClusterReport(
+        base=family.base,
+        recipe=recipe,
+        min_size=smallest,
+        models=n_models,
+        clusters=_clusters(family, codes, records),
+        noise=_members(family, codes, NOISE),
+        agreement=measure_agreement(family, codes),
+        suggestions=None if suggestions is None else tuple(suggestions),
+        abstained=n_unlabelled - len(suggestions or ()),
+        calibration=calibration,
+        notes=tuple(_notes(n_models, smallest)),
+    )
+
+
+def _clusters(
+    family: LabelledFamily,
+    codes: Int64[np.ndarray, " models"],
+    records: dict[str, ModelRecord],
+) -> tuple[Cluster, ...]:
+    members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
+    known = {id: records[id] for id in family.ids}
+    namings = name_clusters(members, known)
+    return tuple(
+        Cluster(number=number, naming=naming, models=models)
+        for number, (naming, models) in enumerate(zip(namings, members, strict=True))
+    )
+
+
+def _members(
+    family: LabelledFamily, codes: Int64[np.ndarray, " models"], code: int
+) -> tuple[str, ...]:
+    return tuple(sorted(family.ids[row] for row in np.flatnonzero(codes == code).tolist()))
+
+
+def _notes(n_models: int, min_size: int) -> list[str]:
+    notes = []
+    if n_models < 2 * min_size:
+        notes.append(
+            f"{n_models} models are too few for clusters of {min_size}: all count as noise"
+        )
+    if n_models > WHOLE_FAMILY:
+        notes.append(f"clustered in {AXES} principal axes of the pooled vectors")
+    if n_models > SAMPLE:
+        notes.append(f"{SAMPLE} models were clustered; the others joined their nearest's cluster")
+    return notes

@@ -1,0 +1,92 @@
+"""Clusters of a family, drawn as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .tables import console, text
+from .text import share
+
+Document = Mapping[str, Any]
+
+MEMBERS_SHOWN = 3
+SUGGESTIONS_SHOWN = 50
+
+
+def show_clusters(document: Document) -> None:
+    """The clusters, how they agree with the labels, and suggestions for unlabelled models."""
+    screen = console()
+    screen.print(
+        f"{text(document['base'])}: [bold]{len(document['clusters'])}[/] clusters of "
+        f"{document['models']} models, {len(document['noise'])} in none · "
+        f"recipe {document['recipe']}"
+    )
+    table = _table("cluster", "models", "datasets", "words", "members")
+    for one in document["clusters"]:
+        table.add_row(
+            text(one["name"]),
+            str(one["size"]),
+            _counted(one["datasets"], "dataset"),
+            text(", ".join(one["words"][:3])),
+            text(", ".join(one["models"][:MEMBERS_SHOWN])),
+        )
+    if document["clusters"]:
+        screen.print(table)
+    apart = document["silhouette"]
+    for name, value, note in (
+        ("ARI", document["ari"], "clusters against datasets, 0 for chance"),
+        ("NMI", document["nmi"], "the same, not corrected for chance"),
+        ("silhouette", apart["labels"], "of the datasets, −1…1"),
+        ("", apart["clusters"], "of the clusters"),
+    ):
+        screen.print(f"  {name:10} [bold]{share(value)}[/]  [dim]{note}[/]")
+    for note in document["notes"]:
+        screen.print(f"  {text(note)}", style="dim")
+    if "suggestions" in document:
+        _show_suggestions(screen, document)
+
+
+def _show_suggestions(screen: Console, document: Document) -> None:
+    suggestions, calibration = document["suggestions"], document["calibration"]
+    screen.print(
+        f"\n[bold]{len(suggestions)}[/] datasets suggested, {document['abstained']} models without"
+    )
+    if suggestions:
+        table = _table("model", "dataset", "confidence")
+        for one in suggestions[:SUGGESTIONS_SHOWN]:
+            table.add_row(text(one["model"]), text(one["dataset"]), share(one["confidence"]))
+        screen.print(table)
+        if len(suggestions) > SUGGESTIONS_SHOWN:
+            screen.print(f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all")
+    screen.print(f"  {_evidence(calibration)}", style="dim")
+
+
+def _evidence(calibration: Document) -> str:
+    """What the suggestions rest on, or what they would need."""
+    asked = (
+        f"{calibration['answers']} held-out answers of {calibration['models']} labelled models, "
+        f"{calibration['datasets']} datasets, {calibration['unknown_share']:.0%} taken as unknown"
+    )
+    if calibration["threshold"] is not None:
+        return (
+            f"{asked}: precision {share(calibration['precision'])} "
+            f"at coverage {share(calibration['coverage'])}"
+        )
+    best = max((level["confidence"] for level in calibration["curve"]), default=None)
+    reached = "nothing can be said" if best is None else f"{best:.2f} is all that they show"
+    return (
+        f"{asked}: {reached}, {calibration['target']:.2f} is needed; more labelled runs and "
+        "datasets help, and so does --unknown 0 where the labels name every dataset"
+    )
+
+
+def _counted(values: Sequence[Document], key: str) -> str:
+    return text(", ".join(f"{value[key]} ({value['models']})" for value in values[:3]))
+
+
+def _table(*heads: str) -> Table:
+    return Table(*heads, box=None, header_style="dim", pad_edge=False)

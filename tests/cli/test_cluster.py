@@ -1,0 +1,109 @@
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from deltadex.cli import main
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.store import Catalog
+
+RECIPE = Recipe(name="sketch", rank=2, dim=32)
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory):
+    """Six datasets of fifteen models, a third of them without their label, and a second base."""
+    path = tmp_path_factory.mktemp("clusters") / "c.duckdb"
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(6, 32))
+    with Catalog.open(path) as catalog:
+        for i in range(90):
+            known = f"d{i % 6}" if i % 3 else None
+            record(catalog, f"[red]m{i}", centres[i % 6] + 0.6 * rng.normal(size=32), known)
+        for i in range(2):
+            record(catalog, f"o{i}", rng.normal(size=32), "d", base="other")
+    return path
+
+
+def record(catalog, id, vector, dataset, base="base"):
+    vector = (vector / np.linalg.norm(vector)).astype(np.float32)
+    model = ModelRecord(id=id, base=base, dataset=dataset, author=id)
+    fingerprint = Fingerprint(recipe=RECIPE, vector=vector, norm=1.0)
+    catalog.record(
+        Indexed(model=model, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0)
+    )
+
+
+def run(db, *arguments):
+    return CliRunner().invoke(main, ["cluster", *arguments, "--db", str(db)])
+
+
+def test_cluster_prints_the_contract(db):
+    result = run(db, "--base", "base", "--json", "--unknown", "0")
+    found = json.loads(result.stdout)
+
+    assert result.exit_code == 0
+    assert {
+        "base", "recipe", "models", "clusters", "noise", "ari", "nmi", "silhouette",
+        "suggestions", "abstained", "calibration",
+    } <= set(found)  # fmt: skip
+    assert set(found["clusters"][0]) == {
+        "cluster", "name", "size", "datasets", "authors", "words", "models",
+    }  # fmt: skip
+    assert set(found["silhouette"]) == {"labels", "clusters"}
+    assert set(found["calibration"]) >= {
+        "precision", "coverage", "threshold", "target", "models", "curve",
+    }  # fmt: skip
+    assert set(found["calibration"]["curve"][0]) == {"confidence", "precision", "coverage"}
+    listed = [id for one in found["clusters"] for id in one["models"]] + found["noise"]
+    assert sorted(listed) == sorted(f"[red]m{i}" for i in range(90))
+    assert len(found["suggestions"]) + found["abstained"] == 30
+    for one in found["suggestions"]:
+        assert one["dataset"] == f"d{int(one['model'].removeprefix('[red]m')) % 6}"
+        assert one["confidence"] >= found["calibration"]["target"] == 0.95
+
+
+def test_people_see_names_and_why_nothing_is_suggested(db):
+    sure = run(db, "--base", "base", "--unknown", "0").output
+    unsure = run(db, "--base", "base").output
+
+    assert "[red]m" in sure
+    assert "datasets suggested" in sure
+    assert "--unknown 0" in unsure
+
+
+def test_no_suggest_leaves_suggestions_out(db):
+    found = json.loads(run(db, "--base", "base", "--no-suggest", "--json").stdout)
+
+    assert not {"suggestions", "abstained", "calibration"} & set(found)
+
+
+def test_two_models_are_too_few_and_that_is_said(db):
+    result = run(db, "--base", "other")
+
+    assert result.exit_code == 0
+    assert "2 models are too few for clusters of 3" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "add --base, one of: base, other"),
+        (("--base", "nobody"), "there are: base, other"),
+        (("--base", "base", "--min-size", "1"), "x>=2"),
+        (("--base", "base", "--unknown", "1"), "0<=x<1"),
+        (("--base", "base", "--recipe", "none"), "recipes here: sketch"),
+    ],
+)
+def test_what_cannot_be_clustered_is_refused_in_a_line(db, arguments, message):
+    result = run(db, *arguments)
+
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_help_ends_with_an_example():
+    lines = CliRunner().invoke(main, ["cluster", "--help"]).output
+
+    assert "deltadex cluster --base" in lines

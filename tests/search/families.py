@@ -1,0 +1,43 @@
+"""Labelled families of vectors with known datasets, made from seeds."""
+
+import numpy as np
+
+from deltadex.search.precision import LabelledFamily
+
+
+def unit_rows(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def make_labelled(n, *, datasets=8, strength=1.0, seed=0, dim=64, labelled=1.0, authors=True):
+    """`n` models around the directions of their datasets; every second author has two models.
+
+    `strength` is a dataset's direction over the noise; labels stay on a share of the models.
+    """
+    rng = np.random.default_rng(seed)
+    centres = unit_rows(rng.normal(size=(datasets, dim)))
+    truth = rng.integers(datasets, size=n)
+    noise = unit_rows(rng.normal(size=(n, dim)))
+    kept = rng.random(n) < labelled
+    family = LabelledFamily(
+        base="base",
+        ids=tuple(f"m{i:04}" for i in range(n)),
+        vectors=unit_rows(strength * centres[truth] + noise),
+        labels=tuple(f"d{t}" if k else None for t, k in zip(truth, kept, strict=True)),
+        authors=tuple(f"a{i % (2 * n // 3)}" if authors else None for i in range(n)),
+        runs=(None,) * n,
+    )
+    return family, {f"m{i:04}": f"d{t}" for i, t in enumerate(truth)}
+
+
+def shuffled(family, order):
+    """The same family with its models in another order."""
+    return LabelledFamily(
+        base=family.base,
+        ids=tuple(family.ids[i] for i in order),
+        vectors=family.vectors[order],
+        labels=tuple(family.labels[i] for i in order),
+        authors=tuple(family.authors[i] for i in order),
+        runs=tuple(family.runs[i] for i in order),
+        scores=None if family.scores is None else family.scores[np.ix_(order, order)],
+    )

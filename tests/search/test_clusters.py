@@ -1,0 +1,163 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from families import make_labelled, shuffled, unit_rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import HDBSCAN
+from sklearn.metrics import (
+    adjusted_rand_score,
+    normalized_mutual_info_score,
+    silhouette_score,
+)
+
+from deltadex.search.clusters import density
+from deltadex.search.clusters.agreement import measure_agreement
+from deltadex.search.clusters.density import NOISE, default_min_size, find_clusters
+
+
+def test_the_clusters_are_those_of_hdbscan_on_the_points_themselves():
+    family, _ = make_labelled(120, strength=2.0)
+
+    expected = HDBSCAN(min_cluster_size=4, algorithm="brute", copy=True).fit(family.vectors)
+
+    found = find_clusters(family, 4)
+    assert adjusted_rand_score(expected.labels_, found) == 1.0
+    assert np.array_equal(found == NOISE, expected.labels_ == NOISE)
+
+
+def test_datasets_far_apart_are_found_as_they_are():
+    family, truth = make_labelled(100, strength=3.0)
+
+    found = find_clusters(family, 3)
+
+    assert adjusted_rand_score([truth[id] for id in family.ids], found) == 1.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1000), strength=st.floats(0.3, 2.0))
+def test_the_order_of_the_models_does_not_matter(seed, strength):
+    family, _ = make_labelled(40, seed=seed, strength=strength, datasets=4)
+    order = np.random.default_rng(seed).permutation(40)
+
+    found = find_clusters(family, 3)
+
+    assert np.array_equal(find_clusters(shuffled(family, order), 3), found[order])
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_a_turn_of_the_space_does_not_matter(seed):
+    family, _ = make_labelled(40, seed=seed, strength=1.5, dim=8)
+    turn, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(8, 8)))
+
+    turned = replace(family, vectors=family.vectors @ turn)
+
+    assert np.array_equal(find_clusters(turned, 3), find_clusters(family, 3))
+
+
+def test_better_scores_are_used_where_the_family_has_them():
+    family, _ = make_labelled(60, strength=3.0, datasets=3)
+    blind = replace(family, vectors=np.ones_like(family.vectors))
+
+    found = find_clusters(replace(blind, scores=family.vectors @ family.vectors.T), 3)
+
+    assert np.array_equal(found, find_clusters(family, 3))
+    assert len(set(find_clusters(blind, 3).tolist())) == 1
+
+
+def test_clusters_are_numbered_by_size():
+    family, _ = make_labelled(90, strength=3.0)
+
+    found = find_clusters(family, 3)
+
+    counts = np.bincount(found[found >= 0])
+    assert counts.tolist() == sorted(counts, reverse=True)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_too_few_models_are_noise(n):
+    family, _ = make_labelled(n, datasets=1) if n > 1 else (None, None)
+    if family is None:
+        family, _ = make_labelled(3)
+        family = shuffled(family, np.arange(n))
+
+    assert find_clusters(family, 3).tolist() == [NOISE] * n
+
+
+def test_copies_of_one_model_are_one_cluster():
+    family, _ = make_labelled(10, datasets=1)
+    copies = replace(family, vectors=np.repeat(family.vectors[:1], 10, axis=0))
+
+    assert find_clusters(copies, 3).tolist() == [0] * 10
+
+
+def test_copies_beside_others_do_no_harm():
+    family, _ = make_labelled(40, datasets=3, strength=3.0)
+    twice = family.vectors[np.repeat(np.arange(20), 2)]
+
+    found = find_clusters(replace(family, vectors=twice), 4)
+
+    assert np.array_equal(found[::2], found[1::2])
+    assert found.max() == 2
+
+
+def test_a_large_family_is_clustered_from_a_sample_in_principal_axes(monkeypatch):
+    family, truth = make_labelled(1200, strength=3.0, dim=100)
+    monkeypatch.setattr(density, "WHOLE_FAMILY", 500)
+    monkeypatch.setattr(density, "SAMPLE", 800)
+    order = np.random.default_rng(0).permutation(1200)
+
+    found = find_clusters(family, 9)
+
+    labels = [truth[id] for id in family.ids]
+    joined = found != NOISE
+    assert adjusted_rand_score(np.array(labels)[joined], found[joined]) == 1.0
+    assert joined.mean() > 0.95
+    assert np.array_equal(find_clusters(shuffled(family, order), 9), found[order])
+
+
+def test_strangers_of_a_large_family_join_no_dataset(monkeypatch):
+    family, _ = make_labelled(1000, strength=3.0, dim=200)
+    strange = unit_rows(np.random.default_rng(5).normal(size=(200, 200)))
+    mixed = replace(family, vectors=np.concatenate([family.vectors[:800], strange]))
+    monkeypatch.setattr(density, "WHOLE_FAMILY", 500)
+    monkeypatch.setattr(density, "SAMPLE", 600)
+
+    found = find_clusters(mixed, 10)
+
+    assert (found[:800] == NOISE).mean() < 0.05
+    assert not {*found[800:].tolist()} & {*found[:800].tolist()} - {NOISE}
+
+
+def test_the_smallest_cluster_grows_with_the_family():
+    assert [default_min_size(n) for n in (1, 100, 4_000, 100_000)] == [3, 3, 16, 79]
+
+
+def test_agreement_is_that_of_scikit_learn_with_noise_alone():
+    family, _ = make_labelled(60, strength=1.0, labelled=0.7)
+    codes = np.random.default_rng(1).integers(-1, 4, size=60)
+
+    found = measure_agreement(family, codes)
+
+    rows = [i for i, label in enumerate(family.labels) if label]
+    labels = [family.labels[i] for i in rows]
+    alone = np.where(codes == NOISE, 100 + np.arange(60), codes)[rows]
+    assert found.ari == pytest.approx(adjusted_rand_score(labels, alone))
+    assert found.nmi == pytest.approx(normalized_mutual_info_score(labels, alone))
+    assert found.of_datasets == pytest.approx(
+        silhouette_score(family.vectors[rows], labels, metric="cosine"), abs=1e-6
+    )
+    inside = codes != NOISE
+    assert found.of_clusters == pytest.approx(
+        silhouette_score(family.vectors[inside], codes[inside], metric="cosine"), abs=1e-6
+    )
+
+
+def test_agreement_is_undefined_without_labels_or_clusters():
+    family, _ = make_labelled(6, labelled=0.0)
+
+    found = measure_agreement(family, np.full(6, NOISE))
+
+    assert (found.ari, found.nmi, found.of_datasets, found.of_clusters) == (None,) * 4

@@ -1,0 +1,184 @@
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import image
+from matplotlib.colors import to_hex
+
+import deltadex
+from deltadex.errors import RequestError
+from deltadex.web.map_picture import DARK, LIGHT, draw_map, write_picture
+
+HOSTILE = "_</text><script>$x^$ \x00\x1b 数据\udce9&" + "W" * 90
+STYLE = Path(deltadex.__file__).parent / "web" / "page" / "style.css"
+
+
+def make_document(n=12, n_datasets=3, **changes):
+    rng = np.random.default_rng(0)
+    return {
+        "base": "base", "recipe": "sketch", "layout": "tsne", "explained": None, "seed": 0,
+        "models": [f"m{i}" for i in range(n)],
+        "x": rng.normal(size=n).tolist(), "y": rng.normal(size=n).tolist(),
+        "dataset": [i % n_datasets for i in range(n)],
+        "datasets": [f"set-{i}" for i in range(n_datasets)],
+        "author": [None] * n, "authors": [],
+        "kind": [i % 2 for i in range(n)], "kinds": ["full", "adapter"],
+        "downloads": [None] * n,
+    } | changes  # fmt: skip
+
+
+def svg(tmp_path, document, **options):
+    path = tmp_path / "map.svg"
+    write_picture(document, path, **({"title": "A family", "subtitle": "how"} | options))
+    return path.read_text("utf-8")
+
+
+def texts(drawing):
+    return [
+        "".join(e.itertext()).strip()
+        for e in ET.fromstring(drawing).iter()
+        if e.tag.endswith("text")
+    ]
+
+
+def test_texts_stay_texts(tmp_path):
+    written = texts(svg(tmp_path, make_document()))
+
+    assert {
+        "A family",
+        "how",
+        "set-0  4",
+        "set-1  4",
+        "set-2  4",
+        "full fine-tune",
+        "adapter",
+    } <= set(written)
+
+
+@pytest.mark.parametrize(
+    ("n", "listed", "more"), [(20, 20, None), (33, 20, "and 13 more, pale  13")]
+)
+def test_the_legend_lists_twenty_names_and_counts_the_rest(tmp_path, n, listed, more):
+    written = texts(svg(tmp_path, make_document(n, n)))
+
+    assert sum(text.startswith("set-") for text in written) == listed
+    assert (more in written) == (more is not None)
+
+
+def test_unlabelled_models_are_grey_and_counted(tmp_path):
+    drawn = svg(tmp_path, make_document(dataset=[None] * 12, datasets=[]))
+
+    assert "unlabelled  12" in texts(drawn)
+    assert LIGHT.none in drawn
+    assert not [colour for colour in LIGHT.palette if colour in drawn]
+
+
+@pytest.mark.parametrize("colour", ["author", "kind"])
+def test_colours_may_tell_something_else(tmp_path, colour):
+    document = make_document(author=[0] * 5 + [1] * 4 + [None] * 3, authors=["ann", "ben"])
+
+    written = texts(svg(tmp_path, document, colour=colour))
+
+    expected = {"author": {"ann  5", "ben  4", "unknown  3"}, "kind": {"full  6", "adapter  6"}}
+    assert expected[colour] <= set(written)
+    assert "set-0  4" not in written
+
+
+def collections(document):
+    figure = draw_map(document, LIGHT, title="t", subtitle="s", colour="dataset")
+    return figure.axes[0].collections
+
+
+def test_areas_grow_with_downloads():
+    def areas(downloads):
+        document = make_document(2, 1, kind=[0, 0], downloads=downloads)
+        (marks,) = collections(document)
+        return marks.get_sizes().tolist()
+
+    assert areas([None, None])[0] == areas([None, None])[1]
+    assert areas([10**6, 0]) == pytest.approx([5 * areas([10**6, 0])[1], areas([10**6, 0])[1]])
+    assert areas([0, 10**6]) == areas([10**6, 0]), "the larger is drawn first, below"
+
+
+def test_adapters_are_hollow():
+    filled, hollow = collections(make_document(n_datasets=1))
+
+    assert [len(filled.get_offsets()), len(hollow.get_offsets())] == [6, 6]
+    assert to_hex(filled.get_facecolor()[0]) == to_hex(hollow.get_edgecolor()[0])
+    assert to_hex(hollow.get_facecolor()[0]) == LIGHT.sheet
+
+
+def test_names_stay_text_whatever_they_hold(tmp_path):
+    document = make_document(datasets=[HOSTILE, "_b", "$c$"])
+
+    drawn = svg(tmp_path, document, title=HOSTILE, subtitle=HOSTILE)
+
+    assert {element.tag.split("}")[-1] for element in ET.fromstring(drawn).iter()}.isdisjoint(
+        {"script", "a"}
+    )
+    assert {"_b  4", "$c$  4"} <= set(texts(drawn))
+    assert "数据" in drawn
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_the_same_map_gives_the_same_bytes(tmp_path, ending):
+    for name in ("one", "two"):
+        write_picture(make_document(), tmp_path / f"{name}.{ending}", title="t", subtitle="s")
+
+    first, second = ((tmp_path / f"{name}.{ending}").read_bytes() for name in ("one", "two"))
+    assert first == second
+    assert not re.search(rb"20\d\d-\d\d-\d\dT|[Mm]atplotlib v", first)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_nothing_is_cut_at_the_edges(tmp_path, dark):
+    document = make_document(40, 40, datasets=["W" * 80] * 40, downloads=[10**9] * 40)
+    path = tmp_path / "map.png"
+
+    write_picture(document, path, title="W" * 200, subtitle="W" * 300, dark=dark)
+
+    pixels = image.imread(path)
+    edge = np.concatenate(
+        [pixels[:20].reshape(-1, 4), pixels[:, -20:].reshape(-1, 4), pixels[-20:].reshape(-1, 4)]
+    )
+    assert (edge == edge[0]).all()
+    sheet = [round(float(value) * 255) for value in edge[0][:3]]
+    assert "#" + "".join(f"{value:02x}" for value in sheet) == (DARK if dark else LIGHT).sheet
+
+
+@pytest.mark.parametrize("n", [1, 2, 3_000])
+def test_few_and_many_models_are_drawn(tmp_path, n):
+    document = make_document(n, 1, explained=[0.5, 0.25])
+
+    assert sum(len(marks.get_offsets()) for marks in collections(document)) == n
+    assert "first axis: 50% of the variance" in texts(svg(tmp_path, document))
+
+
+def test_too_many_marks_become_an_image_beside_text(tmp_path, monkeypatch):
+    monkeypatch.setattr("deltadex.web.map_picture.VECTORS_UP_TO", 10)
+
+    drawn = svg(tmp_path, make_document())
+
+    assert "<image" in drawn
+    assert "set-0  4" in texts(drawn)
+
+
+def test_colours_are_those_of_the_page():
+    both = r"--(\w+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)"
+    found = re.findall(both, STYLE.read_text("utf-8"))
+
+    for theme, values in (
+        (LIGHT, {name: light for name, light, _ in found}),
+        (DARK, {name: dark for name, _, dark in found}),
+    ):
+        assert theme.palette == tuple(values[f"c{i}"] for i in range(8))
+        assert (theme.sheet, theme.text) == (values["sheet"], values["text"])
+        assert (theme.quiet, theme.none) == (values["quiet"], values["none"])
+        assert theme.line == values["line"]
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    with pytest.raises(RequestError, match=r"cannot write the map to .*absent"):
+        write_picture(make_document(), tmp_path / "absent" / "m.png", title="t", subtitle="s")

@@ -1,0 +1,330 @@
+"""A family's map as a picture for a paper: PNG or SVG, the same bytes for the same map."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+
+from ..errors import RequestError
+from .map_document import Colour
+
+DRAWN_AT = 100
+"""Dots per inch while texts are measured."""
+
+RESOLUTION = 200
+"""Dots per inch of a PNG."""
+
+SIZE = (10.5, 7.0)
+WIDTH, ROOM = 9.7, 2.2
+"""Inches, for the title and for a name in the legend."""
+
+LISTED = 20
+"""Names in the legend."""
+
+PALE = 0.55
+"""Share of the sheet in the colours of names that the legend does not list."""
+
+LENGTHS = range(160, 6, -2)
+"""Of a name, tried in turn until it fits."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "*")
+"""The page's shapes, in its order; circles only where colours suffice."""
+
+VECTORS_UP_TO = 20_000
+"""Marks that an SVG holds as paths; more are one image in it, and text stays text."""
+
+AREAS = 8
+"""Different areas of marks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theme:
+    """The page's colours (`page/style.css`), light or dark."""
+
+    sheet: str
+    text: str
+    quiet: str
+    line: str
+    none: str
+    palette: tuple[str, ...]
+
+
+LIGHT = Theme(
+    sheet="#ffffff",
+    text="#1a1d22",
+    quiet="#586070",
+    line="#dde1e7",
+    none="#a3a9b2",
+    palette=(
+        "#0072b2", "#d55e00", "#009e73", "#b8509a", "#c48a00", "#3da5e0", "#7d7000", "#23262b",
+    ),
+)  # fmt: skip
+DARK = Theme(
+    sheet="#15181c",
+    text="#e9ebef",
+    quiet="#a4acb8",
+    line="#2e343c",
+    none="#686f7a",
+    palette=(
+        "#4f9fe0", "#f0783c", "#2bc49a", "#e08cc0", "#e8a92e", "#9bdcff", "#f0e442", "#f5f6f8",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """How each model is drawn, in the document's order.
+
+    Attributes:
+        group: Place among the names; those from `LISTED` on are drawn pale, −1 has no name.
+        areas: In points².
+    """
+
+    names: tuple[str, ...]
+    group: Int64[np.ndarray, " models"]
+    hollow: Bool[np.ndarray, " models"]
+    areas: Float64[np.ndarray, " models"]
+
+    def colour(self, group: int, theme: Theme) -> str:
+        if group < 0:
+            return theme.none
+        colour = theme.palette[group % len(theme.palette)]
+        return colour if group < LISTED else _mixed(colour, theme.sheet)
+
+    def marker(self, group: int, theme: Theme) -> str:
+        if len(self.names) <= len(theme.palette) or group < 0:
+            return MARKERS[0]
+        return MARKERS[group % len(MARKERS)]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of the legend; `count` is written in full whatever the room."""
+
+    mark: Line2D
+    name: str
+    count: str = ""
+
+
+def write_picture(
+    document: Mapping[str, Any],
+    path: Path,
+    *,
+    title: str,
+    subtitle: str,
+    colour: Colour = "dataset",
+    dark: bool = False,
+) -> None:
+    """Draw `layout_document`'s map into `path`, a .png or .svg.
+
+    Adapters are hollow, models without a name grey; areas grow with the logarithm of
+    downloads, where any are known.
+
+    Raises:
+        RequestError: `path` cannot be written.
+    """
+    theme = DARK if dark else LIGHT
+    settings: Any = {"font.size": 9.5, "svg.fonttype": "none", "svg.hashsalt": "deltadex"}
+    settings |= {"text.parse_math": "False", "font.sans-serif": "DejaVu Sans"}
+    with mpl.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # another script's letters
+        figure = draw_map(document, theme, title=title, subtitle=subtitle, colour=colour)
+        buffer = io.BytesIO()
+        if path.suffix.lower() == ".svg":
+            metadata = {"Date": None, "Creator": None, "Title": _shown(title, LENGTHS[0])}
+            figure.savefig(buffer, format="svg", metadata=metadata)
+        else:
+            figure.savefig(buffer, format="png", dpi=RESOLUTION, metadata={"Software": None})
+    try:
+        path.write_bytes(buffer.getvalue())
+    except OSError as err:
+        raise RequestError(f"cannot write the map to {path}: {err.strerror or err}") from err
+
+
+def draw_map(
+    document: Mapping[str, Any], theme: Theme, *, title: str, subtitle: str, colour: Colour
+) -> Figure:
+    """The figure: the map in a frame, its legend beside it."""
+    figure = Figure(figsize=SIZE, dpi=DRAWN_AT, facecolor=theme.sheet)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.04, 0.055, 0.7, 0.835), facecolor=theme.sheet)
+    marks = _marks(document, colour)
+    _draw_marks(axes, document, marks, theme)
+    _frame(axes, document, theme)
+    heading = figure.text(0.04, 0.945, "", fontsize=14, weight="bold", color=theme.text)
+    _fit(heading, title, WIDTH)
+    _fit(figure.text(0.04, 0.912, "", fontsize=9.5, color=theme.quiet), subtitle, WIDTH)
+    _add_legend(axes, document, marks, colour, theme)
+    return figure
+
+
+def _marks(document: Mapping[str, Any], colour: Colour) -> Marks:
+    kinds = np.array([document["kinds"][kind] for kind in document["kind"]])
+    return Marks(
+        names=tuple(document[f"{colour}s"]),
+        group=np.array([-1 if i is None else i for i in document[colour]], dtype=np.int64),
+        hollow=kinds != "full",
+        areas=_areas(document["downloads"]),
+    )
+
+
+def _areas(downloads: list[int | None]) -> Float64[np.ndarray, " models"]:
+    """Points²: smaller marks for more models, and for fewer downloads."""
+    diameter = float(np.clip(10.5 - 2.1 * np.log10(max(1, len(downloads)) / 20), 1.6, 10.5))
+    areas = np.full(len(downloads), diameter**2)
+    logs = np.log1p(np.array([n or 0 for n in downloads], dtype=np.float64))
+    if logs.size and logs.max() > 0:
+        steps = np.round(logs / logs.max() * (AREAS - 1)) / (AREAS - 1)
+        areas *= 0.5 + 2.0 * steps
+    return areas
+
+
+def _draw_marks(axes: Axes, document: Mapping[str, Any], marks: Marks, theme: Theme) -> None:
+    """Unnamed models lowest, then pale ones; larger before smaller."""
+    x, y = np.array(document["x"]), np.array(document["y"])
+    few = len(x) <= 2_000
+    layer = np.select([marks.group < 0, marks.group >= LISTED], [0, 1], 2)
+    order = np.lexsort((-marks.areas, layer))
+    for rows, marker, hollow in _runs(order, layer, marks, theme):
+        colours = [marks.colour(group, theme) for group in marks.group[rows].tolist()]
+        width = 0.16 * float(np.sqrt(marks.areas.min()))
+        axes.scatter(
+            x[rows],
+            y[rows],
+            s=marks.areas[rows],
+            marker=marker,
+            facecolors=(theme.sheet if few else "none") if hollow else colours,
+            edgecolors=colours if hollow else theme.sheet,
+            linewidths=width if hollow else (0.5 if few else 0.0),
+            alpha=1.0 if few else 0.75,
+            rasterized=len(x) > VECTORS_UP_TO,
+        )
+
+
+def _runs(
+    order: Int64[np.ndarray, " models"],
+    layer: Int64[np.ndarray, " models"],
+    marks: Marks,
+    theme: Theme,
+) -> Iterator[tuple[Int64[np.ndarray, " chosen"], str, bool]]:
+    """Rows that one call can draw: of one layer, one marker, all hollow or all filled."""
+    markers = np.array([marks.marker(group, theme) for group in marks.group[order].tolist()])
+    for depth in range(3):
+        for marker in MARKERS:
+            for hollow in (False, True):
+                fits = (layer[order] == depth) & (markers == marker)
+                rows = order[fits & (marks.hollow[order] == hollow)]
+                if len(rows):
+                    yield rows, marker, hollow
+
+
+def _frame(axes: Axes, document: Mapping[str, Any], theme: Theme) -> None:
+    """No ticks, for no number is to be read off; equal units on both axes."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.margins(0.06)
+    axes.set_aspect("equal", adjustable="datalim")
+    for spine in axes.spines.values():
+        spine.set_color(theme.line)
+    explained = document["explained"]
+    if explained is not None:
+        axes.set_xlabel(f"first axis: {explained[0]:.0%} of the variance", color=theme.quiet)
+        axes.set_ylabel(f"second axis: {explained[1]:.0%}", color=theme.quiet)
+
+
+def _add_legend(
+    axes: Axes, document: Mapping[str, Any], marks: Marks, colour: Colour, theme: Theme
+) -> None:
+    """Names by their models; below, what filled, hollow and large stand for."""
+    names = [
+        Entry(_sample(shade, theme, marker, hollow=bool(marks.hollow.all())), name, f"  {n:,}")
+        for name, n, shade, marker in _names(marks, colour, theme)
+    ]
+    upper = _legend(axes, names, f"{colour}, models", theme, top=True)
+    axes.add_artist(upper)
+    notes = []
+    if not marks.hollow.all():
+        notes.append(Entry(_sample(theme.quiet, theme), "full fine-tune"))
+    if marks.hollow.any():
+        notes.append(Entry(_sample(theme.quiet, theme, hollow=True), "adapter"))
+    if any(document["downloads"]):
+        notes.append(Entry(Line2D([], [], linestyle=""), "area: log of downloads"))
+    _legend(axes, notes, None, theme, top=False)
+
+
+def _names(marks: Marks, colour: Colour, theme: Theme) -> Iterator[tuple[str, int, str, str]]:
+    """Rows of the legend: what is written, of how many models, in which colour and shape."""
+    counts = np.bincount(marks.group[marks.group >= 0], minlength=len(marks.names)).tolist()
+    for group, name in enumerate(marks.names[:LISTED]):
+        yield name, counts[group], marks.colour(group, theme), marks.marker(group, theme)
+    if len(marks.names) > LISTED:
+        more = f"and {len(marks.names) - LISTED} more, pale"
+        yield more, sum(counts[LISTED:]), _mixed(theme.palette[0], theme.sheet), MARKERS[0]
+    n_without = int((marks.group < 0).sum())
+    if n_without:
+        without = "unlabelled" if colour == "dataset" else "unknown"
+        yield without, n_without, theme.none, MARKERS[0]
+
+
+def _sample(shade: str, theme: Theme, marker: str = "o", *, hollow: bool = False) -> Line2D:
+    return Line2D(
+        [], [], linestyle="", marker=marker, markersize=7, markeredgewidth=1.3 if hollow else 0,
+        markerfacecolor=theme.sheet if hollow else shade, markeredgecolor=shade,
+    )  # fmt: skip
+
+
+def _legend(
+    axes: Axes, entries: list[Entry], heading: str | None, theme: Theme, *, top: bool
+) -> Legend:
+    """Beside the axes, names cut to the room there.
+
+    Texts are set at the end: matplotlib would leave out a label that begins with _.
+    """
+    legend = axes.legend(
+        [entry.mark for entry in entries], ["·"] * len(entries),
+        loc="upper left" if top else "lower left", bbox_to_anchor=(1.02, float(top)),
+        borderaxespad=0, frameon=False, title=heading, alignment="left", labelspacing=0.55,
+        handletextpad=0.5, borderpad=0, handlelength=1.2, labelcolor=theme.text,
+    )  # fmt: skip
+    legend.get_title().set_color(theme.quiet)
+    for text, entry in zip(legend.get_texts(), entries, strict=True):
+        _fit(text, entry.name, ROOM, entry.count)
+    return legend
+
+
+def _fit(text: Text, name: str, room: float, count: str = "") -> None:
+    """Write a name as long as it fits into so many inches."""
+    for length in LENGTHS:
+        text.set_text(_shown(name, length) + count)
+        if text.get_window_extent().width <= room * DRAWN_AT:
+            break
+
+
+def _mixed(colour: str, sheet: str) -> str:
+    """A colour made pale by what it stands on."""
+    shares = (1 - PALE) * np.array(to_rgb(colour)) + PALE * np.array(to_rgb(sheet))
+    return to_hex(shares.tolist())
+
+
+def _shown(text: str, length: int) -> str:
+    """Text that any font and XML can hold, cut in the middle: both ends of a name tell."""
+    clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    if len(clean) <= length:
+        return clean
+    tail = length // 2 - 1
+    return f"{clean[: length - tail - 1]}…{clean[-tail:]}"
