@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -171,8 +171,13 @@ def nearest(
         return answer()
 
 
-def prepare_search(catalog: Catalog, base: str, recipe: Recipe) -> None:
+def prepare_search(
+    catalog: Catalog, base: str, recipe: Recipe, *, goes_on: Callable[[], bool] = lambda: True
+) -> None:
     """Do now what the first search after a change would wait for.
+
+    Args:
+        goes_on: Asked now and then, where much is to be written.
 
     Raises:
         StoreFull: there is no room for the sketches; searches read the catalog then.
@@ -180,7 +185,7 @@ def prepare_search(catalog: Catalog, base: str, recipe: Recipe) -> None:
     kept = catalog.family_vectors(base, recipe)
     try:
         if has_sketches(recipe) and kept.count() >= AT_HAND_FROM:
-            kept.keep_sketches_at_hand()
+            kept.keep_sketches_at_hand(goes_on)
     finally:
         VectorIndex.open(
             catalog,

@@ -25,6 +25,7 @@ from .reading import (
     SlotSketches,
     count_by_recipe,
     count_models,
+    select_bases,
     select_labels,
     select_models,
     select_recipes,
@@ -66,7 +67,7 @@ class Catalog:
         self.path = path
         self.read_only = read_only
         self._lock = threading.RLock()
-        self._counted: tuple[str, list[tuple[str, str, int]]] = ("", [])
+        self._remembered: tuple[str, dict[str, Any]] = ("", {})
 
     @classmethod
     def open(cls, path: Path, *, read_only: bool = False, create: bool = True) -> Catalog:
@@ -283,8 +284,8 @@ class Catalog:
 
     def recipes(self) -> dict[str, Recipe]:
         """Every recipe by id."""
-        with self._lock, translated(self.path):
-            return select_recipes(self._connection)
+        found: dict[str, Recipe] = self._remember("recipes", select_recipes)
+        return found
 
     def find_recipe(self, name: str | None, base: str | None = None) -> Recipe:
         """The recipe of that name or id that most models of the base have.
@@ -293,14 +294,13 @@ class Catalog:
             EmptyCatalog: nothing is fingerprinted.
             UnknownRecipe: lists what there is.
         """
-        return choose_recipe(self.recipes(), self._counts(), self.path, name=name, base=base)
-
-    def _counts(self) -> list[tuple[str, str, int]]:
-        """(recipe id, base, models), counted again only after a change."""
-        if self._counted[0] != self.changes:
-            with self._lock, translated(self.path):
-                self._counted = (self.changes, count_by_recipe(self._connection))
-        return self._counted[1]
+        return choose_recipe(
+            self.recipes(),
+            self._remember("counts", count_by_recipe),
+            self.path,
+            name=name,
+            base=base,
+        )
 
     def vectors(
         self, base: str, recipe: Recipe, *, ids: Sequence[str] | None = None
@@ -334,8 +334,8 @@ class Catalog:
 
     def bases(self) -> list[str]:
         """Names of the families, sorted."""
-        rows = self._fetch("SELECT base FROM families UNION SELECT base FROM models ORDER BY 1")
-        return [str(base) for (base,) in rows]
+        found: list[str] = self._remember("bases", select_bases)
+        return list(found)
 
     def family(self, base: str) -> Family | None:
         """What is known of a base."""
@@ -387,6 +387,17 @@ class Catalog:
     ) -> tuple[list[str], Float32[np.ndarray, "models dim"], list[float]]:
         with self._lock, translated(self.path):
             return fetch_family(self._connection, base, recipe, keys)
+
+    def _remember(self, name: str, select: Callable[[Connection], Any]) -> Any:
+        """What `select` gives, asked again only after a change."""
+        changes = self.changes
+        if self._remembered[0] != changes:
+            self._remembered = (changes, {})
+        known = self._remembered[1]
+        if name not in known:
+            with self._lock, translated(self.path):
+                known[name] = select(self._connection)
+        return known[name]
 
     def _write(self, change: Callable[[Connection], None]) -> None:
         with self._lock:

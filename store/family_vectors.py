@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +68,11 @@ class FamilyVectors:
         with self.lock, translated(self.path):
             return fetch_matrix(self.connection, keys, self.recipe.id)
 
-    def keep_sketches_at_hand(self) -> None:
+    def keep_sketches_at_hand(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Bring the file of the family's sketches up to date; made, where there is none.
+
+        Args:
+            goes_on: Asked before each part; what is written by then stays.
 
         Raises:
             StoreFull: there is no room for it; searches read the catalog then.
@@ -81,5 +84,5 @@ class FamilyVectors:
                 self.base,
                 self.recipe.id,
                 path,
-                lambda file: file.catch_up(self.connection, self.base, self.recipe.id),
+                lambda file: file.catch_up(self.connection, self.base, self.recipe.id, goes_on),
             )

@@ -66,6 +66,7 @@ class ModelFilter:
         contains: Part of an id, dataset or author, in any case.
     """
 
+    id: str | None = None
     base: str | None = None
     status: str | None = None
     dataset: str | None = None
@@ -82,7 +83,7 @@ class ModelFilter:
         """
         conditions = [
             Condition(f"m.{column} = ?", (value,))
-            for column in ("base", "status", "dataset", "author", "kind")
+            for column in ("id", "base", "status", "dataset", "author", "kind")
             if (value := getattr(self, column)) is not None
         ]
         if self.contains:

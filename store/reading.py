@@ -188,6 +188,12 @@ def select_recipes(connection: Connection) -> dict[str, Recipe]:
     }
 
 
+def select_bases(connection: Connection) -> list[str]:
+    """Names of the families, sorted."""
+    rows = connection.execute("SELECT base FROM families UNION SELECT base FROM models ORDER BY 1")
+    return [str(base) for (base,) in rows]
+
+
 def count_by_recipe(connection: Connection) -> list[tuple[str, str, int]]:
     """(recipe id, base, models) of every recipe that has vectors."""
     counts = []

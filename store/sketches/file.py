@@ -100,8 +100,10 @@ class SketchFile:
                 return None
         return matrix
 
-    def catch_up(self, connection: Connection, base: str, recipe: str) -> None:
-        """Write what the catalog has and the file has not.
+    def catch_up(
+        self, connection: Connection, base: str, recipe: str, goes_on: Callable[[], bool]
+    ) -> None:
+        """Write what the catalog has and the file has not, for as long as `goes_on` says so.
 
         Raises:
             StoreFull: the disk is too full for it, or refuses.
@@ -116,6 +118,8 @@ class SketchFile:
         keys = _keys(connection, base, recipe, self._last_key())
         self._see_space(len(keys))
         for start in range(0, len(keys), AT_ONCE):
+            if not goes_on():
+                return
             self._append(connection, recipe, keys[start : start + AT_ONCE])
 
     def _last_key(self) -> int:

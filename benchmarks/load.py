@@ -1,0 +1,271 @@
+"""`deltadex serve` under load: latency, errors and memory over minutes, answers checked.
+
+    python benchmarks/load.py --models 100000 --rate 50 --minutes 5 [--keep CATALOG]
+
+The catalog is a real one, filled by SQL: synthetic fingerprints with sketches of a 6-layer
+encoder (36 slots, 147 KB a model), 200 models a dataset. The service is the command line's, in a
+process of its own. Requests leave at fixed times whether or not earlier ones are answered, so a
+stall shows in every request that it delays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import duckdb
+import httpx2
+import numpy as np
+import pyarrow as pa
+
+from deltadex.indexer.fingerprint import make_recipe
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Slot, SlotStats
+from deltadex.store import Catalog
+
+DELTADEX = [sys.executable, "-m", "deltadex"]
+BASE = "synthetic/base"
+BATCH = 1_000
+FEATURES = 2_048
+PER_DATASET = 200
+SLOTS = [
+    ("encoder", layer, role) for layer in range(6) for role in ("q", "k", "v", "o", "up", "down")
+]
+WIDTH = FEATURES * len(SLOTS)
+CHECKED = 20
+"""Answers that are compared with the command line's."""
+
+
+class Synthetic:
+    """Sketches of a mean that all share, a direction for each dataset, noise; pooled vectors
+    are sums of them under random signs."""
+
+    def __init__(self, n_models: int, dim: int) -> None:
+        rng = np.random.default_rng(0)
+        self.n_datasets = max(50, n_models // PER_DATASET)
+        self._dim = dim
+        self._mean = rng.standard_normal(WIDTH, dtype=np.float32)
+        self._noise = rng.standard_normal(4_000_000, dtype=np.float32)
+        self._signs = rng.choice(np.array([-1, 1], np.float32), size=WIDTH)
+
+    def batch(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Datasets (models,), sketches (models, features) float32, pooled (models, dim)."""
+        rng = np.random.default_rng(1 + number)
+        datasets = rng.integers(0, self.n_datasets, size=BATCH)
+        starts = rng.integers(0, len(self._noise) - WIDTH, size=BATCH)
+        sketches = np.empty((BATCH, WIDTH), np.float32)
+        for row, (dataset, start) in enumerate(zip(datasets, starts, strict=True)):
+            centre = np.random.default_rng(10_000 + dataset).integers(0, len(self._noise) - WIDTH)
+            sketches[row] = 0.5 * self._mean + 0.6 * self._noise[centre : centre + WIDTH]
+            sketches[row] += 0.8 * self._noise[start : start + WIDTH]
+        pooled = (sketches * self._signs).reshape(BATCH, -1, self._dim).sum(axis=1)
+        return datasets, sketches, pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+
+
+def fill(path: Path, n_models: int) -> None:
+    """A catalog of that many models, written by SQL."""
+    recipe = make_recipe("sketch", None, ())
+    made = Synthetic(n_models, recipe.dim)
+    with Catalog.open(path) as catalog:
+        catalog.record(_first(recipe))
+        catalog.remove("first")
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("SET wal_autocheckpoint = '4GB'")
+        table = connection.execute("SELECT vectors FROM recipes").fetchall()[0][0]
+        for start in range(0, n_models, BATCH):
+            _insert(connection, table, recipe.id, start, made.batch(start // BATCH))
+        connection.execute("CHECKPOINT")
+
+
+def _first(recipe) -> Indexed:
+    """A model whose recording makes the tables."""
+    slots = tuple(
+        SlotStats(
+            slot=Slot(*slot),
+            shape=(384, 384),
+            fro_norm=1.0,
+            relative_norm=0.01,
+            sigma=np.ones(4, np.float32),
+            energy=0.9,
+            stable_rank=3.0,
+            noise_floor=0.0,
+            sketch=np.zeros(FEATURES, np.float16),
+        )
+        for slot in SLOTS
+    )
+    vector = np.full(recipe.dim, recipe.dim**-0.5, np.float32)
+    return Indexed(
+        model=ModelRecord(id="first", base=BASE, signature="s"),
+        fingerprints=(Fingerprint(recipe=recipe, vector=vector, norm=1.0),),
+        slots=slots,
+        bytes_read=0,
+        seconds=0.0,
+    )
+
+
+def _insert(connection, table, recipe, start, batch) -> None:
+    datasets, sketches, pooled = batch
+    keys = np.arange(start + 10, start + 10 + BATCH)
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(pooled.ravel()), pooled.shape[1])
+    connection.register("added", pa.table({"key": keys, "vector": vectors, "dataset": datasets}))
+    connection.execute(f"INSERT INTO {table} SELECT key, vector, 1.0 FROM added")
+    connection.execute(
+        "INSERT INTO models (key, base, id, status, kind, method, dataset, author, downloads, "
+        "signature, bytes_total, bytes_read, seconds, indexed_at) "
+        "SELECT key, ?, 'author-' || key % 997 || '/m' || key, 'indexed', 'full', 'full', "
+        "'dataset-' || dataset, 'author-' || key % 997, key % 5000, 's', 1, 1, 0.1, now() "
+        "FROM added",
+        [BASE],
+    )
+    halves = (sketches * 0.03).astype(np.float16)
+    n = BATCH * len(SLOTS)
+    fixed = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(FEATURES * 2), n, [None, pa.py_buffer(halves.tobytes())]
+    )
+    stacks, layers, roles = zip(*SLOTS, strict=True)
+    connection.register(
+        "added_slots",
+        pa.table(
+            {
+                "model": np.repeat(keys, len(SLOTS)),
+                "stack": list(stacks) * BATCH,
+                "layer": np.tile(np.array(layers, np.int32), BATCH),
+                "role": list(roles) * BATCH,
+                "sketch": fixed.cast(pa.binary()),
+            }
+        ),
+    )
+    connection.execute(
+        "INSERT INTO slots (model, stack, layer, role, rows, columns, fro_norm, relative_norm, "
+        "sigma, energy, stable_rank, noise_floor, recipe, sketch) "
+        "SELECT model, stack, layer, role, 384, 384, 1.0, 0.01, [1.0, 0.5], 0.9, 3.0, 0.0, ?, "
+        "sketch FROM added_slots",
+        [recipe],
+    )
+    connection.unregister("added")
+    connection.unregister("added_slots")
+
+
+def serve(path: Path) -> tuple[subprocess.Popen, str]:
+    """The service and its address, once it is ready."""
+    command = [
+        sys.executable,
+        "-m",
+        "deltadex",
+        "serve",
+        "--db",
+        str(path),
+        "--port",
+        "0",
+        "--json",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    text = ""
+    while not text.rstrip().endswith("}"):
+        text += process.stdout.readline()
+    address = json.loads(text)["address"]
+    start = time.monotonic()
+    while httpx2.get(f"{address}/api/v1/ready").status_code != 200:
+        time.sleep(1)
+    print(f"ready after {time.monotonic() - start:.0f} s")
+    return process, address
+
+
+async def load(address: str, names: list[str], rate: float, seconds: float, pid: int) -> None:
+    """Ask at fixed times; print what came of it, a line a minute."""
+    limits = httpx2.Limits(max_connections=64, max_keepalive_connections=64)
+    results: list[tuple[float, float, int]] = []
+
+    async with httpx2.AsyncClient(base_url=address, limits=limits, timeout=30) as client:
+
+        async def ask(name: str, due: float) -> None:
+            try:
+                answer = await client.get("/api/v1/similar", params={"model": name, "k": 10})
+                status = answer.status_code
+            except httpx2.HTTPError:
+                status = 0
+            results.append((due - start, time.perf_counter() - due, status))
+
+        start, tasks = time.perf_counter(), []
+        for number in range(int(rate * seconds)):
+            due = start + number / rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            tasks.append(asyncio.create_task(ask(names[number % len(names)], due)))
+            if number % int(rate * 60) == 0:
+                print(f"  minute {number / rate / 60:.0f}: {resident(pid):.0f} MiB of its own")
+        await asyncio.gather(*tasks)
+    print(f"  end: {resident(pid):.0f} MiB of its own")
+    waits = np.array([wait for _, wait, _ in results]) * 1e3
+    errors = sum(status != 200 for _, _, status in results)
+    shown = ", ".join(f"p{q} {np.percentile(waits, q):.1f}" for q in (50, 90, 95, 99))
+    print(
+        f"{len(results)} requests at {rate:g}/s: {shown}, max {waits.max():.1f} ms; {errors} errors"
+    )
+
+
+def resident(pid: int) -> float:
+    """MiB of memory that is the process's own: pages of files that it reads are not."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if "RssAnon" in line) / 1024
+
+
+def check(address: str, path: Path, names: list[str]) -> None:
+    """Compare answers with the command line's, which reads through the same catalog."""
+    for name in names[:CHECKED]:
+        served = httpx2.get(f"{address}/api/v1/similar", params={"model": name, "k": 10}).json()
+        command = [
+            sys.executable,
+            "-m",
+            "deltadex",
+            "find-similar",
+            name,
+            "--db",
+            str(path),
+            "--json",
+        ]
+        told = json.loads(
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        )
+        pairs = zip(served["neighbours"], told["neighbours"], strict=True)
+        for one, other in pairs:
+            assert one["model"] == other["model"], (name, one, other)
+            assert abs(one["score"] - other["score"]) < 1e-9, (name, one, other)
+    print(f"{CHECKED} answers are the command line's")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--models", type=int, default=100_000)
+    parser.add_argument("--rate", type=float, default=50)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--check", action="store_true", help="Compare with the command line too.")
+    parser.add_argument("--keep", type=Path, help="A catalog to make, or to use again.")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        path = options.keep or Path(temporary) / "c.duckdb"
+        if not path.exists():
+            start = time.monotonic()
+            fill(path, options.models)
+            print(f"catalog filled in {time.monotonic() - start:.0f} s")
+        print(f"catalog {path.stat().st_size / 2**30:.1f} GiB, {os.cpu_count()} cores")
+        with Catalog.open(path, read_only=True) as catalog:
+            names = [row.id for row in catalog.models(base=BASE)]
+        names = [str(name) for name in np.random.default_rng(3).permutation(names)]
+        process, address = serve(path)
+        try:
+            if options.check:
+                check(address, path, names)
+            asyncio.run(load(address, names, options.rate, options.minutes * 60, process.pid))
+        finally:
+            process.terminate()
+            process.wait()
+
+
+if __name__ == "__main__":
+    main()

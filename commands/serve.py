@@ -1,0 +1,113 @@
+"""The command that turns a catalog into a service."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import RequestError
+from ..terminal.options import common
+from .output import print_document
+
+MIB = 1 << 20
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True)
+@click.option("--writable", is_flag=True, help="Models may be added and removed with a token.")
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Holds the token that writers present.  [default: $DELTADEX_TOKEN]",
+)
+@click.option("--allow-hub", is_flag=True, help="Requests may have models fetched from the Hub.")
+@click.option("--allow-host", "allow_hosts", multiple=True, help="Another name of this service.")
+@click.option(
+    "--body-limit",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="MiB of an adapter that is sent.",
+)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Run time of one request.",
+)
+@click.option("--root-path", default="", help="The prefix under which a proxy shows the service.")
+@common
+def serve(
+    db: Path,
+    as_json: bool,
+    quiet: bool,
+    writable: bool,
+    token_file: Path | None,
+    body_limit: int,
+    **options: Any,
+) -> None:
+    """Answer questions about the catalog over HTTP, for programs and with a page for people.
+
+    Listens on this machine only, and changes nothing, unless told otherwise.
+
+    \b
+    Example:
+      deltadex serve --port 8321
+      DELTADEX_TOKEN=$(cat token) deltadex serve --writable
+    """
+    try:
+        from ..web.service import Service, ServiceSettings, address, listen, make_app, run_server
+    except ModuleNotFoundError as err:
+        raise click.UsageError(f"serving needs {err.name}: pip install 'deltadex[serve]'") from err
+
+    token = _token(token_file) if writable else None
+    settings = ServiceSettings(db=db, token=token, body_limit=body_limit * MIB, **options)
+    if not settings.is_local:
+        _warn(settings.host)
+    with listen(settings) as listening, Service.open(settings) as service:
+        document = {"address": address(settings, listening), "writable": settings.writable}
+        run_server(
+            make_app(service),
+            settings,
+            listening,
+            lambda: print_document(document, _show, as_json),
+        )
+
+
+def _token(file: Path | None) -> str:
+    """The operator's token.
+
+    Raises:
+        RequestError: there is none, or it is too short to be safe.
+    """
+    token = file.read_text("utf-8") if file is not None else os.environ.get("DELTADEX_TOKEN", "")
+    token = token.strip()
+    if len(token) < 16 or not token.isascii() or not token.isprintable():
+        raise RequestError(
+            "--writable needs a token of at least 16 plain characters: --token-file FILE, or "
+            "DELTADEX_TOKEN in the environment"
+        )
+    return token
+
+
+def _warn(host: str) -> None:
+    for line in (
+        f"WARNING: listening on {host}, not only on this machine.",
+        "Everybody who reaches this address can read the whole catalog.",
+        "There is no encryption: whatever is sent, a token too, can be read on the way.",
+        "Put a proxy with TLS and access control in front (docs/service.md).",
+    ):
+        click.echo(line, err=True)
+
+
+def _show(document: Mapping[str, Any]) -> None:
+    mode = "writable with the token" if document["writable"] else "read-only"
+    click.echo(f"deltadex serves {document['address']} ({mode}); Ctrl-C ends it")
+    sys.stdout.flush()

@@ -1,0 +1,99 @@
+"""One browser for all tests of the page, and pages that notice what goes wrong in them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from stand_in import MadeUp, served
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+    "--ignore-gpu-blocklist",
+]
+
+
+@pytest.fixture(scope="session")
+def launch() -> Iterator[Callable[..., Any]]:
+    """Starts a browser with more arguments; all are closed at the end."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no chromium to open the page in")
+    with playwright.sync_playwright() as started, ExitStack() as stack:
+
+        def start(*more: str) -> Any:
+            browser = started.chromium.launch(
+                executable_path=CHROMIUM, args=[*ARGUMENTS, *more], timeout=60_000
+            )
+            stack.callback(browser.close)
+            return browser
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def browser(launch: Callable[..., Any]) -> Any:
+    return launch()
+
+
+@pytest.fixture(scope="module")
+def family() -> MadeUp:
+    return MadeUp()
+
+
+@pytest.fixture(scope="module")
+def address(family: MadeUp) -> Iterator[str]:
+    with served(family) as at:
+        yield at
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens an address in a fresh context; at the end, nothing may have gone wrong in any page."""
+    contexts, troubles = [], []
+
+    def go(
+        address: str,
+        *,
+        width: int = 1280,
+        height: int = 800,
+        ready: bool = True,
+        expected: str = "",
+        within: Any = None,
+        **options: Any,
+    ) -> Any:
+        context = (within or browser).new_context(
+            viewport={"width": width, "height": height}, reduced_motion="reduce", **options
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        own = urlsplit(address).netloc
+
+        def note(kind: str, text: str) -> None:
+            if not (expected and expected in text):
+                troubles.append(f"{kind}: {text}")
+
+        page.on("console", lambda m: note("console", m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: note("error", str(error)))
+        page.on(
+            "request",
+            lambda r: None if urlsplit(r.url).netloc == own else note("request", r.url),
+        )
+        page.goto(address)
+        if ready:
+            page.wait_for_selector("body.ready")
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert troubles == []

@@ -1,0 +1,310 @@
+"""A service that answers as the API's contract says, from a family made up here."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+ROLES = ("q", "k", "v", "o", "up", "down")
+LAYERS = 4
+HOSTILE = '</script><img src=x onerror="window.hacked=1">'
+
+Answer = tuple[int, dict[str, Any]]
+
+
+@dataclass
+class MadeUp:
+    """Models around one middle a dataset; the last tenth unlabelled, every third an adapter.
+
+    Attributes:
+        broken: Endpoints that answer 500.
+        slow: Endpoints that answer 202 the first time they are asked.
+    """
+
+    models: int = 60
+    datasets: tuple[str, ...] = ("imdb", "sst2", "agnews", "trec", "mpqa")
+    base: str = "base-model"
+    names: tuple[str, ...] = ()
+    broken: set[str] = field(default_factory=set)
+    slow: set[str] = field(default_factory=lambda: {"clusters"})
+
+    def __post_init__(self) -> None:
+        random.seed(0)
+        self.rows: list[dict[str, Any]] = []
+        for i in range(self.models):
+            at = i % len(self.datasets)
+            angle = 2 * math.pi * at / len(self.datasets)
+            spread = 0.25 if self.models < 1000 else 0.6
+            dataset = None if i >= 0.9 * self.models else self.datasets[at]
+            self.rows.append(
+                {
+                    "model": self.names[i] if i < len(self.names) else f"lab{i % 7}/m{i:06d}",
+                    "x": 3 * math.cos(angle) + random.gauss(0, spread),
+                    "y": 2 * math.sin(angle) + random.gauss(0, spread),
+                    "dataset": dataset,
+                    "author": self.names[0] if self.names and i == 0 else f"lab{i % 7}",
+                    "kind": "adapter" if i % 3 == 2 else "full",
+                    "downloads": None if i % 5 == 4 else int(10 ** random.uniform(0, 6)),
+                    "status": "indexed",
+                    "base": self.base,
+                    "source": "hub",
+                }
+            )
+        self.asked: Counter[str] = Counter()
+
+    def answer(self, path: str, query: dict[str, str]) -> Answer:
+        """Status and document of one request under /api/v1."""
+        self.asked[path] += 1
+        head, _, rest = path.partition("/")
+        if head in self.broken:
+            return 500, {"type": "about:blank", "title": "Internal", "detail": "the index is torn"}
+        if head in self.slow and self.asked[path] == 1:
+            return 202, {"status": "computing", "retry_after_s": 0.2}
+        if head == "models" and rest:
+            return self.model(rest)
+        return getattr(self, head)(query)
+
+    def families(self, _: dict[str, str]) -> Answer:
+        recipes = [
+            {"id": f"{name}-1", "name": name, "rank": 16, "dim": 64, "models": self.models}
+            for name in ("sketch", "mean-factors")
+        ]
+        family = {
+            "base": self.base, "models": self.models + 3, "indexed": self.models,
+            "labelled": self.models, "datasets": len(self.datasets), "recipes": recipes,
+        }  # fmt: skip
+        return 200, {"families": [family], "writable": False, "umap": True, "version": "0"}
+
+    def map(self, query: dict[str, str]) -> Answer:
+        document: dict[str, Any] = {
+            "base": self.base, "recipe": "sketch", "explained": None, "seed": 0,
+            "layout": "tsne" if query.get("layout", "auto") == "auto" else query["layout"],
+            "models": [row["model"] for row in self.rows],
+            "x": [row["x"] for row in self.rows], "y": [row["y"] for row in self.rows],
+            "downloads": [row["downloads"] for row in self.rows],
+        }  # fmt: skip
+        for name in ("dataset", "author", "kind"):
+            column = [row[name] for row in self.rows]
+            names = sorted({value for value in column if value is not None})
+            place = {value: i for i, value in enumerate(names)}
+            document[name] = [None if value is None else place[value] for value in column]
+            document[f"{name}s"] = names
+        return 200, document
+
+    def models_(self, query: dict[str, str]) -> Answer:
+        rows, where = self.rows, query.get("where", "")
+        for test in filter(None, where.split(" AND ")):
+            match = re.fullmatch(r"(\w+) (=|>=) '?([^']*)'?", test)
+            if match is None:
+                detail = f"cannot read {test!r}"
+                return 422, {"title": "Bad filter", "detail": detail, "code": "bad-filter"}
+            name, sign, value = match.groups()
+            rows = [
+                row
+                for row in rows
+                if (str(row[name]) == value if sign == "=" else (row[name] or 0) >= float(value))
+            ]
+        for name in ("dataset", "author", "kind", "status"):
+            if name in query:
+                rows = [row for row in rows if row[name] == query[name]]
+        q = query.get("q", "").lower()
+        rows = [
+            row for row in rows if q in f"{row['model']} {row['dataset']} {row['author']}".lower()
+        ]
+        key = query.get("sort", "model")
+        rows = sorted(rows, key=lambda row: (row[key] is None, row[key]))
+        if query.get("order") == "desc":
+            rows = rows[::-1]
+        offset, limit = int(query.get("offset", 0)), int(query.get("limit", 50))
+        page = {"total": len(rows), "limit": limit, "offset": offset}
+        return 200, {"models": rows[offset : offset + limit], **page}
+
+    def find(self, model: str) -> dict[str, Any] | None:
+        return next((row for row in self.rows if row["model"] == model), None)
+
+    def model(self, name: str) -> Answer:
+        row = self.find(name)
+        if row is None:
+            return 404, {
+                "title": "Not found",
+                "detail": f"no model {name}",
+                "code": "unknown-model",
+            }
+        slots = [
+            {
+                "slot": f"encoder.{layer}.{role}", "shape": [8, 8], "fro_norm": 0.5,
+                "relative_norm": 0.004 * (1 + layer) + 0.001 * ROLES.index(role),
+                "sigma": [1.0], "energy": 0.9, "stable_rank": 1.0 + layer, "noise_floor": 0.0,
+            }
+            for layer in range(LAYERS)
+            for role in ROLES
+        ]  # fmt: skip
+        facts = {"license": "mit", "task": "text-classification", "label_source": "card"}
+        return 200, {**row, **facts, "created_at": "2024-05-06T07:08:09Z", "slots": slots}
+
+    def similar(self, query: dict[str, str]) -> Answer:
+        me = self.find(query["model"])
+        assert me is not None
+        status, passing = self.models_({k: v for k, v in query.items() if k in ("dataset", "author", "where")} | {"limit": "1000000"})  # fmt: skip # noqa: E501
+        if status != 200:
+            return status, passing
+        near = [
+            (math.hypot(row["x"] - me["x"], row["y"] - me["y"]), row)
+            for row in passing["models"]
+            if row is not me
+        ]
+        near.sort(key=lambda pair: pair[0])
+        neighbours = [
+            {"rank": n + 1, "model": row["model"], "score": 0.9 * math.exp(-d) - 0.05,
+             "score_se": 0.01, "cosine": 0.5, "dataset": row["dataset"], "author": row["author"],
+             "run": None, "base": self.base}
+            for n, (d, row) in enumerate(near[: int(query.get("k", 10))])
+        ]  # fmt: skip
+        return 200, {"query": me, "recipe": "sketch", "neighbours": neighbours}
+
+    def explain(self, query: dict[str, str]) -> Answer:
+        share = 1 / (LAYERS * len(ROLES))
+        parts = lambda names: [  # noqa: E731
+            {"name": n, "contribution": 0.4 / len(names), "share": 1 / len(names)} for n in names
+        ]
+        slots = [
+            {"slot": f"encoder.{layer}.{role}", "contribution": 0.4 * share, "share": share,
+             "blocks": {"in": 0.2 * share, "out": 0.2 * share}, "relative_norms": [0.1, 0.1]}
+            for layer in range(LAYERS)
+            for role in ROLES
+        ]  # fmt: skip
+        return 200, {
+            "query": query["model"], "model": query["other"], "similarity": 0.4,
+            "by_role": parts(ROLES), "by_layer": parts([f"encoder.{i}" for i in range(LAYERS)]),
+            "by_block": parts(["in", "out"]), "slots": slots,
+            "only_query": ["encoder.9.q"], "only_model": [],
+        }  # fmt: skip
+
+    def evaluation(self, query: dict[str, str]) -> Answer:
+        n = self.models // len(self.datasets)
+        purity = {d: {"n": n, "purity": 0.95 - 0.1 * i} for i, d in enumerate(self.datasets)}
+        size = len(self.datasets)
+        counts = [
+            [n - 2 if i == j else int(j == (i + 1) % size) for j in range(size)] + [1]
+            for i in range(size)
+        ]
+        return 200, {
+            "models": self.models, "labelled": self.models, "queries": self.models,
+            "datasets": size, "micro": 0.75, "macro": 0.74, "chance": 0.2, "nn1": 0.8, "map": 0.7,
+            "ci95": [0.7, 0.8], "by_dataset": purity, "exclude": query.get("exclude"),
+            "confusion": {"datasets": list(self.datasets), "counts": counts},
+        }  # fmt: skip
+
+    def clusters(self, _: dict[str, str]) -> Answer:
+        clusters = []
+        for at, dataset in enumerate(self.datasets):
+            members = [row for i, row in enumerate(self.rows) if i % len(self.datasets) == at]
+            labelled = sum(row["dataset"] is not None for row in members)
+            authors = Counter(row["author"] for row in members).most_common(5)
+            clusters.append(
+                {
+                    "cluster": at, "name": f"about {dataset}", "size": len(members),
+                    "datasets": [{"dataset": dataset, "models": labelled}],
+                    "authors": [{"author": a, "models": c} for a, c in authors],
+                    "words": ["film", "review"], "models": [row["model"] for row in members],
+                }
+            )  # fmt: skip
+        unlabelled = [row for row in self.rows if row["dataset"] is None]
+        curve = [
+            {"confidence": c / 10, "precision": 0.5 + c / 20, "coverage": 1 - c / 12}
+            for c in range(11)
+        ]
+        return 200, {
+            "models": self.models, "clusters": clusters, "noise": [], "ari": 0.91, "nmi": 0.88,
+            "silhouette": {"labels": 0.2, "clusters": 0.3}, "abstained": 2,
+            "suggestions": [
+                {"model": row["model"], "dataset": self.datasets[0], "confidence": 0.97}
+                for row in unlabelled[:4]
+            ],
+            "calibration": {"precision": 0.96, "coverage": 0.7, "threshold": 0.8, "target": 0.95,
+                            "models": 40, "curve": curve},
+        }  # fmt: skip
+
+    def failures(self, _: dict[str, str]) -> Answer:
+        bad = [{"model": f"broken/{i}", "base": self.base, "reason": f"shard {i} of {HOSTILE}"}
+               for i in range(2)]  # fmt: skip
+        meaning = "a file of the model cannot be read"
+        return 200, {"failures": [
+            {"code": "unreadable", "status": "failed", "meaning": meaning, "models": bad},
+            {"code": "wrong-base", "status": "skipped", "meaning": "made from another base",
+             "models": bad[:1]},
+        ]}  # fmt: skip
+
+
+def plain(page: Any, selector: str) -> str:
+    """The text of an element, its unbreakable spaces as plain ones."""
+    text: str = page.locator(selector).inner_text()
+    return text.replace("\u00a0", " ")
+
+
+def until(page: Any, condition: str, seconds: float = 15.0) -> None:
+    """Wait for a condition of the page; its policy forbids the waiting that Playwright has."""
+    last = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        assert time.monotonic() < last, f"still not: {condition}"
+        page.wait_for_timeout(40)
+
+
+@contextmanager
+def served(family: MadeUp) -> Iterator[str]:
+    """The address of the page over this family, while the block runs."""
+    page = files("deltadex.web") / "page"
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            if parts.path.startswith("/api/v1/"):
+                query = {k: v[0] for k, v in parse_qs(parts.query).items()}
+                name = unquote(parts.path.removeprefix("/api/v1/"))
+                status, document = family.answer("models_" if name == "models" else name, query)
+                self.reply(status, "application/json", json.dumps(document).encode())
+                return
+            file = page / (parts.path.removeprefix("/static/").strip("/") or "index.html")
+            if "/" in file.name or not file.is_file():
+                self.reply(404, "application/json", b"{}")
+            else:
+                self.reply(200, TYPES[file.name.rsplit(".")[-1]], file.read_bytes())
+
+        def reply(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Content-Security-Policy", POLICY)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,211 @@
+"""The other views, the states between, the address, the looks."""
+
+from collections.abc import Iterator
+
+import pytest
+from stand_in import MadeUp, plain, served, until
+from test_page_map import click_model
+
+VIEWS = ("map", "models", "clusters", "evaluation", "failures")
+SETTLED = {
+    "map": "#neighbours tbody tr",
+    "models": "#models-body tbody tr",
+    "clusters": "#clusters-body .cluster",
+    "evaluation": "#evaluation-body .confusion",
+    "failures": "#failures-body .failure",
+}
+
+
+@pytest.fixture(scope="module")
+def page_of(browser) -> Iterator:
+    contexts = {}
+
+    def page(scheme):
+        if scheme not in contexts:
+            contexts[scheme] = browser.new_context(
+                color_scheme=scheme,
+                reduced_motion="reduce",
+                viewport={"width": 1280, "height": 800},
+            )
+        return contexts[scheme].new_page()
+
+    yield page
+    for context in contexts.values():
+        context.close()
+
+
+def test_the_evaluation_shows_purity_chance_and_confusion(visit, address):
+    page = visit(address + "?view=evaluation")
+    page.wait_for_selector(".confusion")
+
+    text = plain(page, "#evaluation-body")
+    for words in ("75.0 %", "70 % to 80 %", "20.0 %", "80.0 %"):
+        assert words in text
+    assert page.locator(".bars.wide .chance").count() == 5
+    assert page.locator(".bars.wide tbody tr").first.inner_text().split() == [
+        "imdb",
+        "12",
+        "95",
+        "%",
+    ]
+    diagonal = page.locator(".confusion tbody tr").first.locator("td").all_inner_texts()
+    assert diagonal == ["10", "1", "·", "·", "·", "1"]
+    with page.expect_request(lambda r: "exclude=author" in r.url):
+        page.select_option("#exclude", "author")
+    with page.expect_request(lambda r: "evaluation" in r.url and "recipe=mean-factors-1" in r.url):
+        page.select_option("#view-evaluation .recipe", "mean-factors-1")
+
+
+def test_clusters_come_after_a_wait_and_lead_to_the_map(visit, address, family):
+    family.asked.clear()
+    page = visit(address + "?view=clusters")
+    page.wait_for_selector(".cluster")
+
+    text = plain(page, "#clusters-body")
+    assert family.asked["clusters"] == 2
+    assert "96 % of the suggestions are right" in text
+    page.get_by_role("button", name="Show about sst2 on the map").click()
+    until(page, "document.getElementById('counted').innerText === '12 of 60 models'")
+    assert page.locator("#categories >> text=about sst2").count() == 1
+
+
+def test_failures_are_grouped_with_their_meaning(visit, address):
+    page = visit(address + "?view=failures")
+    page.wait_for_selector(".failure")
+
+    first = page.locator(".failure").first
+    for words in ("unreadable", "a file of the model cannot be read", "failed", "broken/1"):
+        assert words in first.inner_text()
+
+
+def test_the_table_is_sorted_filtered_and_paged(visit, address):
+    page = visit(address + "?view=models")
+    page.wait_for_selector(".pager")
+
+    page.get_by_role("button", name="Next page").click()
+    until(page, "document.querySelectorAll('#models-body tbody tr').length === 10")
+    page.get_by_role("button", name="Downloads").click()
+    page.wait_for_selector("#models-body th[aria-sort=descending] >> text=Downloads")
+    page.locator("#models-body tbody .link").nth(3).click()
+    page.wait_for_selector("#card-title")
+
+    assert page.locator(".pager").inner_text().strip() == "Page 1 of 2"
+    assert page.locator("#models-body tr.on").count() == 1
+
+
+@pytest.mark.parametrize("view", VIEWS[2:])
+def test_an_error_is_told_and_can_be_tried_again(visit, view):
+    torn = MadeUp(models=12, broken={view})
+    with served(torn) as address:
+        page = visit(f"{address}?view={view}", expected="500")
+        page.wait_for_selector("[role=alert] >> text=the index is torn")
+        torn.broken.clear()
+        page.get_by_role("button", name="Try again").click()
+
+        page.wait_for_selector(SETTLED[view])
+
+
+def test_an_empty_catalog_says_how_to_fill_it(visit):
+    with served(MadeUp(models=0)) as address:
+        page = visit(address, ready=False)
+
+        page.wait_for_selector("#map-notice >> text=deltadex index BASE FOLDER")
+
+
+def test_an_address_gives_the_same_state_again(visit, address):
+    page = visit(address)
+    page.select_option("#colour", "author")
+    page.locator("#categories button").nth(2).click()
+    page.click("#filter")
+    page.select_option("#filter-kind", "full")
+    page.click("#filters-close")
+    click_model(page, 0)
+    page.wait_for_selector("#neighbours tbody tr")
+    page.locator("#neighbours button[aria-label^=Explain]").nth(1).click()
+    page.wait_for_selector("#explain .bars")
+    page.mouse.move(560, 420)
+    page.mouse.wheel(0, -300)
+    page.wait_for_timeout(400)
+    state = """() => ({ at: deltadex.state.current,
+      words: ["#counted", "#card-title", "#explain p", "#chips"]
+        .map((name) => document.querySelector(name).innerText),
+      camera: Object.values(deltadex.map.view.camera).map((v) => v.toFixed(2)),
+      hidden: [...deltadex.map.hidden] })"""
+    before = page.evaluate(state)
+
+    again = visit(page.url)
+    again.wait_for_selector("#explain .bars")
+
+    assert again.evaluate(state) == before
+    assert before["camera"][2] != "1.00"
+    assert before["at"]["other"]
+
+
+def test_back_and_forward_walk_through_selections(visit, address):
+    page = visit(address)
+    click_model(page, 0)
+    page.wait_for_selector("#neighbours tbody tr")
+    first = page.locator("#card-title").inner_text()
+    page.locator("#neighbours .link").first.click()
+    until(page, f"document.getElementById('card-title')?.innerText !== '{first}'")
+    page.click("#views [data-view=evaluation]")
+    page.wait_for_selector(".confusion")
+
+    page.go_back()
+    page.wait_for_selector("#card-title")
+    page.go_back()
+    page.wait_for_selector(f"#card-title >> text={first}")
+    page.go_back()
+    until(page, "document.getElementById('card').hidden")
+    page.go_forward()
+    page.wait_for_selector(f"#card-title >> text={first}")
+
+
+def test_the_theme_follows_the_system_and_can_be_chosen(visit, address):
+    page = visit(address, color_scheme="dark")
+    background = "getComputedStyle(document.getElementById('view-map')).backgroundColor"
+    dark = page.evaluate(background), page.evaluate("deltadex.map.colours.sheet")
+
+    page.click("#theme")
+    light = page.evaluate(background), page.evaluate("deltadex.map.colours.sheet")
+    page.goto(address)
+    page.wait_for_selector("body.ready")
+
+    assert dark == ("rgb(21, 24, 28)", [21, 24, 28])
+    assert light == ("rgb(255, 255, 255)", [255, 255, 255])
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+
+
+def test_a_phone_shows_every_view_without_scrolling_sideways(visit, address):
+    page = visit(
+        address + "?model=lab1/m000001", width=360, height=740, has_touch=True, is_mobile=True
+    )
+    for view in VIEWS:
+        page.click(f"#views [data-view={view}]")
+        page.wait_for_selector(SETTLED[view])
+
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        assert page.evaluate(
+            "[...document.querySelectorAll('main > section')]"
+            ".every((section) => section.scrollWidth <= section.clientWidth + 1)"
+        )
+    page.click("#views [data-view=map]")
+    page.click("#card button[aria-label='Close the card']")
+    page.click("#legend-toggle")
+    assert page.locator("#categories button").first.is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_any_view(page_of, address, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = page_of(scheme)
+    for view in VIEWS:
+        page.goto(f"{address}?view={view}" + ("&model=lab1/m000001" if view == "map" else ""))
+        page.wait_for_selector(SETTLED[view])
+        if view == "map":
+            page.locator("#neighbours button[aria-label^=Explain]").first.click()
+            page.wait_for_selector("#explain .bars")
+            page.click("#filter")
+        result = axe.run(page)
+
+        assert result.violations_count == 0, f"{view}: {result.generate_report()}"

@@ -1,0 +1,225 @@
+"""Answers are those of the command line, and hold nothing of the machine."""
+
+import pytest
+from services import API, adapter_files, make_indexed_family, printed, served
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory):
+    return make_indexed_family(tmp_path_factory.mktemp("family"))
+
+
+@pytest.fixture(scope="module")
+def client(db):
+    with served(db, quick_seconds=60.0) as client:
+        yield client
+
+
+def get(client, path, **params):
+    answer = client.get(f"{API}/{path}", params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def without_paths(document, db):
+    """A document of the command line with the base as the service shows it."""
+    place = str(db.parent / "base")
+    if isinstance(document, dict):
+        return {key: without_paths(value, db) for key, value in document.items()}
+    if isinstance(document, list):
+        return [without_paths(value, db) for value in document]
+    return "base" if document == place else document
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "arguments"),
+    [
+        ("similar", {"model": "a-0", "k": 3}, ("find-similar", "a-0", "-k", "3")),
+        (
+            "similar",
+            {"model": "a-0", "where": "run = 'b-1'"},
+            ("find-similar", "a-0", "--where", "run = 'b-1'"),
+        ),
+        (
+            "similar",
+            {"model": "a-0", "dataset": "b", "author": "author1"},
+            ("find-similar", "a-0", "--dataset", "b", "--author", "author1"),
+        ),
+        ("evaluation", {}, ("eval",)),
+        ("evaluation", {"exclude": "author"}, ("eval", "--exclude", "author")),
+        ("clusters", {}, ("cluster",)),
+    ],
+)
+def test_answers_are_those_of_the_command_line(client, db, path, params, arguments):
+    from deltadex.cli import main
+
+    if arguments[0] not in main.commands:
+        pytest.skip("no such command")
+    expected = without_paths(printed(db, *arguments), db)
+
+    assert get(client, path, **params) == expected
+
+
+def test_an_explanation_is_that_of_find_similar(client, db):
+    expected = printed(db, "find-similar", "a-0", "-k", "1", "--explain")["explanations"][0]
+
+    assert get(client, "explain", model="a-0", other=expected["model"]) == expected
+
+
+def test_a_model_is_shown_as_show_does_without_its_place(client, db):
+    expected = without_paths(printed(db, "show", "a-0"), db) | {"source": "local"}
+
+    found = get(client, "models/a-0")
+
+    assert found.pop("base_raw") in (None, "base")
+    expected.pop("base_raw")
+    assert found == expected
+
+
+def test_models_and_stats_and_failures_are_those_of_the_command_line(client, db):
+    listed, counted = printed(db, "ls"), printed(db, "stats")
+    failed = printed(db, "failures")["failures"]
+
+    assert [m["model"] for m in get(client, "models")["models"]] == [
+        m["model"] for m in listed["models"]
+    ]
+    assert set(get(client, "models")["models"][0]) == set(listed["models"][0])
+    assert get(client, "stats") == without_paths(counted, db) | {"path": "c.duckdb"}
+    assert [(g["code"], g["status"]) for g in get(client, "failures")["failures"]] == [
+        (g["code"], g["status"]) for g in failed
+    ]
+
+
+def test_pages_filters_and_orders(client):
+    assert get(client, "models", limit=2)["total"] == 5
+    names = [m["model"] for m in get(client, "models", order="desc")["models"]]
+    assert names == ["broken", "b-1", "b-0", "a-1", "a-0"]
+    assert [m["model"] for m in get(client, "models", limit=2, offset=1)["models"]] == [
+        "a-1",
+        "b-0",
+    ]
+    assert [m["model"] for m in get(client, "models", q="BRO")["models"]] == ["broken"]
+    assert get(client, "models", q="AUTHOR1")["total"] == 2
+    assert get(client, "models", status="indexed", kind="full")["total"] == 4
+    assert get(client, "models", kind="adapter")["total"] == 0
+    by_author = get(client, "models", sort="author", order="desc")["models"]
+    assert [m["model"] for m in by_author] == ["a-1", "b-1", "a-0", "b-0", "broken"]
+    assert get(client, "models", offset=9)["models"] == []
+
+
+def test_families_name_a_local_base_by_its_last_part(client):
+    document = get(client, "families")
+
+    (family,) = document["families"]
+    assert (family["base"], family["models"], family["indexed"]) == ("base", 5, 4)
+    assert family["recipes"][0]["name"] == "sketch"
+    assert document["writable"] is False
+
+
+def test_map_columns_fit_together_and_have_a_tag(client):
+    answer = client.get(f"{API}/map", params={"layout": "pca", "base": "base"})
+    document = answer.json()
+
+    assert (document["base"], document["layout"]) == ("base", "pca")
+    assert sorted(document["models"]) == ["a-0", "a-1", "b-0", "b-1"]
+    assert len(document["x"]) == len(document["y"]) == len(document["dataset"]) == 4
+    again = client.get(
+        f"{API}/map", params={"layout": "pca"}, headers={"If-None-Match": answer.headers["etag"]}
+    )
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_batch_answers_each_question_or_says_why_not(client, db):
+    recipe = get(client, "families")["families"][0]["recipes"][0]
+    from deltadex.store import Catalog
+
+    with Catalog.open(db, read_only=True) as catalog:
+        chosen = catalog.find_recipe(None)
+        ids, vectors = catalog.vectors(catalog.bases()[0], chosen)
+    vector = (3 * vectors[ids.index("a-0")]).tolist()
+    queries = [{"model": "a-0"}, {"vector": vector}, {"model": "nobody"}, {"vector": [1.0]}]
+
+    answer = client.post(f"{API}/similar", json={"queries": queries, "k": 2})
+    stored, by_vector, unknown, short = answer.json()["results"]
+
+    assert recipe["dim"] == len(vector)
+    assert stored == get(client, "similar", model="a-0", k=2)
+    assert by_vector["query"]["model"] == "vector"
+    assert by_vector["neighbours"][0]["model"] == "a-0"
+    assert by_vector["neighbours"][0]["cosine"] == pytest.approx(1.0, abs=1e-5)
+    assert (unknown["problem"]["status"], unknown["problem"]["code"]) == (404, "unknown-model")
+    assert (short["problem"]["status"], short["problem"]["code"]) == (422, "bad-request")
+
+
+def test_an_uploaded_adapter_finds_what_the_command_line_finds(client, db, tmp_path):
+    sent = adapter_files(seed=7)
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    for name, file in sent.values():
+        (folder / name).write_bytes(file.getvalue())
+    expected = without_paths(printed(db, "find-similar", str(folder), "-k", "3"), db)
+
+    answer = client.post(f"{API}/similar/adapter", files=sent, data={"k": "3", "base": "base"})
+
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert found["query"].pop("model") == "uploaded adapter"
+    expected["query"].pop("model")
+    assert found == expected
+
+
+def test_no_answer_holds_a_path_of_the_machine(client, db):
+    place = str(db.parent)
+    requests = [
+        *((path, {}) for path in ("families", "stats", "models", "failures", "map", "evaluation")),
+        *((path, {}) for path in ("clusters", "metrics", "openapi.json", "ready", "health")),
+        *((f"models/{model}", {}) for model in ("a-0", "broken", "nobody", place)),
+        ("similar", {"model": "a-0"}),
+        ("similar", {"model": "broken"}),
+        ("similar", {"model": "nobody"}),
+        ("similar", {"model": "a-0", "base": "elsewhere"}),
+        ("similar", {"model": "a-0", "recipe": "none"}),
+        ("models", {"base": "elsewhere"}),
+        ("explain", {"model": "a-0", "other": "broken"}),
+        ("explain", {"model": "a-0", "other": "a-1"}),
+        ("evaluation", {"recipe": "none"}),
+    ]
+
+    for path, params in requests:
+        answer = client.get(f"{API}/{path}", params=params)
+        assert place not in answer.text, path
+        assert place not in str(answer.headers), path
+        assert answer.status_code in (200, 404, 422), (path, answer.text)
+
+
+@pytest.mark.parametrize("spelling", ["{folder}", "{folder}/../models/a-0", "./a-0", "~"])
+def test_a_path_is_no_id(client, db, spelling):
+    model = spelling.format(folder=db.parent / "models" / "a-0")
+
+    for path in ("similar", "explain"):
+        params = {"model": model, "other": "a-1"} if path == "explain" else {"model": model}
+        answer = client.get(f"{API}/{path}", params=params)
+        assert (answer.status_code, answer.json()["code"]) == (404, "unknown-model")
+
+
+@pytest.mark.parametrize("where", ["source LIKE '/%'", "id = 'x' OR base_raw = '/x'", "BASE='x'"])
+def test_filters_cannot_ask_for_paths(client, where):
+    for path, params in (("models", {}), ("similar", {"model": "a-0"})):
+        answer = client.get(f"{API}/{path}", params={"where": where, **params})
+        assert (answer.status_code, answer.json()["code"]) == (422, "bad-filter")
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["1=1", "id = 'a'; DROP TABLE models", "id = 'x' UNION SELECT 1", 'id = "id"', "x" * 2001],
+)
+def test_filters_are_no_sql(client, where):
+    answer = client.get(f"{API}/models", params={"where": where})
+
+    assert answer.status_code == 422
+    assert get(client, "models")["total"] == 5
+
+
+def test_an_id_is_taken_to_the_letter(client):
+    for id in ("a-0' OR '1'='1", "a_0", "A-0", "a-0 "):
+        assert client.get(f"{API}/models/{id}").status_code == 404

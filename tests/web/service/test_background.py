@@ -1,0 +1,148 @@
+"""Heavy documents come from a process of their own, are kept, and never hang or orphan."""
+
+import asyncio
+import os
+import time
+
+import pytest
+from services import API, TOKEN, WRITER, make_indexed_family, served
+
+from deltadex.errors import RequestError
+from deltadex.web.service import jobs
+from deltadex.web.service.worker import Worker, WorkerDied, WorkerFailed, WorkerTooSlow
+
+
+@pytest.fixture
+def db(tmp_path):
+    return make_indexed_family(tmp_path)
+
+
+def refuse(text):
+    raise RequestError(text)
+
+
+def test_a_worker_answers_raises_and_outlives_errors():
+    worker = Worker("test")
+    try:
+        first = worker.run(os.getpid, seconds=60.0)
+        with pytest.raises(WorkerFailed, match="ZeroDivisionError"):
+            worker.run(divmod, 1, 0, seconds=60.0)
+        with pytest.raises(RequestError, match="no such thing"):
+            worker.run(refuse, "no such thing", seconds=60.0)
+        assert worker.run(os.getpid, seconds=60.0) == first != os.getpid()
+    finally:
+        worker.close()
+
+
+def test_a_worker_that_dies_or_hangs_is_replaced():
+    worker = Worker("test")
+    try:
+        first = worker.run(os.getpid, seconds=60.0)
+        with pytest.raises(WorkerDied):
+            worker.run(os._exit, 1, seconds=60.0)
+        second = worker.run(os.getpid, seconds=60.0)
+        with pytest.raises(WorkerTooSlow):
+            worker.run(time.sleep, 60, seconds=0.2)
+        assert len({first, second, worker.run(os.getpid, seconds=60.0)}) == 3
+    finally:
+        worker.close()
+
+
+def test_a_closed_worker_leaves_no_process():
+    worker = Worker("test")
+    pid = worker.run(os.getpid, seconds=60.0)
+
+    worker.close()
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(WorkerDied):
+        worker.run(os.getpid, seconds=60.0)
+
+
+def test_what_is_not_ready_is_202_and_then_200(db):
+    with served(db, quick_seconds=0.0) as client:
+        first = client.get(f"{API}/evaluation")
+        for _ in range(600):
+            last = client.get(f"{API}/evaluation")
+            if last.status_code != 202:
+                break
+            time.sleep(0.1)
+
+    assert first.status_code == 202
+    assert first.json()["status"] == "computing"
+    assert int(first.headers["retry-after"]) == first.json()["retry_after_s"] >= 1
+    assert (last.status_code, last.json()["micro"]) == (200, 1.0)
+    assert "deltadex-stale" not in last.headers
+
+
+def test_after_a_change_the_old_document_is_served_as_stale_until_the_new_one_is_there(db):
+    with served(db, token=TOKEN, quick_seconds=60.0) as client:
+        before = client.get(f"{API}/evaluation")
+        client.delete(f"{API}/models/a-1", headers=WRITER)
+        stale = client.get(f"{API}/evaluation")
+        for _ in range(600):
+            after = client.get(f"{API}/evaluation")
+            if "deltadex-stale" not in after.headers:
+                break
+            time.sleep(0.1)
+
+    assert "deltadex-stale" not in before.headers
+    assert stale.headers["deltadex-stale"] == "true"
+    assert stale.json() == before.json()
+    assert (before.json()["models"], after.json()["models"]) == (4, 3)
+
+
+def test_a_failure_is_told_and_tried_again_later(db, monkeypatch):
+    with served(db, quick_seconds=60.0) as client:
+        calls = []
+
+        def fail(*args, **kwargs):
+            calls.append(args)
+            raise RequestError("nothing to see")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(client.service.jobs, "_compute", fail)
+            patched.setattr(jobs, "FAILURE_SECONDS", 0.2)
+            answers = [client.get(f"{API}/evaluation") for _ in range(2)]
+        time.sleep(0.3)
+        good = client.get(f"{API}/evaluation")
+
+    assert [(a.status_code, a.json()["detail"]) for a in answers] == [(422, "nothing to see")] * 2
+    assert len(calls) == 1
+    assert good.status_code == 200
+
+
+def test_a_defect_is_a_problem_without_its_text(db, monkeypatch):
+    with served(db, quick_seconds=60.0) as client:
+
+        def fail(*args, **kwargs):
+            raise KeyError("secret")
+
+        monkeypatch.setattr(client.service.jobs, "_compute", fail)
+        answer = client.get(f"{API}/map")
+
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert "secret" not in answer.text
+
+
+def test_the_same_document_is_computed_once_for_many(db, monkeypatch):
+    with served(db, quick_seconds=60.0) as client:
+        calls = []
+
+        def compute(kind, base, params):
+            calls.append(kind)
+            time.sleep(0.2)
+            return {"n": len(calls)}
+
+        background = client.service.jobs
+        monkeypatch.setattr(background, "_compute", compute)
+
+        async def ask():
+            params = {"recipe": "r"}
+            return await asyncio.gather(*(background.get("map", "b", params) for _ in range(5)))
+
+        found = asyncio.run(ask())
+
+    assert calls == ["map"]
+    assert {one.packed.plain for one in found} == {b'{"n":1}'}

@@ -1,0 +1,69 @@
+"""Requests made from the OpenAPI document: none is answered with a defect, all as documented."""
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from services import API, TOKEN, make_indexed_family
+
+from deltadex.web.service import Service, ServiceSettings, make_app
+
+CHECKS = (
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+)
+NO_DEFECT = ("busy", "store")
+"""Codes of a 503 that the document promises."""
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory):
+    db = make_indexed_family(tmp_path_factory.mktemp("family"))
+    chosen = ServiceSettings(db=db, token=TOKEN, quick_seconds=0.2, allow_hosts=("testserver",))
+    with Service.open(chosen) as service:
+        assert service.wait_until_ready(60.0)
+        yield schemathesis.openapi.from_asgi(f"{API}/openapi.json", make_app(service))
+
+
+def ask_everything(document, max_examples):
+    """Ask every operation so many things; whatever comes back must be documented."""
+    quick = settings(
+        max_examples=max_examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    asked = set()
+    for found in document.get_all_operations():
+        operation = found.ok()
+        asked.add(operation.label)
+
+        @quick
+        @given(case=operation.as_strategy())
+        def ask(case):
+            answer = case.call(headers={"Authorization": f"Bearer {TOKEN}"})
+            if answer.status_code != 503 or answer.json().get("code") not in NO_DEFECT:
+                case.validate_response(answer, checks=CHECKS)
+
+        ask()
+    return asked
+
+
+def test_no_request_finds_a_defect(document):
+    asked = ask_everything(document, 20)
+
+    assert {f"GET {API}/similar", f"POST {API}/models", f"DELETE {API}/models/{{model}}"} <= asked
+
+
+@pytest.mark.slow
+def test_no_request_of_many_finds_a_defect(document):
+    ask_everything(document, 400)

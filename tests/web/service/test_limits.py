@@ -1,0 +1,203 @@
+"""What is too long, too much, too slow or badly addressed is refused, as a problem document."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from services import API, adapter_files, files, make_indexed_family, served
+
+from deltadex.web.service.limits import SECURITY_HEADERS
+from deltadex.web.service.problems import PROBLEM, Problem
+from deltadex.web.service.work import Work
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    db = make_indexed_family(tmp_path_factory.mktemp("family"))
+    with served(db, body_limit=2 << 20, max_seconds=20.0) as client:
+        yield client
+
+
+def assert_problem(answer, status, code):
+    assert (answer.status_code, answer.headers["content-type"]) == (status, PROBLEM), answer.text
+    document = answer.json()
+    assert set(document) == {"type", "title", "status", "detail", "code"}
+    assert (document["status"], document["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("similar", {"model": "a-0", "k": 0}),
+        ("similar", {"model": "a-0", "k": 101}),
+        ("similar", {"model": "a-0", "k": "many"}),
+        ("similar", {}),
+        ("similar", {"model": "x" * 1001}),
+        ("similar", {"model": "a\x00"}),
+        ("models", {"limit": 0}),
+        ("models", {"limit": 501}),
+        ("models", {"offset": -1}),
+        ("models", {"sort": "key"}),
+        ("models", {"status": "gone"}),
+        ("models", {"where": "x" * 2001}),
+        ("map", {"layout": "globe"}),
+        ("evaluation", {"exclude": "dataset"}),
+    ],
+)
+def test_parameters_have_limits(client, path, params):
+    assert_problem(client.get(f"{API}/{path}", params=params), 422, "invalid")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"queries": []},
+        {"queries": [{"model": "a-0"}] * 33},
+        {"queries": [{"model": "a-0", "vector": [1.0]}]},
+        {"queries": [{}]},
+        {"queries": [{"model": "a-0"}], "k": 101},
+        {"queries": [{"model": "a-0"}], "path": "/etc/passwd"},
+        [],
+        "text",
+    ],
+)
+def test_batches_have_limits(client, body):
+    assert_problem(client.post(f"{API}/similar", json=body), 422, "invalid")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_vector_is_finite(client, number):
+    body = f'{{"queries": [{{"vector": [{number}]}}]}}'
+
+    answer = client.post(
+        f"{API}/similar", content=body, headers={"Content-Type": "application/json"}
+    )
+
+    assert answer.status_code in (200, 422)
+    assert answer.status_code == 422 or answer.json()["results"][0]["problem"]["status"] == 422
+
+
+def test_unknown_places_and_methods_are_problems(client):
+    assert_problem(client.get("/nothing"), 404, "not-found")
+    assert_problem(client.get("/static/..%2f..%2fapp.py"), 404, "not-found")
+    assert_problem(client.put(f"{API}/models"), 405, "method-not-allowed")
+    assert_problem(client.get("/docs"), 404, "not-found")
+
+
+def test_a_long_body_is_refused_by_its_header_and_as_it_comes(client):
+    small, large = b" " * ((1 << 20) + 1), b" " * ((2 << 20) + 1)
+    headers = {"Content-Type": "application/json"}
+
+    def pieces():
+        yield small[: 1 << 19]
+        yield small[1 << 19 :]
+
+    for content in (small, pieces()):
+        answer = client.post(f"{API}/similar", content=content, headers=headers)
+        assert_problem(answer, 413, "body-too-long")
+    sent = files(b"{}", large)
+    assert_problem(client.post(f"{API}/similar/adapter", files=sent), 413, "body-too-long")
+
+
+def test_an_adapter_may_be_longer_than_other_bodies(client):
+    sent = adapter_files(rank=4)
+    sent["weights"] = ("w", b"\0" * ((1 << 20) + 100))
+
+    answer = client.post(f"{API}/similar/adapter", files=sent)
+
+    assert answer.status_code == 422
+    assert answer.json()["code"] in ("bad-header", "bad-offsets", "truncated")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", ""])
+def test_a_strange_host_header_is_refused(client, host):
+    assert_problem(client.get(f"{API}/health", headers={"Host": host}), 400, "unknown-host")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8321", "127.0.0.1:1", "[::1]:8321"])
+def test_names_of_this_machine_are_answered(client, host):
+    assert client.get(f"{API}/health", headers={"Host": host}).status_code == 200
+
+
+def test_every_answer_tells_browsers_what_not_to_do(client):
+    for path in ("/", "/health", f"{API}/families", "/nothing", f"{API}/models?limit=0"):
+        headers = client.get(path).headers
+        for name, value in SECURITY_HEADERS.items():
+            assert headers[name] == value
+        assert "access-control-allow-origin" not in headers
+
+
+def test_long_answers_are_packed(client):
+    answer = client.get(f"{API}/openapi.json", headers={"Accept-Encoding": "gzip"})
+
+    assert answer.headers["content-encoding"] == "gzip"
+
+
+def test_metrics_count_requests_by_route(client):
+    client.get(f"{API}/models/a-0")
+    client.get(f"{API}/models/a-1")
+    text = client.get("/metrics").text
+
+    assert f'route="{API}/models/{{model:path}}",status="200"' in text
+    assert 'deltadex_models{status="indexed"} 4.0' in text
+    assert 'deltadex_models{status="failed"} 1.0' in text
+    assert "a-0" not in text
+    for name in ("request_seconds_bucket", "requests_in_flight", "index_vectors", "catalog_bytes"):
+        assert f"deltadex_{name}" in text
+    assert "process_resident_memory_bytes" in text
+
+
+def test_health_and_readiness_have_short_names(client):
+    assert client.get("/health").json() == {"status": "ok"}
+    assert client.get("/ready").json() == {"ready": True}
+    schema = client.get(f"{API}/openapi.json").json()
+    assert "/health" not in schema["paths"]
+    assert f"{API}/health" in schema["paths"]
+
+
+def test_work_that_takes_too_long_is_a_problem_and_keeps_its_place():
+    work = Work(at_once=1, waiting=1, seconds=0.1)
+    release = threading.Event()
+
+    async def ask():
+        with pytest.raises(Problem) as slow:
+            await work.run(release.wait)
+        assert (slow.value.status, slow.value.code) == (503, "busy")
+        assert slow.value.headers["Retry-After"]
+        assert work.pending == 1
+        waiting = asyncio.ensure_future(work.run(release.wait))
+        await asyncio.sleep(0.01)
+        with pytest.raises(Problem, match="busy"):
+            await work.run(release.wait)
+        release.set()
+        assert await waiting
+
+    asyncio.run(ask())
+    work.close()
+    time.sleep(0.05)
+    assert work.pending == 0
+
+
+def test_at_most_so_many_work_at_once():
+    work = Work(at_once=2, waiting=20, seconds=5.0)
+    lock, seen = threading.Lock(), []
+    running = 0
+
+    def step():
+        nonlocal running
+        with lock:
+            running += 1
+            seen.append(running)
+        time.sleep(0.01)
+        with lock:
+            running -= 1
+
+    async def ask():
+        await asyncio.gather(*(work.run(step) for _ in range(12)))
+
+    asyncio.run(ask())
+    work.close()
+
+    assert max(seen) == 2

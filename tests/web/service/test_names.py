@@ -1,0 +1,56 @@
+"""Names that are shown lead back to what they mean, and hold no folder's place."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltadex.errors import RequestError
+from deltadex.web.service.names import Names
+
+PARTS = st.text(alphabet="abc", min_size=1, max_size=2)
+FOLDERS = st.lists(PARTS, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts))
+HUB_IDS = st.lists(PARTS, min_size=1, max_size=2).map("/".join)
+
+
+def names(*bases):
+    return Names(bases, Path("/data/c.duckdb"))
+
+
+@given(st.lists(st.one_of(FOLDERS, HUB_IDS), unique=True, max_size=8))
+def test_every_base_is_told_by_its_shown_name(bases):
+    shown = names(*bases)
+
+    assert [shown.meant(shown.shown(base)) for base in bases] == bases
+    assert len(set(shown.bases)) == len(bases)
+
+
+def test_a_folder_is_shown_by_as_few_parts_as_tell_it():
+    shown = names("/x/one/base", "/y/two/base", "/y/gpt2", "google/base")
+
+    assert shown.bases == ["google/base", "gpt2", "one/base", "two/base"]
+
+
+def test_an_unknown_base_is_refused_with_those_there_are():
+    with pytest.raises(RequestError, match="there are: base"):
+        names("/secret/base").meant("/secret/base2")
+    with pytest.raises(RequestError, match="which family"):
+        names("a", "b").only(None)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/data/c.duckdb: no models", "c.duckdb: no models"),
+        ("/srv/m/run/model.safetensors: short", "model.safetensors: short"),
+        ("see https://hf.co/a/b", "see https://hf.co/a/b"),
+        ("google/bert and a/b/c", "google/bert and a/b/c"),
+        ("ratio 1/2, and/or", "ratio 1/2, and/or"),
+        ("cannot read '/home/me/x y'", "cannot read 'x y'"),
+        ("base ~/nets/base", "base base"),
+        (r"at C:\nets\base", "at base"),
+    ],
+)
+def test_a_sentence_keeps_the_last_part_of_a_path(text, shown):
+    assert names("/srv/m").redact(text) == shown

@@ -1,0 +1,153 @@
+"""`deltadex serve`: what it prints, how it ends, what it refuses."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from services import TOKEN, make_indexed_family
+
+from deltadex.cli import main
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory):
+    return make_indexed_family(tmp_path_factory.mktemp("family"))
+
+
+@contextmanager
+def serving(db, *arguments):
+    command = [sys.executable, "-m", "deltadex", "serve", "--db", str(db), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield process, process.stdout.readline()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def get(address, path):
+    with urllib.request.urlopen(address.rstrip("/") + path, timeout=30) as answer:
+        return json.load(answer)
+
+
+def children(pid):
+    done = subprocess.run(["ps", "--ppid", str(pid), "-o", "pid="], capture_output=True, text=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+def gone(pids):
+    """Whether these processes have ended within some seconds; nobody may have buried them."""
+    for _ in range(50):
+        states = [Path(f"/proc/{pid}/stat") for pid in pids]
+        if all(not s.exists() or s.read_text().rsplit(")", 1)[1].split()[0] == "Z" for s in states):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_says_where_it_is_and_ends_in_order_without_leaving_processes(db, number):
+    with serving(db) as (process, line):
+        address = re.search(r"http://127\.0\.0\.1:\d+/", line)[0]
+        assert "read-only" in line
+        for _ in range(300):
+            if get(address, "/api/v1/health") and "micro" in get(address, "/api/v1/evaluation"):
+                break
+            time.sleep(0.1)
+        left = children(process.pid)
+        process.send_signal(number)
+        code = process.wait(30)
+        errors = process.stderr.read()
+
+    assert (code, errors) == (0, "")
+    assert left
+    assert gone(left)
+
+
+def test_json_is_one_document(db):
+    with serving(db, "--json", "--root-path", "/models") as (process, line):
+        rest = [line]
+        while "}" not in rest[-1]:
+            rest.append(process.stdout.readline())
+
+    document = json.loads("".join(rest))
+    assert document["address"].endswith("/models/")
+    assert document["writable"] is False
+
+
+def test_an_address_for_others_is_said_loudly_even_when_quiet(db):
+    with serving(db, "--host", "0.0.0.0", "--quiet") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        errors = process.stderr.read()
+
+    assert "Everybody who reaches this address can read the whole catalog" in errors
+    assert "no encryption" in errors
+    assert len(errors.splitlines()) >= 3
+
+
+def run(db, *arguments, **environment):
+    return CliRunner().invoke(main, ["serve", "--db", str(db), *arguments], env=environment)
+
+
+def test_a_port_in_use_is_one_line(db):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = run(db, "--port", str(taken.getsockname()[1]))
+
+    assert result.exit_code == 3
+    assert "in use" in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+def test_no_catalog_is_one_line(tmp_path):
+    result = run(tmp_path / "none.duckdb", "--port", "0")
+
+    assert result.exit_code == 2
+    assert "deltadex index" in result.output
+
+
+@pytest.mark.parametrize("token", ["", "short", "with\nline" + "x" * 20, "é" * 20])
+def test_writing_needs_a_long_token(db, token):
+    result = run(db, "--port", "0", "--writable", DELTADEX_TOKEN=token)
+
+    assert result.exit_code == 2
+    assert "at least 16" in result.output
+
+
+def test_a_token_may_come_from_a_file(db, tmp_path):
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    arguments = ("--writable", "--token-file", str(tmp_path / "token"))
+    with serving(db, *arguments) as (_, line):
+        address = re.search(r"http://\S+/", line)[0]
+        request = urllib.request.Request(
+            f"{address}api/v1/models/nobody",
+            method="DELETE",
+            headers={"Authorization": f"Bearer {TOKEN}"},
+        )
+        with pytest.raises(urllib.error.HTTPError) as missing:
+            urllib.request.urlopen(request, timeout=30)
+        missing.value.close()
+
+    assert "writable with the token" in line
+    assert missing.value.code == 404
+
+
+def test_without_the_extra_it_says_what_to_install(db, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    for name in [n for n in sys.modules if n.startswith("deltadex.web.service")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    result = run(db, "--port", "0")
+
+    assert result.exit_code == 2
+    assert "pip install 'deltadex[serve]'" in result.output

@@ -1,0 +1,141 @@
+"""Nobody writes unless the operator says so, and then only with the token."""
+
+import pytest
+from services import API, TOKEN, WRITER, adapter_files, files, make_indexed_family, printed, served
+
+from deltadex.web.service import ServiceSettings
+
+
+@pytest.fixture
+def db(tmp_path):
+    return make_indexed_family(tmp_path)
+
+
+@pytest.fixture
+def client(db):
+    with served(db, token=TOKEN) as client:
+        yield client
+
+
+def code(answer):
+    return answer.status_code, answer.json().get("code")
+
+
+def add(client, *, headers=WRITER, sent=None, **fields):
+    data = {"model": "up/one", "base": "base", **fields}
+    return client.post(
+        f"{API}/models", data=data, files=sent or adapter_files(seed=3), headers=headers
+    )
+
+
+def test_a_service_is_read_only_until_told_otherwise(db):
+    with served(db) as client:
+        assert code(add(client)) == (403, "read-only")
+        assert code(client.delete(f"{API}/models/a-0", headers=WRITER)) == (403, "read-only")
+        assert code(client.post(f"{API}/models", json={"models": ["x/y"], "base": "b"})) == (
+            403,
+            "read-only",
+        )
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN]
+)
+def test_writing_needs_the_token(client, header):
+    headers = {} if header is None else {"Authorization": header}
+
+    for answer in (
+        add(client, headers=headers),
+        client.delete(f"{API}/models/a-0", headers=headers),
+    ):
+        assert code(answer) == (401, "unauthorized")
+        assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert client.get(f"{API}/models/a-0").status_code == 200
+
+
+def test_a_short_token_is_no_token(db):
+    with pytest.raises(ValueError, match="at least 16"):
+        ServiceSettings(db=db, token="short")
+
+
+def test_an_added_adapter_is_found_and_can_be_removed(client):
+    answer = add(client, dataset="a", author="somebody")
+
+    assert answer.status_code == 201, answer.text
+    assert (answer.json()["indexed"], answer.json()["model"]) == (1, "up/one")
+    shown = client.get(f"{API}/models/up/one").json()
+    assert (shown["dataset"], shown["author"], shown["kind"]) == ("a", "somebody", "adapter")
+    assert (shown["source"], shown["base"], len(shown["slots"])) == ("upload", "base", 2)
+    same = client.post(f"{API}/similar/adapter", files=adapter_files(seed=3)).json()
+    assert same["neighbours"][0]["model"] == "up/one"
+    assert same["neighbours"][0]["cosine"] == pytest.approx(1.0)
+    assert code(add(client)) == (409, "id-taken")
+    removed = client.delete(f"{API}/models/up/one", headers=WRITER)
+    assert removed.json() == {"removed": "up/one", "base": "base"}
+    assert client.get(f"{API}/models/up/one").status_code == 404
+    assert client.get(f"{API}/families").json()["families"][0]["models"] == 5
+
+
+def test_what_was_written_is_there_after_the_service(db):
+    with served(db, token=TOKEN) as client:
+        add(client)
+
+    assert "up/one" in [m["model"] for m in printed(db, "ls")["models"]]
+
+
+@pytest.mark.parametrize("id", ["", "/etc/x", "~x", "a/../b", "..", "a\nb", "x" * 201, " a"])
+def test_an_id_is_checked(client, id):
+    assert code(add(client, model=id)) == (422, "invalid")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"config": ("c", b"{}")},
+        {"config": ("c", b"{}"), "weights": ("w", b"x"), "more": ("m", b"")},
+    ],
+)
+def test_both_files_and_no_others_are_sent(client, sent):
+    assert client.post(
+        f"{API}/models", data={"model": "m"}, files=sent, headers=WRITER
+    ).status_code in (400, 422)
+
+
+def test_a_bad_adapter_is_refused_with_its_code_and_not_recorded(client):
+    answer = add(client, sent=files(b"{}", b"short"))
+
+    assert answer.status_code == 422
+    assert answer.json()["code"] in ("truncated", "bad-header")
+    assert client.get(f"{API}/models/up/one").status_code == 404
+
+
+def test_an_unknown_field_or_body_is_refused(client):
+    assert code(add(client, path="/etc")) == (422, "invalid")
+    answer = client.post(f"{API}/models", content=b"x", headers=WRITER)
+    assert code(answer) == (415, "media-type")
+
+
+def test_nothing_is_fetched_unless_the_operator_allows_it(client):
+    body = {"models": ["someone/model"], "base": "base"}
+
+    assert code(client.post(f"{API}/models", json=body, headers=WRITER)) == (403, "hub-closed")
+
+
+@pytest.mark.parametrize("id", ["/etc", "./x", "a/b/c", "../x", "~/x", "a/..", "https://x.y/z"])
+def test_only_ids_of_the_hub_are_fetched(client, id):
+    body = {"models": [id], "base": "base"}
+
+    assert code(client.post(f"{API}/models", json=body, headers=WRITER)) == (422, "invalid")
+
+
+def test_a_folder_of_the_server_is_never_taken_for_an_id(db, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with served(db, token=TOKEN, allow_hub=True) as client:
+        body = {"models": ["models/a-0"], "base": "base"}
+        answer = client.post(f"{API}/models", json=body, headers=WRITER)
+
+    assert code(answer) == (422, "bad-request")
+
+
+def test_removing_what_is_not_there_says_so(client):
+    assert code(client.delete(f"{API}/models/nobody", headers=WRITER)) == (404, "unknown-model")

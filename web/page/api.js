@@ -1,0 +1,83 @@
+"use strict";
+{
+  const LONGEST_WAIT_S = 10;
+  const PAGE = 500;
+
+  class Problem extends Error {
+    constructor(status, document) {
+      super(document.detail || document.title || `the service answered ${status}`);
+      this.status = status;
+      this.code = document.code ?? "";
+    }
+  }
+
+  const pause = (seconds, signal) => new Promise((done, fail) => {
+    const timer = setTimeout(done, seconds * 1000);
+    signal?.addEventListener("abort", () => { clearTimeout(timer); fail(signal.reason); });
+  });
+
+  function address(path, params) {
+    const query = new URLSearchParams();
+    for (const [name, value] of Object.entries(params)) {
+      if (value !== "" && value !== undefined && value !== null) query.set(name, value);
+    }
+    return `api/v1/${path}${query.size ? `?${query}` : ""}`;
+  }
+
+  // Asks again while the service computes; `waiting` hears of it.
+  async function get(path, params = {}, { signal, waiting } = {}) {
+    for (;;) {
+      let answer;
+      try {
+        answer = await fetch(address(path, params), { signal, headers: { Accept: "application/json" } });
+      } catch (error) {
+        if (error.name === "AbortError") throw error;
+        throw new Problem(0, { detail: "The service does not answer. Is it still running?" });
+      }
+      const document = await answer.json().catch(() => ({}));
+      if (answer.status !== 202) {
+        if (!answer.ok) throw new Problem(answer.status, document);
+        return document;
+      }
+      waiting?.();
+      await pause(Math.min(LONGEST_WAIT_S, Math.max(0.2, document.retry_after_s ?? 1)), signal);
+    }
+  }
+
+  const kept = new Map();
+  function once(path, params, how) {
+    const key = address(path, params);
+    if (!kept.has(key)) {
+      const asked = get(path, params, { waiting: how?.waiting });
+      kept.set(key, asked);
+      asked.catch(() => kept.delete(key));
+    }
+    return kept.get(key);
+  }
+
+  // Every model that passes, page by page; `some` hears of each page.
+  async function ids(params, { signal, some }) {
+    for (let offset = 0, total = 1; offset < total; offset += PAGE) {
+      const page = await get("models", { ...params, limit: PAGE, offset }, { signal });
+      total = page.total;
+      some(page.models.map((model) => model.model), total);
+    }
+  }
+
+  const modelPath = (id) => `models/${id.split("/").map(encodeURIComponent).join("/")}`;
+
+  deltadex.Problem = Problem;
+  deltadex.service = () => ({
+    can: { search: true, explain: true, details: true, evaluate: true, cluster: true, list: true },
+    families: (how) => get("families", {}, how),
+    map: (params, how) => once("map", params, how),
+    clusters: (params, how) => once("clusters", params, how),
+    evaluation: (params, how) => once("evaluation", params, how),
+    failures: (params, how) => get("failures", params, how),
+    models: (params, how) => get("models", params, how),
+    model: (id, params, how) => get(modelPath(id), params, how),
+    similar: (params, how) => get("similar", params, how),
+    explain: (params, how) => get("explain", params, how),
+    ids,
+  });
+}

@@ -1,0 +1,115 @@
+"use strict";
+{
+  const { byId, make, button, icon, state, format, load, map, legend, say } = deltadex;
+  const card = byId("card");
+  const SHEET = 0.58; // of a phone's height, as in the style
+  const HUB_ID = /^[\w.-]+\/[\w.-]+$/;
+  let byKeyboard = false, details = null;
+
+  // From a click the card opens beside the map; from keys it also takes the focus.
+  function open(model, { fly = false } = {}) {
+    byKeyboard = card.contains(document.activeElement) || !document.activeElement?.matches(":hover");
+    const view = ["map", "models"].includes(state.current.view) && !fly ? state.current.view : "map";
+    state.change({ model, other: "", view });
+    if (fly) map.reveal(map.chosen, true);
+  }
+
+  function close() {
+    state.change({ model: "", other: "" });
+    byId("stage").focus({ preventScroll: true });
+  }
+
+  const DAY = /^\d{4}-\d\d-\d\d/;
+  const day = (text) => text.match(DAY)?.[0] ?? text;
+
+  const facts = (found) => [
+    ["Author", found.author],
+    ["Kind", found.method && found.method !== found.kind ? `${found.kind} · ${found.method}` : found.kind],
+    ["Task", found.task], ["License", found.license],
+    ["Downloads", found.downloads === null || found.downloads === undefined ? null : format.whole(found.downloads)],
+    ["Created", found.created_at && day(found.created_at)],
+    ["Run", found.run], ["Base", found.base], ["Revision", found.revision],
+    ["Label from", found.label_source && (found.dataset_raw && found.dataset_raw !== found.dataset
+      ? `${found.label_source}: ${found.dataset_raw}` : found.label_source)],
+    ["Copy of", found.duplicate_of],
+    ["Weights read", found.bytes_read ? `${format.bytes(found.bytes_read)} of ${format.bytes(found.bytes_total ?? found.bytes_read)}` : null],
+    ["Indexed", found.indexed_at && day(found.indexed_at)],
+  ].filter(([, value]) => value !== null && value !== undefined && value !== "");
+
+  function link(found) {
+    if (found.source !== "hub" || !HUB_ID.test(found.model)) return null;
+    return make("a", { href: `https://huggingface.co/${found.model}`, rel: "noopener noreferrer", target: "_blank", class: "out" },
+      "Open on the Hub");
+  }
+
+  function headline(found) {
+    const item = legend.datasetItem(found.dataset);
+    return make("div", { class: "card-head" },
+      make("div", {}, make("h2", { tabindex: "-1", id: "card-title" }, found.model),
+        make("p", { class: "tags" }, make("span", { class: "tag" }, legend.swatch(item, found.kind !== "full"), found.dataset ?? "unlabelled"),
+          found.status && found.status !== "indexed" ? make("span", { class: "tag bad" }, found.status) : null)),
+      button({ class: "round", "aria-label": "Close the card", title: "Close (Esc)", onclick: close }, icon("close")));
+  }
+
+  function show(found) {
+    details = found;
+    byId("card-top").replaceChildren(...[headline(found),
+      found.reason ? make("p", { class: "reason" }, make("code", {}, found.code ?? ""), " ", found.reason) : null,
+      make("dl", { class: "facts" }, facts(found).map(([name, value]) =>
+        make("div", {}, make("dt", {}, name), make("dd", {}, String(value))))),
+      found.notes?.length ? make("ul", { class: "notes" }, found.notes.map((note) => make("li", {}, note))) : null,
+      link(found)].filter(Boolean));
+    byId("changes").replaceChildren(...deltadex.heatmap.section(found.slots));
+    deltadex.neighbours.update(state.current, found.dataset);
+    say(`Card of ${found.model}, ${found.dataset ?? "unlabelled"}`);
+    if (byKeyboard) byId("card-title").focus({ preventScroll: true });
+    byKeyboard = false;
+  }
+
+  function update(asked, previous) {
+    const opened = card.hidden && asked.model !== "";
+    card.hidden = asked.model === "" || !["map", "models"].includes(asked.view);
+    document.body.classList.toggle("with-card", !card.hidden);
+    map.chosen = card.hidden ? -1 : map.family.place.get(asked.model) ?? -1;
+    place();
+    if (card.hidden) { map.links = []; map.dirty(); deltadex.explain.update({}); return; }
+    const fresh = opened || !previous || asked.model !== previous.model || asked.base !== previous.base;
+    if (fresh || state.differs(asked, previous, "recipe", "k", ...state.FILTERS)) refresh(asked, fresh);
+    else if (asked.measure !== previous.measure) byId("changes").replaceChildren(...deltadex.heatmap.section(details?.slots));
+    if (fresh || state.differs(asked, previous, "other", "recipe")) {
+      deltadex.explain.update(asked);
+      for (const row of card.querySelectorAll("tr.on, [aria-pressed=true].round")) row.classList.remove("on");
+      if (!fresh) deltadex.neighbours.update(asked, details?.dataset ?? null);
+    }
+    map.dirty();
+  }
+
+  function refresh(asked, fresh) {
+    if (!fresh) { deltadex.neighbours.update(asked, details?.dataset ?? null); return; }
+    card.scrollTop = 0;
+    details = null;
+    for (const id of ["changes", "neighbours"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
+    map.links = [];
+    load(byId("card-top"), (how) => deltadex.source.model(asked.model, deltadex.scope(), how), show);
+    map.reveal(map.chosen, false);
+  }
+
+  // The map's middle is the middle of what panels leave of it. Offsets, since the card slides in.
+  function place() {
+    const main = byId("main"), key = byId("legend"), beside = innerWidth > 860;
+    map.inset({
+      left: beside ? key.offsetLeft + key.offsetWidth : 0,
+      right: !card.hidden && beside ? main.clientWidth - card.offsetLeft : 0,
+      bottom: !card.hidden && !beside ? SHEET * main.clientHeight : 0,
+    });
+  }
+
+  function start() {
+    addEventListener("keydown", (event) => {
+      if (event.key === "Escape" && state.current.model && !event.defaultPrevented) close();
+    });
+    addEventListener("resize", place);
+  }
+
+  deltadex.card = { start, open, close, update, place };
+}

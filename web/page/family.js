@@ -1,0 +1,120 @@
+"use strict";
+{
+  const { state } = deltadex;
+
+  // The plane: −1 … 1 along the longer side of the family, centred.
+  function plane(xs, ys) {
+    let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
+    for (let i = 0; i < xs.length; i++) {
+      left = Math.min(left, xs[i]); right = Math.max(right, xs[i]);
+      low = Math.min(low, ys[i]); high = Math.max(high, ys[i]);
+    }
+    const half = Math.max(right - left, high - low) / 2 || 1;
+    return {
+      x: Float64Array.from(xs, (x) => (x - (left + right) / 2) / half),
+      y: Float64Array.from(ys, (y) => (y - (low + high) / 2) / half),
+      span: [Math.max(0.05, (right - left) / 2 / half), Math.max(0.05, (high - low) / 2 / half)],
+    };
+  }
+
+  function distinct(names) {
+    const seen = new Map();
+    return names.map((name) => {
+      const n = (seen.get(name) ?? 0) + 1;
+      seen.set(name, n);
+      return n === 1 ? name : `${name} (${n})`;
+    });
+  }
+
+  // The models that have a place, as columns, with what the page asks of them.
+  class Family {
+    constructor(document) {
+      this.document = document;
+      this.count = document.models.length;
+      this.place = new Map(document.models.map((id, i) => [id, i]));
+      Object.assign(this, plane(document.x, document.y));
+      this.grid = new deltadex.Grid(this.x, this.y);
+      const full = document.kinds.indexOf("full");
+      this.hollow = Uint8Array.from(document.kind, (kind) => (kind === full ? 0 : 1));
+      this.rank = this.ranks();
+      this.clusters = null;
+      this.where = null; // a Uint8Array while a free condition is on
+    }
+
+    id(i) {
+      return this.document.models[i];
+    }
+
+    name(column, i) {
+      const at = this.document[column][i];
+      return at === null ? null : this.document[`${column}s`][at];
+    }
+
+    columns(name) {
+      if (name === "cluster") return this.clusterColumns();
+      const missing = { dataset: "unlabelled", author: "unknown author", kind: "unknown" }[name];
+      return [this.document[name], this.document[`${name}s`], missing];
+    }
+
+    clusterColumns() {
+      if (!this.clusters) return [new Array(this.count).fill(null), [], "not clustered yet"];
+      return [this.clusterOf, this.clusterNames, "in no cluster"];
+    }
+
+    setClusters(document) {
+      this.clusters = document;
+      this.clusterNames = distinct(document.clusters.map((cluster) => cluster.name || `cluster ${cluster.cluster}`));
+      this.clusterOf = new Array(this.count).fill(null);
+      document.clusters.forEach((cluster, c) => {
+        for (const id of cluster.models) {
+          const i = this.place.get(id);
+          if (i !== undefined) this.clusterOf[i] = c;
+        }
+      });
+    }
+
+    // The order of drawing: what has no label lies beneath what has one.
+    ranks() {
+      const { dataset } = this.document, rank = new Uint32Array(this.count);
+      let next = 0;
+      for (const labelled of [false, true]) {
+        for (let i = 0; i < this.count; i++) if ((dataset[i] !== null) === labelled) rank[i] = next++;
+      }
+      return rank;
+    }
+
+    // Which models pass the filters that the address names.
+    passing(asked) {
+      const tests = ["dataset", "author", "kind"].filter((name) => asked[name])
+        .map((name) => [this.document[name], this.document[`${name}s`].indexOf(asked[name])]);
+      if (asked.cluster && this.clusters) {
+        tests.push([this.clusterOf, this.clusterNames.indexOf(asked.cluster)]);
+      }
+      const least = asked.downloads === "" ? null : Number(asked.downloads);
+      const none = asked.status && asked.status !== "indexed";
+      return Uint8Array.from({ length: this.count }, (_, i) => (
+        !none && tests.every(([column, wanted]) => column[i] === wanted)
+          && (least === null || (this.document.downloads[i] ?? -1) >= least)
+          && (!this.where || this.where[i])) ? 1 : 0);
+    }
+  }
+
+  const quoted = (text) => `'${text.replaceAll("'", "''")}'`;
+
+  // The filters as the service's parameters; what it has no parameter for becomes a condition.
+  function asParameters(asked, { kind }) {
+    const conditions = [];
+    if (asked.kind && !kind) conditions.push(`kind = ${quoted(asked.kind)}`);
+    if (asked.downloads) conditions.push(`downloads >= ${asked.downloads}`);
+    if (asked.where) conditions.push(conditions.length ? `(${asked.where})` : asked.where);
+    return {
+      dataset: asked.dataset, author: asked.author, where: conditions.join(" AND "),
+      ...(kind ? { kind: asked.kind, status: asked.status } : {}),
+    };
+  }
+
+  deltadex.Family = Family;
+  deltadex.asParameters = asParameters;
+  deltadex.scope = () => ({ base: state.current.base });
+  deltadex.withRecipe = () => ({ base: state.current.base, recipe: state.current.recipe });
+}

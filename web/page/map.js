@@ -1,0 +1,262 @@
+"use strict";
+{
+  const { byId, state, say, format } = deltadex;
+  const LABELS = 24;
+  const FEW = 40;
+  const REACH_PX = 14;
+  const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+  const stage = byId("stage");
+
+  const map = {
+    family: null, colours: null, categories: null, shown: new Uint8Array(0), hidden: new Set(),
+    chosen: -1, hovered: -1, marked: -1, links: [], labels: [],
+    frames: { count: 0, script_ms: 0 },
+  };
+  let renderer, overlay, view, asked = 0, filtered = false;
+
+  function start() {
+    try {
+      renderer = new deltadex.Points(byId("points"), () => { dirty(); });
+    } catch {
+      byId("points").replaceWith(Object.assign(document.createElement("canvas"), { id: "points" }));
+      renderer = new deltadex.FlatPoints(byId("points"));
+      byId("slow").hidden = false;
+    }
+    map.renderer = renderer;
+    overlay = new deltadex.Overlay(byId("overlay"));
+    view = map.view = new deltadex.View(stage, { changed: moved, tapped, hovered });
+    new ResizeObserver(resize).observe(stage);
+    stage.addEventListener("keydown", pressed);
+    stage.addEventListener("blur", () => hover(-1));
+    byId("closer").onclick = () => view.zoomBy(1.6);
+    byId("farther").onclick = () => view.zoomBy(1 / 1.6);
+    byId("home").onclick = () => view.flyTo({ x: 0, y: 0, zoom: 1 });
+    recolour();
+  }
+
+  // Drawing: at most once a frame, and only after something changed.
+
+  function dirty() {
+    if (!asked) asked = requestAnimationFrame(frame);
+  }
+
+  function frame(now) {
+    asked = 0;
+    const begun = performance.now();
+    const more = view.step(now);
+    paint();
+    map.frames.count++;
+    map.frames.script_ms += performance.now() - begun;
+    if (more) dirty();
+  }
+
+  const place = (i) => view.toScreen(map.family.x[i], map.family.y[i]);
+
+  function radius() {
+    const n = Math.max(1, map.family?.count ?? 1);
+    const far = Math.max(1.15, Math.min(7.5, 11 - 2 * Math.log10(n)));
+    return Math.min(Math.max(far, 9), far * view.camera.zoom ** 0.45);
+  }
+  const radiusOf = (i) => radius() * map.sizes[i];
+
+  function paint() {
+    const ratio = map.ratio, size = radius();
+    renderer.draw({ camera: view.camera, unit: view.unit, middle: view.middle, size, ratio,
+      sheet: map.colours.sheet, alpha: map.family?.count > 5000 ? 0.82 : 0.95 });
+    overlay.draw({ ...map, place, radiusOf, radius: size, ratio,
+      toScreen: (x, y) => view.toScreen(x, y), labels: map.chosen < 0 ? map.labels : [] });
+  }
+
+  function resize() {
+    const { width, height, left, top } = stage.getBoundingClientRect();
+    if (!width || !height) return;
+    view.size = [width, height];
+    view.corner = [left, top];
+    map.ratio = Math.min(devicePixelRatio || 1, (map.family?.count ?? 0) > 20000 ? 1.5 : 2);
+    for (const id of ["points", "overlay"]) {
+      byId(id).width = Math.round(width * map.ratio);
+      byId(id).height = Math.round(height * map.ratio);
+    }
+    overlay.blank = false;
+    view.measure();
+    dirty();
+  }
+
+  // Where the camera is
+
+  function moved() {
+    if (map.hovered >= 0) deltadex.tooltip.show(map.family, map.hovered, place(map.hovered), radiusOf(map.hovered));
+    const { x, y, zoom } = view.camera;
+    const home = Math.abs(x) + Math.abs(y) < 1e-4 && Math.abs(zoom - 1) < 1e-3;
+    state.quietly({ at: home ? "" : [x.toFixed(4), y.toFixed(4), zoom.toFixed(3)].join(",") });
+    dirty();
+  }
+
+  function look(at) {
+    const [x, y, zoom] = at.split(",").map(Number);
+    view.flight = null;
+    view.set([x, y, zoom].every(Number.isFinite) ? { x, y, zoom } : { x: 0, y: 0, zoom: 1 });
+  }
+
+  // Panels over the map move its middle, not what is seen of it.
+  function inset(changes) {
+    const before = view.middle ?? [0, 0];
+    Object.assign(view.inset, changes);
+    view.measure();
+    const scale = view.unit * view.camera.zoom;
+    view.set({ ...view.camera, x: view.camera.x + (view.middle[0] - before[0]) / scale,
+      y: view.camera.y - (view.middle[1] - before[1]) / scale });
+  }
+
+  function reveal(i, near) {
+    if (i < 0) return;
+    const [x, y] = place(i), { left, right, top, bottom } = view.inset, [width, height] = view.size;
+    const seen = x > left + 20 && x < width - right - 20 && y > top + 20 && y < height - bottom - 20;
+    if (seen && !near) return;
+    const zoom = near ? Math.max(view.camera.zoom, Math.min(6, 1 + map.family.count / 40)) : view.camera.zoom;
+    view.flyTo({ x: map.family.x[i], y: map.family.y[i], zoom });
+  }
+
+  // What is shown
+
+  function setFamily(family) {
+    Object.assign(map, { family, chosen: -1, hovered: -1, marked: -1, links: [] });
+    const largest = family.document.downloads.reduce((most, n) => Math.max(most, n ?? 0), 0);
+    const scale = Math.log1p(Math.max(1, largest));
+    map.sizes = Float32Array.from(family.document.downloads,
+      (n) => (largest ? 0.8 + (0.9 * Math.log1p(n ?? 0)) / scale : 1));
+    const places = new Float32Array(3 * family.count);
+    for (let i = 0; i < family.count; i++) places.set([family.x[i], family.y[i], map.sizes[i]], 3 * family.rank[i]);
+    renderer.setPlaces(places);
+    view.span = family.span;
+    view.furthest = Math.max(24, Math.sqrt(family.count) * 6);
+    resize();
+  }
+
+  // Colours and what is dimmed: goes up again when a filter, the legend or the theme changes.
+  function restyle() {
+    const { family, categories, hidden, shown, colours } = map;
+    if (!family || !categories) return;
+    const rgb = categories.items.map((item) => deltadex.colours.rgbOf(colours, item));
+    const styles = new Uint8Array(4 * family.count), modes = new Uint8Array(family.count);
+    let dimmed = false, seen = 0;
+    const off = categories.items.map((item) => hidden.has(item.key));
+    for (let i = 0; i < family.count; i++) {
+      const of = categories.of[i];
+      const mode = off[of] ? 0 : shown[i] ? 2 : 1;
+      dimmed ||= mode === 1;
+      seen += mode === 2;
+      const to = 4 * family.rank[i], colour = rgb[of];
+      styles[to] = colour[0]; styles[to + 1] = colour[1]; styles[to + 2] = colour[2];
+      styles[to + 3] = mode + 4 * family.hollow[i];
+      modes[i] = mode;
+    }
+    renderer.setStyles(styles, dimmed);
+    map.modes = modes;
+    map.seen = seen;
+    filtered = seen < family.count;
+    map.labels = labels(rgb, off);
+    tell();
+    dirty();
+  }
+
+  const clipped = (name) => (name.length > 32 ? `${name.slice(0, 31)}…` : name);
+
+  // The model with the least way to the others.
+  function innermost(of) {
+    const { x, y } = map.family;
+    const way = of.map((i) => of.reduce((sum, j) => sum + Math.hypot(x[i] - x[j], y[i] - y[j]), 0));
+    return of[way.indexOf(Math.min(...way))];
+  }
+
+  // The name of a category stands above its innermost model, or amid them where they are many.
+  function labels(rgb, off) {
+    const { family, categories } = map;
+    if (categories.items.length < 2) return [];
+    const named = categories.items.slice(0, LABELS).filter((item) => typeof item.colour === "number");
+    const members = new Map(named.map((item) => [categories.items.indexOf(item), []]));
+    for (let i = 0; i < family.count; i++) {
+      if (map.modes[i] === 2) members.get(categories.of[i])?.push(i);
+    }
+    const middle = (values) => Float64Array.from(values).sort()[Math.floor(values.length / 2)];
+    return [...members].filter(([n, of]) => !off[n] && of.length).map(([n, of]) => {
+      const few = of.length <= FEW, at = few && innermost(of);
+      return { text: clipped(named[n].name), rgb: rgb[n], lift: few ? 20 : 0,
+        x: few ? family.x[at] : middle(of.map((i) => family.x[i])),
+        y: few ? family.y[at] : middle(of.map((i) => family.y[i])) };
+    });
+  }
+
+  function tell() {
+    const { family, seen } = map;
+    const words = filtered ? `${format.whole(seen)} of ${format.count(family.count, "model")}`
+      : format.count(family.count, "model");
+    byId("counted").textContent = words;
+    byId("none").hidden = seen > 0;
+  }
+
+  function recolour() {
+    map.colours = deltadex.colours.palette();
+    restyle();
+    dirty();
+  }
+
+  // Pointing and keys
+
+  const visible = (i) => map.modes[i] === 2;
+
+  function at([left, top]) {
+    if (!map.family || !map.modes) return -1;
+    const reach = Math.max(REACH_PX, radius() + 4) / (view.unit * view.camera.zoom);
+    return map.family.grid.nearest(...view.toPlane(left, top), reach, visible);
+  }
+
+  function hover(i) {
+    if (i === map.hovered) return;
+    map.hovered = i;
+    stage.classList.toggle("pointing", i >= 0);
+    deltadex.tooltip.show(map.family, i, i < 0 ? [0, 0] : place(i), i < 0 ? 0 : radiusOf(i));
+    dirty();
+  }
+
+  const hovered = (here) => hover(here === null ? -1 : at(here));
+
+  function tapped(here) {
+    const i = at(here);
+    hover(-1);
+    state.change({ model: i < 0 ? "" : map.family.id(i), other: "" });
+  }
+
+  function step([dx, dy]) {
+    const { family } = map;
+    const from = map.hovered >= 0 ? map.hovered : map.chosen;
+    let best = -1, least = Infinity;
+    if (from < 0) {
+      best = family.grid.nearest(view.camera.x, view.camera.y, 4, visible);
+    } else {
+      for (let i = 0; i < family.count; i++) {
+        if (i === from || !visible(i)) continue;
+        const [u, v] = [family.x[i] - family.x[from], family.y[i] - family.y[from]];
+        const along = u * dx + v * dy, across = Math.abs(u * dy - v * dx);
+        if (along > 0 && along + 2 * across < least) { best = i; least = along + 2 * across; }
+      }
+    }
+    if (best < 0) return;
+    reveal(best, false);
+    hover(best);
+    say(deltadex.tooltip.spoken(family, best));
+  }
+
+  function pressed(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !map.family || !map.modes) return;
+    const act = event.key in ARROWS ? () => step(ARROWS[event.key]) : {
+      Enter: () => map.hovered >= 0 && deltadex.card.open(map.family.id(map.hovered)),
+      "+": () => view.zoomBy(1.6), "=": () => view.zoomBy(1.6), "-": () => view.zoomBy(1 / 1.6),
+      0: () => view.flyTo({ x: 0, y: 0, zoom: 1 }),
+    }[event.key];
+    if (act) { event.preventDefault(); act(); }
+  }
+
+  Object.assign(map, { start, dirty, paint, resize, look, inset, reveal, setFamily, restyle, recolour, hover });
+  deltadex.map = map;
+}

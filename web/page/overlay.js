@@ -1,0 +1,111 @@
+"use strict";
+{
+  const { css } = deltadex.colours;
+  const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
+  const SCORES_SHOWN = 5;
+  const Z = 1.96; // 95 % of a normal distribution
+
+  // A line's ends, moved in so that it touches no mark.
+  function between([x, y], [u, v], first, last) {
+    const length = Math.hypot(u - x, v - y) || 1, [dx, dy] = [(u - x) / length, (v - y) / length];
+    if (length <= first + last) return [[x, y], [x, y]];
+    return [[x + dx * first, y + dy * first], [u - dx * last, v - dy * last]];
+  }
+
+  // What lies over the points: links with their uncertainty, rings, names of categories.
+  class Overlay {
+    constructor(canvas) {
+      this.canvas = canvas;
+      this.context = canvas.getContext("2d");
+      this.blank = true;
+    }
+
+    draw(scene) {
+      const { context, canvas } = this;
+      const { chosen, hovered, links, labels } = scene;
+      const idle = chosen < 0 && hovered < 0 && !labels.length;
+      if (idle && this.blank) return;
+      context.setTransform(scene.ratio, 0, 0, scene.ratio, 0, 0);
+      context.clearRect(0, 0, canvas.width / scene.ratio, canvas.height / scene.ratio);
+      this.blank = idle;
+      this.width = canvas.width / scene.ratio;
+      this.taken = [];
+      if (chosen >= 0) this.links(scene, links);
+      for (const i of [chosen, hovered]) if (i >= 0) this.ring(scene, i, i === chosen ? 2.5 : 1.5);
+      if (chosen >= 0) this.scores(scene, links);
+      this.names(scene, labels);
+    }
+
+    // A solid core as wide as the score surely is, a veil as wide as it may be.
+    links({ place, radiusOf, chosen, colours, radius, marked }, links) {
+      const { context } = this;
+      const most = Math.max(1e-9, ...links.map((link) => link.score));
+      context.lineCap = "butt";
+      for (const link of [...links].reverse()) {
+        const [[x, y], [u, v]] = between(place(chosen), place(link.at), radiusOf(chosen) + 6, radiusOf(link.at) + 2);
+        const lit = marked === link.at;
+        const wide = (score) => Math.max(0, Math.min(1, score / most)) * (radius > 3 ? 5 : 4);
+        const error = Z * (link.error ?? 0);
+        context.strokeStyle = css(lit ? colours.accent : colours.text);
+        for (const [width, alpha] of [[wide(link.score + error) + 2.5, 0.13], [wide(link.score - error), 0.7]]) {
+          context.globalAlpha = lit ? Math.min(1, alpha * 1.5) : alpha * (0.35 + 0.65 * Math.max(0, link.score / most));
+          context.lineWidth = Math.max(0.6, width);
+          context.beginPath();
+          context.moveTo(x, y);
+          context.lineTo(u, v);
+          context.stroke();
+        }
+      }
+      context.globalAlpha = 1;
+    }
+
+    ring({ place, radiusOf, colours }, i, width) {
+      const { context } = this, [x, y] = place(i);
+      for (const [colour, wide] of [[colours.sheet, width + 3], [colours.text, width]]) {
+        context.strokeStyle = css(colour);
+        context.lineWidth = wide;
+        context.beginPath();
+        context.arc(x, y, radiusOf(i) + 4, 0, 7);
+        context.stroke();
+      }
+    }
+
+    scores({ place, radiusOf, colours, marked }, links) {
+      const told = links.filter((link, n) => n < SCORES_SHOWN || link.at === marked);
+      told.sort((a, b) => (b.at === marked) - (a.at === marked));
+      for (const link of told) {
+        const [x, y] = place(link.at);
+        const error = link.error === null ? "" : ` ± ${(Z * link.error).toFixed(3)}`;
+        this.text(`${deltadex.format.signed(link.score)}${error}`, x, y - radiusOf(link.at) - 10, 11.5, 500, colours.text, colours);
+      }
+    }
+
+    names({ toScreen, colours }, labels) {
+      for (const label of labels) {
+        const [x, y] = toScreen(label.x, label.y);
+        this.text(label.text, x, y - label.lift, 13, 650, label.rgb, colours);
+      }
+    }
+
+    // Written only where nothing is written yet.
+    text(words, x, y, size, weight, rgb, colours) {
+      const { context } = this;
+      context.font = `${weight} ${size}px ${FONT}`;
+      const half = context.measureText(words).width / 2 + 5, tall = size * 0.8;
+      if (x > 0 && x < this.width) x = Math.max(half, Math.min(x, this.width - half));
+      if (this.taken.some(([u, v, w, h]) => Math.abs(u - x) < w + half && Math.abs(v - y) < h + tall)) return;
+      this.taken.push([x, y, half, tall]);
+      context.textAlign = "center";
+      context.textBaseline = "middle";
+      context.lineJoin = "round";
+      context.lineWidth = 4;
+      context.strokeStyle = css(colours.sheet);
+      context.fillStyle = css(deltadex.colours.mix(rgb, colours.text, 0.35));
+      context.strokeText(words, x, y);
+      context.fillText(words, x, y);
+    }
+  }
+
+  deltadex.Overlay = Overlay;
+  deltadex.Z = Z;
+}

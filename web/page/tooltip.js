@@ -1,0 +1,27 @@
+"use strict";
+{
+  const { byId, make, format } = deltadex;
+
+  // A few words beside the model that the pointer or the keyboard is on.
+  function show(family, i, [x, y], radius) {
+    const box = byId("tooltip");
+    if (i < 0) { box.hidden = true; return; }
+    const facts = [family.name("author", i) && `by ${family.name("author", i)}`, family.name("kind", i),
+      family.document.downloads[i] !== null && `${format.short(family.document.downloads[i])} downloads`];
+    box.replaceChildren(
+      make("strong", {}, family.id(i)),
+      make("span", {}, family.name("dataset", i) ?? "unlabelled"),
+      make("span", { class: "soft" }, facts.filter(Boolean).join(" · ")));
+    box.hidden = false;
+    const { clientWidth, clientHeight } = byId("stage");
+    const { offsetWidth, offsetHeight } = box;
+    const left = x + radius + 14 + offsetWidth > clientWidth ? x - radius - 14 - offsetWidth : x + radius + 14;
+    box.style.setProperty("left", `${Math.max(8, Math.min(left, clientWidth - offsetWidth - 8))}px`);
+    box.style.setProperty("top", `${Math.max(8, Math.min(y - offsetHeight / 2, clientHeight - offsetHeight - 8))}px`);
+  }
+
+  const spoken = (family, i) =>
+    [family.id(i), family.name("dataset", i) ?? "unlabelled", family.name("kind", i)].filter(Boolean).join(", ");
+
+  deltadex.tooltip = { show, spoken };
+}

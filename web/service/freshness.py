@@ -1,0 +1,65 @@
+"""A thread that keeps the indexes as new as the catalog, so that no request waits for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from ...errors import DeltadexError
+from .readers import Readers, prepare_searches
+
+log = logging.getLogger(__name__)
+
+SOONEST_S = 1.0
+"""Between two looks at the catalog."""
+
+REST = 4.0
+"""Time without work after work, as a multiple of what it took: requests come first."""
+
+
+class Freshness:
+    """Looks for changes, whoever makes them, and has the indexes caught up."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+        self._ready = threading.Event()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="deltadex-freshness")
+        self._thread.start()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every family can be searched."""
+        return self._ready.is_set()
+
+    def wait_until_ready(self, seconds: float) -> bool:
+        """Whether it became ready in that time."""
+        return self._ready.wait(seconds)
+
+    def close(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        seen, rest = "", 0.0
+        while not self._ending.wait(rest):
+            started = time.monotonic()
+            try:
+                seen = self._look(seen)
+            except DeltadexError as err:
+                log.warning("the indexes are not caught up: %s", err)
+            except Exception:
+                # who asks whether it is ready is told that it is not
+                log.exception("a defect in deltadex: the catalog cannot be searched")
+            else:
+                self._ready.set()
+            rest = max(SOONEST_S, REST * (time.monotonic() - started))
+
+    def _look(self, seen: str) -> str:
+        """Catch up if the catalog is another than was seen; what is seen now."""
+        state = self._readers.state()
+        if state != seen:
+            with self._readers.preparing() as catalog:
+                prepare_searches(catalog, lambda: not self._ending.is_set())
+        return state

@@ -1,0 +1,158 @@
+"""What takes long: computed in the background, kept for as long as the catalog stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import DeltadexError
+from .names import Names
+from .readers import Readers, names_of
+from .replies import Packed, encode
+from .tasks import Kind, compute_in
+from .worker import Worker, WorkerFailed
+
+KEPT = 64
+"""Documents held in memory."""
+
+FAILURE_SECONDS = 10.0
+"""How long a failure is told before the document is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A computed document; a stale one is of an earlier state of the catalog."""
+
+    packed: Packed
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """Not ready; ask again in so many seconds."""
+
+    retry_after_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    state: str
+    packed: Packed
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    state: str
+    error: DeltadexError
+    until: float
+
+
+class Jobs:
+    """Background documents, one computed at a time in a process beside the service."""
+
+    def __init__(self, readers: Readers, *, seconds: float, quick_seconds: float) -> None:
+        self._readers = readers
+        self._seconds = seconds
+        self._quick_seconds = quick_seconds
+        self._worker = Worker("deltadex-background")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="deltadex-background")
+        self._lock = threading.Lock()
+        self._made: OrderedDict[str, _Made] = OrderedDict()
+        self._failed: dict[str, _Failed] = {}
+        self._at_work: dict[str, Future[None]] = {}
+        self.counts = {"computed": 0, "failed": 0}
+
+    @property
+    def pending(self) -> int:
+        """Documents that are computed or wait for it."""
+        return len(self._at_work)
+
+    async def get(self, kind: Kind, base: str, params: Mapping[str, Any]) -> Document | Computing:
+        """The document of now; else an earlier one; else, after a short wait, none yet.
+
+        Raises:
+            DeltadexError: it cannot be computed.
+        """
+        key = json.dumps([kind, base, dict(params)], sort_keys=True)
+        found = self._look_up(key)
+        if isinstance(found, Document) and not found.stale:
+            return found
+        future = self._start(key, kind, base, params)
+        if isinstance(found, Document):
+            return found
+        started = time.monotonic()
+        await asyncio.to_thread(wait, [future], self._quick_seconds)
+        found = self._look_up(key)
+        if found is None:
+            waited = time.monotonic() - started
+            return Computing(retry_after_s=max(1, min(5, round(waited))))
+        return found
+
+    def close(self) -> None:
+        """Stop computing; ends the process."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._worker.close()
+
+    def _look_up(self, key: str) -> Document | None:
+        state = self._readers.state()
+        with self._lock:
+            made, failed = self._made.get(key), self._failed.get(key)
+            if made is not None and made.state == state:
+                self._made.move_to_end(key)
+                return Document(made.packed, stale=False)
+            if failed is not None and failed.state == state:
+                if failed.until > time.monotonic():
+                    raise failed.error
+                del self._failed[key]
+            return Document(made.packed, stale=True) if made is not None else None
+
+    def _start(self, key: str, kind: Kind, base: str, params: Mapping[str, Any]) -> Future[None]:
+        with self._lock:
+            future = self._at_work.get(key)
+            if future is None:
+                future = self._thread.submit(self._make, key, kind, base, params)
+                self._at_work[key] = future
+            return future
+
+    def _make(self, key: str, kind: Kind, base: str, params: Mapping[str, Any]) -> None:
+        state = self._readers.state()
+        try:
+            packed = Packed.of(encode(self._compute(kind, base, params)))
+        except DeltadexError as err:
+            self._keep(key, _Failed(state, err, time.monotonic() + FAILURE_SECONDS))
+        except Exception:
+            error = WorkerFailed(traceback.format_exc())
+            self._keep(key, _Failed(state, error, time.monotonic() + FAILURE_SECONDS))
+        else:
+            self._keep(key, _Made(state, packed))
+
+    def _keep(self, key: str, result: _Made | _Failed) -> None:
+        with self._lock:
+            self._at_work.pop(key, None)
+            self._failed.pop(key, None)
+            self.counts["computed" if isinstance(result, _Made) else "failed"] += 1
+            if isinstance(result, _Failed):
+                self._failed[key] = result
+                return
+            self._made[key] = result
+            self._made.move_to_end(key)
+            while len(self._made) > KEPT:
+                self._made.popitem(last=False)
+
+    def _compute(self, kind: Kind, base: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        document = self._worker.run(
+            compute_in, self._readers.path, kind, base, dict(params), seconds=self._seconds
+        )
+        return self._names().with_bases(document)
+
+    def _names(self) -> Names:
+        with self._readers.catalog() as catalog:
+            return names_of(catalog)

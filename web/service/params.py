@@ -1,0 +1,124 @@
+"""Parameters that several requests share, with their limits; what requests may say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, Form, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from .schemas import ComputingAnswer, ProblemAnswer
+from .service import Service
+from .settings import MAX_ID, MAX_K, MAX_QUERIES, MAX_WHERE
+
+LONGEST_VECTOR = 1 << 16
+Status = Literal["indexed", "failed", "skipped", "no-update"]
+Exclude = Literal["author", "run"]
+Layout = Literal["auto", "pca", "tsne", "umap"]
+
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
+_BASE = "A family, as GET families names it; may be left out where there is one."
+_WHERE = "As --where of the command line, e.g. downloads > 100 AND kind = 'adapter'."
+
+Id = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=_NO_CONTROLS)]
+Name = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=_NO_CONTROLS)]
+K = Annotated[int, Field(ge=1, le=MAX_K)]
+Where = Annotated[str, StringConstraints(max_length=MAX_WHERE)]
+
+IdInPath = Annotated[Id, Path(description="A model's id; slashes stay as they are.")]
+IdInQuery = Annotated[Id, Query(description="A model's id.")]
+BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
+RecipeInQuery = Annotated[
+    Name | None, Query(description="Name or id of a recipe; left out, what most models have.")
+]
+DatasetInQuery = Annotated[Name | None, Query(description="Only models trained on this.")]
+AuthorInQuery = Annotated[Name | None, Query(description="Only models of this author.")]
+WhereInQuery = Annotated[Where | None, Query(description=_WHERE)]
+KInQuery = Annotated[K, Query(description="How many neighbours.")]
+
+BaseInForm = Annotated[Name | None, Form(description=_BASE)]
+NameInForm = Annotated[Name | None, Form()]
+
+
+def the_service(request: Request) -> Service:
+    """The service that the app was made for."""
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceIn = Annotated[Service, Depends(the_service)]
+
+
+class Query_(BaseModel):
+    """A stored model, or a fingerprint."""
+
+    model_config = ConfigDict(extra="forbid", title="Query")
+
+    model: Id | None = None
+    vector: (
+        Annotated[
+            list[Annotated[float, Field(allow_inf_nan=False)]],
+            Field(min_length=1, max_length=LONGEST_VECTOR),
+        ]
+        | None
+    ) = None
+    base: Name | None = None
+    kind: Literal["full", "adapter"] = "full"
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> Query_:
+        if (self.model is None) == (self.vector is None):
+            raise ValueError("give either model or vector")
+        return self
+
+
+class Batch(BaseModel):
+    """Several questions with the same filters."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"queries": [{"model": "someone/bert-imdb"}], "k": 5, "dataset": "imdb"}]
+        },
+    )
+
+    queries: Annotated[list[Query_], Field(min_length=1, max_length=MAX_QUERIES)]
+    k: K = 10
+    dataset: Name | None = None
+    author: Name | None = None
+    where: Where | None = None
+    recipe: Name | None = None
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Problem documents by status, those that every request may meet among them."""
+    described = {
+        400: "A host or a body that cannot be read.",
+        401: "No token, or another one.",
+        403: "Not open here.",
+        404: "No such model, or an empty catalog.",
+        408: "The body came too slowly.",
+        409: "There is one already.",
+        415: "Another kind of body.",
+        413: "The body is too long.",
+        422: "A parameter out of its range, or a question that has no answer.",
+        500: "A defect in deltadex.",
+        503: "Busy, too slow, or the catalog is not at hand: ask again.",
+    }
+    return {
+        status: {
+            "model": ProblemAnswer,
+            "description": described[status],
+            "content": {"application/problem+json": {}},
+        }
+        for status in sorted({400, 408, 413, 422, 500, 503, *statuses})
+    }
+
+
+COMPUTING: dict[int | str, dict[str, Any]] = {
+    202: {
+        "model": ComputingAnswer,
+        "description": "It takes longer; ask again after `Retry-After` seconds.",
+    },
+    304: {"description": "The client has this document already."},
+}

@@ -1,0 +1,112 @@
+"""Adding and removing models: closed unless the operator opens it, and then by token."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import FormData, UploadFile
+from starlette.responses import Response
+
+from ..adding import AddAdapter, AddFromHub, Sent, add_adapter, add_from_hub, remove
+from ..auth import require_writer
+from ..params import BaseInQuery, IdInPath, ServiceIn, problems
+from ..problems import Problem
+from ..replies import reply
+from ..schemas import AddedAnswer, ComputingAnswer, RemovedAnswer
+from ..service import Service
+from .similar import check_size
+
+router = APIRouter(tags=["writing"])
+
+_TOKEN: dict[str, Any] = {"security": [{"token": []}]}
+_FILE = {"type": "string", "format": "binary"}
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def _body() -> dict[str, Any]:
+    """The two forms in which models are added."""
+    form = AddAdapter.model_json_schema()
+    form["properties"] |= {"config": _FILE, "weights": _FILE}
+    form["required"] = [*form["required"], "config", "weights"]
+    return {
+        "required": True,
+        "content": {
+            "multipart/form-data": {"schema": form},
+            "application/json": {"schema": AddFromHub.model_json_schema()},
+        },
+    }
+
+
+@router.post(
+    "/models",
+    status_code=201,
+    responses={
+        201: {"model": AddedAnswer},
+        202: {"model": ComputingAnswer, "description": "It goes on; ask again to wait for it."},
+        **problems(401, 403, 404, 409, 415),
+    },
+    openapi_extra={"requestBody": _body(), **_TOKEN},
+)
+async def add(service: ServiceIn, request: Request) -> Response:
+    """Add an adapter that is sent along; or models of the Hub, where the operator allows it."""
+    require_writer(request, service.settings)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type == "application/json":
+        done = await _add_from_hub(service, await request.body())
+    elif media_type == "multipart/form-data":
+        async with request.form(max_files=2, max_fields=8) as form:
+            done = await _add_adapter(service, form)
+    else:
+        raise Problem(415, "media-type", "send multipart/form-data or application/json")
+    if done is None:
+        return reply({"status": "computing", "retry_after_s": 5}, 202, {"Retry-After": "5"})
+    return reply(done, 201)
+
+
+async def _add_adapter(service: Service, form: FormData) -> dict[str, Any]:
+    config, weights = form.get("config"), form.get("weights")
+    if not isinstance(config, UploadFile) or not isinstance(weights, UploadFile):
+        raise Problem(422, "invalid", "send the files config and weights")
+    check_size(config)
+    fields = {name: value for name, value in form.items() if name not in ("config", "weights")}
+    asked = _checked(partial(AddAdapter.model_validate, fields))
+    return await service.work.run(add_adapter, service, asked, Sent(config.file, weights.file))
+
+
+async def _add_from_hub(service: Service, body: bytes) -> dict[str, Any] | None:
+    asked = _checked(partial(AddFromHub.model_validate_json, body))
+    if not service.settings.allow_hub:
+        raise Problem(
+            403, "hub-closed", "this service fetches nothing; `deltadex serve --allow-hub` does"
+        )
+    key = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
+    return await service.writes.run(key, partial(add_from_hub, service, asked))
+
+
+def _checked(parse: Callable[[], Body]) -> Body:
+    try:
+        return parse()
+    except ValidationError as err:
+        faults = [
+            f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}"
+            for fault in err.errors(include_input=False)[:3]
+        ]
+        raise Problem(422, "invalid", "; ".join(faults)) from err
+
+
+@router.delete(
+    "/models/{model:path}",
+    responses={200: {"model": RemovedAnswer}, **problems(401, 403, 404)},
+    openapi_extra=_TOKEN,
+)
+async def delete(
+    service: ServiceIn, request: Request, model: IdInPath, base: BaseInQuery = None
+) -> Response:
+    """Forget a model; as `deltadex rm --json`."""
+    require_writer(request, service.settings)
+    return reply(await service.work.run(remove, service, model, base))

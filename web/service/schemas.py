@@ -1,0 +1,231 @@
+"""Shapes of the answers, for the OpenAPI document. Every answer may have further keys."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Answer(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class ProblemAnswer(Answer):
+    """RFC 9457; `code` is for programs, `detail` for people."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+
+
+class ComputingAnswer(Answer):
+    """Being computed: ask again."""
+
+    status: Literal["computing"]
+    retry_after_s: int = Field(ge=1)
+
+
+class RecipeCount(Answer):
+    id: str
+    name: str
+    rank: int
+    dim: int
+    models: int
+
+
+class FamilyAnswer(Answer):
+    base: str
+    models: int
+    indexed: int
+    labelled: int
+    datasets: int
+    recipes: list[RecipeCount]
+
+
+class FamiliesAnswer(Answer):
+    families: list[FamilyAnswer]
+    writable: bool
+    umap: bool
+    version: str
+
+
+class StatsAnswer(Answer):
+    path: str
+    bytes: int
+    bases: list[dict[str, Any]]
+    recipes: list[dict[str, Any]]
+
+
+class ModelAnswer(Answer):
+    model: str
+    base: str
+    status: str
+    code: str | None
+    reason: str | None
+    dataset: str | None
+    author: str | None
+    run: str | None
+    kind: str
+    method: str
+    source: str
+    downloads: int | None
+    notes: list[str]
+    recipes: list[str]
+
+
+class ModelsAnswer(Answer):
+    models: list[ModelAnswer]
+    total: int
+    limit: int
+    offset: int
+
+
+class SlotAnswer(Answer):
+    slot: str
+    shape: list[int]
+    fro_norm: float | None
+    relative_norm: float | None
+    sigma: list[float | None]
+    energy: float | None
+    stable_rank: float | None
+    noise_floor: float | None
+
+
+class ModelInFull(ModelAnswer):
+    slots: list[SlotAnswer]
+
+
+class QueryAnswer(Answer):
+    model: str
+    dataset: str | None
+    base: str
+
+
+class NeighbourAnswer(Answer):
+    rank: int
+    model: str
+    score: float | None
+    score_se: float | None
+    cosine: float | None
+    dataset: str | None
+    author: str | None
+    run: str | None
+    base: str
+
+
+class SimilarAnswer(Answer):
+    query: QueryAnswer
+    recipe: str
+    recipe_id: str
+    neighbours: list[NeighbourAnswer]
+
+
+class FailedQuery(Answer):
+    problem: ProblemAnswer
+
+
+class BatchAnswer(Answer):
+    results: list[SimilarAnswer | FailedQuery]
+
+
+class ShareAnswer(Answer):
+    contribution: float | None
+    share: float | None
+
+
+class ExplanationAnswer(Answer):
+    query: str
+    model: str
+    similarity: float | None
+    by_role: list[ShareAnswer]
+    by_layer: list[ShareAnswer]
+    by_block: list[ShareAnswer]
+    slots: list[ShareAnswer]
+    only_query: list[str]
+    only_model: list[str]
+
+
+class ConfusionAnswer(Answer):
+    """Rows: a labelled model's dataset. Columns: its nearest neighbour's; the last, of none."""
+
+    datasets: list[str]
+    counts: list[list[int]]
+
+
+class EvaluationAnswer(Answer):
+    recipe: str
+    recipe_id: str
+    models: int
+    labelled: int
+    datasets: int
+    k: Literal["siblings"]
+    micro: float | None
+    macro: float | None
+    chance: float | None
+    ci95: list[float | None]
+    nn1: float | None
+    map: float | None
+    by_dataset: dict[str, Any]
+    confusion: ConfusionAnswer
+    exclude: Literal["author", "run"] | None
+
+
+class MapAnswer(Answer):
+    """Columns, a model in each row; names by their place in the lists beside."""
+
+    base: str
+    recipe: str
+    layout: str
+    explained: list[float | None] | None
+    seed: int
+    models: list[str]
+    x: list[float | None]
+    y: list[float | None]
+    dataset: list[int | None]
+    datasets: list[str]
+    author: list[int | None]
+    authors: list[str]
+    kind: list[int | None]
+    kinds: list[str]
+    downloads: list[int | None]
+
+
+class ClustersAnswer(Answer):
+    base: str
+    recipe: str
+    models: int
+    clusters: list[dict[str, Any]]
+    noise: list[str]
+    ari: float | None
+    nmi: float | None
+    silhouette: dict[str, Any]
+    suggestions: list[dict[str, Any]]
+    abstained: int
+    calibration: dict[str, Any]
+
+
+class FailuresAnswer(Answer):
+    failures: list[dict[str, Any]]
+
+
+class HealthAnswer(Answer):
+    status: Literal["ok"]
+
+
+class ReadyAnswer(Answer):
+    ready: bool
+
+
+class RemovedAnswer(Answer):
+    removed: str
+    base: str
+
+
+class AddedAnswer(Answer):
+    base: str
+    recipe: str
+    indexed: int
+    failed: list[dict[str, Any]]

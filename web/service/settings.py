@@ -1,0 +1,85 @@
+"""What an operator can tell the service; limits that every request meets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+
+PREFIX = "/api/v1"
+MIB = 1 << 20
+SMALL_BODY = MIB
+"""Bytes of a body that carries no weights."""
+
+MAX_K, MAX_PAGE, MAX_QUERIES, MAX_WHERE = 100, 500, 32, 2000
+MAX_ID, MAX_NEW_ID = 1000, 200
+"""Characters of an id, or of another name, that is asked for; and of one that is added."""
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+MIN_TOKEN = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """Everything `deltadex serve` can be told.
+
+    Attributes:
+        db: The catalog file.
+        host: The address to listen on; any but a loopback one opens the catalog to a network.
+        allow_hosts: Further names by which clients may call this service.
+        root_path: Prefix under which a proxy shows the service.
+        token: What writers must present; None = nobody writes.
+        allow_hub: Requests may make the service fetch from the Hub.
+        body_limit: Bytes of a request that carries weights.
+        max_seconds: Run time of one request.
+        max_at_work: Requests that compute at once.
+        max_waiting: Requests that wait for their turn; one more is sent away.
+        quick_seconds: How long a request waits for what is computed in the background.
+        job_seconds: Run time of a background computation.
+        upload_memory: Bytes that reading one uploaded adapter may take.
+    """
+
+    db: Path
+    host: str = "127.0.0.1"
+    port: int = 8321
+    allow_hosts: tuple[str, ...] = ()
+    root_path: str = ""
+    token: str | None = None
+    allow_hub: bool = False
+    body_limit: int = 64 * MIB
+    max_seconds: float = 30.0
+    max_at_work: int = 8
+    max_waiting: int = 64
+    quick_seconds: float = 2.0
+    job_seconds: float = 1800.0
+    upload_memory: int = 4096 * MIB
+
+    def __post_init__(self) -> None:
+        if self.token is not None and len(self.token) < MIN_TOKEN:
+            raise ValueError(f"the token must have at least {MIN_TOKEN} characters")
+
+    @property
+    def writable(self) -> bool:
+        return self.token is not None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches the service."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def known_hosts(self) -> frozenset[str] | None:
+        """Host headers that are answered; None for all.
+
+        A page of another site that has its name resolve to this machine (DNS rebinding) names
+        that site here.
+        """
+        if not self.is_local and not self.allow_hosts:
+            return None
+        own = self.host if ":" not in self.host else f"[{self.host}]"
+        names = (*LOOPBACK_NAMES, own, *self.allow_hosts)
+        return frozenset(name.lower() for name in names)

@@ -1,0 +1,65 @@
+"""Computing for requests: so many at once, so many waiting, so long each."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+from .problems import busy
+
+P = ParamSpec("P")
+Result = TypeVar("Result")
+
+
+class Work:
+    """Threads that compute answers.
+
+    A thread cannot be stopped: what runs too long is answered with a problem, and keeps its
+    place until it ends, so that no more than `at_once` ever run.
+    """
+
+    def __init__(self, *, at_once: int, waiting: int, seconds: float) -> None:
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="deltadex-answer")
+        self._places = at_once + waiting
+        self._seconds = seconds
+        self._taken = 0
+        self._lock = threading.Lock()
+
+    @property
+    def pending(self) -> int:
+        """Requests that compute or wait for it."""
+        return self._taken
+
+    async def run(self, function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """What the function returns or raises.
+
+        Raises:
+            Problem: 503, all places are taken, or it took too long.
+        """
+        self._enter()
+        future: Future[Result] = self._pool.submit(function, *args, **kwargs)
+        future.add_done_callback(self._leave)
+        try:
+            waited = asyncio.shield(asyncio.wrap_future(future))
+            return await asyncio.wait_for(waited, self._seconds)
+        except TimeoutError as err:
+            if not (future.cancel() or not future.done()):
+                raise
+            raise busy(f"not answered within {self._seconds:g} s: ask for less, or later") from err
+
+    def close(self) -> None:
+        """Take no more work; what runs is not waited for."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _enter(self) -> None:
+        with self._lock:
+            if self._taken >= self._places:
+                raise busy(f"{self._taken} requests are at work or waiting", 1)
+            self._taken += 1
+
+    def _leave(self, _: Future[Any]) -> None:
+        with self._lock:
+            self._taken -= 1
