@@ -9,6 +9,7 @@ from .index import (
     resolve_base,
 )
 from .run import Progress, Report
+from .sent_adapter import fingerprint_sent_adapter
 from .spectra import update_spectra, weight_spectra
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Report",
     "claimed_base",
     "fingerprint_query",
+    "fingerprint_sent_adapter",
     "guess_base",
     "index_family",
     "resolve_base",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from .reading import (
     count_by_recipe,
     count_models,
     select_bases,
+    select_family,
     select_labels,
     select_models,
     select_recipes,
@@ -339,15 +339,8 @@ class Catalog:
 
     def family(self, base: str) -> Family | None:
         """What is known of a base."""
-        rows = self._fetch(
-            "SELECT base, revision, architecture, slots FROM families WHERE base = ?", base
-        )
-        if not rows:
-            return None
-        name, revision, architecture, slots = rows[0]
-        return Family(
-            base=name, revision=revision, architecture=architecture, slots=json.loads(slots)
-        )
+        with self._lock, translated(self.path):
+            return select_family(self._connection, base)
 
     def failures(self, base: str | None = None) -> list[dict[str, Any]]:
         """Models that are not indexed, by reason code, the most frequent first."""

@@ -13,7 +13,7 @@ from jaxtyping import Float16, Int64
 
 from ..records import ModelRecord, Recipe, Slot, SlotStats
 from .filters import Condition
-from .rows import Labelled, ModelRow, Stored
+from .rows import Family, Labelled, ModelRow, Stored
 from .sharing import Connection
 from .vectors import tables
 
@@ -192,6 +192,17 @@ def select_bases(connection: Connection) -> list[str]:
     """Names of the families, sorted."""
     rows = connection.execute("SELECT base FROM families UNION SELECT base FROM models ORDER BY 1")
     return [str(base) for (base,) in rows]
+
+
+def select_family(connection: Connection, base: str) -> Family | None:
+    """What is known of a base."""
+    rows = connection.execute(
+        "SELECT base, revision, architecture, slots FROM families WHERE base = ?", [base]
+    )
+    if not rows:
+        return None
+    name, revision, architecture, slots = rows[0]
+    return Family(base=name, revision=revision, architecture=architecture, slots=json.loads(slots))
 
 
 def count_by_recipe(connection: Connection) -> list[tuple[str, str, int]]:

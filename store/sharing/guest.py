@@ -104,7 +104,7 @@ class Guest:
 
 def _plain(column: pa.ChunkedArray) -> list[Any]:
     """Python values as DuckDB itself gives them: whole numbers beyond 64 bits are numbers too."""
-    values = column.to_pylist()
+    values: list[Any] = column.to_pylist()
     if pa.types.is_decimal(column.type):
         return [int(v) if isinstance(v, Decimal) else v for v in values]
     return values

@@ -130,7 +130,7 @@ class SketchFile:
         place = {key: row for row, key in enumerate(keys)}
         found = fetch_rows(connection, "model BETWEEN ? AND ?", recipe, [keys[0], keys[-1]])
         matrix = SketchMatrix(rows.layout, len(keys))
-        matrix.fill([(place[key], *rest) for key, *rest in found if key in place])
+        matrix.fill([(place[key], slot, sketch) for key, slot, sketch in found if key in place])
         added = np.zeros(len(keys), dtype=NOTE)
         added["key"], added["length"] = keys, matrix.lengths
         try:

@@ -103,6 +103,12 @@ def read_adapter_folder(folder: Path, asked: Asked) -> Indexed:
         ModelError: it cannot be.
     """
     # torch is loaded where adapters are read, and nowhere else
-    from .reading import read_adapter
+    from ...indexer import fingerprint_sent_adapter
 
-    return read_adapter(folder, asked)
+    return fingerprint_sent_adapter(
+        folder,
+        base=asked.base,
+        recipe=asked.recipe,
+        layout=asked.layout,
+        may_open_base=asked.may_open_base,
+    )

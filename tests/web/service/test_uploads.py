@@ -12,7 +12,7 @@ WATCHED = """
 import json, sys
 from pathlib import Path
 from deltadex.records import Recipe
-from deltadex.web.service.reading import read_adapter
+from deltadex.web.service.uploads import read_adapter_folder
 from deltadex.web.service.uploads import Asked
 from deltadex.errors import ModelError
 
@@ -21,7 +21,7 @@ recipe = Recipe(**{**recipe, "params": tuple(map(tuple, recipe["params"]))})
 asked = Asked(base, recipe, (), False)
 def read():
     try:
-        return read_adapter(folder, asked).status
+        return read_adapter_folder(folder, asked).status
     except ModelError as err:
         return err.code
 read()  # whatever is loaded on first use

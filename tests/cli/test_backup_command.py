@@ -1,0 +1,83 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from deltadex.cli import main
+from deltadex.records import ModelRecord, Refused
+from deltadex.store import Catalog
+
+
+@pytest.fixture
+def db(tmp_path):
+    path = tmp_path / "c.duckdb"
+    with Catalog.open(path) as catalog:
+        catalog.record(
+            Refused(
+                model=ModelRecord(id="[red]m", base="base"),
+                code="truncated",
+                reason="short",
+                bytes_read=0,
+                seconds=0.0,
+            )
+        )
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["backup", *map(str, arguments)])
+
+
+def test_backup_prints_the_contract(db, tmp_path):
+    target = tmp_path / "b.duckdb"
+    result = run(target, "--db", db, "--json")
+    document = json.loads(result.stdout)
+
+    assert result.exit_code == 0
+    assert set(document) == {"written", "models", "bytes", "seconds"}
+    assert document["written"] == str(target)
+    assert (document["models"], document["bytes"]) == (1, target.stat().st_size)
+    assert 0 < document["seconds"] < 60
+
+
+def test_other_commands_read_the_backup(db, tmp_path):
+    run(tmp_path / "b.duckdb", "--db", db)
+
+    listed = CliRunner().invoke(main, ["ls", "--json", "--db", str(tmp_path / "b.duckdb")])
+
+    assert json.loads(listed.stdout)["models"][0]["model"] == "[red]m"
+
+
+def test_a_relative_target_is_where_the_command_stands(db, tmp_path):
+    (tmp_path / "here").mkdir()
+    with Catalog.open(db):
+        subprocess.run(
+            [sys.executable, "-m", "deltadex", "backup", "b.duckdb", "--db", str(db)],
+            cwd=tmp_path / "here",
+            check=True,
+            capture_output=True,
+        )
+
+    assert (tmp_path / "here" / "b.duckdb").is_file()
+
+
+def test_a_target_that_is_there_is_a_usage_error(db, tmp_path):
+    target = tmp_path / "b.duckdb"
+    target.write_bytes(b"precious")
+
+    refused, forced = run(target, "--db", db), run(target, "--db", db, "--force")
+
+    assert refused.exit_code == 2
+    assert "--force replaces it" in refused.stderr
+    assert forced.exit_code == 0
+    assert target.read_bytes() != b"precious"
+
+
+def test_without_a_catalog_there_is_nothing_to_copy(tmp_path):
+    result = run(tmp_path / "b.duckdb", "--db", tmp_path / "none.duckdb")
+
+    assert result.exit_code == 2
+    assert "no catalog there yet" in result.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,316 @@
+import subprocess
+import threading
+import time
+
+import duckdb
+import numpy as np
+import pytest
+from outcomes import OTHER, RECIPE, indexed, unit
+from processes import HOLDER, process, said
+
+from deltadex.errors import RequestError, StoreFull
+from deltadex.records import ModelRecord, Refused
+from deltadex.search import StoredQuery, nearest
+from deltadex.store import Catalog
+from deltadex.store import backup as backup_module
+from deltadex.store.backup import back_up
+from deltadex.store.sharing import Guest
+
+WRITER = """
+with Catalog.open(path) as catalog:
+    print("holding", flush=True)
+    for number in range(100_000):
+        catalog.record(indexed(f"m{number:05}", seed=number))
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "c.duckdb"
+
+
+@pytest.fixture
+def target(tmp_path):
+    folder = tmp_path / "it's here"
+    folder.mkdir()
+    return folder / "b.duckdb"
+
+
+def _fill(catalog, n=3):
+    for number in range(n):
+        catalog.record(indexed(f"m{number}", seed=number, dataset="d", notes=("odd",)))
+
+
+def _schema(path):
+    """Every table, view, column, index, constraint and comment of a file."""
+    with duckdb.connect(str(path), read_only=True) as connection:
+        return [
+            connection.execute(sql).fetchall()
+            for sql in (
+                "SELECT table_name, sql, comment FROM duckdb_tables() ORDER BY 1",
+                "SELECT view_name, sql, comment FROM duckdb_views() WHERE NOT internal ORDER BY 1",
+                "SELECT table_name, column_name, data_type, is_nullable, comment "
+                "FROM duckdb_columns() WHERE NOT internal ORDER BY 1, 2",
+                "SELECT index_name, sql FROM duckdb_indexes() ORDER BY 1",
+                "SELECT table_name, constraint_text FROM duckdb_constraints() ORDER BY 1, 2",
+                "SELECT tags->>'storage_version' FROM duckdb_databases() WHERE NOT internal",
+            )
+        ]
+
+
+def _contents(path):
+    """Every row of every table of a file, without order."""
+    with duckdb.connect(str(path), read_only=True) as connection:
+        names = connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()
+        return {
+            name: sorted(connection.execute(f'SELECT * FROM "{name}"').fetchall(), key=str)
+            for (name,) in names
+        }
+
+
+def test_a_backup_holds_all_that_the_catalog_holds(path, target):
+    with Catalog.open(path) as catalog:
+        _fill(catalog)
+        catalog.record(indexed("other", recipe=OTHER, sketched=False))
+        catalog.record(
+            Refused(
+                model=ModelRecord(id="bad", base="base"),
+                code="truncated",
+                reason="short",
+                bytes_read=0,
+                seconds=0.0,
+            )
+        )
+        catalog.save_family("base", "r", "bert", {"q": [4, 3]})
+        catalog.listings("base").save("base", [{"id": "x"}])
+        catalog.studies(catalog.model("m1").key).save("rank", {"a": 1}, {"b": 2})
+
+        made = back_up(catalog, target)
+
+    assert _schema(target) == _schema(path)
+    assert _contents(target) == _contents(path)
+    assert (made.written, made.models, made.bytes) == (str(target), 5, target.stat().st_size)
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_a_backup_answers_as_the_catalog_and_takes_new_models(path, target):
+    with Catalog.open(path) as catalog:
+        _fill(catalog, 9)
+        before = nearest(catalog, StoredQuery("m4"), k=5).to_json()
+        back_up(catalog, target)
+
+    with Catalog.open(target) as restored:
+        assert nearest(restored, StoredQuery("m4"), k=5).to_json() == before
+        restored.record(indexed("new", seed=99))
+        assert np.array_equal(restored.vectors("base", RECIPE, ids=["new"])[1][0], unit(99, 8))
+
+
+def test_a_restored_catalog_gives_no_key_that_was_given_after_the_backup(path, target):
+    with Catalog.open(path) as catalog:
+        _fill(catalog)
+        back_up(catalog, target)
+        catalog.record(indexed("later"))
+        later = catalog.model("later").key
+
+    with Catalog.open(target) as restored:
+        restored.record(indexed("new"))
+        assert restored.model("new").key > later
+        again = target.with_name("again.duckdb")
+        back_up(restored, again)
+        restored.record(indexed("newer"))
+        newer = restored.model("newer").key
+
+    with Catalog.open(again) as restored:
+        restored.record(indexed("newest"))
+        assert restored.model("newest").key > newer
+
+
+def test_keys_go_on_above_the_last_even_with_a_clock_that_is_behind(path, target, monkeypatch):
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    with Catalog.open(path) as catalog:
+        _fill(catalog)
+        back_up(catalog, target)
+
+    with Catalog.open(target) as restored:
+        last = restored.model("m2").key
+        restored.record(indexed("new"))
+        assert restored.model("new").key > last
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_backup_through_the_holder_while_it_writes_is_a_whole_prefix(path, target, read_only):
+    with process(path, WRITER) as writer:
+        assert said(writer) == "holding"
+        with Catalog.open(path, read_only=read_only) as catalog:
+            while len(catalog.models()) < 20:
+                time.sleep(0.05)
+            made = [back_up(catalog, target.with_name(f"{n}.duckdb")) for n in range(3)]
+        assert writer.poll() is None
+
+    assert 20 <= made[0].models < made[1].models < made[2].models
+    _check_prefix(target.with_name("2.duckdb"), made[2].models)
+
+
+def test_a_backup_by_the_holder_while_a_guest_writes_is_a_whole_prefix(path, target):
+    with Catalog.open(path) as catalog, process(path, WRITER) as writer:
+        assert said(writer) == "holding"
+        while len(catalog.models()) < 20:
+            time.sleep(0.05)
+
+        made = back_up(catalog, target)
+
+        seen = len(catalog.models())
+        while len(catalog.models()) == seen:
+            assert writer.poll() is None
+    _check_prefix(target, made.models)
+
+
+def _check_prefix(path, n_models):
+    with Catalog.open(path, read_only=True) as backup:
+        ids, vectors = backup.vectors("base", RECIPE)
+        assert ids == [row.id for row in backup.models()]
+        assert ids == [f"m{number:05}" for number in range(n_models)]
+        for number, (id, vector) in enumerate(zip(ids, vectors, strict=True)):
+            expected = indexed(id, seed=number).slots
+            assert np.array_equal(vector, unit(number, 8))
+            assert [s.sketch.tolist() for s in backup.slots("base", id)] == [
+                s.sketch.tolist() for s in expected
+            ]
+
+
+def test_nobody_waits_for_a_backup(path, target, monkeypatch):
+    with Catalog.open(path) as catalog, catalog.reader() as other:
+        _fill(catalog)
+        fill = backup_module._fill
+        is_copied, goes_on = threading.Event(), threading.Event()
+
+        def slow(connection, name):
+            models = fill(connection, name)
+            is_copied.set()
+            assert goes_on.wait(10)
+            return models
+
+        monkeypatch.setattr(backup_module, "_fill", slow)
+        thread = threading.Thread(target=back_up, args=(catalog, target))
+        thread.start()
+        assert is_copied.wait(10)
+        other.record(indexed("meanwhile"))
+        goes_on.set()
+        thread.join()
+
+    with Catalog.open(target) as restored:
+        assert "meanwhile" not in [row.id for row in restored.models()]
+
+
+def test_a_backup_is_made_all_the_same_when_the_holder_is_killed(path, target, monkeypatch):
+    with process(path, HOLDER.format(n=4)) as holder:
+        said(holder)
+        ask = Guest.arrow
+
+        def dying(self, sql, values=None):
+            if sql.startswith("COPY"):
+                holder.kill()
+                holder.wait()
+            return ask(self, sql, values)
+
+        monkeypatch.setattr(Guest, "arrow", dying)
+        with Catalog.open(path) as catalog:
+            made = back_up(catalog, target)
+
+    assert made.models == 4
+    assert _contents(target) == _contents(path)
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("statement", ["COPY", "CREATE OR REPLACE SEQUENCE", "COMMIT", "DETACH"])
+def test_a_backup_that_fails_leaves_no_file_and_a_catalog_that_works(
+    path, target, monkeypatch, statement
+):
+    with Catalog.open(path) as catalog:
+        _fill(catalog)
+        execute = backup_module.Connection.execute
+
+        def failing(self, sql, values=None):
+            if sql.startswith(statement) and "IF EXISTS" not in sql:
+                raise duckdb.IOException("IO Error: No space left on device")
+            return execute(self, sql, values)
+
+        monkeypatch.setattr(backup_module.Connection, "execute", failing)
+        with pytest.raises(StoreFull, match=r"b\.duckdb: no space left"):
+            back_up(catalog, target)
+        monkeypatch.undo()
+
+        assert list(target.parent.iterdir()) == []
+        attached = catalog._connection.execute("SELECT database_name FROM duckdb_databases()")
+        assert not [name for (name,) in attached if name.startswith("backup")]
+        catalog.record(indexed("later"))
+        assert back_up(catalog, target).models == 4
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    mount = tmp_path / "small"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)]
+    if subprocess.run(command, capture_output=True).returncode:
+        pytest.skip("cannot mount a small disk here")
+    yield mount
+    subprocess.run(["umount", str(mount)], check=True)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_disk_that_is_too_small_is_said_and_left_empty(path, small_disk, monkeypatch, is_known):
+    with Catalog.open(path) as catalog:
+        for number in range(20):
+            note = np.random.default_rng(number).bytes(200_000).hex()
+            catalog.record(indexed(f"m{number}", notes=(note,)))
+        catalog._connection.execute("CHECKPOINT catalog")
+        if not is_known:
+            monkeypatch.setattr(backup_module, "_check_room", lambda *asked: None)
+        with pytest.raises(StoreFull, match="MiB are free" if is_known else "no space left"):
+            back_up(catalog, small_disk / "b.duckdb")
+
+        assert list(small_disk.iterdir()) == []
+        catalog.record(indexed("later"))
+
+
+def test_what_is_there_is_replaced_only_if_told(path, target):
+    target.write_bytes(b"precious")
+    with Catalog.open(path) as catalog:
+        _fill(catalog)
+
+        with pytest.raises(RequestError, match="--force"):
+            back_up(catalog, target)
+        assert target.read_bytes() == b"precious"
+
+        assert back_up(catalog, target, replace=True).models == 3
+
+
+def test_a_catalog_is_not_replaced_by_its_backup(path, tmp_path):
+    link = tmp_path / "link.duckdb"
+    link.symlink_to(path)
+    with Catalog.open(path) as catalog:
+        for target in (path, link):
+            with pytest.raises(RequestError, match="the catalog itself"):
+                back_up(catalog, target, replace=True)
+
+
+@pytest.mark.parametrize(("name", "said"), [("missing/b.duckdb", "no such folder"), ("", "folder")])
+def test_a_target_that_is_no_place_for_a_file_is_refused(path, tmp_path, name, said):
+    with Catalog.open(path) as catalog, pytest.raises(RequestError, match=said):
+        back_up(catalog, tmp_path / name, replace=True)
+
+
+def test_a_holder_that_sees_another_folder_is_told_apart(path, target, tmp_path, monkeypatch):
+    execute = backup_module.Connection.execute
+
+    def elsewhere(self, sql, values=None):
+        return execute(self, sql.replace("it''s here", "private"), values)
+
+    (tmp_path / "private").mkdir()
+    with Catalog.open(path) as catalog:
+        monkeypatch.setattr(backup_module.Connection, "execute", elsewhere)
+        with pytest.raises(StoreFull, match="sees another folder there"):
+            back_up(catalog, target)
+
+        assert list(target.parent.iterdir()) == []

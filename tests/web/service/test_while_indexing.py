@@ -1,0 +1,111 @@
+"""Reading goes on while another process writes to the same catalog."""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+from factories import make_family
+
+ADDED = 200
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """A base, four models that are indexed first, and 200 more."""
+    folder = tmp_path_factory.mktemp("family")
+    first = make_family(folder / "first")
+    later = make_family(folder / "later", pairs=[f"set{n:02}" for n in range(ADDED // 4)], runs=4)
+    return folder / "first" / "base", first, later
+
+
+@contextmanager
+def running(*arguments):
+    command = [sys.executable, "-m", "deltadex", *map(str, arguments)]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask(address, path, **params):
+    query = urllib.parse.urlencode(params)
+    with urllib.request.urlopen(f"{address}/api/v1/{path}?{query}", timeout=30) as answer:
+        return json.load(answer)
+
+
+def wait_until_ready(address):
+    for _ in range(200):
+        try:
+            return ask(address, "ready")
+        except urllib.error.HTTPError:
+            time.sleep(0.1)
+    raise AssertionError("never ready")
+
+
+def test_search_answers_while_200_models_are_added(family, tmp_path):
+    base, first, later = family
+    db = tmp_path / "c.duckdb"
+    with running("index", base, first, "--db", db, "--quiet") as indexing:
+        assert indexing.wait() == 0
+    with running("serve", "--db", db, "--port", 0, "--json") as serving:
+        document = "".join(iter(serving.stdout.readline, "}\n")) + "}"
+        address = json.loads(document)["address"].rstrip("/")
+        wait_until_ready(address)
+        totals, asked, slowest = set(), 0, 0.0
+        with running("index", base, later, "--db", db, "--quiet", "--json") as indexing:
+            while indexing.poll() is None:
+                start = time.monotonic()
+                found = ask(address, "similar", model="a-0", k=3)
+                slowest = max(slowest, time.monotonic() - start)
+                assert len(found["neighbours"]) == 3
+                totals.add(ask(address, "models", limit=1)["total"])
+                time.sleep(0.05)
+                asked += 1
+            report = json.loads(indexing.stdout.read())
+        assert indexing.returncode == 0
+        assert report["indexed"] == ADDED
+        # it was seen growing, not only before and after
+        assert asked > 10
+        assert len(totals) > 5
+        assert max(totals) <= ADDED + 4
+
+        assert ask(address, "models", limit=1)["total"] == ADDED + 4
+        for _ in range(100):
+            found = ask(address, "similar", model="a-0", k=100)["neighbours"]
+            found += ask(address, "similar", model="set07-1", k=100)["neighbours"]
+            if {one["model"] for one in found} >= {"set07-0", "set07-2", "set07-3"}:
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError("the new models were never found")
+
+
+def test_a_service_goes_on_when_the_run_that_let_it_in_ends(family, tmp_path):
+    base, _, later = family
+    db, some = tmp_path / "c.duckdb", tmp_path / "some.txt"
+    some.write_text("\n".join(str(later / f"set{n:02}-{run}") for n in range(10) for run in (0, 1)))
+    with running("index", base, some, "--db", db, "--quiet") as indexing:
+        while not db.with_name(db.name + ".holder").exists():
+            assert indexing.poll() is None
+            time.sleep(0.02)
+        with running("serve", "--db", db, "--port", 0, "--json") as serving:
+            document = "".join(iter(serving.stdout.readline, "}\n")) + "}"
+            address = json.loads(document)["address"].rstrip("/")
+            while indexing.poll() is None:
+                ask(address, "models", limit=1)
+
+            assert indexing.returncode == 0
+            (one,) = ask(address, "models", q="set00-0")["models"]
+            assert ask(address, "models", limit=1)["total"] == 20
+            wait_until_ready(address)
+            assert len(ask(address, "similar", model=one["model"], k=5)["neighbours"]) == 5
