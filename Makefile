@@ -4,16 +4,24 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-all lint types format bench bench-scale bench-families clean
+.PHONY: demo test test-all browser lint types format bench bench-scale bench-families bench-load clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
 
-test: $(VENV)/.installed-test
+test: $(VENV)/.installed-test browser
 	$(BIN)/python -m pytest tests -m "not slow"
 
-test-all: $(VENV)/.installed-test
+test-all: $(VENV)/.installed-test browser
 	$(BIN)/python -m pytest tests
+
+# The page's tests drive a real Chromium; without one, and without the right to install it, they
+# are skipped.
+browser:
+	@command -v chromium >/dev/null \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	       && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } \
+	  || echo "no Chromium here: the page's tests are skipped"
 
 lint: $(VENV)/.installed-lint
 	$(BIN)/ruff check .
@@ -37,6 +45,9 @@ bench: $(VENV)/.installed-test
 
 bench-scale: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/scale.py
+
+bench-load: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/load.py --check
 
 # TEXTS: a folder of SET.csv files; ADAPTERS: strangers' adapters with labels.csv, if any.
 bench-families: $(VENV)/.installed-families

@@ -169,7 +169,7 @@ def serve(path: Path) -> tuple[subprocess.Popen, str]:
     text = ""
     while not text.rstrip().endswith("}"):
         text += process.stdout.readline()
-    address = json.loads(text)["address"]
+    address = json.loads(text)["address"].rstrip("/")
     start = time.monotonic()
     while httpx2.get(f"{address}/api/v1/ready").status_code != 200:
         time.sleep(1)
@@ -240,6 +240,7 @@ def check(address: str, path: Path, names: list[str]) -> None:
 
 
 def main() -> None:
+    sys.stdout.reconfigure(line_buffering=True)
     parser = argparse.ArgumentParser()
     parser.add_argument("--models", type=int, default=100_000)
     parser.add_argument("--rate", type=float, default=50)

@@ -1,5 +1,6 @@
 """Commands that run a study: who is asked about, what is kept, what is drawn."""
 
+from .backup import backup
 from .clusters import cluster
 from .maps import map_command
 from .networks import components, geometry, layers
@@ -8,6 +9,17 @@ from .profiles import profile
 from .serve import serve
 from .weights import diff, rank
 
-STUDY_COMMANDS = (rank, components, geometry, layers, profile, diff, serve, map_command, cluster)
+STUDY_COMMANDS = (
+    rank,
+    components,
+    geometry,
+    layers,
+    profile,
+    diff,
+    serve,
+    map_command,
+    cluster,
+    backup,
+)
 
 __all__ = ["STUDY_COMMANDS", "print_document"]

@@ -13,7 +13,7 @@ from ..records import Fingerprint, Recipe, Slot, SlotStats
 from ..store import RESCORED, Catalog, Labelled, VectorIndex
 from .means import family_means
 from .precision import TIE_DECIMALS
-from .refine import CANDIDATES, Candidates, has_sketches
+from .refine import CANDIDATES, ROUGHNESS, Candidates, SketchMeans, has_sketches
 from .standard_error import cosine_standard_errors
 
 
@@ -273,35 +273,68 @@ def _best(
     }
     names = sorted(found - {asked.itself})
     if names and in_detail:
-        kinds = index.kinds_of(names)
-        kept = catalog.family_vectors(asked.base, asked.recipe)
-        candidates = Candidates(kept.sketches(index.keys_of(names)), kinds, means.sketches)
-        centred = means.sketches.centred(asked.kind, asked.sketches)
-        best = candidates.best(centred, k + MAYBE_GONE)
-        known = catalog.labels_of(index.keys_of([names[row] for row in best.rows]))
-        there = np.array([i for i, row in enumerate(best.rows) if names[row] in known], np.int64)
-        order = there[_ranked([names[row] for row in best.rows[there]], best.scores[there])]
-        best = best.of(order[:k])
-        rows, scores = best.rows, best.scores
-        errors = candidates.standard_errors(centred, best)
-        plain = candidates.plain_cosines(asked.sketches, best)
-    else:
-        known = catalog.labels_of(index.keys_of(names))
-        names = [name for name in names if name in known]
-        kinds = index.kinds_of(names)
-        vectors = index.vectors_of(names)
-        centred_vectors = means.pooled.centred(kinds, vectors)
-        scores = centred_vectors @ vector[0]
-        rows = _ranked(names, scores)[:k]
-        scores, errors = scores[rows], np.zeros(len(rows))
-        if has_sketches(asked.recipe):
-            errors = cosine_standard_errors(vector[0], centred_vectors[rows])
-        plain = vectors[rows].astype(np.float64) @ asked.vector.astype(np.float64)
+        return _best_in_detail(catalog, asked, index, k, names, means.sketches)
+    known = catalog.labels_of(index.keys_of(names))
+    names = [name for name in names if name in known]
+    vectors = index.vectors_of(names)
+    centred_vectors = means.pooled.centred(index.kinds_of(names), vectors)
+    scores = centred_vectors @ vector[0]
+    rows = _ranked(names, scores)[:k]
+    errors = np.zeros(len(rows))
+    if has_sketches(asked.recipe):
+        errors = cosine_standard_errors(vector[0], centred_vectors[rows])
+    plain = vectors[rows].astype(np.float64) @ asked.vector.astype(np.float64)
     scored = [
         _Scored(names[row], *map(float, numbers))
-        for row, *numbers in zip(rows, scores, errors, plain, strict=True)
+        for row, *numbers in zip(rows, scores[rows], errors, plain, strict=True)
     ]
     return scored, known
+
+
+def _best_in_detail(
+    catalog: Catalog,
+    asked: _Asked,
+    index: VectorIndex,
+    k: int,
+    names: Sequence[str],
+    means: SketchMeans,
+) -> tuple[list[_Scored], dict[str, Labelled]]:
+    """The `k` nearest of some models by their sketches, and what is known of them.
+
+    All are scored roughly; exactly those that may be among the best.
+    """
+    kept = catalog.family_vectors(asked.base, asked.recipe)
+    centred = means.centred(asked.kind, asked.sketches)
+    keys, kinds = index.keys_of(names), index.kinds_of(names)
+    parts: list[Float64[np.ndarray, " part"]] = []
+    n_scored = 0
+    for matrix in kept.sketch_batches(keys):
+        candidates = Candidates(matrix, kinds[n_scored : n_scored + len(matrix)], means)
+        parts.append(candidates.rough(centred))
+        n_scored += len(matrix)
+    rough = np.concatenate(parts)
+    # an index that was not caught up may name models that are gone
+    known = catalog.labels_of([keys[row] for row in _likely(rough, k + MAYBE_GONE)])
+    there = np.array([row for row, name in enumerate(names) if name in known], dtype=np.int64)
+    rows = there[_likely(rough[there], k)]
+    few = matrix.some(rows.tolist()) if len(parts) == 1 else kept.sketches([keys[r] for r in rows])
+    candidates = Candidates(few, [kinds[row] for row in rows], means)
+    scores = candidates.exact(centred)
+    plain, errors = candidates.plain_cosines(asked.sketches), candidates.standard_errors(centred)
+    order = _ranked([names[row] for row in rows], scores)[:k]
+    scored = [
+        _Scored(names[rows[i]], float(scores[i]), float(errors[i]), float(plain[i])) for i in order
+    ]
+    return scored, known
+
+
+def _likely(rough: Float64[np.ndarray, " models"], n: int) -> Int64[np.ndarray, " likely"]:
+    """The rows among which the `n` best are, in order: those, and what is as good but for
+    roughness."""
+    if not len(rough):
+        return np.zeros(0, dtype=np.int64)
+    last = np.sort(rough)[-min(n, len(rough))]
+    return np.flatnonzero(rough >= last - ROUGHNESS)
 
 
 def _ranked(

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Float, Float64
 
 from ..records import Recipe, Slot
-from ..store import NO_LENGTH, Catalog, SketchMatrix, SlotSketches
+from ..store import NO_LENGTH, Catalog, SketchMatrix
 from .centring import references, shrinkage
-from .standard_error import cosine_standard_error
+from .standard_error import cosine_standard_errors
 
 CANDIDATES = 128
 """How many of a search's best are scored again."""
@@ -60,15 +60,13 @@ class SketchMeans:
         cls, catalog: Catalog, base: str, recipe: Recipe, ids: Sequence[str], kinds: Sequence[str]
     ) -> SketchMeans:
         """Over the family's models. Peak: the sketches of the reference."""
-        means: dict[str, dict[Slot, Float64[np.ndarray, " features"]]] = {}
+        kept = catalog.family_vectors(base, recipe)
+        place = catalog.keys(base, ids)
+        means: dict[str, Mapping[Slot, Float64[np.ndarray, " features"]]] = {}
         for kind, rows in references(ids, kinds).items():
-            slots = list(catalog.sketches(base, recipe, [ids[row] for row in rows]))
-            lengths = _lengths(slots, len(rows))
+            matrix = kept.sketches([place[ids[row]] for row in rows])
             share = shrinkage(len(rows)) / len(rows)
-            means[kind] = {
-                slot: share * (sketches.astype(np.float64) / lengths[places, None]).sum(axis=0)
-                for slot, places, sketches in slots
-            }
+            means[kind] = matrix.weighted_sum(share / matrix.lengths)
         return cls(means)
 
     def centred(
@@ -80,24 +78,6 @@ class SketchMeans:
         for slot, values in mean.items():
             centred[slot] = centred.get(slot, 0.0) - values
         return _unit(centred)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Best:
-    """The best of some candidates.
-
-    Attributes:
-        rows: Which of the candidates, in their order.
-        sketches: Theirs, as stored.
-    """
-
-    rows: Int64[np.ndarray, " best"]
-    scores: Float64[np.ndarray, " best"]
-    sketches: Float64[np.ndarray, "best features"]
-
-    def of(self, order: Int64[np.ndarray, " some"]) -> Best:
-        """Some of them, in another order."""
-        return Best(self.rows[order], self.scores[order], self.sketches[order])
 
 
 class Candidates:
@@ -113,61 +93,69 @@ class Candidates:
         self._kinds = np.array(kinds)
         self._means = means
 
-    def best(self, query: Mapping[Slot, Float64[np.ndarray, " features"]], k: int) -> Best:
-        """The rows among which the `k` best are: those, and what is as good within the
-        roughness of single precision."""
-        vectors = np.stack([self._matrix.flat(v) for v in (query, *self._means.by_kind.values())])
-        everyone = np.arange(len(self._matrix))
-        products = self._matrix.dots(vectors.astype(np.float32)).astype(np.float64)
-        rough = self._cosines(query, everyone, products)
-        last = np.partition(rough, -min(k, len(rough)))[-min(k, len(rough))]
-        rows = np.flatnonzero(rough >= last - ROUGHNESS)
-        sketches = self._matrix.rows(rows)
-        exact = np.stack([np.einsum("mf,f->m", sketches, v) for v in vectors], axis=1)
-        return Best(rows, self._cosines(query, rows, exact), sketches)
+    def rough(
+        self, query: Mapping[Slot, Float64[np.ndarray, " features"]]
+    ) -> Float64[np.ndarray, " models"]:
+        """Every row's score, to within `ROUGHNESS`."""
+        products = self._matrix.dots(self._vectors(query).astype(np.float32))
+        return self._cosines(query, products.astype(np.float64))
 
-    def plain_cosines(self, query: Sketches, best: Best) -> Float64[np.ndarray, " best"]:
+    def exact(
+        self, query: Mapping[Slot, Float64[np.ndarray, " features"]]
+    ) -> Float64[np.ndarray, " models"]:
+        """Every row's score."""
+        rows = self._matrix.rows()
+        products = [np.einsum("mf,f->m", rows, vector) for vector in self._vectors(query)]
+        return self._cosines(query, np.stack(products, axis=1))
+
+    def _vectors(
+        self, query: Mapping[Slot, Float64[np.ndarray, " features"]]
+    ) -> Float64[np.ndarray, "vectors columns"]:
+        """The query and the means, in the layout of the rows."""
+        return np.stack([self._matrix.flat(v) for v in (query, *self._means.by_kind.values())])
+
+    def plain_cosines(self, query: Sketches) -> Float64[np.ndarray, " models"]:
         """Cosines of stored sketches as they are, before any mean is taken out."""
         own = self._matrix.flat(_unit({s: q.astype(np.float64) for s, q in query.items()}))
-        cosines: Float64[np.ndarray, " best"] = (
-            np.einsum("mf,f->m", best.sketches, own) / self._matrix.lengths[best.rows]
-        )
+        products = np.einsum("mf,f->m", self._matrix.rows(), own)
+        cosines: Float64[np.ndarray, " models"] = products / self._matrix.lengths
         return cosines
 
     def standard_errors(
-        self, query: Mapping[Slot, Float64[np.ndarray, " features"]], best: Best
-    ) -> Float64[np.ndarray, " best"]:
-        """Standard error of their cosines; the means count as known."""
+        self, query: Mapping[Slot, Float64[np.ndarray, " features"]]
+    ) -> Float64[np.ndarray, " models"]:
+        """Standard error of every row's cosine; the means count as known."""
         outside = _outside(self._matrix, [query, *self._means.by_kind.values()])
         own, *means = (
             np.concatenate([self._matrix.flat(v), _joined(v, outside)]).astype(np.float32)
             for v in (query, *self._means.by_kind.values())
         )
         mean_of = dict(zip(self._means.by_kind, means, strict=True))
-        errors = np.empty(len(best.rows))
-        for i, row in enumerate(best.rows):
-            centred = np.zeros_like(own)
-            centred[: self._matrix.width] = best.sketches[i] / self._matrix.lengths[row]
-            centred -= mean_of.get(str(self._kinds[row]), 0)
-            centred /= np.linalg.norm(centred) or 1.0
-            errors[i] = cosine_standard_error(own, centred)
-        return errors
+        centred = np.zeros((len(self._kinds), len(own)), dtype=np.float32)
+        centred[:, : self._matrix.width] = self._matrix.rows()
+        centred /= self._matrix.lengths[:, None].astype(np.float32)
+        for row, kind in enumerate(self._kinds):
+            centred[row] -= mean_of.get(str(kind), 0)
+        lengths = np.linalg.norm(centred, axis=1, keepdims=True)
+        centred /= np.where(lengths > 0, lengths, 1.0)
+        return cosine_standard_errors(own, centred)
 
     def _cosines(
         self,
         query: Mapping[Slot, Float64[np.ndarray, " features"]],
-        rows: Int64[np.ndarray, " rows"],
-        products: Float64[np.ndarray, "rows vectors"],
-    ) -> Float64[np.ndarray, " rows"]:
+        products: Float64[np.ndarray, "models vectors"],
+    ) -> Float64[np.ndarray, " models"]:
         """Centred cosines, from the rows' products with the query and with every mean."""
-        unit = products / self._matrix.lengths[rows, None]
-        inner = unit[:, 0].copy()
-        squares = (self._matrix.lengths[rows] != NO_LENGTH).astype(np.float64)
+        lengths = self._matrix.lengths
+        unit = products / lengths[:, None]
+        inner, squares = unit[:, 0].copy(), (lengths != NO_LENGTH).astype(np.float64)
         for place, (kind, mean) in enumerate(self._means.by_kind.items(), start=1):
-            own = self._kinds[rows] == kind
+            own = self._kinds == kind
             inner[own] -= _inner(mean, query)
             squares[own] += _inner(mean, mean) - 2 * unit[own, place]
-        cosines: Float64[np.ndarray, " rows"] = inner / np.sqrt(np.where(squares > 0, squares, 1.0))
+        cosines: Float64[np.ndarray, " models"] = inner / np.sqrt(
+            np.where(squares > 0, squares, 1.0)
+        )
         return cosines
 
 
@@ -201,11 +189,3 @@ def _unit(
 ) -> dict[Slot, Float64[np.ndarray, " features"]]:
     length = np.sqrt(sum(float(sketch @ sketch) for sketch in sketches.values())) or 1.0
     return {slot: sketch / length for slot, sketch in sketches.items()}
-
-
-def _lengths(slots: Sequence[SlotSketches], n_models: int) -> Float64[np.ndarray, " models"]:
-    """Length of every model's sketches together; 1 where there are none."""
-    squares = np.zeros(n_models)
-    for _, places, sketches in slots:
-        squares[places] += np.square(sketches.astype(np.float64)).sum(axis=1)
-    return np.where(squares > 0, np.sqrt(squares), 1.0)

@@ -1,5 +1,6 @@
 """The one source of truth (DuckDB) and the index that is derived from it (FAISS)."""
 
+from .backup import Backup, back_up
 from .catalog import Catalog
 from .copies import copy_outcome
 from .filters import ModelFilter
@@ -11,6 +12,7 @@ from .sketches import NO_LENGTH, SketchMatrix
 __all__ = [
     "NO_LENGTH",
     "RESCORED",
+    "Backup",
     "Catalog",
     "Family",
     "Known",
@@ -21,5 +23,6 @@ __all__ = [
     "SketchMatrix",
     "SlotSketches",
     "VectorIndex",
+    "back_up",
     "copy_outcome",
 ]

@@ -14,7 +14,7 @@ from jaxtyping import Float32
 
 from ..errors import EmptyCatalog, RequestError, UnknownModel
 from ..records import Fingerprint, ModelRecord, Outcome, Recipe, SlotStats
-from .connection import connect, translated, write
+from .connection import CACHE_SHARE, connect, translated, write
 from .export import write_parquet, write_safetensors
 from .family_vectors import FamilyVectors
 from .filters import Condition, ModelFilter
@@ -70,14 +70,25 @@ class Catalog:
         self._remembered: tuple[str, dict[str, Any]] = ("", {})
 
     @classmethod
-    def open(cls, path: Path, *, read_only: bool = False, create: bool = True) -> Catalog:
+    def open(
+        cls,
+        path: Path,
+        *,
+        read_only: bool = False,
+        create: bool = True,
+        cache: str = CACHE_SHARE,
+    ) -> Catalog:
         """The catalog in the file `path`.
+
+        Args:
+            cache: How much memory DuckDB may take, as it has it: `2GB`, `10%`.
 
         Raises:
             EmptyCatalog: there is none and `create` is false.
             StoreError: it is locked, damaged, somebody else's, or of a later version.
         """
-        return cls(connect(path, read_only=read_only, create=create), path, read_only=read_only)
+        access = connect(path, read_only=read_only, create=create, cache=cache)
+        return cls(access, path, read_only=read_only)
 
     def reader(self, *, waits_for_index: bool = True) -> Catalog:
         """The same catalog for another thread; to be closed before this one."""
@@ -168,18 +179,7 @@ class Catalog:
 
     def known(self, base: str) -> dict[str, Known]:
         """Every model of a family, as a second run sees it."""
-        return {
-            row.id: Known(
-                status=row.status,
-                code=row.code,
-                reason=row.reason,
-                signature=row.record.signature,
-                source=row.record.source,
-                bytes_total=row.record.bytes_total,
-                recipes=row.recipes,
-            )
-            for row in self.models(base=base)
-        }
+        return {row.id: Known.of(row) for row in self.models(base=base)}
 
     def models(
         self,

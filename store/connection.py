@@ -23,7 +23,7 @@ CACHE_SHARE = "50%"
 """Of the memory; a search index of a large family stands beside DuckDB's pages."""
 
 
-def connect(path: Path, *, read_only: bool, create: bool) -> Access:
+def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHARE) -> Access:
     """Access to the catalog at `path`, at this schema version: held, or through its holder.
 
     Raises:
@@ -37,15 +37,15 @@ def connect(path: Path, *, read_only: bool, create: bool) -> Access:
         read_only = False
     return Access(
         path,
-        lambda: _open_file(path, read_only=read_only),
+        lambda: _open_file(path, read_only=read_only, cache=cache),
         lambda guest: check_schema(guest, path),
         shares=not read_only,
     )
 
 
-def _open_file(path: Path, *, read_only: bool) -> Own:
+def _open_file(path: Path, *, read_only: bool, cache: str) -> Own:
     """A session whose default database is the file."""
-    connection = duckdb.connect(":memory:", config={"memory_limit": CACHE_SHARE})
+    connection = duckdb.connect(":memory:", config={"memory_limit": cache})
     own = Own(connection, Ledger())
     quoted = str(path).replace("'", "''")
     options = " (READ_ONLY)" if read_only else f" (STORAGE_VERSION '{STORAGE_VERSION}')"

@@ -95,6 +95,19 @@ class Known:
     bytes_total: int
     recipes: tuple[str, ...]
 
+    @classmethod
+    def of(cls, row: ModelRow) -> Known:
+        """What of a model's row it needs."""
+        return cls(
+            status=row.status,
+            code=row.code,
+            reason=row.reason,
+            signature=row.record.signature,
+            source=row.record.source,
+            bytes_total=row.record.bytes_total,
+            recipes=row.recipes,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:

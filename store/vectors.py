@@ -22,7 +22,7 @@ def ensure_table(connection: Connection, recipe: Recipe) -> str:
     known = _table(connection, recipe)
     if known is not None:
         return known
-    table = f"vectors_{recipe.id.rsplit('-', 1)[-1]}_{recipe.dim}"
+    table = _name(recipe)
     connection.execute(
         f"CREATE TABLE {table} "
         f"(model BIGINT PRIMARY KEY, vector FLOAT[{recipe.dim}] NOT NULL, norm DOUBLE NOT NULL)"
@@ -173,16 +173,22 @@ def fetch_vectors_after(
 def fetch_vectors_of(
     connection: Connection, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
 ) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
-    """Some models' keys and vectors, by key; one key is looked up rather than searched for."""
-    table = _table(connection, recipe)
-    if table is None or not len(keys):
+    """Some models' keys and vectors, by key, of a recipe that has some; one key is looked up
+    rather than searched for."""
+    if not len(keys):
         return [], np.zeros((0, recipe.dim), dtype=np.float32)
+    table = _name(recipe)
     one = len(keys) == 1
     asked: list[object] = keys.tolist() if one else [keys.tolist()]
     condition = "= ?" if one else "IN (SELECT unnest(?::BIGINT[]))"
     sql = f"SELECT model, vector FROM {table} WHERE model {condition} ORDER BY model"
     names, matrix = fetch_vectors(connection, sql, asked, recipe.dim)
     return [int(str(key)) for key in names], matrix
+
+
+def _name(recipe: Recipe) -> str:
+    """What the table of a recipe's vectors is called."""
+    return f"vectors_{recipe.id.rsplit('-', 1)[-1]}_{recipe.dim}"
 
 
 def _table(connection: Connection, recipe: Recipe) -> str | None:

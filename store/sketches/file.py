@@ -86,11 +86,15 @@ class SketchFile:
             os.close(descriptor)
         self._lock.release()
 
+    def has(self, keys: Int64[np.ndarray, " keys"]) -> bool:
+        """Whether all of these models are here."""
+        return _places(self._rows, keys) is not None
+
     def matrix(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix | None:
         """The sketches of the models with these keys; None unless all are here."""
         rows = self._rows
-        places = np.searchsorted(rows.keys, keys)
-        if not len(rows.keys) or (rows.keys[np.minimum(places, len(rows.keys) - 1)] != keys).any():
+        places = _places(rows, keys)
+        if places is None:
             return None
         matrix = SketchMatrix(rows.layout, len(keys))
         matrix.lengths[:] = rows.lengths[places]
@@ -230,6 +234,15 @@ _OPENED: WeakKeyDictionary[Access, SketchFiles] = WeakKeyDictionary()
 def sketch_files(access: Access) -> SketchFiles:
     """The open files of a catalog."""
     return _OPENED.setdefault(access, SketchFiles())
+
+
+def _places(rows: _Rows, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " keys"] | None:
+    """Where the models with these keys are; None unless all are here."""
+    if not len(rows.keys):
+        return None
+    places: Int64[np.ndarray, " keys"] = np.searchsorted(rows.keys, keys)
+    there = rows.keys[np.minimum(places, len(rows.keys) - 1)] == keys
+    return places if there.all() else None
 
 
 def _count(connection: Connection, base: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import faiss
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
+from jaxtyping import Float32, Float64
 
 from ...records import Slot
 from ..sharing import Connection
@@ -68,12 +68,28 @@ class SketchMatrix:
             np.put_along_axis(products.T, rows, scores, axis=1)
         return products
 
-    def rows(self, chosen: Int64[np.ndarray, " chosen"]) -> Float64[np.ndarray, "chosen features"]:
-        """Some rows, exactly."""
-        rows: Float64[np.ndarray, "chosen features"] = self._halves[chosen, : self.width].astype(
+    def rows(self) -> Float64[np.ndarray, "models columns"]:
+        """All rows."""
+        rows: Float64[np.ndarray, "models columns"] = self._halves[:, : self.width].astype(
             np.float64
         )
         return rows
+
+    def some(self, chosen: Sequence[int]) -> SketchMatrix:
+        """Some rows, in that order."""
+        few = SketchMatrix(self.layout, len(chosen))
+        few._halves[:] = self._halves[list(chosen)]
+        few.lengths[:] = self.lengths[list(chosen)]
+        return few
+
+    def weighted_sum(
+        self, weights: Float64[np.ndarray, " models"]
+    ) -> dict[Slot, Float64[np.ndarray, " features"]]:
+        """Σ weight × row, slot by slot. Peak: one slot of all rows."""
+        return {
+            slot: weights @ self._halves[:, columns].astype(np.float64)
+            for slot, columns in self.layout.items()
+        }
 
     def of(self, row: int) -> dict[Slot, Float64[np.ndarray, " features"]]:
         """One model's sketches, slot by slot, but for slots of zeros: those it lacks."""

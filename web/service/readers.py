@@ -18,6 +18,10 @@ from .names import Names
 
 log = logging.getLogger(__name__)
 
+CACHE = "10%"
+"""Of the memory, for DuckDB: a service searches files beside the catalog, and those are better
+held by the system."""
+
 Open = Callable[[], Catalog]
 Order = Literal["asc", "desc"]
 Sort = Literal["model", "downloads", "indexed_at", "dataset", "author"]
@@ -34,11 +38,11 @@ def open_catalog(path: Path, *, writable: bool) -> Catalog:
     opened for reading.
     """
     try:
-        return Catalog.open(path, create=False)
+        return Catalog.open(path, create=False, cache=CACHE)
     except StoreFull:
         if writable:
             raise
-        return Catalog.open(path, create=False, read_only=True)
+        return Catalog.open(path, create=False, read_only=True, cache=CACHE)
 
 
 class Readers:

@@ -47,7 +47,7 @@ def test_an_unknown_base_is_refused_with_those_there_are():
         ("see https://hf.co/a/b", "see https://hf.co/a/b"),
         ("google/bert and a/b/c", "google/bert and a/b/c"),
         ("ratio 1/2, and/or", "ratio 1/2, and/or"),
-        ("cannot read '/home/me/x y'", "cannot read 'x y'"),
+        ("cannot read '/srv/me/x y'", "cannot read 'x y'"),
         ("base ~/nets/base", "base base"),
         (r"at C:\nets\base", "at base"),
     ],
