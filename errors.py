@@ -7,7 +7,7 @@
     ├── StudyError                a study cannot be made of this model or these texts
     ├── StoreError                the catalog or its index
     │   ├── StoreLocked           another process holds the database file
-    │   ├── HolderLost            the process that holds the file ended in the middle of a transaction
+    │   ├── HolderLost            the process that holds the file ended in a transaction
     │   ├── StoreDamaged          the file is not a readable DuckDB database
     │   ├── ForeignDatabase       a DuckDB database, but not a deltadex catalog
     │   ├── NewerSchema           written by a later deltadex

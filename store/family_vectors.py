@@ -14,7 +14,7 @@ from ..records import Recipe
 from .connection import translated
 from .derived import derived_path
 from .sharing import Access, Connection
-from .sketches import SketchMatrix, fetch_matrix, sketch_files
+from .sketches import SketchFile, SketchMatrix, fetch_matrix, sketch_files
 from .vectors import count_vectors, fetch_family, fetch_keys, fetch_vectors_after, fetch_vectors_of
 
 AT_ONCE = 24
@@ -64,7 +64,7 @@ class FamilyVectors:
 
     def sketches(self, keys: Sequence[int]) -> SketchMatrix:
         """Some models' sketches: from the file at hand, if there is one that has them."""
-        file = sketch_files(self.access).files.get((self.base, self.recipe.id))
+        file = self._sketch_file()
         matrix = file.matrix(np.array(keys, dtype=np.int64)) if file is not None else None
         if matrix is not None:
             return matrix
@@ -74,7 +74,7 @@ class FamilyVectors:
     def sketch_batches(self, keys: Sequence[int]) -> Iterator[SketchMatrix]:
         """Some models' sketches in their order: a few at a time, which stay in the processor's
         cache, where a file is at hand; else all at once."""
-        file = sketch_files(self.access).files.get((self.base, self.recipe.id))
+        file = self._sketch_file()
         if file is None or not file.has(np.array(keys, dtype=np.int64)):
             yield self.sketches(keys)
             return
@@ -90,8 +90,7 @@ class FamilyVectors:
         Raises:
             StoreFull: there is no room for it; searches read the catalog then.
         """
-        files = sketch_files(self.access)
-        path = derived_path(self.path, self.base, self.recipe.id, ".sketches")
+        files, path = sketch_files(self.access), self._sketch_path()
         with self.lock, translated(self.path), self.connection.snapshot():
             files.caught_up(
                 self.base,
@@ -99,3 +98,9 @@ class FamilyVectors:
                 path,
                 lambda file: file.catch_up(self.connection, self.base, self.recipe.id, goes_on),
             )
+
+    def _sketch_path(self) -> Path:
+        return derived_path(self.path, self.base, self.recipe.id, ".sketches")
+
+    def _sketch_file(self) -> SketchFile | None:
+        return sketch_files(self.access).of(self.base, self.recipe.id, self._sketch_path())

@@ -64,9 +64,11 @@ class SketchFile:
     """Rows of one family under one recipe, in order of their keys. Read by many threads at
     once, and written by one process at a time."""
 
-    def __init__(self, path: Path, lock: FileLock) -> None:
+    def __init__(self, path: Path, lock: FileLock | None) -> None:
+        """Open the file; to be read only, without a lock."""
         self._path, self._lock = path, lock
-        self._descriptors = [os.open(path, os.O_RDWR | os.O_CREAT, 0o644)]
+        flags = os.O_RDONLY if lock is None else os.O_RDWR | os.O_CREAT
+        self._descriptors = [os.open(path, flags, 0o644)]
         self._rows = self._left_by_others()
 
     @classmethod
@@ -81,10 +83,27 @@ class SketchFile:
             log.info("the sketches are read from the catalog: %s", err)
             return None
 
+    @classmethod
+    def read(cls, path: Path) -> SketchFile | None:
+        """The file as another process left it, or as it is while one writes it."""
+        try:
+            file = cls(path, None)
+        except OSError:
+            return None
+        # rows, slots and keys are of one file only if it was not begun anew meanwhile
+        try:
+            if path.stat().st_ino == os.fstat(file._descriptors[0]).st_ino:
+                return file
+        except OSError:
+            log.debug("%s is being made anew", path)
+        file.close()
+        return None
+
     def close(self) -> None:
         for descriptor in self._descriptors:
             os.close(descriptor)
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def has(self, keys: Int64[np.ndarray, " keys"]) -> bool:
         """Whether all of these models are here."""
@@ -172,12 +191,13 @@ class SketchFile:
             layout = lay_out({Slot(*slot): int(width) for *slot, width in slots})
             data = self._keys_path.read_bytes()
         except (OSError, ValueError, TypeError):
-            self._keys_path.unlink(missing_ok=True)
+            if self._lock is not None:
+                self._keys_path.unlink(missing_ok=True)
             return _empty(descriptor, {})
         rows = _empty(descriptor, layout)
         n_rows = os.fstat(descriptor).st_size // max(1, rows.size_bytes)
         n_whole = min(len(data) // NOTE.itemsize, n_rows)
-        if len(data) != n_whole * NOTE.itemsize:
+        if self._lock is not None and len(data) != n_whole * NOTE.itemsize:
             os.truncate(self._keys_path, n_whole * NOTE.itemsize)
         notes = np.frombuffer(data[: n_whole * NOTE.itemsize], dtype=NOTE)
         return replace(
@@ -210,7 +230,19 @@ class SketchFiles:
     """The files that this process has open, of one catalog."""
 
     files: dict[tuple[str, str], SketchFile] = field(default_factory=dict)
+    read: dict[tuple[str, str], SketchFile | None] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, base: str, recipe: str, path: Path) -> SketchFile | None:
+        """A family's file: this process's own, else another's to be read; None if there is
+        none."""
+        own = self.files.get((base, recipe))
+        if own is not None:
+            return own
+        with self.lock:
+            if (base, recipe) not in self.read:
+                self.read[base, recipe] = SketchFile.read(path)
+            return self.read[base, recipe]
 
     def caught_up(
         self, base: str, recipe: str, path: Path, catch_up: Callable[[SketchFile], None]
@@ -224,8 +256,11 @@ class SketchFiles:
 
     def close(self) -> None:
         with self.lock:
-            while self.files:
-                self.files.popitem()[1].close()
+            for file in (*self.files.values(), *self.read.values()):
+                if file is not None:
+                    file.close()
+            self.files.clear()
+            self.read.clear()
 
 
 _OPENED: WeakKeyDictionary[Access, SketchFiles] = WeakKeyDictionary()

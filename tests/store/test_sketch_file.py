@@ -1,4 +1,5 @@
 import os
+import textwrap
 import threading
 
 import numpy as np
@@ -172,7 +173,7 @@ def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
     assert _same(_read(catalog, keys), _as_stored(catalog, keys))
 
 
-def test_one_process_writes_the_file_and_the_others_read_the_catalog(catalog):
+def test_one_process_writes_the_file_and_the_others_read_it(catalog):
     _kept(catalog).keep_sketches_at_hand()
     code = """
     from outcomes import RECIPE
@@ -180,10 +181,17 @@ def test_one_process_writes_the_file_and_the_others_read_the_catalog(catalog):
     with Catalog.open(path) as catalog:
         kept = catalog.family_vectors("base", RECIPE)
         kept.keep_sketches_at_hand()
-        print(len(sketch_files(catalog.access).files), len(kept.sketches([1, 2])), flush=True)
+        files = sketch_files(catalog.access)
+        matrix = kept.sketches([2, 1])
+        (read,) = files.read.values()
+        print(len(files.files), read.matrix(np.array([2, 1])) is not None, flush=True)
+        print(*(round(float(v), 3) for v in matrix.rows().ravel()), flush=True)
     """
-    with process(catalog.path, code) as other:
-        assert said(other) == "0 2"
+    with process(catalog.path, "import numpy as np\n" + textwrap.dedent(code)) as other:
+        assert said(other) == "0 True"
+        values = [float(word) for word in said(other).split()]
+    rows = [np.concatenate([m[s] for s in sorted(m)]) for m in _as_stored(catalog, [2, 1])]
+    assert np.allclose(values, np.concatenate(rows), atol=1e-3)
 
 
 def test_a_full_disk_leaves_the_catalog_to_be_read(catalog, monkeypatch):
