@@ -62,11 +62,23 @@ def serve(
       deltadex serve --port 8321
       DELTADEX_TOKEN=$(cat token) deltadex serve --writable
     """
+    # before anything is loaded that reads it
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
     try:
-        from ..web.service import Service, ServiceSettings, address, listen, make_app, run_server
+        from ..web.service import (
+            Service,
+            ServiceSettings,
+            address,
+            keep_memory,
+            listen,
+            make_app,
+            run_server,
+        )
     except ModuleNotFoundError as err:
         raise click.UsageError(f"serving needs {err.name}: pip install 'deltadex[serve]'") from err
 
+    keep_memory()
     token = _token(token_file) if writable else None
     settings = ServiceSettings(db=db, token=token, body_limit=body_limit * MIB, **options)
     if not settings.is_local:

@@ -7,6 +7,7 @@ import threading
 import time
 
 from ...errors import DeltadexError
+from .process import collect_again, rest_from_collecting
 from .readers import Readers, prepare_searches
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Freshness:
     def close(self) -> None:
         self._ending.set()
         self._thread.join()
+        collect_again()
 
     def _run(self) -> None:
         seen, rest = "", 0.0
@@ -62,4 +64,5 @@ class Freshness:
         if state != seen:
             with self._readers.preparing() as catalog:
                 prepare_searches(catalog, lambda: not self._ending.is_set())
+            rest_from_collecting()
         return state

@@ -47,7 +47,7 @@ class ServiceSettings:
     allow_hub: bool = False
     body_limit: int = 64 * MIB
     max_seconds: float = 30.0
-    max_at_work: int = 8
+    max_at_work: int = 4
     max_waiting: int = 64
     quick_seconds: float = 2.0
     job_seconds: float = 1800.0
