@@ -10,7 +10,7 @@ demo: $(VENV)/.installed-demo
 	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
 
 test: $(VENV)/.installed-test browser
-	$(BIN)/python -m pytest tests -m "not slow"
+	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile
 
 test-all: $(VENV)/.installed-test browser
 	$(BIN)/python -m pytest tests
