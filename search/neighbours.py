@@ -306,19 +306,13 @@ def _best_in_detail(
     kept = catalog.family_vectors(asked.base, asked.recipe)
     centred = means.centred(asked.kind, asked.sketches)
     keys, kinds = index.keys_of(names), index.kinds_of(names)
-    parts: list[Float64[np.ndarray, " part"]] = []
-    n_scored = 0
-    for matrix in kept.sketch_batches(keys):
-        candidates = Candidates(matrix, kinds[n_scored : n_scored + len(matrix)], means)
-        parts.append(candidates.rough(centred))
-        n_scored += len(matrix)
-    rough = np.concatenate(parts)
+    matrix = kept.sketches(keys)
+    rough = Candidates(matrix, kinds, means).rough(centred)
     # an index that was not caught up may name models that are gone
     known = catalog.labels_of([keys[row] for row in _likely(rough, k + MAYBE_GONE)])
     there = np.array([row for row, name in enumerate(names) if name in known], dtype=np.int64)
     rows = there[_likely(rough[there], k)]
-    few = matrix.some(rows.tolist()) if len(parts) == 1 else kept.sketches([keys[r] for r in rows])
-    candidates = Candidates(few, [kinds[row] for row in rows], means)
+    candidates = Candidates(matrix.some(rows.tolist()), [kinds[row] for row in rows], means)
     scores = candidates.exact(centred)
     plain, errors = candidates.plain_cosines(asked.sketches), candidates.standard_errors(centred)
     order = _ranked([names[row] for row in rows], scores)[:k]

@@ -17,9 +17,6 @@ from .sharing import Access, Connection
 from .sketches import SketchFile, SketchMatrix, fetch_matrix, sketch_files
 from .vectors import count_vectors, fetch_family, fetch_keys, fetch_vectors_after, fetch_vectors_of
 
-AT_ONCE = 24
-"""Models whose sketches are read together, at about 150 KB a model."""
-
 
 @dataclass(frozen=True, slots=True)
 class FamilyVectors:
@@ -70,16 +67,6 @@ class FamilyVectors:
             return matrix
         with self.lock, translated(self.path):
             return fetch_matrix(self.connection, keys, self.recipe.id)
-
-    def sketch_batches(self, keys: Sequence[int]) -> Iterator[SketchMatrix]:
-        """Some models' sketches in their order: a few at a time, which stay in the processor's
-        cache, where a file is at hand; else all at once."""
-        file = self._sketch_file()
-        if file is None or not file.has(np.array(keys, dtype=np.int64)):
-            yield self.sketches(keys)
-            return
-        for start in range(0, len(keys), AT_ONCE):
-            yield self.sketches(keys[start : start + AT_ONCE])
 
     def keep_sketches_at_hand(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Bring the file of the family's sketches up to date; made, where there is none.

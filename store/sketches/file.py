@@ -105,10 +105,6 @@ class SketchFile:
         if self._lock is not None:
             self._lock.release()
 
-    def has(self, keys: Int64[np.ndarray, " keys"]) -> bool:
-        """Whether all of these models are here."""
-        return _places(self._rows, keys) is not None
-
     def matrix(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix | None:
         """The sketches of the models with these keys; None unless all are here."""
         rows = self._rows

@@ -1,7 +1,9 @@
 """Services over real catalogs, and adapters to send them."""
 
+import asyncio
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import torch
@@ -36,6 +38,13 @@ def printed(db, *arguments):
     result = CliRunner().invoke(main, [*arguments, "--db", str(db), "--json"])
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
+
+
+def finished(ask):
+    """What a coroutine function returns; in a thread, for a browser's tests may leave their own
+    loop running in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(ask())).result()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import os
 import time
 
 import pytest
-from services import API, TOKEN, WRITER, make_indexed_family, served
+from services import API, TOKEN, WRITER, finished, make_indexed_family, served
 
 from deltadex.errors import RequestError
 from deltadex.web.service import jobs
@@ -142,7 +142,7 @@ def test_the_same_document_is_computed_once_for_many(db, monkeypatch):
             params = {"recipe": "r"}
             return await asyncio.gather(*(background.get("map", "b", params) for _ in range(5)))
 
-        found = asyncio.run(ask())
+        found = finished(ask)
 
     assert calls == ["map"]
     assert {one.packed.plain for one in found} == {b'{"n":1}'}

@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from services import API, adapter_files, files, make_indexed_family, served
+from services import API, adapter_files, files, finished, make_indexed_family, served
 
 from deltadex.web.service.limits import SECURITY_HEADERS
 from deltadex.web.service.problems import PROBLEM, Problem
@@ -174,7 +174,7 @@ def test_work_that_takes_too_long_is_a_problem_and_keeps_its_place():
         release.set()
         assert await waiting
 
-    asyncio.run(ask())
+    finished(ask)
     work.close()
     time.sleep(0.05)
     assert work.pending == 0
@@ -197,7 +197,7 @@ def test_at_most_so_many_work_at_once():
     async def ask():
         await asyncio.gather(*(work.run(step) for _ in range(12)))
 
-    asyncio.run(ask())
+    finished(ask)
     work.close()
 
     assert max(seen) == 2
