@@ -70,15 +70,15 @@ def serve(
             Service,
             ServiceSettings,
             address,
-            keep_memory,
             listen,
             make_app,
             run_server,
+            set_up_process,
         )
     except ModuleNotFoundError as err:
         raise click.UsageError(f"serving needs {err.name}: pip install 'deltadex[serve]'") from err
 
-    keep_memory()
+    set_up_process()
     token = _token(token_file) if writable else None
     settings = ServiceSettings(db=db, token=token, body_limit=body_limit * MIB, **options)
     if not settings.is_local:

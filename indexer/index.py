@@ -110,7 +110,7 @@ def index_family(
         retry_failed=options.retry_failed,
         progress=progress,
     )
-    _remember_family(catalog, base, layout, report)
+    _remember_family(catalog, base, layout)
     if options.hub:
         catalog.listings(base.name).clear()
     return report
@@ -301,12 +301,10 @@ def _stored_layout(catalog: Catalog, base: Base) -> Layout:
     return tuple((str(s), str(r), int(n)) for s, r, n in blocks)
 
 
-def _remember_family(catalog: Catalog, base: Base, layout: Layout, report: Report) -> None:
+def _remember_family(catalog: Catalog, base: Base, layout: Layout) -> None:
     family = catalog.family(base.name)
     shapes = dict(family.slots.get("shapes", {})) if family else {}
-    for outcome in report.outcomes:
-        if isinstance(outcome, Indexed):
-            shapes.update({str(s.slot): list(s.shape) for s in outcome.slots})
+    shapes.update({str(slot): list(shape) for slot, shape in catalog.shapes(base.name).items()})
     weights = base.opened()
     architecture = (weights.config or {}).get("model_type") if weights else None
     catalog.save_family(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -40,42 +41,32 @@ class Silent:
 
 @dataclass(slots=True)
 class Report:
-    """What one run did.
+    """What one run did: of an indexed model no more than that it was, for there may be many.
 
     Attributes:
         unchanged: Models that were in the catalog already, under every recipe asked for.
-        unchanged_bytes: Size of their weight files.
-        base_bytes: What was fetched of a remote base.
-        outcomes: Every other model's outcome, refusals without their weights read included.
+        refused: By id.
+        bytes_read: Everything that was read in this run.
+        bytes_total: Size of all members' weight files, as far as it is known.
     """
 
     base: str
     recipes: Sequence[Recipe]
     unchanged: int = 0
-    outcomes: list[Outcome] = field(default_factory=list)
-    unchanged_bytes: int = 0
-    base_bytes: int = 0
+    indexed: int = 0
+    refused: list[Refused] = field(default_factory=list)
+    bytes_read: int = 0
+    bytes_total: int = 0
     seconds: float = 0.0
 
-    @property
-    def indexed(self) -> int:
-        return sum(isinstance(o, Indexed) for o in self.outcomes)
-
-    @property
-    def refused(self) -> list[Refused]:
-        return sorted(
-            (o for o in self.outcomes if isinstance(o, Refused)), key=lambda o: o.model.id
-        )
-
-    @property
-    def bytes_read(self) -> int:
-        """Everything that was read in this run, in bytes."""
-        return sum(o.bytes_read for o in self.outcomes) + self.base_bytes
-
-    @property
-    def bytes_total(self) -> int:
-        """Size of all members' weight files, in bytes, as far as it is known."""
-        return sum(o.model.bytes_total for o in self.outcomes) + self.unchanged_bytes
+    def add(self, outcome: Outcome) -> None:
+        """Count a model, be it indexed, refused now, or refused before and not read again."""
+        if isinstance(outcome, Indexed):
+            self.indexed += 1
+        else:
+            insort(self.refused, outcome, key=lambda o: o.model.id)
+        self.bytes_read += outcome.bytes_read
+        self.bytes_total += outcome.model.bytes_total
 
     def to_json(self) -> dict[str, object]:
         """The fixed keys of `deltadex index --json`, and a few more."""
@@ -120,9 +111,9 @@ def index_members(
         for outcome in _outcomes(fresh, job, catalog, workers):
             if not _must_not_replace(outcome, known.get(outcome.model.id)):
                 catalog.record(outcome)
-            report.outcomes.append(outcome)
+            report.add(outcome)
             progress.outcome(outcome)
-    report.base_bytes = job.base.bytes_fetched
+    report.bytes_read += job.base.bytes_fetched
     report.seconds = time.monotonic() - start
     return report
 
@@ -144,13 +135,13 @@ def _unread(
             yield _refuse_taken_id(member, before)
         elif before.status == "indexed" and _has_all(before, job.recipes):
             report.unchanged += 1
-            report.unchanged_bytes += before.bytes_total
+            report.bytes_total += before.bytes_total
             if member.record.label_source == "labels":
                 relabelled.append(member.record)
         elif before.status != "indexed" and not _worth_another_try(before, retry_failed):
             assert before.code is not None
             reason = before.reason or ""
-            report.outcomes.append(Refused(model=member.record, code=before.code, reason=reason))
+            report.add(Refused(model=member.record, code=before.code, reason=reason))
         else:
             yield member
     catalog.relabel(job.base.name, relabelled)

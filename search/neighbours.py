@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from ..errors import EmptyCatalog, HolderLost, RequestError, UnknownRecipe
-from ..records import Fingerprint, Recipe, Slot, SlotStats
-from ..store import RESCORED, Catalog, Labelled, VectorIndex
+from ..records import Fingerprint, Recipe, SlotStats
+from ..store import NO_LENGTH, RESCORED, Catalog, Labelled, SketchMatrix, VectorIndex
 from .means import family_means
 from .precision import TIE_DECIMALS
 from .refine import CANDIDATES, ROUGHNESS, Candidates, SketchMeans, has_sketches
-from .standard_error import cosine_standard_errors
+from .standard_error import StandardErrors
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,11 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A query with everything resolved. A stored one leaves itself out of its answer."""
+    """A query with everything resolved. A stored one leaves itself out of its answer.
+
+    Attributes:
+        sketches: One row; None where it has none.
+    """
 
     model: str
     dataset: str | None
@@ -119,7 +123,7 @@ class _Asked:
     recipe: Recipe
     vector: Float32[np.ndarray, " dim"]
     itself: str | None
-    sketches: Mapping[Slot, Float64[np.ndarray, " features"]]
+    sketches: SketchMatrix | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,8 +234,13 @@ def _resolve(catalog: Catalog, query: Query, recipe: str | None, base: str | Non
         made.recipe,
         made.vector,
         None,
-        {s.slot: s.sketch.astype(np.float64) for s in query.slots if s.sketch.size},
+        _sketches_of(query),
     )
+
+
+def _sketches_of(query: FreshQuery) -> SketchMatrix | None:
+    sketches = {s.slot: s.sketch for s in query.slots if s.sketch.size}
+    return SketchMatrix.of_model(sketches) if sketches else None
 
 
 def _resolve_stored(
@@ -247,7 +256,9 @@ def _resolve_stored(
             f"{model.id} has no {chosen.name} fingerprint ({chosen.id}), only "
             f"{', '.join(others) or 'none'}: name one of those as the recipe"
         )
-    sketches = kept.sketches([model.key]).of(0) if has_sketches(chosen) else {}
+    sketches = kept.sketches([model.key]) if has_sketches(chosen) else None
+    if sketches is not None and sketches.lengths[0] == NO_LENGTH:
+        sketches = None
     return _Asked(
         model.id, model.dataset, model.base, model.kind, chosen, vectors[0], model.id, sketches
     )
@@ -264,7 +275,7 @@ def _best(
     means = family_means(catalog, asked.base, asked.recipe, index)
     vector = means.pooled.centred([asked.kind], asked.vector[None, :])
     query_vector = vector[0].astype(np.float32)
-    in_detail = bool(asked.sketches) and has_sketches(asked.recipe)
+    in_detail = asked.sketches is not None and has_sketches(asked.recipe)
     n_candidates = max(2 * k, CANDIDATES if in_detail else RESCORED)
     found = {
         name
@@ -273,7 +284,7 @@ def _best(
     }
     names = sorted(found - {asked.itself})
     if names and in_detail:
-        return _best_in_detail(catalog, asked, index, k, names, means.sketches)
+        return _best_in_detail(catalog, asked, index, k, names, means.sketches, asked.sketches)
     known = catalog.labels_of(index.keys_of(names))
     names = [name for name in names if name in known]
     vectors = index.vectors_of(names)
@@ -282,7 +293,8 @@ def _best(
     rows = _ranked(names, scores)[:k]
     errors = np.zeros(len(rows))
     if has_sketches(asked.recipe):
-        errors = cosine_standard_errors(vector[0], centred_vectors[rows])
+        errors_of = StandardErrors(vector[0])
+        errors = np.array([errors_of.cosine(centred_vectors[row])[1] for row in rows])
     plain = vectors[rows].astype(np.float64) @ asked.vector.astype(np.float64)
     scored = [
         _Scored(names[row], *map(float, numbers))
@@ -298,26 +310,27 @@ def _best_in_detail(
     k: int,
     names: Sequence[str],
     means: SketchMeans,
+    sketches: SketchMatrix,
 ) -> tuple[list[_Scored], dict[str, Labelled]]:
     """The `k` nearest of some models by their sketches, and what is known of them.
 
     All are scored roughly; exactly those that may be among the best.
     """
-    kept = catalog.family_vectors(asked.base, asked.recipe)
-    centred = means.centred(asked.kind, asked.sketches)
     keys, kinds = index.keys_of(names), index.kinds_of(names)
-    matrix = kept.sketches(keys)
-    rough = Candidates(matrix, kinds, means).rough(centred)
+    matrix = catalog.family_vectors(asked.base, asked.recipe).sketches(keys)
+    candidates = Candidates(matrix, kinds, means, asked.sketches, asked.kind)
+    rough = candidates.rough()
     # an index that was not caught up may name models that are gone
     known = catalog.labels_of([keys[row] for row in _likely(rough, k + MAYBE_GONE)])
     there = np.array([row for row, name in enumerate(names) if name in known], dtype=np.int64)
-    rows = there[_likely(rough[there], k)]
-    candidates = Candidates(matrix.some(rows.tolist()), [kinds[row] for row in rows], means)
-    scores = candidates.exact(centred)
-    plain, errors = candidates.plain_cosines(asked.sketches), candidates.standard_errors(centred)
-    order = _ranked([names[row] for row in rows], scores)[:k]
+    rows = there[_likely(rough[there], k)].tolist()
+    exact = candidates.exact(rows)
+    order = _ranked([names[row] for row in rows], exact.scores)[:k]
     scored = [
-        _Scored(names[rows[i]], float(scores[i]), float(errors[i]), float(plain[i])) for i in order
+        _Scored(
+            names[rows[i]], float(exact.scores[i]), float(exact.errors[i]), float(exact.cosines[i])
+        )
+        for i in order
     ]
     return scored, known
 

@@ -3,16 +3,17 @@ ten times as many features, for a family or for the best candidates of a search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float, Float64
+from jaxtyping import Float, Float32, Float64
 
 from ..records import Recipe, Slot
-from ..store import NO_LENGTH, Catalog, SketchMatrix
+from ..store import NO_LENGTH, Catalog, Layout, SketchMatrix
 from .centring import references, shrinkage
-from .standard_error import cosine_standard_errors
+from .mean_products import MeanProducts
+from .standard_error import StandardErrors
 
 CANDIDATES = 128
 """How many of a search's best are scored again."""
@@ -22,8 +23,6 @@ WHOLE_FAMILY = 4_000
 
 ROUGHNESS = 1e-4
 """More than single precision moves a score by."""
-
-Sketches = Mapping[Slot, Float[np.ndarray, " features"]]
 
 
 def has_sketches(recipe: Recipe) -> bool:
@@ -47,13 +46,14 @@ def family_scores(
     return scores / lengths[:, None] / lengths[None, :]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SketchMeans:
-    """aμ of every kind, slot by slot, for models scaled to unit length over all slots."""
+    """aμ of every kind, for models scaled to unit length over all slots; row by row."""
 
-    by_kind: Mapping[str, Mapping[Slot, Float64[np.ndarray, " features"]]] = field(
-        default_factory=dict
-    )
+    layout: Layout = field(default_factory=Layout)
+    kinds: tuple[str, ...] = ()
+    vectors: Float64[np.ndarray, "kinds columns"] = field(default_factory=lambda: np.zeros((0, 0)))
+    remembered: MeanProducts = field(default_factory=MeanProducts)
 
     @classmethod
     def of(
@@ -62,130 +62,124 @@ class SketchMeans:
         """Over the family's models. Peak: the sketches of the reference."""
         kept = catalog.family_vectors(base, recipe)
         place = catalog.keys(base, ids)
-        means: dict[str, Mapping[Slot, Float64[np.ndarray, " features"]]] = {}
+        means: dict[str, tuple[Layout, Float64[np.ndarray, " columns"]]] = {}
         for kind, rows in references(ids, kinds).items():
             matrix = kept.sketches([place[ids[row]] for row in rows])
             share = shrinkage(len(rows)) / len(rows)
-            means[kind] = matrix.weighted_sum(share / matrix.lengths)
-        return cls(means)
+            means[kind] = matrix.layout, matrix.weighted_sum(share / matrix.lengths)
+        layout = Layout()
+        for one, _ in means.values():
+            layout = layout.covering(one) if layout.width else one
+        vectors = [layout.spread(mean[None, :], one) for one, mean in means.values()]
+        return cls(layout, tuple(means), np.concatenate([np.zeros((0, layout.width)), *vectors]))
+
+    def products(self, matrix: SketchMatrix) -> Float32[np.ndarray, "models kinds"]:
+        """Inner products of stored rows, whose layout this one begins with, with the means."""
+        return self.remembered.of(matrix, self.vectors[:, : matrix.layout.width].astype(np.float32))
+
+    def in_layout(self, layout: Layout) -> SketchMeans:
+        """The same in a layout that covers theirs."""
+        if layout is self.layout:
+            return self
+        vectors = layout.spread(self.vectors, self.layout)
+        return SketchMeans(layout, self.kinds, vectors, self.remembered)
+
+    def of_kind(self, kind: str) -> Float64[np.ndarray, " columns"]:
+        """One kind's mean; zeros for a kind that has none."""
+        if kind not in self.kinds:
+            return np.zeros(self.layout.width)
+        mean: Float64[np.ndarray, " columns"] = self.vectors[self.kinds.index(kind)]
+        return mean
 
     def centred(
-        self, kind: str, sketches: Sketches
+        self, kind: str, sketches: Mapping[Slot, Float[np.ndarray, " features"]]
     ) -> dict[Slot, Float64[np.ndarray, " features"]]:
         """One model's sketches without its kind's mean, of unit length over all slots."""
-        mean = self.by_kind.get(kind, {})
-        centred = _unit({slot: sketch.astype(np.float64) for slot, sketch in sketches.items()})
-        for slot, values in mean.items():
-            centred[slot] = centred.get(slot, 0.0) - values
-        return _unit(centred)
+        layout = Layout.of({slot: len(sketch) for slot, sketch in sketches.items()})
+        layout = layout.covering(self.layout)
+        vector = np.zeros(layout.width)
+        for slot, sketch in sketches.items():
+            vector[layout.columns[slot]] = sketch
+        mean = self.in_layout(layout).of_kind(kind)
+        values = _unit(_unit(vector) - mean)
+        return {
+            slot: values[columns]
+            for slot, columns in layout.columns.items()
+            if slot in sketches or mean[columns].any()
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """Some rows against one query.
+
+    Attributes:
+        scores: Centred cosines.
+        errors: Their standard errors; the means count as known.
+        cosines: Before any mean is taken out.
+    """
+
+    scores: Float64[np.ndarray, " rows"]
+    errors: Float64[np.ndarray, " rows"]
+    cosines: Float64[np.ndarray, " rows"]
 
 
 class Candidates:
-    """Some stored models' sketches, centred when they are compared.
+    """Some stored models' sketches, compared with one query's.
 
-    With x a model's sketches at unit length, μ its kind's mean and q a centred query at unit
+    With x a model's sketches at unit length, μ its kind's mean and q the centred query at unit
     length, its score is ⟨x − μ, q⟩ / |x − μ|: the products of x with q and with the means are
-    all that it takes, and only those of the best need be exact.
+    all that a rough score takes.
     """
 
-    def __init__(self, matrix: SketchMatrix, kinds: Sequence[str], means: SketchMeans) -> None:
-        self._matrix = matrix
-        self._kinds = np.array(kinds)
-        self._means = means
-
-    def rough(
-        self, query: Mapping[Slot, Float64[np.ndarray, " features"]]
-    ) -> Float64[np.ndarray, " models"]:
-        """Every row's score, to within `ROUGHNESS`."""
-        products = self._matrix.dots(self._vectors(query).astype(np.float32))
-        return self._cosines(query, products.astype(np.float64))
-
-    def exact(
-        self, query: Mapping[Slot, Float64[np.ndarray, " features"]]
-    ) -> Float64[np.ndarray, " models"]:
-        """Every row's score."""
-        rows = self._matrix.rows()
-        products = [np.einsum("mf,f->m", rows, vector) for vector in self._vectors(query)]
-        return self._cosines(query, np.stack(products, axis=1))
-
-    def _vectors(
-        self, query: Mapping[Slot, Float64[np.ndarray, " features"]]
-    ) -> Float64[np.ndarray, "vectors columns"]:
-        """The query and the means, in the layout of the rows."""
-        return np.stack([self._matrix.flat(v) for v in (query, *self._means.by_kind.values())])
-
-    def plain_cosines(self, query: Sketches) -> Float64[np.ndarray, " models"]:
-        """Cosines of stored sketches as they are, before any mean is taken out."""
-        own = self._matrix.flat(_unit({s: q.astype(np.float64) for s, q in query.items()}))
-        products = np.einsum("mf,f->m", self._matrix.rows(), own)
-        cosines: Float64[np.ndarray, " models"] = products / self._matrix.lengths
-        return cosines
-
-    def standard_errors(
-        self, query: Mapping[Slot, Float64[np.ndarray, " features"]]
-    ) -> Float64[np.ndarray, " models"]:
-        """Standard error of every row's cosine; the means count as known."""
-        outside = _outside(self._matrix, [query, *self._means.by_kind.values()])
-        own, *means = (
-            np.concatenate([self._matrix.flat(v), _joined(v, outside)]).astype(np.float32)
-            for v in (query, *self._means.by_kind.values())
-        )
-        mean_of = dict(zip(self._means.by_kind, means, strict=True))
-        centred = np.zeros((len(self._kinds), len(own)), dtype=np.float32)
-        centred[:, : self._matrix.width] = self._matrix.rows()
-        centred /= self._matrix.lengths[:, None].astype(np.float32)
-        for row, kind in enumerate(self._kinds):
-            centred[row] -= mean_of.get(str(kind), 0)
-        lengths = np.linalg.norm(centred, axis=1, keepdims=True)
-        centred /= np.where(lengths > 0, lengths, 1.0)
-        return cosine_standard_errors(own, centred)
-
-    def _cosines(
+    def __init__(
         self,
-        query: Mapping[Slot, Float64[np.ndarray, " features"]],
-        products: Float64[np.ndarray, "models vectors"],
-    ) -> Float64[np.ndarray, " models"]:
-        """Centred cosines, from the rows' products with the query and with every mean."""
-        lengths = self._matrix.lengths
-        unit = products / lengths[:, None]
-        inner, squares = unit[:, 0].copy(), (lengths != NO_LENGTH).astype(np.float64)
-        for place, (kind, mean) in enumerate(self._means.by_kind.items(), start=1):
-            own = self._kinds == kind
-            inner[own] -= _inner(mean, query)
-            squares[own] += _inner(mean, mean) - 2 * unit[own, place]
-        cosines: Float64[np.ndarray, " models"] = inner / np.sqrt(
+        matrix: SketchMatrix,
+        kinds: Sequence[str],
+        means: SketchMeans,
+        asked: SketchMatrix,
+        kind: str,
+    ) -> None:
+        """Compare all rows of `matrix` with the only one of `asked`, which is of that kind."""
+        self._matrix = matrix
+        self._kinds = kinds
+        # columns that no row has come last
+        self._layout = matrix.layout.covering(means.layout).covering(asked.layout)
+        self._means = means.in_layout(self._layout)
+        self._own = _unit(self._layout.spread(asked.row(0)[None, :], asked.layout)[0])
+        self._query = _unit(self._own - self._means.of_kind(kind))
+
+    def rough(self) -> Float64[np.ndarray, " models"]:
+        """Every row's score, to within `ROUGHNESS`."""
+        width, lengths = self._matrix.layout.width, self._matrix.lengths
+        products = self._matrix.dots(self._query[None, :width].astype(np.float32))[:, 0]
+        inner, squares = products / lengths, (lengths != NO_LENGTH).astype(np.float64)
+        with_means = self._means.products(self._matrix) / lengths[:, None]
+        kinds = np.array(self._kinds)
+        for place, kind in enumerate(self._means.kinds):
+            own, mean = kinds == kind, self._means.vectors[place]
+            inner[own] -= mean @ self._query
+            squares[own] += mean @ mean - 2 * with_means[own, place]
+        scores: Float64[np.ndarray, " models"] = inner / np.sqrt(
             np.where(squares > 0, squares, 1.0)
         )
-        return cosines
+        return scores
+
+    def exact(self, rows: Sequence[int]) -> Scored:
+        """Some rows' scores, in their order."""
+        errors_of = StandardErrors(self._query)
+        numbers = np.zeros((3, len(rows)))
+        values, width = np.empty(self._layout.width), self._matrix.layout.width
+        for place, row in enumerate(rows):
+            np.divide(self._matrix.row(row), self._matrix.lengths[row], out=values[:width])
+            values[width:] = 0
+            cosine = values @ self._own
+            values -= self._means.of_kind(self._kinds[row])
+            score, error = errors_of.cosine(values)
+            numbers[:, place] = score, error, cosine
+        return Scored(*numbers)
 
 
-def _inner(
-    one: Mapping[Slot, Float64[np.ndarray, " features"]],
-    other: Mapping[Slot, Float64[np.ndarray, " features"]],
-) -> float:
-    return sum(float(values @ other[slot]) for slot, values in one.items() if slot in other)
-
-
-def _outside(matrix: SketchMatrix, models: Sequence[Mapping[Slot, Sized]]) -> dict[Slot, int]:
-    """Widths of the slots that no row has."""
-    return {
-        slot: len(values)
-        for sketches in models
-        for slot, values in sorted(sketches.items())
-        if slot not in matrix.layout
-    }
-
-
-def _joined(
-    sketches: Mapping[Slot, Float64[np.ndarray, " features"]], slots: Mapping[Slot, int]
-) -> Float64[np.ndarray, " joined"]:
-    """One model's sketches of some slots, side by side."""
-    parts = [sketches.get(slot, np.zeros(width)) for slot, width in slots.items()]
-    return np.concatenate([np.zeros(0), *parts])
-
-
-def _unit(
-    sketches: Mapping[Slot, Float64[np.ndarray, " features"]],
-) -> dict[Slot, Float64[np.ndarray, " features"]]:
-    length = np.sqrt(sum(float(sketch @ sketch) for sketch in sketches.values())) or 1.0
-    return {slot: sketch / length for slot, sketch in sketches.items()}
+def _unit(vector: Float64[np.ndarray, " columns"]) -> Float64[np.ndarray, " columns"]:
+    unit: Float64[np.ndarray, " columns"] = vector / (np.sqrt(vector @ vector) or 1.0)
+    return unit

@@ -7,7 +7,7 @@ from .filters import ModelFilter
 from .index import RESCORED, VectorIndex
 from .reading import Page, SlotSketches
 from .rows import Family, Known, Labelled, ModelRow
-from .sketches import NO_LENGTH, SketchMatrix
+from .sketches import NO_LENGTH, Layout, SketchMatrix, sketch_files
 
 __all__ = [
     "NO_LENGTH",
@@ -17,6 +17,7 @@ __all__ = [
     "Family",
     "Known",
     "Labelled",
+    "Layout",
     "ModelFilter",
     "ModelRow",
     "Page",
@@ -25,4 +26,5 @@ __all__ = [
     "VectorIndex",
     "back_up",
     "copy_outcome",
+    "sketch_files",
 ]

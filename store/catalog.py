@@ -13,8 +13,9 @@ import numpy as np
 from jaxtyping import Float32
 
 from ..errors import EmptyCatalog, RequestError, UnknownModel
-from ..records import Fingerprint, ModelRecord, Outcome, Recipe, SlotStats
+from ..records import Fingerprint, ModelRecord, Outcome, Recipe, Slot, SlotStats
 from .connection import CACHE_SHARE, connect, translated, write
+from .directory import keep_directory, labels_of, stored_models
 from .export import write_parquet, write_safetensors
 from .family_vectors import FamilyVectors
 from .filters import Condition, ModelFilter
@@ -26,12 +27,11 @@ from .reading import (
     count_models,
     select_bases,
     select_family,
-    select_labels,
     select_models,
     select_recipes,
+    select_shapes,
     select_sketches,
     select_slots,
-    select_stored,
 )
 from .recipes import choose_recipe
 from .rows import Family, Known, Labelled, ModelRow, Stored
@@ -208,12 +208,17 @@ class Catalog:
     def labels_of(self, keys: Sequence[int]) -> dict[str, Labelled]:
         """Base, dataset, author and run of the models with these keys, by id."""
         with self._lock, translated(self.path):
-            return select_labels(self._connection, keys)
+            return labels_of(self.access, self._connection, keys)
 
     def stored_models(self, id: str, base: str | None = None) -> list[Stored]:
         """The indexed models of exactly that id, one a family."""
         with self._lock, translated(self.path):
-            return select_stored(self._connection, id, base)
+            return stored_models(self.access, self._connection, id, base)
+
+    def keep_labels_at_hand(self) -> None:
+        """Have `labels_of` and `stored_models` answered from memory until something changes."""
+        with self._lock, translated(self.path):
+            keep_directory(self.access, self._connection)
 
     def stored(self, id: str, base: str | None = None) -> Stored:
         """The indexed model of that id, or in that folder, as far as a search asks about it.
@@ -306,10 +311,9 @@ class Catalog:
         self, base: str, recipe: Recipe, *, ids: Sequence[str] | None = None
     ) -> tuple[list[str], Float32[np.ndarray, "models dim"]]:
         """Names and unit vectors of a family, by id; or of some of its models."""
-        keys = None
-        if ids is not None:
-            keys = list(self.keys(base, ids).values())
-        return self._vectors(base, recipe, keys)[:2]
+        keys = None if ids is None else list(self.keys(base, ids).values())
+        with self._lock, translated(self.path):
+            return fetch_family(self._connection, base, recipe, keys)[:2]
 
     def family_vectors(self, base: str, recipe: Recipe) -> FamilyVectors:
         """A family's vectors by the models' keys."""
@@ -341,6 +345,11 @@ class Catalog:
         """What is known of a base."""
         with self._lock, translated(self.path):
             return select_family(self._connection, base)
+
+    def shapes(self, base: str) -> dict[Slot, tuple[int, int]]:
+        """(out, in) of every slot that a model of the family changed."""
+        with self._lock, translated(self.path):
+            return select_shapes(self._connection, base)
 
     def failures(self, base: str | None = None) -> list[dict[str, Any]]:
         """Models that are not indexed, by reason code, the most frequent first."""
@@ -374,12 +383,6 @@ class Catalog:
     def _select(self, *conditions: Condition) -> list[ModelRow]:
         with self._lock, translated(self.path):
             return select_models(self._connection, conditions)
-
-    def _vectors(
-        self, base: str, recipe: Recipe, keys: Sequence[int] | None
-    ) -> tuple[list[str], Float32[np.ndarray, "models dim"], list[float]]:
-        with self._lock, translated(self.path):
-            return fetch_family(self._connection, base, recipe, keys)
 
     def _remember(self, name: str, select: Callable[[Connection], Any]) -> Any:
         """What `select` gives, asked again only after a change."""

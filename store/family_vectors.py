@@ -49,7 +49,11 @@ class FamilyVectors:
     def of(
         self, keys: Int64[np.ndarray, " keys"]
     ) -> tuple[list[int], Float32[np.ndarray, "models dim"]]:
-        """Some models' keys and vectors, by key."""
+        """Some models' keys and vectors, by key; a single one from the file at hand."""
+        file = self._sketch_file() if len(keys) == 1 else None
+        vector = file.vector(int(keys[0])) if file is not None else None
+        if vector is not None:
+            return [int(keys[0])], vector[None, :]
         with self.lock, translated(self.path):
             return fetch_vectors_of(self.connection, self.recipe, keys)
 
@@ -83,7 +87,7 @@ class FamilyVectors:
                 self.base,
                 self.recipe.id,
                 path,
-                lambda file: file.catch_up(self.connection, self.base, self.recipe.id, goes_on),
+                lambda file: file.catch_up(self.connection, self.base, self.recipe, goes_on),
             )
 
     def _sketch_path(self) -> Path:

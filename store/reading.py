@@ -205,6 +205,16 @@ def select_family(connection: Connection, base: str) -> Family | None:
     return Family(base=name, revision=revision, architecture=architecture, slots=json.loads(slots))
 
 
+def select_shapes(connection: Connection, base: str) -> dict[Slot, tuple[int, int]]:
+    """(out, in) of every slot that a model of the family changed; the latest model's."""
+    found = connection.execute(
+        "SELECT s.stack, s.layer, s.role, arg_max(s.rows, s.model), arg_max(s.columns, s.model) "
+        "FROM slots s JOIN models m ON m.key = s.model WHERE m.base = ? GROUP BY ALL ORDER BY ALL",
+        [base],
+    )
+    return {Slot(*slot): (rows, columns) for *slot, rows, columns in found}
+
+
 def count_by_recipe(connection: Connection) -> list[tuple[str, str, int]]:
     """(recipe id, base, models) of every recipe that has vectors."""
     counts = []

@@ -1,32 +1,37 @@
-"""A family's sketches in a file, row by row: what a service reads instead of the catalog.
+"""A family's sketches and vectors in files, row by row: what a service reads instead of the
+catalog.
 
 128 candidates have 19 MB of sketches. DuckDB needs a tenth of a second to find them among a
-hundred thousand models; a file that holds them at known places gives them in the time that it
-takes to copy them. Derived and rebuildable: rows first, then their keys, each made sure to be
-on the disk; a row whose key is missing was not written.
+hundred thousand models; in a file that is mapped into memory they are multiplied where they are.
+The file is a FAISS index. Derived and rebuildable: rows first, then their keys, each made sure to
+be on the disk; a row whose key is missing was not written.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
+import mmap
 import os
 import shutil
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
+import faiss
 import numpy as np
 from filelock import FileLock, Timeout
-from jaxtyping import Float64, Int64
+from jaxtyping import Float32, Float64, Int64
 
 from ...errors import StoreFull
-from ...records import Slot
+from ...records import Recipe, Slot
 from ..export import write_whole
 from ..sharing import Access, Connection
-from .matrix import Layout, SketchMatrix, fetch_rows, lay_out
+from ..vectors import fetch_vectors_of
+from .matrix import Layout, SketchMatrix, fetch_rows, index_bytes, index_header
 
 log = logging.getLogger(__name__)
 
@@ -36,39 +41,57 @@ AT_ONCE = 256
 NOTE = np.dtype([("key", "<i8"), ("length", "<f8")])
 """What is kept of each row, in a file of its own."""
 
+MADV_POPULATE_READ = 22
+"""Of Linux's madvise(2); other systems refuse it, and no harm is done."""
+
 SPARE_BYTES = 1 << 30
 """Left free on the disk."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """What is in the file: never changed, but put in another's place, for those who read.
+    """What is in the files: never changed, but put in another's place, for those who read.
 
     Attributes:
-        size_bytes: Of one row.
+        index: The sketches, mapped; None where there are none.
+        dim: Numbers of a vector.
     """
 
-    descriptor: int
     layout: Layout
-    keys: Int64[np.ndarray, " models"]
-    lengths: Float64[np.ndarray, " models"]
-    size_bytes: int
+    dim: int
+    keys: Int64[np.ndarray, " models"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    lengths: Float64[np.ndarray, " models"] = field(default_factory=lambda: np.zeros(0))
+    index: faiss.IndexScalarQuantizer | None = None
+    vectors: Float32[np.ndarray, "models dim"] = field(default_factory=lambda: np.zeros((0, 0)))
 
+    @property
+    def notes(self) -> np.ndarray:
+        """What the file of keys holds."""
+        notes = np.zeros(len(self.keys), dtype=NOTE)
+        notes["key"], notes["length"] = self.keys, self.lengths
+        return notes
 
-def _empty(descriptor: int, layout: Layout) -> _Rows:
-    size_bytes = 2 * max((columns.stop for columns in layout.values()), default=0)
-    return _Rows(descriptor, layout, np.zeros(0, dtype=np.int64), np.zeros(0), size_bytes)
+    def places(self, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " keys"] | None:
+        """Where the models with these keys are; None unless all are here."""
+        if not len(self.keys):
+            return None
+        places: Int64[np.ndarray, " keys"] = np.searchsorted(self.keys, keys)
+        there = self.keys[np.minimum(places, len(self.keys) - 1)] == keys
+        return places if there.all() else None
 
 
 class SketchFile:
     """Rows of one family under one recipe, in order of their keys. Read by many threads at
-    once, and written by one process at a time."""
+    once, and written by one process at a time.
+
+    Beside the file itself: its rows' vectors, their keys, and which slots its columns are.
+    """
 
     def __init__(self, path: Path, lock: FileLock | None) -> None:
         """Open the file; to be read only, without a lock."""
         self._path, self._lock = path, lock
-        flags = os.O_RDONLY if lock is None else os.O_RDWR | os.O_CREAT
-        self._descriptors = [os.open(path, flags, 0o644)]
+        if lock is not None:
+            path.touch()
         self._rows = self._left_by_others()
 
     @classmethod
@@ -87,40 +110,34 @@ class SketchFile:
     def read(cls, path: Path) -> SketchFile | None:
         """The file as another process left it, or as it is while one writes it."""
         try:
-            file = cls(path, None)
+            with path.open("rb") as opened:
+                file = cls(path, None)
+                # rows, slots and keys are of one file only if it was not begun anew meanwhile
+                is_same = path.stat().st_ino == os.fstat(opened.fileno()).st_ino
+                return file if is_same else None
         except OSError:
             return None
-        # rows, slots and keys are of one file only if it was not begun anew meanwhile
-        try:
-            if path.stat().st_ino == os.fstat(file._descriptors[0]).st_ino:
-                return file
-        except OSError:
-            log.debug("%s is being made anew", path)
-        file.close()
-        return None
 
     def close(self) -> None:
-        for descriptor in self._descriptors:
-            os.close(descriptor)
         if self._lock is not None:
             self._lock.release()
 
     def matrix(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix | None:
         """The sketches of the models with these keys; None unless all are here."""
         rows = self._rows
-        places = _places(rows, keys)
-        if places is None:
+        places = rows.places(keys)
+        if places is None or rows.index is None:
             return None
-        matrix = SketchMatrix(rows.layout, len(keys))
-        matrix.lengths[:] = rows.lengths[places]
-        for row, place in enumerate(places.tolist()):
-            memory = matrix.memory_of(row)
-            if os.preadv(rows.descriptor, [memory], place * rows.size_bytes) != rows.size_bytes:
-                return None
-        return matrix
+        return SketchMatrix(rows.layout, rows.index, rows.lengths[places], places)
+
+    def vector(self, key: int) -> Float32[np.ndarray, " dim"] | None:
+        """The vector of the model with that key; None if it is not here."""
+        rows = self._rows
+        places = rows.places(np.array([key], dtype=np.int64))
+        return None if places is None else np.array(rows.vectors[places[0]])
 
     def catch_up(
-        self, connection: Connection, base: str, recipe: str, goes_on: Callable[[], bool]
+        self, connection: Connection, base: str, recipe: Recipe, goes_on: Callable[[], bool]
     ) -> None:
         """Write what the catalog has and the file has not, for as long as `goes_on` says so.
 
@@ -129,47 +146,55 @@ class SketchFile:
         """
         n_models = _count(connection, base)
         if len(self._rows.keys) > 2 * n_models + AT_ONCE:
-            self._begin_anew(self._rows.layout)
-        known = {slot: c.stop - c.start for slot, c in self._rows.layout.items()}
-        widths = _widths(connection, base, recipe, self._last_key())
+            self._begin_anew(self._rows.layout, recipe.dim)
+        known = self._rows.layout.widths
+        widths = _widths(connection, base, recipe.id, self._last_key())
         if widths.keys() - known.keys():
-            self._begin_anew(lay_out({**known, **widths}))
-        keys = _keys(connection, base, recipe, self._last_key())
+            self._begin_anew(Layout.of({**known, **widths}), recipe.dim)
+        keys = _keys(connection, base, recipe.id, self._last_key())
         self._see_space(len(keys))
         for start in range(0, len(keys), AT_ONCE):
             if not goes_on():
                 return
             self._append(connection, recipe, keys[start : start + AT_ONCE])
 
+    def bring_into_memory(self) -> None:
+        """Have the system read the sketches and map them, where it can: else each page of them
+        makes the first search that meets it wait."""
+        index = self._rows.index
+        madvise = getattr(ctypes.CDLL(None), "madvise", None) if os.name == "posix" else None
+        if index is not None and madvise is not None:
+            start = int(index.codes.data())
+            before = start % mmap.PAGESIZE
+            length = before + index.ntotal * index.code_size
+            madvise(ctypes.c_void_p(start - before), ctypes.c_size_t(length), MADV_POPULATE_READ)
+
     def _last_key(self) -> int:
         return int(self._rows.keys[-1]) if len(self._rows.keys) else -1
 
-    def _append(self, connection: Connection, recipe: str, keys: list[int]) -> None:
-        rows = self._rows
+    def _append(self, connection: Connection, recipe: Recipe, keys: list[int]) -> None:
+        layout, n_rows = self._rows.layout, len(self._rows.keys)
         place = {key: row for row, key in enumerate(keys)}
-        found = fetch_rows(connection, "model BETWEEN ? AND ?", recipe, [keys[0], keys[-1]])
-        matrix = SketchMatrix(rows.layout, len(keys))
-        matrix.fill([(place[key], slot, sketch) for key, slot, sketch in found if key in place])
+        _, vectors = fetch_vectors_of(connection, recipe, np.array(keys, dtype=np.int64))
+        found = fetch_rows(connection, "model BETWEEN ? AND ?", recipe.id, [keys[0], keys[-1]])
+        sketches = [(place[key], slot, sketch) for key, slot, sketch in found if key in place]
+        matrix = SketchMatrix.of(layout, len(keys), sketches)
         added = np.zeros(len(keys), dtype=NOTE)
         added["key"], added["length"] = keys, matrix.lengths
         try:
-            for row in range(len(keys)):
-                at = (len(rows.keys) + row) * rows.size_bytes
-                os.pwrite(rows.descriptor, matrix.memory_of(row), at)
-            os.fsync(rows.descriptor)
-            with self._keys_path.open("ab") as file:
-                file.write(added.tobytes())
-                file.flush()
-                os.fsync(file.fileno())
+            at = index_bytes(layout.width, n_rows)
+            _write(self._path, at, b"".join(map(matrix.halves, range(len(keys)))))
+            _write(self._vectors_path, n_rows * recipe.dim * 4, vectors.tobytes())
+            _write(self._path, 0, index_header(layout.width, n_rows + len(keys)))
+            _write(self._keys_path, n_rows * NOTE.itemsize, added.tobytes())
         except OSError as err:
             raise StoreFull(f"{self._path}: {err.strerror}") from err
-        self._rows = _Rows(
-            rows.descriptor,
-            rows.layout,
-            np.concatenate([rows.keys, added["key"].astype(np.int64)]),
-            np.concatenate([rows.lengths, added["length"].astype(np.float64)]),
-            rows.size_bytes,
-        )
+        notes = np.concatenate([self._rows.notes, added])
+        self._rows = self._mapped(layout, recipe.dim, notes)
+
+    @property
+    def _vectors_path(self) -> Path:
+        return self._path.with_suffix(".vectors")
 
     @property
     def _keys_path(self) -> Path:
@@ -181,44 +206,66 @@ class SketchFile:
 
     def _left_by_others(self) -> _Rows:
         """What an earlier process left, as far as it is whole."""
-        (descriptor,) = self._descriptors
         try:
-            slots = json.loads(self._layout_path.read_text("utf-8"))
-            layout = lay_out({Slot(*slot): int(width) for *slot, width in slots})
+            note = json.loads(self._layout_path.read_text("utf-8"))
+            layout = Layout.of({Slot(*slot): int(width) for *slot, width in note["slots"]})
             data = self._keys_path.read_bytes()
-        except (OSError, ValueError, TypeError):
+            notes = np.frombuffer(data[: len(data) // NOTE.itemsize * NOTE.itemsize], dtype=NOTE)
+            return self._mapped(layout, int(note["dim"]), notes)
+        except (OSError, ValueError, TypeError, KeyError, RuntimeError):
             if self._lock is not None:
                 self._keys_path.unlink(missing_ok=True)
-            return _empty(descriptor, {})
-        rows = _empty(descriptor, layout)
-        n_rows = os.fstat(descriptor).st_size // max(1, rows.size_bytes)
-        n_whole = min(len(data) // NOTE.itemsize, n_rows)
-        if self._lock is not None and len(data) != n_whole * NOTE.itemsize:
-            os.truncate(self._keys_path, n_whole * NOTE.itemsize)
-        notes = np.frombuffer(data[: n_whole * NOTE.itemsize], dtype=NOTE)
-        return replace(
-            rows,
-            keys=notes["key"].astype(np.int64),
-            lengths=notes["length"].astype(np.float64),
+            return _Rows(Layout(), 0)
+
+    def _mapped(self, layout: Layout, dim: int, notes: np.ndarray) -> _Rows:
+        """The rows of these notes, in files that hold them.
+
+        Raises:
+            OSError, ValueError, RuntimeError: they do not.
+        """
+        if not len(notes):
+            return _Rows(layout, dim)
+        index = faiss.read_index(str(self._path), faiss.IO_FLAG_MMAP_IFC)
+        if index.ntotal < len(notes) or index.d != max(1, layout.width):
+            raise ValueError("the file has other rows than its keys")
+        shape = len(notes), dim
+        return _Rows(
+            layout,
+            dim,
+            notes["key"].astype(np.int64),
+            notes["length"].astype(np.float64),
+            index,
+            np.memmap(self._vectors_path, dtype="<f4", mode="r", shape=shape),
         )
 
-    def _begin_anew(self, layout: Layout) -> None:
-        """An empty file of this layout; who reads the old one goes on with it."""
-        slots = [[s.stack, s.layer, s.role, c.stop - c.start] for s, c in layout.items()]
+    def _begin_anew(self, layout: Layout, dim: int) -> None:
+        """Empty files of this layout; who reads the old ones goes on with them."""
+        slots = [[s.stack, s.layer, s.role, width] for s, width in layout.widths.items()]
         self._keys_path.unlink(missing_ok=True)
-        self._path.unlink()
-        self._descriptors.append(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644))
-        write_whole(self._layout_path, json.dumps(slots).encode())
-        self._rows = _empty(self._descriptors[-1], layout)
+        for path in (self._path, self._vectors_path):
+            path.unlink(missing_ok=True)
+            path.touch()
+        write_whole(self._layout_path, json.dumps({"dim": dim, "slots": slots}).encode())
+        self._rows = _Rows(layout, dim)
 
     def _see_space(self, n_models: int) -> None:
-        needed = n_models * self._rows.size_bytes
+        needed = n_models * (2 * self._rows.layout.width + 4 * self._rows.dim)
         free = shutil.disk_usage(self._path.parent).free
         if n_models and needed + SPARE_BYTES > free:
             raise StoreFull(
                 f"{self._path.parent}: the sketches at hand need {needed / 2**30:.1f} GiB, "
                 f"{free / 2**30:.1f} are free"
             )
+
+
+def _write(path: Path, at: int, data: bytes) -> None:
+    """Put data at a place of a file, made sure to be on the disk."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    with os.fdopen(descriptor, "r+b") as file:
+        file.seek(at)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @dataclass(slots=True)
@@ -250,6 +297,11 @@ class SketchFiles:
                 self.files[base, recipe] = file
                 catch_up(file)
 
+    def bring_into_memory(self) -> None:
+        """Have the system read what this process's searches will read."""
+        for file in list(self.files.values()):
+            file.bring_into_memory()
+
     def close(self) -> None:
         with self.lock:
             for file in (*self.files.values(), *self.read.values()):
@@ -265,15 +317,6 @@ _OPENED: WeakKeyDictionary[Access, SketchFiles] = WeakKeyDictionary()
 def sketch_files(access: Access) -> SketchFiles:
     """The open files of a catalog."""
     return _OPENED.setdefault(access, SketchFiles())
-
-
-def _places(rows: _Rows, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " keys"] | None:
-    """Where the models with these keys are; None unless all are here."""
-    if not len(rows.keys):
-        return None
-    places: Int64[np.ndarray, " keys"] = np.searchsorted(rows.keys, keys)
-    there = rows.keys[np.minimum(places, len(rows.keys) - 1)] == keys
-    return places if there.all() else None
 
 
 def _count(connection: Connection, base: str) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import faiss
 import numpy as np
-from jaxtyping import Float32, Float64
+from jaxtyping import Float, Float32, Float64, Int64
 
 from ...records import Slot
 from ..sharing import Connection
@@ -14,8 +16,53 @@ from ..sharing import Connection
 NO_LENGTH = -1.0
 """Instead of the length of a row that holds nothing: what is divided by it stays nothing."""
 
-Layout = Mapping[Slot, slice]
-"""The columns of each slot, which together are all columns."""
+_ROWS_AT = 8
+"""Where a FAISS index file says how many rows it has: after its kind and their width."""
+
+_SIZE = np.dtype("<u8")
+"""How it says how many bytes of codes follow."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """The columns of each slot, which together are all columns."""
+
+    columns: Mapping[Slot, slice] = field(default_factory=dict)
+    width: int = 0
+
+    @classmethod
+    def of(cls, widths: Mapping[Slot, int]) -> Layout:
+        """Slots of these widths, in slot order."""
+        return cls().with_slots({slot: widths[slot] for slot in sorted(widths)})
+
+    def with_slots(self, widths: Mapping[Slot, int]) -> Layout:
+        """The same columns, and further ones for the slots that have none yet."""
+        columns, stop = dict(self.columns), self.width
+        for slot, width in widths.items():
+            if slot not in columns:
+                columns[slot] = slice(stop, stop + width)
+                stop += width
+        return Layout(columns, stop) if stop > self.width else self
+
+    def covering(self, other: Layout) -> Layout:
+        """The same columns, and further ones for the slots that only the other has."""
+        return self if other is self else self.with_slots(other.widths)
+
+    @property
+    def widths(self) -> dict[Slot, int]:
+        """Features of each slot."""
+        return {slot: columns.stop - columns.start for slot, columns in self.columns.items()}
+
+    def spread(
+        self, values: Float[np.ndarray, "rows columns"], layout: Layout
+    ) -> Float64[np.ndarray, "rows width"]:
+        """Rows of another layout in this one, which covers it."""
+        if layout is self:
+            return values.astype(np.float64)
+        spread = np.zeros((len(values), self.width))
+        for slot, columns in layout.columns.items():
+            spread[:, self.columns[slot]] = values[:, columns]
+        return spread
 
 
 class SketchMatrix:
@@ -26,105 +73,124 @@ class SketchMatrix:
 
     Attributes:
         lengths: Of every row; `NO_LENGTH` where there is nothing.
+        whole: The index that the rows are some of.
+        places: Where they are in it.
     """
 
-    def __init__(self, layout: Layout, n_models: int) -> None:
-        self.layout = layout
-        self.width = max((columns.stop for columns in layout.values()), default=0)
-        stored = max(self.width, 1)
-        self._index = faiss.IndexScalarQuantizer(
-            stored, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+    def __init__(
+        self,
+        layout: Layout,
+        index: faiss.IndexScalarQuantizer,
+        lengths: Float64[np.ndarray, " models"],
+        places: Int64[np.ndarray, " models"],
+    ) -> None:
+        """The rows of `index` at some places, each another."""
+        self.layout, self.lengths = layout, lengths
+        self.whole, self.places = index, places
+        width, n_rows = index.d, index.ntotal
+        memory = faiss.rev_swig_ptr(index.codes.data(), 2 * width * n_rows)
+        self._halves = memory.view("<f2").reshape(n_rows, width)
+
+    @classmethod
+    def of(
+        cls, layout: Layout, n_models: int, sketches: Sequence[tuple[int, Slot, bytes]]
+    ) -> SketchMatrix:
+        """Of models' sketches, given as (row, slot, float16 numbers)."""
+        index = empty_index(layout.width)
+        index.codes.resize(n_models * index.code_size)
+        index.ntotal = n_models
+        lengths = np.full(n_models, NO_LENGTH)
+        matrix = cls(layout, index, lengths, np.arange(n_models))
+        for row, slot, sketch in sketches:
+            matrix._halves[row, layout.columns[slot]] = np.frombuffer(sketch, dtype="<f2")
+        for row in range(n_models):
+            values = matrix.row(row)
+            lengths[row] = np.sqrt(values @ values) or NO_LENGTH
+        return matrix
+
+    @classmethod
+    def of_model(cls, sketches: Mapping[Slot, Float[np.ndarray, " features"]]) -> SketchMatrix:
+        """One model's sketches."""
+        layout = Layout.of({slot: len(sketch) for slot, sketch in sketches.items()})
+        return cls.of(
+            layout, 1, [(0, slot, one.astype("<f2").tobytes()) for slot, one in sketches.items()]
         )
-        n_bytes = n_models * stored * 2
-        self._index.codes.resize(n_bytes)
-        self._index.ntotal = n_models
-        memory = faiss.rev_swig_ptr(self._index.codes.data(), n_bytes)
-        self._halves = memory.view("<f2").reshape(n_models, stored)
-        self.lengths: Float64[np.ndarray, " models"] = np.full(n_models, NO_LENGTH)
 
     def __len__(self) -> int:
-        return int(self._index.ntotal)
-
-    def fill(self, rows: Sequence[tuple[int, Slot, bytes]]) -> None:
-        """Set every row from (row, slot, sketch) as the catalog keeps them."""
-        self._halves[:] = 0
-        for row, slot, sketch in rows:
-            self._halves[row, self.layout[slot]] = np.frombuffer(sketch, dtype="<f2")
-        for row, halves in enumerate(self._halves):
-            values = halves.astype(np.float64)
-            self.lengths[row] = np.sqrt(values @ values) or NO_LENGTH
-
-    def memory_of(self, row: int) -> memoryview:
-        """The bytes of one row, to be written into."""
-        return memoryview(self._halves[row].view(np.uint8))
+        return len(self.places)
 
     def dots(
         self, vectors: Float32[np.ndarray, "vectors features"]
     ) -> Float32[np.ndarray, "models vectors"]:
         """Inner products of every row with some vectors, to about 1e-5 of their size."""
         products = np.zeros((len(self), len(vectors)), dtype=np.float32)
-        if len(self) and self.width:
-            scores, rows = self._index.search(np.ascontiguousarray(vectors), len(self))
+        if len(self) and self.layout.width:
+            wanted = np.zeros(self.whole.ntotal, dtype=bool)
+            wanted[self.places] = True
+            selector = faiss.IDSelectorBitmap(np.packbits(wanted, bitorder="little"))
+            scores, found = self.whole.search(
+                np.ascontiguousarray(vectors),
+                len(self),
+                params=faiss.SearchParameters(sel=selector),  # type: ignore[call-arg]
+            )
+            order = np.argsort(self.places)
+            rows = order[np.searchsorted(self.places[order], found)]
             np.put_along_axis(products.T, rows, scores, axis=1)
         return products
 
-    def rows(self) -> Float64[np.ndarray, "models columns"]:
-        """All rows."""
-        rows: Float64[np.ndarray, "models columns"] = self._halves[:, : self.width].astype(
-            np.float64
-        )
-        return rows
+    def some(self, rows: Int64[np.ndarray, " some"]) -> SketchMatrix:
+        """Some of the rows, in that order."""
+        return SketchMatrix(self.layout, self.whole, self.lengths[rows], self.places[rows])
 
-    def some(self, chosen: Sequence[int]) -> SketchMatrix:
-        """Some rows, in that order."""
-        few = SketchMatrix(self.layout, len(chosen))
-        few._halves[:] = self._halves[list(chosen)]
-        few.lengths[:] = self.lengths[list(chosen)]
-        return few
+    def row(self, row: int) -> Float64[np.ndarray, " columns"]:
+        """One row."""
+        halves = self._halves[self.places[row], : self.layout.width]
+        values: Float64[np.ndarray, " columns"] = halves.astype(np.float64)
+        return values
+
+    def halves(self, row: int) -> bytes:
+        """One row as it is kept."""
+        return self._halves[self.places[row], : self.layout.width].tobytes()
 
     def weighted_sum(
         self, weights: Float64[np.ndarray, " models"]
-    ) -> dict[Slot, Float64[np.ndarray, " features"]]:
-        """Σ weight × row, slot by slot. Peak: one slot of all rows."""
-        return {
-            slot: weights @ self._halves[:, columns].astype(np.float64)
-            for slot, columns in self.layout.items()
-        }
-
-    def of(self, row: int) -> dict[Slot, Float64[np.ndarray, " features"]]:
-        """One model's sketches, slot by slot, but for slots of zeros: those it lacks."""
-        values = self._halves[row].astype(np.float64)
-        return {
-            slot: values[columns] for slot, columns in self.layout.items() if values[columns].any()
-        }
-
-    def flat(
-        self, sketches: Mapping[Slot, Float64[np.ndarray, " columns"]]
-    ) -> Float64[np.ndarray, " features"]:
-        """One model's sketches in this layout; slots that it does not have are left out."""
-        vector = np.zeros(self.width)
-        for slot, columns in self.layout.items():
-            if slot in sketches:
-                vector[columns] = sketches[slot]
-        return vector
+    ) -> Float64[np.ndarray, " columns"]:
+        """Σ weight × row. Peak: one slot of all rows."""
+        total = np.zeros(self.layout.width)
+        for columns in self.layout.columns.values():
+            total[columns] = weights @ self._halves[self.places, columns].astype(np.float64)
+        return total
 
 
-def lay_out(widths: Mapping[Slot, int]) -> Layout:
-    """Columns for slots of these widths, in slot order."""
-    layout, start = {}, 0
-    for slot in sorted(widths):
-        layout[slot] = slice(start, start + widths[slot])
-        start += widths[slot]
-    return layout
+def empty_index(width: int) -> faiss.IndexScalarQuantizer:
+    """An index for rows of so many float16 numbers; of one, where there are none."""
+    return faiss.IndexScalarQuantizer(
+        max(width, 1), faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
+    )
+
+
+def index_header(width: int, n_rows: int) -> bytes:
+    """How the file of an index of so many rows begins; the rows follow."""
+    one = empty_index(width)
+    one.add(np.zeros((1, one.d), dtype=np.float32))
+    header = bytearray(faiss.serialize_index(one).tobytes()[: -one.code_size])
+    struct.pack_into("<q", header, _ROWS_AT, n_rows)
+    struct.pack_into("<Q", header, len(header) - _SIZE.itemsize, n_rows * one.code_size)
+    return bytes(header)
+
+
+def index_bytes(width: int, n_rows: int) -> int:
+    """Bytes of the file of an index of so many rows."""
+    return len(index_header(width, 0)) + n_rows * int(empty_index(width).code_size)
 
 
 def fetch_matrix(connection: Connection, keys: Sequence[int], recipe: str) -> SketchMatrix:
     """The sketches of the models with these keys, in their order."""
     place = {key: row for row, key in enumerate(keys)}
     found = fetch_rows(connection, "model IN (SELECT unnest(?::BIGINT[]))", recipe, [list(keys)])
-    matrix = SketchMatrix(lay_out({slot: len(sketch) // 2 for _, slot, sketch in found}), len(keys))
-    matrix.fill([(place[key], slot, sketch) for key, slot, sketch in found])
-    return matrix
+    layout = Layout.of({slot: len(sketch) // 2 for _, slot, sketch in found})
+    sketches = [(place[key], slot, sketch) for key, slot, sketch in found]
+    return SketchMatrix.of(layout, len(keys), sketches)
 
 
 def fetch_rows(

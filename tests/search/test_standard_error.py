@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from deltadex.search.standard_error import cosine_standard_errors
+from deltadex.search.standard_error import StandardErrors
 
 
 def unit(rows):
@@ -14,7 +14,7 @@ def estimates(make_features, n=600):
     for seed in range(n):
         a, b = unit(make_features(np.random.default_rng(seed)))
         cosines.append(a @ b)
-        stated.append(cosine_standard_errors(a, b[None])[0])
+        stated.append(StandardErrors(a).cosine(b)[1])
     return np.array(cosines), np.array(stated)
 
 
@@ -70,4 +70,15 @@ def test_tensor_sketches_of_low_rank_matrices_state_their_error():
 def test_twins_have_no_error():
     twin = unit(np.random.default_rng(0).normal(size=50)).astype(np.float32)
 
-    assert cosine_standard_errors(twin, twin[None]) == pytest.approx([0.0], abs=1e-6)
+    assert StandardErrors(twin).cosine(twin.astype(np.float64))[1] == pytest.approx(0, abs=1e-7)
+
+
+@pytest.mark.parametrize("length", [1.0, 3.0])
+def test_it_is_the_length_of_the_residuals(length):
+    a, b = unit(np.random.default_rng(1).standard_t(3, size=(2, 80)))
+    residuals = a * b - (a @ b) * (a**2 + b**2) / 2
+
+    cosine, error = StandardErrors(a).cosine(length * b)
+
+    assert cosine == pytest.approx(a @ b, abs=1e-12)
+    assert error == pytest.approx(np.linalg.norm(residuals), abs=1e-9)

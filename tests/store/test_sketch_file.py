@@ -2,6 +2,7 @@ import os
 import textwrap
 import threading
 
+import faiss
 import numpy as np
 import pytest
 from outcomes import RECIPE, indexed
@@ -52,7 +53,9 @@ def _same(one, other):
 
 def _read(catalog, keys):
     matrix = _kept(catalog).sketches(keys)
-    return [matrix.of(row) for row in range(len(keys))]
+    rows = [matrix.row(number) for number in range(len(keys))]
+    sketches = [{s: row[columns] for s, columns in matrix.layout.columns.items()} for row in rows]
+    return [{slot: some for slot, some in model.items() if some.any()} for model in sketches]
 
 
 def test_rows_are_those_of_the_catalog_in_any_order(catalog):
@@ -77,12 +80,38 @@ def test_answers_are_the_same_with_and_without_the_file(catalog):
 
 def test_products_and_lengths_are_those_of_numpy(catalog):
     _kept(catalog).keep_sketches_at_hand()
-    matrix = _kept(catalog).sketches(_keys(catalog))
-    rows = matrix.rows()
-    vectors = np.random.default_rng(0).normal(size=(3, matrix.width)).astype(np.float32)
+    keys = np.random.default_rng(1).permutation(_keys(catalog))[:7].tolist()
+    matrix = _kept(catalog).sketches(keys)
+    rows = np.stack([matrix.row(number) for number in range(len(matrix))])
+    vectors = np.random.default_rng(0).normal(size=(3, matrix.layout.width)).astype(np.float32)
 
     assert np.allclose(matrix.dots(vectors), rows @ vectors.T, atol=1e-4)
     assert np.allclose(matrix.lengths, np.linalg.norm(rows, axis=1))
+
+
+def test_one_vector_comes_from_the_file_as_from_the_catalog(catalog):
+    keys = _keys(catalog)
+    before = [_kept(catalog).of(np.array([key])) for key in keys]
+    _kept(catalog).keep_sketches_at_hand()
+    path = derived_path(catalog.path, "base", RECIPE.id, ".vectors")
+
+    assert path.stat().st_size == len(keys) * RECIPE.dim * 4
+    for key, (names, vectors) in zip(keys, before, strict=True):
+        assert np.array_equal(_file(catalog).vector(key), vectors[0])
+        again, same = _kept(catalog).of(np.array([key]))
+        assert again == names
+        assert np.array_equal(same, vectors)
+    assert _file(catalog).vector(10_000) is None
+
+
+def test_the_file_is_an_index_that_faiss_reads(catalog):
+    _kept(catalog).keep_sketches_at_hand()
+    index = faiss.read_index(str(derived_path(catalog.path, "base", RECIPE.id, ".sketches")))
+    matrix = _kept(catalog).sketches(_keys(catalog))
+
+    assert index.ntotal == 12
+    for row in range(12):
+        assert np.array_equal(index.reconstruct(row), matrix.row(row).astype(np.float32))
 
 
 def test_new_models_are_added_and_old_rows_stay(catalog):
@@ -98,7 +127,7 @@ def test_new_models_are_added_and_old_rows_stay(catalog):
 
     assert _file(catalog).matrix(np.array(keys)) is not None
     grown = derived_path(catalog.path, "base", RECIPE.id, ".sketches").stat().st_size
-    assert grown == size * 13 // 12
+    assert grown == size + 2 * 8  # two slots of four float16
     assert _same(_read(catalog, keys), _as_stored(catalog, keys))
 
 
@@ -138,14 +167,14 @@ def test_another_opening_goes_on_with_the_file(tmp_path):
             assert len(_file(catalog)._rows.keys) == number + 1
 
 
-@pytest.mark.parametrize("harm", ["rows", "keys", "slots", "all"])
+@pytest.mark.parametrize("harm", ["rows", "vectors", "keys", "slots", "all"])
 def test_a_file_cut_short_is_used_as_far_as_it_is_whole(tmp_path, harm):
     path = tmp_path / "c.duckdb"
     with Catalog.open(path) as catalog:
         for number in range(8):
             catalog.record(indexed(f"m{number}", seed=number))
         _kept(catalog).keep_sketches_at_hand()
-    for ending in ("rows", "keys", "slots"):
+    for ending in ("rows", "vectors", "keys", "slots"):
         file = derived_path(path, "base", RECIPE.id, "." + ending.replace("rows", "sketches"))
         if harm in (ending, "all"):
             os.truncate(file, file.stat().st_size // 2 + 3)
@@ -185,7 +214,8 @@ def test_one_process_writes_the_file_and_the_others_read_it(catalog):
         matrix = kept.sketches([2, 1])
         (read,) = files.read.values()
         print(len(files.files), read.matrix(np.array([2, 1])) is not None, flush=True)
-        print(*(round(float(v), 3) for v in matrix.rows().ravel()), flush=True)
+        values = np.concatenate([matrix.row(0), matrix.row(1)])
+        print(*(round(float(v), 3) for v in values), flush=True)
     """
     with process(catalog.path, "import numpy as np\n" + textwrap.dedent(code)) as other:
         assert said(other) == "0 True"

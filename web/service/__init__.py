@@ -1,7 +1,7 @@
 """The HTTP service: a catalog's similarity search for programs and for the page."""
 
 from .app import make_app
-from .process import keep_memory
+from .process import set_up_process
 from .server import address, listen, run_server
 from .service import Service
 from .settings import ServiceSettings
@@ -10,8 +10,8 @@ __all__ = [
     "Service",
     "ServiceSettings",
     "address",
-    "keep_memory",
     "listen",
     "make_app",
     "run_server",
+    "set_up_process",
 ]

@@ -46,9 +46,9 @@ class Freshness:
     def _run(self) -> None:
         seen, rest = "", 0.0
         while not self._ending.wait(rest):
-            started = time.monotonic()
+            started, before = time.monotonic(), seen
             try:
-                seen = self._look(seen)
+                seen = self._look(before)
             except DeltadexError as err:
                 log.warning("the indexes are not caught up: %s", err)
             except Exception:
@@ -56,6 +56,8 @@ class Freshness:
                 log.exception("a defect in deltadex: the catalog cannot be searched")
             else:
                 self._ready.set()
+                if seen != before:
+                    self._readers.bring_into_memory()
             rest = max(SOONEST_S, REST * (time.monotonic() - started))
 
     def _look(self, seen: str) -> str:

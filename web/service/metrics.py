@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
@@ -27,7 +27,7 @@ METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 class Metrics:
     """Counts of one service, in a registry of its own."""
 
-    def __init__(self, readers: Readers, work: Work, jobs: Jobs) -> None:
+    def __init__(self, readers: Readers, work: Sequence[Work], jobs: Jobs) -> None:
         self._registry = CollectorRegistry()
         self.requests = prometheus_client.Counter(
             "deltadex_requests",
@@ -56,7 +56,7 @@ class Metrics:
 class _Catalog(Collector):
     """What is counted when it is asked for."""
 
-    def __init__(self, readers: Readers, work: Work, jobs: Jobs) -> None:
+    def __init__(self, readers: Readers, work: Sequence[Work], jobs: Jobs) -> None:
         self._readers = readers
         self._work = work
         self._jobs = jobs
@@ -86,7 +86,11 @@ class _Catalog(Collector):
         for name, help_text, value in (
             ("deltadex_index_vectors", "Vectors that are searched.", vectors),
             ("deltadex_catalog_bytes", "Size of the catalog's file.", stats["bytes"]),
-            ("deltadex_work_pending", "Requests that compute or wait.", self._work.pending),
+            (
+                "deltadex_work_pending",
+                "Requests that compute or wait.",
+                sum(work.pending for work in self._work),
+            ),
             ("deltadex_jobs_pending", "Background documents not done.", self._jobs.pending),
         ):
             yield GaugeMetricFamily(name, help_text, value=value)

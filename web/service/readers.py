@@ -13,7 +13,7 @@ from typing import Literal
 
 from ...errors import BadFilter, RequestError, StoreFull, UnknownModel
 from ...search import StoredQuery, prepare_search
-from ...store import Catalog, ModelFilter, ModelRow, Page
+from ...store import Catalog, ModelFilter, ModelRow, Page, sketch_files
 from .names import Names
 
 log = logging.getLogger(__name__)
@@ -86,6 +86,10 @@ class Readers:
         with self._catalog.reader() as reader:
             yield reader
 
+    def bring_into_memory(self) -> None:
+        """Have the system read ahead what searches will read."""
+        sketch_files(self._catalog.access).bring_into_memory()
+
     def state(self) -> str:
         """What is another word after every change of the catalog."""
         return self._watching.changes
@@ -102,6 +106,7 @@ class Readers:
 
 def prepare_searches(catalog: Catalog, goes_on: Callable[[], bool]) -> None:
     """Make every index ready for what the catalog holds now."""
+    catalog.keep_labels_at_hand()
     for group in catalog.stats()["recipes"]:
         recipe = catalog.recipes()[group["id"]]
         try:

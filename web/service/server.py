@@ -29,12 +29,18 @@ def listen(settings: ServiceSettings) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+        listening = socket.create_server(
+            (settings.host, settings.port), family=family, backlog=BACKLOG
+        )
     except OSError as err:
         place = f"{settings.host}:{settings.port}"
         raise DeltadexError(
             f"cannot listen on {place}: {(err.strerror or str(err)).lower()}; choose another --port"
         ) from err
+    # connections inherit it; asyncio sets it only where the protocol is given by number, and an
+    # answer's body would wait 40 ms for the client to acknowledge its headers
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def address(settings: ServiceSettings, listening: socket.socket) -> str:

@@ -25,10 +25,9 @@ class Service:
     def __init__(self, settings: ServiceSettings, readers: Readers) -> None:
         self.settings = settings
         self.readers = readers
-        self.work = Work(
-            at_once=settings.max_at_work,
-            waiting=settings.max_waiting,
-            seconds=settings.max_seconds,
+        self.work, self.long_work = (
+            Work(at_once=at_once, waiting=settings.max_waiting, seconds=settings.max_seconds)
+            for at_once in (settings.max_at_work, settings.max_long_at_work)
         )
         self.jobs = Jobs(
             readers, seconds=settings.job_seconds, quick_seconds=settings.quick_seconds
@@ -39,7 +38,7 @@ class Service:
             may_open_base=settings.allow_hub,
         )
         self.writes = Writes(seconds=settings.max_seconds)
-        self.metrics = Metrics(readers, self.work, self.jobs)
+        self.metrics = Metrics(readers, (self.work, self.long_work), self.jobs)
         self.page = PageFiles()
         self.freshness = Freshness(readers)
 
@@ -70,6 +69,7 @@ class Service:
 
     def close(self) -> None:
         self.work.close()
+        self.long_work.close()
         self.writes.close()
         self.jobs.close()
         self.uploads.close()

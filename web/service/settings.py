@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -31,7 +32,10 @@ class ServiceSettings:
         allow_hub: Requests may make the service fetch from the Hub.
         body_limit: Bytes of a request that carries weights.
         max_seconds: Run time of one request.
-        max_at_work: Requests that compute at once.
+        max_at_work: Requests that compute at once: one a processor, for more of them hold each
+            other up.
+        max_long_at_work: Those of them that may take seconds (batches, uploads, changes), which
+            have places of their own.
         max_waiting: Requests that wait for their turn; one more is sent away.
         quick_seconds: How long a request waits for what is computed in the background.
         job_seconds: Run time of a background computation.
@@ -47,8 +51,9 @@ class ServiceSettings:
     allow_hub: bool = False
     body_limit: int = 64 * MIB
     max_seconds: float = 30.0
-    max_at_work: int = 4
-    max_waiting: int = 64
+    max_at_work: int = max(2, os.cpu_count() or 1)
+    max_long_at_work: int = 2
+    max_waiting: int = 256
     quick_seconds: float = 2.0
     job_seconds: float = 1800.0
     upload_memory: int = 4096 * MIB

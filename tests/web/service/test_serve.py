@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from services import TOKEN, make_indexed_family
 
 from deltadex.cli import main
+from deltadex.web.service import ServiceSettings, listen
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +152,11 @@ def test_without_the_extra_it_says_what_to_install(db, monkeypatch):
 
     assert result.exit_code == 2
     assert "pip install 'deltadex[serve]'" in result.output
+
+
+def test_a_body_does_not_wait_for_its_headers_to_be_acknowledged(tmp_path):
+    listening = listen(ServiceSettings(db=tmp_path / "c.duckdb", port=0))
+    with listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

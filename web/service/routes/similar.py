@@ -94,7 +94,7 @@ async def similar_batch(service: ServiceIn, batch: Batch) -> Response:
         where=batch.where,
         recipe=batch.recipe,
     )
-    return reply(await service.work.run(_batch, service, batch.queries, filters))
+    return reply(await service.long_work.run(_batch, service, batch.queries, filters))
 
 
 def _batch(service: Service, queries: list[Query_], filters: Filters) -> dict[str, Any]:
@@ -173,7 +173,9 @@ async def similar_adapter(
     filters = Filters(k=k, dataset=dataset, author=author, where=where, recipe=recipe)
     check_size(config)
     return reply(
-        await service.work.run(_similar_adapter, service, config.file, weights.file, base, filters)
+        await service.long_work.run(
+            _similar_adapter, service, config.file, weights.file, base, filters
+        )
     )
 
 

@@ -75,7 +75,7 @@ async def _add_adapter(service: Service, form: FormData) -> dict[str, Any]:
     check_size(config)
     fields = {name: value for name, value in form.items() if name not in ("config", "weights")}
     asked = _checked(partial(AddAdapter.model_validate, fields))
-    return await service.work.run(add_adapter, service, asked, Sent(config.file, weights.file))
+    return await service.long_work.run(add_adapter, service, asked, Sent(config.file, weights.file))
 
 
 async def _add_from_hub(service: Service, body: bytes) -> dict[str, Any] | None:
@@ -109,4 +109,4 @@ async def delete(
 ) -> Response:
     """Forget a model; as `deltadex rm --json`."""
     require_writer(request, service.settings)
-    return reply(await service.work.run(remove, service, model, base))
+    return reply(await service.long_work.run(remove, service, model, base))
