@@ -1,6 +1,7 @@
 "use strict";
 {
   const { state } = deltadex;
+  const SAMPLE = 500;
 
   // The plane: −1 … 1 along the longer side of the family, centred.
   function plane(xs, ys) {
@@ -24,6 +25,18 @@
       seen.set(name, n);
       return n === 1 ? name : `${name} (${n})`;
     });
+  }
+
+  // 0 … n − 1 in an order by dice that fall alike each time (the generator of Numerical Recipes).
+  function shuffled(n) {
+    const order = Uint32Array.from({ length: n }, (_, i) => i);
+    let dice = 1;
+    for (let i = n - 1; i > 0; i--) {
+      dice = (Math.imul(dice, 1664525) + 1013904223) >>> 0;
+      const j = Math.floor((dice / 2 ** 32) * (i + 1));
+      [order[i], order[j]] = [order[j], order[i]];
+    }
+    return order;
   }
 
   // The models that have a place, as columns, with what the page asks of them.
@@ -73,12 +86,15 @@
       });
     }
 
-    // The order of drawing: what has no label lies beneath what has one.
+    // The order of drawing: what has no label lies beneath what has one, and the first of either
+    // are a fair sample of them.
     ranks() {
-      const { dataset } = this.document, rank = new Uint32Array(this.count);
+      const { dataset } = this.document, rank = new Uint32Array(this.count), order = shuffled(this.count);
+      this.sample = order.slice(0, SAMPLE);
       let next = 0;
       for (const labelled of [false, true]) {
-        for (let i = 0; i < this.count; i++) if ((dataset[i] !== null) === labelled) rank[i] = next++;
+        this.beneath = next;
+        for (const i of order) if ((dataset[i] !== null) === labelled) rank[i] = next++;
       }
       return rank;
     }

@@ -17,20 +17,21 @@
       this.styles = styles;
     }
 
-    draw({ camera, unit, middle, size, ratio, sheet }) {
+    draw({ camera, unit, middle, size, ratio, parts, sheet }) {
       const { context, canvas } = this;
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       context.fillStyle = css(sheet);
       context.fillRect(0, 0, canvas.width, canvas.height);
       const scale = unit * camera.zoom;
+      const put = (i, shown) => {
+        if ((this.styles[4 * i + 3] & 3) !== shown) return;
+        const x = middle[0] + (this.places[3 * i] - camera.x) * scale;
+        const y = middle[1] - (this.places[3 * i + 1] - camera.y) * scale;
+        if (x < -20 || y < -20 || x > canvas.width / ratio + 20 || y > canvas.height / ratio + 20) return;
+        this.dot(i, x, y, size * this.places[3 * i + 2], shown === 2 ? null : sheet);
+      };
       for (const shown of [1, 2]) {
-        for (let i = 0; i < (this.places?.length ?? 0) / 3; i++) {
-          if ((this.styles[4 * i + 3] & 3) !== shown) continue;
-          const x = middle[0] + (this.places[3 * i] - camera.x) * scale;
-          const y = middle[1] - (this.places[3 * i + 1] - camera.y) * scale;
-          if (x < -20 || y < -20 || x > canvas.width / ratio + 20 || y > canvas.height / ratio + 20) continue;
-          this.dot(i, x, y, size * this.places[3 * i + 2], shown === 2 ? null : sheet);
-        }
+        for (const [from, many] of parts) for (let i = from; i < from + many; i++) put(i, shown);
       }
     }
 

@@ -4,15 +4,17 @@
   const LABELS = 24;
   const FEW = 40;
   const REACH_PX = 14;
+  const THICKER = 0.15; // fewer points are drawn larger
   const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
   const stage = byId("stage");
 
   const map = {
     family: null, colours: null, categories: null, shown: new Uint8Array(0), hidden: new Set(),
-    chosen: -1, hovered: -1, marked: -1, links: [], labels: [],
-    frames: { count: 0, script_ms: 0 },
+    chosen: -1, hovered: -1, marked: -1, links: [], labels: [], ratio: 1,
+    frames: { count: 0, script_ms: 0 }, pace: new deltadex.Pace(),
   };
-  let renderer, overlay, view, asked = 0, filtered = false;
+  const { pace } = map;
+  let renderer, overlay, view, asked = 0, stale = false, filtered = false;
 
   function start() {
     try {
@@ -34,20 +36,30 @@
     recolour();
   }
 
-  // Drawing: at most once a frame, and only after something changed.
+  // Drawing: at most once a frame, and only after something changed. Frames are watched until
+  // the map rests.
+
+  function watch() {
+    if (!asked) asked = requestAnimationFrame(frame);
+  }
 
   function dirty() {
-    if (!asked) asked = requestAnimationFrame(frame);
+    stale = true;
+    watch();
   }
 
   function frame(now) {
     asked = 0;
     const begun = performance.now();
-    const more = view.step(now);
-    paint();
-    map.frames.count++;
-    map.frames.script_ms += performance.now() - begun;
-    if (more) dirty();
+    view.step(now);
+    if (pace.tick(now) || stale) {
+      stale = false;
+      paint();
+      pace.painted = true;
+      map.frames.count++;
+      map.frames.script_ms += performance.now() - begun;
+    }
+    if (view.flight || pace.moving) watch();
   }
 
   const place = (i) => view.toScreen(map.family.x[i], map.family.y[i]);
@@ -59,12 +71,46 @@
   }
   const radiusOf = (i) => radius() * map.sizes[i];
 
+  // The share of the points that is in sight, by a sample of them.
+  function inSight() {
+    const { sample } = map.family, [width, height] = view.size;
+    let within = 0;
+    for (const i of sample) {
+      const [left, top] = place(i);
+      if (left > 0 && top > 0 && left < width && top < height) within++;
+    }
+    return within / sample.length;
+  }
+
+  // What of the points is drawn, from the lowest to the topmost: first place and number.
+  function parts(share) {
+    const { family } = map;
+    if (!family) return [];
+    if (share === 1) return [[0, family.count]];
+    const { beneath, count, rank } = family;
+    const kept = [...map.links.map((link) => link.at), map.chosen, map.hovered].filter((i) => i >= 0);
+    return [[0, Math.ceil(share * beneath)], [beneath, Math.ceil(share * (count - beneath))],
+      ...kept.map((i) => [rank[i], 1])];
+  }
+
   function paint() {
-    const ratio = map.ratio, size = radius();
-    renderer.draw({ camera: view.camera, unit: view.unit, middle: view.middle, size, ratio,
+    const { camera, unit, middle, size: area } = view;
+    const share = map.family && pace.now.points < map.family.count ? pace.share(map.family.count, inSight()) : 1;
+    const ratio = Math.min(map.ratio, pace.now.ratio), size = radius();
+    fit(ratio);
+    renderer.draw({ camera, unit, middle, area, ratio, parts: parts(share), size: size * share ** -THICKER,
       sheet: map.colours.sheet, alpha: map.family?.count > 5000 ? 0.82 : 0.95 });
+    const named = map.chosen < 0 && pace.now.names;
     overlay.draw({ ...map, place, radiusOf, radius: size, ratio,
-      toScreen: (x, y) => view.toScreen(x, y), labels: map.chosen < 0 ? map.labels : [] });
+      toScreen: (x, y) => view.toScreen(x, y), labels: named ? map.labels : [] });
+  }
+
+  // A canvas that gets another size is empty.
+  function fit(ratio) {
+    const [width, height] = view.size.map((length) => Math.round(length * ratio));
+    for (const canvas of [renderer.canvas, overlay.canvas]) {
+      if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    }
   }
 
   function resize() {
@@ -73,11 +119,6 @@
     view.size = [width, height];
     view.corner = [left, top];
     map.ratio = Math.min(devicePixelRatio || 1, (map.family?.count ?? 0) > 20000 ? 1.5 : 2);
-    for (const id of ["points", "overlay"]) {
-      byId(id).width = Math.round(width * map.ratio);
-      byId(id).height = Math.round(height * map.ratio);
-    }
-    overlay.blank = false;
     view.measure();
     dirty();
   }
@@ -85,6 +126,7 @@
   // Where the camera is
 
   function moved() {
+    pace.moved();
     if (map.hovered >= 0) deltadex.tooltip.show(map.family, map.hovered, place(map.hovered), radiusOf(map.hovered));
     const { x, y, zoom } = view.camera;
     const home = Math.abs(x) + Math.abs(y) < 1e-4 && Math.abs(zoom - 1) < 1e-3;

@@ -24,6 +24,7 @@
       const { context, canvas } = this;
       const { chosen, hovered, links, labels } = scene;
       const idle = chosen < 0 && hovered < 0 && !labels.length;
+      canvas.hidden = idle;
       if (idle && this.blank) return;
       context.setTransform(scene.ratio, 0, 0, scene.ratio, 0, 0);
       context.clearRect(0, 0, canvas.width / scene.ratio, canvas.height / scene.ratio);

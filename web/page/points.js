@@ -103,29 +103,28 @@
       gl.bufferData(gl.ARRAY_BUFFER, styles, gl.DYNAMIC_DRAW);
     }
 
-    draw({ camera, unit, middle, size, ratio, sheet, alpha }) {
-      const { gl, uniforms, canvas } = this;
+    // `parts`: where to begin and how many points, one after the other.
+    draw({ camera, unit, middle, area, size, ratio, parts, sheet, alpha }) {
+      const { gl, uniforms, canvas } = this, [width, height] = area;
       if (gl.isContextLost()) return;
-      const { width, height } = canvas;
-      gl.viewport(0, 0, width, height);
+      gl.viewport(0, 0, canvas.width, canvas.height);
       gl.clearColor(...sheet.map((value) => value / 255), 1);
       gl.clear(gl.COLOR_BUFFER_BIT);
       if (!this.count) return;
-      const scale = 2 * unit * camera.zoom * ratio;
+      const scale = 2 * unit * camera.zoom;
       gl.uniform2f(uniforms.camera, camera.x, camera.y);
       gl.uniform2f(uniforms.scale, scale / width, scale / height);
-      gl.uniform2f(uniforms.middle,
-        (2 * middle[0] * ratio) / width - 1, 1 - (2 * middle[1] * ratio) / height);
+      gl.uniform2f(uniforms.middle, (2 * middle[0]) / width - 1, 1 - (2 * middle[1]) / height);
       gl.uniform1f(uniforms.size, 2 * size * ratio);
       gl.uniform3f(uniforms.sheet, ...sheet.map((value) => value / 255));
-      if (this.someDimmed) this.pass(DIMMED, 0.13);
-      this.pass(SHOWN, alpha);
+      if (this.someDimmed) this.pass(DIMMED, 0.13, parts);
+      this.pass(SHOWN, alpha, parts);
     }
 
-    pass(shown, alpha) {
+    pass(shown, alpha, parts) {
       this.gl.uniform1f(this.uniforms.pass, shown);
       this.gl.uniform1f(this.uniforms.alpha, alpha);
-      this.gl.drawArrays(this.gl.POINTS, 0, this.count);
+      for (const [from, many] of parts) this.gl.drawArrays(this.gl.POINTS, from, many);
     }
   }
 

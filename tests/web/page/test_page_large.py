@@ -48,6 +48,106 @@ def test_an_idle_map_draws_no_frames(visit, large):
     assert page.evaluate("deltadex.map.frames.count") == frames
 
 
+# Of each painted frame: whether the map moved, how many points were drawn, the canvas's width.
+WATCHED = """() => {
+  const { map } = deltadex, { gl, canvas } = map.renderer, draw = map.renderer.draw;
+  const points = gl.drawArrays.bind(gl);
+  let drawn = 0;
+  gl.drawArrays = (kind, from, many) => { drawn += many; points(kind, from, many); };
+  globalThis.painted = [];
+  map.renderer.draw = (scene) => {
+    drawn = 0;
+    draw.call(map.renderer, scene);
+    painted.push([map.pace.moving, drawn, canvas.width]);
+  };
+}"""
+PACED = """(intervals) => {
+  const pace = new deltadex.Pace();
+  let at = performance.now();
+  pace.moved();
+  return intervals.map((took) => {
+    pace.moved_at = at += took;
+    pace.tick(at);
+    pace.painted = true;
+    return pace.level;
+  });
+}"""
+
+
+def test_a_slow_map_moves_with_fewer_points_and_rests_with_all(visit, large):
+    page = visit(large)
+    page.evaluate(WATCHED)
+    page.evaluate("Object.assign(deltadex.map.pace, { adaptive: false, level: 2 })")
+
+    page.mouse.move(700, 400)
+    page.mouse.wheel(0, -240)
+    until(page, "painted.some(([moving]) => moving) && !painted.at(-1)[0]")
+    moved, rested = page.evaluate("[painted.find(([moving]) => moving), painted.at(-1)]")
+
+    assert 5_000 < moved[1] < 30_000
+    assert moved[2] == 960
+    assert rested == [False, 100_000, 1280]
+    assert page.evaluate("document.getElementById('overlay').hidden") is False
+
+
+def test_a_slow_map_keeps_the_chosen_model_and_its_neighbours(visit, large):
+    page = visit(f"{large}?model=lab1/m000001")
+    page.wait_for_selector("#neighbours tbody tr")
+    page.evaluate(WATCHED)
+    page.evaluate("Object.assign(deltadex.map.pace, { adaptive: false, level: 3 })")
+    near = page.evaluate("deltadex.map.links.map((link) => deltadex.map.family.rank[link.at])")
+    page.evaluate("""() => { const { gl } = deltadex.map.renderer, points = gl.drawArrays;
+        globalThis.single = new Set();
+        gl.drawArrays = (kind, from, many) => {
+          if (many === 1) single.add(from);
+          points(kind, from, many);
+        }; }""")
+
+    page.locator("#closer").click()
+    until(page, "painted.length > 1")
+
+    own = page.evaluate("deltadex.map.family.rank[deltadex.map.chosen]")
+    assert len(near) >= 5
+    assert {own, *near} <= set(page.evaluate("[...single]"))
+
+
+def test_the_first_points_of_the_order_are_a_fair_sample_and_unlabelled_ones_lie_beneath(
+    visit, large
+):
+    page = visit(large)
+
+    found = page.evaluate("""() => {
+        const { rank, beneath, document } = deltadex.map.family, at = new Array(rank.length);
+        rank.forEach((place, i) => { at[place] = document.dataset[i]; });
+        return { beneath, lowest: [...new Set(at.slice(0, beneath))], places: new Set(rank).size,
+          first: at.slice(beneath, beneath + 3600) }; }""")
+
+    assert found["places"] == 100_000
+    assert found["beneath"] == 10_000
+    assert found["lowest"] == [None]
+    assert all(240 < found["first"].count(dataset) < 360 for dataset in range(12))
+
+
+@pytest.mark.parametrize(
+    ("intervals", "level"),
+    [
+        ([16.7] * 60, 0),
+        ([16.7] * 9 + [90.0] + [16.7] * 20, 0),
+        ([33.4] * 9, 1),
+        ([300.0] * 4, 2),
+        ([16.7, 450.0] * 3, 2),
+        ([300.0] * 4 + [90.0] * 6, 3),
+        ([300.0] * 4 + [15.0] * 60, 2),
+        ([300.0] * 60, 0),
+    ],
+    ids=["smooth", "a hitch", "half", "slow", "in pairs", "slower", "enough", "of no use"],
+)
+def test_late_frames_lower_what_is_drawn_until_they_come_in_time(visit, address, intervals, level):
+    page = visit(address)
+
+    assert page.evaluate(PACED, [0, *intervals])[-1] == level
+
+
 def test_a_file_shows_the_map_without_a_service(visit, tmp_path):
     family = MadeUp(models=40)
     _, document = family.map({})
