@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-all browser lint types format bench bench-scale bench-families bench-load clean
+.PHONY: demo test test-all browser lint types audit format bench bench-scale bench-families bench-load bench-soak clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
@@ -26,7 +26,11 @@ browser:
 lint: $(VENV)/.installed-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(MAKE) types
+	$(MAKE) types audit
+
+# Known holes of what is installed; a package that the index does not describe is named.
+audit: $(VENV)/.installed-lint
+	$(BIN)/pip-audit --skip-editable --progress-spinner off
 
 # Checked as installed: mypy names modules after the checkout folder, and cannot see through
 # an editable install.
@@ -48,6 +52,9 @@ bench-scale: $(VENV)/.installed-test
 
 bench-load: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/load.py --check
+
+bench-soak: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/soak.py
 
 # TEXTS: a folder of SET.csv files; ADAPTERS: strangers' adapters with labels.csv, if any.
 bench-families: $(VENV)/.installed-families

@@ -118,7 +118,7 @@ class Connection:
         self._access = access
         self._generation, self._session = access.session()
         self._registered: dict[str, pa.Table] = {}
-        self._is_inside = False
+        self._is_inside = self._will_look = False
 
     def reader(self) -> Connection:
         """Another session on the same file, for another thread."""
@@ -126,10 +126,12 @@ class Connection:
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
+        self._begin_to_look()
         return self._asked(lambda session: session.execute(sql, values))
 
     def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
         """The same as a table."""
+        self._begin_to_look()
         return self._asked(lambda session: session.arrow(sql, values))
 
     @contextmanager
@@ -160,19 +162,18 @@ class Connection:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """The catalog of one moment, for all that the block reads; a block inside one is part
-        of it."""
-        if self._is_inside:
+        """The catalog of one moment, that of its first question, for all that the block reads; a
+        block inside one is part of it."""
+        if self._is_inside or self._will_look:
             yield
             return
-        self._asked(lambda session: session.look())
-        self._is_inside = True
+        self._will_look = True
         try:
             yield
         finally:
             if self._is_inside:
                 self._asked(lambda session: session.rollback())
-            self._is_inside = False
+            self._is_inside = self._will_look = False
 
     def changes(self) -> str:
         """Another word after every change of the catalog, whoever made it."""
@@ -180,6 +181,12 @@ class Connection:
 
     def close(self) -> None:
         self._session.close()
+
+    def _begin_to_look(self) -> None:
+        """Begin the snapshot that a block has asked for, if it has not begun."""
+        if self._will_look and not self._is_inside:
+            self._asked(lambda session: session.look())
+            self._will_look, self._is_inside = False, True
 
     def _asked(self, question: Callable[[Own | Guest], T]) -> T:
         try:
