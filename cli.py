@@ -20,6 +20,7 @@ from .terminal.options import (
     indexing_options,
     recipe_option,
 )
+from .terminal.text import plain
 
 if TYPE_CHECKING:
     from .search.neighbours import Query
@@ -341,4 +342,4 @@ def _reading(db: Path) -> Catalog:
 def _show_pairs(document: Mapping[str, Any]) -> None:
     for key, value in document.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-        click.echo(f"{key}: {shown}")
+        click.echo(plain(f"{key}: {shown}"))

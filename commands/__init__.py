@@ -2,7 +2,9 @@
 
 from .backup import backup
 from .clusters import cluster
+from .doctor import doctor
 from .maps import map_command
+from .merge import merge
 from .networks import components, geometry, layers
 from .output import print_document
 from .profiles import profile
@@ -20,6 +22,8 @@ STUDY_COMMANDS = (
     map_command,
     cluster,
     backup,
+    merge,
+    doctor,
 )
 
 __all__ = ["STUDY_COMMANDS", "print_document"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -73,6 +72,8 @@ def print_some(document: Mapping[str, Any], show: Callable[[Any], None], as_json
 
 def print_document(document: Mapping[str, Any], show: Callable[[Any], None], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(document, ensure_ascii=False, indent=2, default=str))
+        from ..terminal.text import json_text
+
+        click.echo(json_text(document))
     else:
         show(document)

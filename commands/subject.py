@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+UPLOADED = "upload"
+"""Source of a model that a service was sent."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
@@ -26,15 +29,28 @@ class Subject:
 
     Attributes:
         name: Its id in the catalog, or as the user calls it.
-        source: A folder or Hub id to read it from.
+        source: A folder or Hub id to read it from; None where its files are kept nowhere.
         base: A folder, Hub id or mere name; None where nothing names one.
         key: Of the catalog; None for a model that is not in it.
     """
 
     name: str
-    source: str
+    source: str | None
     base: str | None
     key: int | None = None
+
+    def require_source(self) -> str:
+        """Where its files are.
+
+        Raises:
+            RequestError: a service was sent them, and kept none.
+        """
+        if self.source is None:
+            raise RequestError(
+                f"{self.name}: was sent to a service, which keeps no files; "
+                "name the adapter's folder instead"
+            )
+        return self.source
 
     def require_base(self) -> str:
         """The base.
@@ -51,7 +67,7 @@ class Subject:
         from ..study.network import load_network
 
         base = self.base if self.base is not None and _is_place(self.base) else None
-        return load_network(self.source, name=self.name, base=base, device=device)
+        return load_network(self.require_source(), name=self.name, base=base, device=device)
 
     def load_base(self, device: str) -> Network:
         """Its base, ready to run."""
@@ -80,7 +96,8 @@ def find_subject(db: Path, model: str, base: str | None) -> Subject:
 
 def stored_subject(row: ModelRow, base: str | None = None) -> Subject:
     """A model of the catalog; `base` says where its base is, if the family's name does not."""
-    source = row.id if row.record.source in ("", "hub") else row.record.source
+    known = row.record.source
+    source = {"": row.id, "hub": row.id, UPLOADED: None}.get(known, known)
     place = base if base and Path(base).expanduser().is_dir() else row.base
     return Subject(name=row.id, source=source, base=place, key=row.key)
 

@@ -89,7 +89,7 @@ def _ranks(db: Path, subject: Subject, thetas: tuple[float, ...], *, weights: bo
         return RankReport.from_json(known)
     with reading(db) as catalog:
         spectra_of = weight_spectra if weights else update_spectra
-        _, spectra = spectra_of(catalog, subject.source, subject.require_base())
+        _, spectra = spectra_of(catalog, subject.require_source(), subject.require_base())
         family = catalog.family(subject.require_base())
         shapes = family.slots.get("shapes", {}) if family else {}
     depths: dict[str, int] = {}

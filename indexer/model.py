@@ -69,9 +69,10 @@ def fingerprint_member(member: Member, job: Job) -> Outcome:
         return refused("needs-base", str(err))
     except MemoryError:
         return refused("internal", "not enough memory for one of its matrices")
-    except (ValueError, TypeError, KeyError, IndexError, RuntimeError, OSError) as err:
+    # One stranger's file must not end a run over thousands, whatever it runs into.
+    except Exception as err:
         log.debug("defect while reading %s", member.record.id, exc_info=True)
-        return refused("internal", f"{type(err).__name__}: {err}".splitlines()[0])
+        return refused("internal", f"{type(err).__name__}: {err}".splitlines()[0][:300])
     finally:
         if checkpoint is not None:
             checkpoint.close()

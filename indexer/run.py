@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from bisect import insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -107,8 +108,8 @@ def index_members(
     known = catalog.known(job.base.name)
     fresh = list(_unread(members, known, job, catalog, report, retry_failed=retry_failed))
     progress.begin(len(fresh), sum(m.record.bytes_total for m in fresh))
-    with one_torch_thread():
-        for outcome in _outcomes(fresh, job, catalog, workers):
+    with one_torch_thread(), closing(_outcomes(fresh, job, catalog, workers)) as outcomes:
+        for outcome in outcomes:
             if not _must_not_replace(outcome, known.get(outcome.model.id)):
                 catalog.record(outcome)
             report.add(outcome)
@@ -193,7 +194,7 @@ class _Copied:
 
 def _outcomes(
     members: Sequence[Member], job: Job, catalog: Catalog, workers: int
-) -> Iterator[Outcome]:
+) -> Generator[Outcome, None, None]:
     """Each member's outcome as soon as it is there, at most `workers` at work."""
     ids = [recipe.id for recipe in job.recipes]
     twins = catalog.contents(job.base.name, ids)

@@ -54,8 +54,9 @@ def choose_bases(catalog: Catalog, base: str | None) -> list[str]:
 
 def load_family(catalog: Catalog, recipe: Recipe, base: str) -> LabelledFamily:
     """The fingerprinted models of one base, with what is known of them."""
-    ids, vectors = catalog.vectors(base, recipe)
-    rows = {row.id: row for row in catalog.models(base=base, status="indexed")}
+    with catalog.snapshot():
+        ids, vectors = catalog.vectors(base, recipe)
+        rows = {row.id: row for row in catalog.models(base=base, status="indexed")}
     kinds = [rows[name].record.kind for name in ids]
     scores = None
     if has_sketches(recipe) and len(ids) <= WHOLE_FAMILY:

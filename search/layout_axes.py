@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float, Float64, Int64, Shaped
 from scipy.linalg import eigh
 from scipy.sparse.linalg import eigsh
-from sklearn.decomposition import PCA
 
 COMPONENTS = 50
 """Axes that neighbourhoods of a large family are taken in, as is usual before t-SNE (Kobak,
@@ -90,6 +89,8 @@ def sampled_axes(
 
     Rows of the answer follow `order`, which `hashed` counts in.
     """
+    from sklearn.decomposition import PCA
+
     sample = vectors[order[np.sort(hashed[:SAMPLE])]].astype(np.float32)
     points = np.zeros((len(order), COMPONENTS), np.float32)
     if np.ptp(sample, axis=0).max() == 0:

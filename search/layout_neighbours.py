@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Float64
-from sklearn.manifold import TSNE
 
 from ..errors import RequestError
 
@@ -46,6 +45,8 @@ class Start:
 
 def place_by_tsne(start: Start, seed: int) -> Float64[np.ndarray, "models 2"]:
     """t-SNE with perplexity min(30, (n − 1)/3) (van der Maaten, Hinton 2008)."""
+    from sklearn.manifold import TSNE
+
     points = start.points[:, :2]
     made = TSNE(
         perplexity=min(PERPLEXITY, (len(points) - 1) / 3),

@@ -49,6 +49,9 @@ AT_HAND_FROM = 1_000
 MAYBE_GONE = 8
 """Answers to spare: an index that was not caught up may name models that are gone."""
 
+TRIES = 3
+"""Answers that are made while the catalog changes under them, which may leave a model out."""
+
 Query = StoredQuery | FreshQuery
 
 
@@ -169,10 +172,18 @@ def nearest(
         asked = _resolve(catalog, query, recipe, base)
         return _nearest(catalog, asked, k, Filters(dataset, author, where))
 
-    try:
-        return answer()
-    except HolderLost:
-        return answer()
+    def answer_again() -> Neighbours:
+        try:
+            return answer()
+        except HolderLost:
+            return answer()
+
+    for _ in range(TRIES):
+        before = catalog.changes
+        found = answer_again()
+        if not catalog.waits_for_index or catalog.changes == before:
+            break
+    return found
 
 
 def prepare_search(
@@ -275,16 +286,16 @@ def _best(
     means = family_means(catalog, asked.base, asked.recipe, index)
     vector = means.pooled.centred([asked.kind], asked.vector[None, :])
     query_vector = vector[0].astype(np.float32)
-    in_detail = asked.sketches is not None and has_sketches(asked.recipe)
-    n_candidates = max(2 * k, CANDIDATES if in_detail else RESCORED)
+    sketches = asked.sketches if has_sketches(asked.recipe) else None
+    n_candidates = max(2 * k, RESCORED if sketches is None else CANDIDATES)
     found = {
         name
         for names in index.by_kind(allowed)
         for name in index.shortlist(query_vector, n_candidates, allowed=names)
     }
     names = sorted(found - {asked.itself})
-    if names and in_detail:
-        return _best_in_detail(catalog, asked, index, k, names, means.sketches, asked.sketches)
+    if names and sketches is not None:
+        return _best_in_detail(catalog, asked, index, k, names, means.sketches, sketches)
     known = catalog.labels_of(index.keys_of(names))
     names = [name for name in names if name in known]
     vectors = index.vectors_of(names)
@@ -318,7 +329,7 @@ def _best_in_detail(
     """
     keys, kinds = index.keys_of(names), index.kinds_of(names)
     matrix = catalog.family_vectors(asked.base, asked.recipe).sketches(keys)
-    candidates = Candidates(matrix, kinds, means, asked.sketches, asked.kind)
+    candidates = Candidates(matrix, kinds, means, sketches, asked.kind)
     rough = candidates.rough()
     # an index that was not caught up may name models that are gone
     known = catalog.labels_of([keys[row] for row in _likely(rough, k + MAYBE_GONE)])

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.metrics import silhouette_samples
+from jaxtyping import Float64
 
 from .precision import LabelledFamily
 
@@ -28,8 +28,17 @@ def mean_silhouette(families: Sequence[LabelledFamily]) -> float | None:
             continue
         if len(rows) > MOST_MODELS:
             return None
-        distances = np.clip(1.0 - family.score_block(rows)[:, rows], 0.0, None)
-        np.fill_diagonal(distances, 0.0)
-        labels = [family.labels[row] for row in rows]
-        values += silhouette_samples(distances, labels, metric="precomputed").tolist()
+        labels = [str(family.labels[row]) for row in rows]
+        values += silhouettes(family.score_block(rows)[:, rows], labels).tolist()
     return float(np.mean(values)) if values else None
+
+
+def silhouettes(
+    scores: Float64[np.ndarray, "models models"], groups: Sequence[str]
+) -> Float64[np.ndarray, " models"]:
+    """The silhouette of every model by distance 1 − score; 0 for one that is alone."""
+    from sklearn.metrics import silhouette_samples
+
+    distances = np.clip(1.0 - scores, 0.0, None)
+    np.fill_diagonal(distances, 0.0)
+    return np.asarray(silhouette_samples(distances, groups, metric="precomputed"), np.float64)

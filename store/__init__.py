@@ -3,8 +3,10 @@
 from .backup import Backup, back_up
 from .catalog import Catalog
 from .copies import copy_outcome
+from .doctor import Finding, examine
 from .filters import ModelFilter
 from .index import RESCORED, VectorIndex
+from .merging import Merged, merge_catalogs
 from .reading import Page, SlotSketches
 from .rows import Family, Known, Labelled, ModelRow
 from .sketches import NO_LENGTH, Layout, SketchMatrix, sketch_files
@@ -15,9 +17,11 @@ __all__ = [
     "Backup",
     "Catalog",
     "Family",
+    "Finding",
     "Known",
     "Labelled",
     "Layout",
+    "Merged",
     "ModelFilter",
     "ModelRow",
     "Page",
@@ -26,5 +30,7 @@ __all__ = [
     "VectorIndex",
     "back_up",
     "copy_outcome",
+    "examine",
+    "merge_catalogs",
     "sketch_files",
 ]

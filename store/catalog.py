@@ -201,7 +201,7 @@ class Catalog:
     def page_of_models(self, asked: ModelFilter, page: Page) -> tuple[list[ModelRow], int]:
         """One page of the models that pass, and how many pass altogether."""
         conditions = asked.conditions()
-        with self._lock, translated(self.path):
+        with self.snapshot():
             rows = select_models(self._connection, conditions, page)
             return rows, count_models(self._connection, conditions)
 
@@ -356,8 +356,8 @@ class Catalog:
         return group_failures(self.models(base=base, where="status <> 'indexed'"))
 
     def stats(self) -> dict[str, Any]:
-        """Counts by base and by recipe, and the file's size in bytes."""
-        with self._lock, translated(self.path):
+        """Counts by base, recipe and status, and the file's size in bytes."""
+        with self.snapshot():
             counts = count_everything(self._connection)
         return {"path": str(self.path), "bytes": self.path.stat().st_size, **counts}
 
@@ -381,7 +381,7 @@ class Catalog:
         return write_safetensors(target, bases[0], chosen, ids, vectors)
 
     def _select(self, *conditions: Condition) -> list[ModelRow]:
-        with self._lock, translated(self.path):
+        with self.snapshot():
             return select_models(self._connection, conditions)
 
     def _remember(self, name: str, select: Callable[[Connection], Any]) -> Any:

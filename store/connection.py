@@ -30,7 +30,7 @@ def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHA
         EmptyCatalog: there is no file and none is to be made.
         StoreError: one of its subclasses, naming the file.
     """
-    if not path.exists():
+    if not _is_there(path):
         if not create:
             raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
         _make_folder(path)
@@ -41,6 +41,13 @@ def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHA
         lambda guest: check_schema(guest, path),
         shares=not read_only,
     )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as err:
+        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
 
 
 def _open_file(path: Path, *, read_only: bool, cache: str) -> Own:
@@ -105,7 +112,8 @@ def _as_store_error(err: duckdb.Error, path: Path) -> StoreError:
         return StoreFull(f"{path}: no space left on the disk; what was recorded before stays")
     if "permission denied" in lowered or "read-only file system" in lowered:
         return StoreFull(f"{path}: the system refuses to write there")
-    if "not a valid duckdb" in lowered or "corrupt" in lowered or "checksum" in lowered:
+    damage = ("not a valid duckdb", "corrupt", "checksum", "not read enough bytes")
+    if any(phrase in lowered for phrase in damage):
         return StoreDamaged(f"{path}: not a readable catalog ({line}); nothing was changed in it")
     if "version number" in lowered or "serialization" in lowered or "wal" in lowered:
         return StoreDamaged(f"{path}: cannot be opened by DuckDB {duckdb.__version__}: {line}")

@@ -143,7 +143,7 @@ class VectorIndex:
         if last is not None and fits(last._index, len(keys)):
             index, held, saved = copied(last._index), last._keys, last.models.saved
         elif len(keys) >= PERSIST_FROM:
-            index, held = _load(path, recipe.dim)
+            index, held = load_index(path, recipe.dim)
             if index is not None and not fits(index, len(keys)):
                 index = None
             saved = len(held) if index is not None else 0
@@ -156,6 +156,9 @@ class VectorIndex:
             remove(index, held, gone)
             held = np.setdiff1d(held, gone)
         after = int(held[-1]) if len(held) else -1
+        if not np.array_equal(held, keys[keys <= after]):
+            # a model that was there before has its first vector under this recipe
+            index, after = make_index(recipe.dim, len(keys), _sample(vectors, keys)), -1
         for some, added in vectors.batches(after):
             add(index, np.array(some, dtype=np.int64), added)
         unsaved = len(gone) + abs(len(keys) - saved)
@@ -336,7 +339,7 @@ def _sample(
     return vectors.of(keys[np.unique(places)])[1]
 
 
-def _load(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarray, " models"]]:
+def load_index(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarray, " models"]]:
     """The index in a file and its keys; None if it is missing, damaged or of another kind."""
     nothing = np.zeros(0, dtype=np.int64)
     try:

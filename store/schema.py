@@ -19,7 +19,7 @@ def migrate(own: Own, path: Path, *, read_only: bool) -> None:
     Raises:
         StoreError: it is read-only and older, or one of its subclasses.
     """
-    version = _schema_version(own, path)
+    version = schema_version(own, path)
     _refuse_newer(version, path)
     if version == 0 and read_only:
         raise EmptyCatalog(f"{path}: an empty catalog; `deltadex index` fills it")
@@ -28,10 +28,9 @@ def migrate(own: Own, path: Path, *, read_only: bool) -> None:
             f"{path}: schema version {version}; any writing command brings it up to date"
         )
     for number in range(version + 1, SCHEMA_VERSION + 1):
-        script = (files(__package__) / "migrations" / f"{number:04}.sql").read_text("utf-8")
         own.begin()
         try:
-            own.execute(script)
+            own.execute(scripts()[number - 1])
             own.execute("UPDATE meta SET schema_version = ?", [number])
             own.commit()
         except BaseException:
@@ -45,13 +44,20 @@ def check_schema(guest: Guest, path: Path) -> None:
     Raises:
         StoreError: it is not; nothing is migrated under another process.
     """
-    version = _schema_version(guest, path)
+    version = schema_version(guest, path)
     _refuse_newer(version, path)
     if version < SCHEMA_VERSION:
         raise StoreLocked(
             f"{path}: process {guest.note.pid}, of an older deltadex, holds this catalog; "
             "end it first"
         )
+
+
+def scripts() -> list[str]:
+    """The migrations, from an empty file to this version."""
+    folder = files(__package__) / "migrations"
+    numbers = range(1, SCHEMA_VERSION + 1)
+    return [(folder / f"{number:04}.sql").read_text("utf-8") for number in numbers]
 
 
 def _refuse_newer(version: int, path: Path) -> None:
@@ -62,7 +68,12 @@ def _refuse_newer(version: int, path: Path) -> None:
         )
 
 
-def _schema_version(session: Own | Guest, path: Path) -> int:
+def schema_version(session: Own | Guest, path: Path) -> int:
+    """The version of an open file; 0 for a database that holds nothing.
+
+    Raises:
+        ForeignDatabase: it is somebody else's.
+    """
     tables = session.execute(
         "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'catalog'"
     )

@@ -26,7 +26,7 @@ def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
 
 
 def count_everything(connection: Connection) -> dict[str, Any]:
-    """Models, labels and datasets by base; models by base and recipe."""
+    """Models, labels and datasets by base; models by base and recipe, and by status."""
     keys = ("base", "models", "indexed", "labelled", "datasets")
     coverage = connection.execute(f"SELECT {', '.join(keys)} FROM coverage")
     recipes = select_recipes(connection)
@@ -42,6 +42,11 @@ def count_everything(connection: Connection) -> dict[str, Any]:
             }
             for id, base, n in count_by_recipe(connection)
         ],
+        "statuses": dict(
+            connection.execute(
+                "SELECT status, count(*) FROM models GROUP BY status ORDER BY status"
+            )
+        ),
     }
 
 

@@ -41,7 +41,7 @@ def ensure_table(connection: Connection, recipe: Recipe) -> str:
             recipe.share,
         ],
     )
-    _refresh_view(connection)
+    refresh_view(connection)
     return table
 
 
@@ -197,7 +197,7 @@ def _table(connection: Connection, recipe: Recipe) -> str | None:
     return str(found[0][0]) if found else None
 
 
-def _refresh_view(connection: Connection) -> None:
+def refresh_view(connection: Connection) -> None:
     """`fingerprints`: every vector with its model's name and recipe, for people and tools."""
     selects = [
         f"SELECT m.base, m.id AS model, '{recipe}' AS recipe, v.norm, v.vector::FLOAT[] AS vector "

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from .text import PlainFormatter
+
 Command = Callable[..., Any]
 
 
@@ -36,7 +38,9 @@ def common(command: Command) -> Command:
     @functools.wraps(command)
     def wrapped(*args: Any, quiet: bool, **kwargs: Any) -> Any:
         level = logging.ERROR if quiet else logging.WARNING
-        logging.basicConfig(level=level, format="%(message)s", stream=sys.stderr, force=True)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(PlainFormatter("%(message)s"))
+        logging.basicConfig(level=level, handlers=[handler], force=True)
         logging.getLogger("deltadex").setLevel(logging.ERROR if quiet else logging.INFO)
         return command(*args, quiet=quiet, **kwargs)
 

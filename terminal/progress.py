@@ -30,7 +30,7 @@ class RunProgress:
     """A bar while stderr is a terminal, silence otherwise; a context manager."""
 
     def __init__(self, *, quiet: bool) -> None:
-        console = Console(stderr=True)
+        console = Console(stderr=True, emoji=False)
         self._silent = quiet or not console.is_terminal
         self._bytes = 0
         self._refused = 0
@@ -91,4 +91,4 @@ def tracked(
 
 def note(line: str) -> None:
     """A remark on stderr."""
-    Console(stderr=True, highlight=False).print(escape(plain(line)), style="yellow")
+    Console(stderr=True, highlight=False, emoji=False).print(escape(plain(line)), style="yellow")

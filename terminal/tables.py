@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from .text import plain, share, size
 
@@ -184,14 +185,14 @@ def show_failures(document: Document) -> None:
 
 def console() -> Console:
     """A console as wide as its terminal, or as its longest line where nobody looks."""
-    screen = Console(highlight=False)
-    return screen if screen.is_terminal else Console(highlight=False, width=10_000)
+    screen = Console(highlight=False, emoji=False)
+    return screen if screen.is_terminal else Console(highlight=False, emoji=False, width=10_000)
 
 
 def _print(screen: Console, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     table = Table(*heads, box=None, header_style="dim", pad_edge=False)
     for row in rows:
-        table.add_row(*(text(cell) for cell in row))
+        table.add_row(*(Text("" if cell is None else plain(str(cell))) for cell in row))
     screen.print(table)
 
 

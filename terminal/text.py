@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import unicodedata
 
 
@@ -17,11 +19,29 @@ def size(n_bytes: int) -> str:
 
 def plain(text: str) -> str:
     """The text without control and direction characters, which a terminal would obey."""
-    return "".join(
-        c if unicodedata.category(c) not in ("Cc", "Cf", "Zl", "Zp") else "�" for c in text
-    )
+    return "".join("�" if _is_obeyed(c) else c for c in text)
+
+
+def json_text(document: object) -> str:
+    """The document as JSON, in which control and direction characters are escaped too."""
+    text = json.dumps(document, ensure_ascii=False, indent=2, default=str)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(json.dumps(c)[1:-1] if c != "\n" and _is_obeyed(c) else c for c in text)
+
+
+class PlainFormatter(logging.Formatter):
+    """Log lines whose words cannot steer a terminal; a traceback keeps its lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return plain(super().formatMessage(record))
 
 
 def share(value: float | None) -> str:
     """0.875 → `0.875`; nothing for None."""
     return "–" if value is None else f"{value:.3f}"
+
+
+def _is_obeyed(character: str) -> bool:
+    """Whether a terminal may act on it, or cannot be sent it."""
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")

@@ -1,5 +1,7 @@
 """A stand-in Hub on loopback, with its storage on another origin, which misbehaves on demand.
 
+A third origin, the stranger, is where nobody should send anything worth stealing.
+
 It serves what huggingface_hub's real client asks for, logs every request with the bytes of
 its answer, and applies a `Fault` to the n-th request that fits it.
 """
@@ -20,19 +22,25 @@ class Fault:
 
     Attributes:
         path: Searched in the request's path, without its query.
-        kind: status, stall, drip, reset, short, shifted, whole, html, etag, size, loop,
-            encoded, truncate, body.
+        query: Searched in its query, as it is written there.
+        kind: Of answers: status, body, html, loop, elsewhere (redirected to a third origin),
+            whole, short, shifted, size, etag (of ranges), same-page, endless-pages (of
+            listings). Of bodies: reset, truncate, stall, drip, mangle (another body under
+            the right headers), shorter, longer (than Content-Length), endless, gzip, bomb,
+            encoded (says gzip, is not), duplicate (headers). Of no answer at all: stall,
+            lost, garbage, continue, drip-headers, endless-headers.
         where: hub or cdn.
         onward: The later requests too.
         method: GET or HEAD; "" for both.
         status: For `status`.
         headers: Added to the answer.
         after: Bytes of the body that still arrive, for reset, truncate, stall.
-        body: For `body`.
+        body: For `body`, `mangle`, `bomb`.
     """
 
     path: str
     kind: str
+    query: str = ""
     nth: int = 1
     onward: bool = False
     where: str = "cdn"
@@ -89,7 +97,7 @@ class StandInHub:
         self._lock = threading.Lock()
         self._serial = 0
         self.closing = threading.Event()
-        self._servers = {where: serve(self, where) for where in ("hub", "cdn")}
+        self._servers = {where: serve(self, where) for where in ("hub", "cdn", "stranger")}
 
     @property
     def endpoint(self) -> str:
@@ -132,6 +140,15 @@ class StandInHub:
         self.repos[id] = repo
         return repo
 
+    def behave(self) -> None:
+        """No faults, and nothing remembered of earlier requests."""
+        with self._lock:
+            self.faults, self.log = [], []
+            self._fits, self._uses = {}, {}
+            self.signature_uses = None
+        self.closing.set()
+        self.closing = threading.Event()
+
     def record(
         self, where: str, method: str, path: str, query: str, headers: dict[str, str]
     ) -> Request:
@@ -152,11 +169,11 @@ class StandInHub:
             self._uses[signature] = self._uses.get(signature, 0) + 1
             return self.signature_uses is None or self._uses[signature] <= self.signature_uses
 
-    def fault_for(self, where: str, method: str, path: str) -> Fault | None:
+    def fault_for(self, where: str, method: str, path: str, query: str = "") -> Fault | None:
         """The first fault whose turn this request is."""
         with self._lock:
             for i, fault in enumerate(self.faults):
-                fits = fault.where == where and fault.path in path
+                fits = fault.where == where and fault.path in path and fault.query in query
                 if not fits or (fault.method and fault.method != method):
                     continue
                 self._fits[i] = self._fits.get(i, 0) + 1

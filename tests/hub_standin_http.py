@@ -6,11 +6,12 @@ import hashlib
 import json
 import re
 import socket
-import struct
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from hub_standin_wire import Wire
 
 if TYPE_CHECKING:
     from hub_standin import Fault, Repo, Request, StandInHub
@@ -19,7 +20,6 @@ NAMES = """author cardData config createdAt disabled downloads downloadsAllTime 
 lastModified library_name likes mask_token model-index pipeline_tag private safetensors sha
 siblings spaces tags transformersInfo trendingScore widgetData"""
 LIST_PROPERTIES = frozenset(NAMES.split())
-KNOWN_TO_BE_SLOW_S = 30.0
 
 
 def serve(hub: StandInHub, where: str) -> ThreadingHTTPServer:
@@ -37,8 +37,7 @@ class _Server(ThreadingHTTPServer):
         """Clients that hang up are what many tests are about."""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    hub: StandInHub
+class _Handler(Wire):
     where: str
     protocol_version = "HTTP/1.1"
 
@@ -63,11 +62,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.request_log: Request = self.hub.record(
             self.where, self.command, self.path_only, split.query, headers
         )
-        self.fault: Fault | None = self.hub.fault_for(self.where, self.command, self.path_only)
+        self.fault: Fault | None = self.hub.fault_for(
+            self.where, self.command, self.path_only, split.query
+        )
         try:
             if self._answer_with_fault():
                 return
-            self._storage(split.query) if self.where == "cdn" else self._hub()
+            if self.where == "stranger":
+                self._send(200, {"Content-Type": "application/json"}, b'{"who": "a stranger"}')
+            elif self.where == "cdn":
+                self._storage(split.query)
+            else:
+                self._hub()
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
@@ -77,15 +83,16 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is None:
             return False
         if fault.kind == "status":
-            self._send(fault.status, {**fault.headers}, b"no")
-        elif fault.kind == "stall" and not fault.after:
-            self.hub.closing.wait(KNOWN_TO_BE_SLOW_S)
-            self.close_connection = True
+            self._send(fault.status, {**fault.headers}, b"" if fault.status == 204 else b"no")
+        elif fault.kind in self.WITHOUT_ANSWER and not fault.after:
+            self._do_not_answer(fault.kind)
         elif fault.kind == "html":
             page = b"<html><body>Sign in to this network</body></html>"
             self._send(200, {"Content-Type": "text/html; charset=utf-8"}, page)
         elif fault.kind == "loop":
             self._send(307, {"Location": self.path}, b"")
+        elif fault.kind == "elsewhere":
+            self._send(302, {"Location": self.hub.address("stranger") + self.path}, b"")
         elif fault.kind == "body":
             self._send(200, {"Content-Type": "application/json", **fault.headers}, fault.body)
         else:
@@ -121,7 +128,12 @@ class _Handler(BaseHTTPRequestHandler):
         at = int(self.query.get("cursor", ["0"])[0])
         size = self.hub.page_size
         headers = {}
-        if at + size < len(found):
+        more = self._is_fault("endless-pages")
+        if more:
+            size = 0
+        if self._is_fault("same-page"):
+            at, more = 0, True
+        if more or at + size < len(found):
             rest = "&".join(p for p in urlsplit(self.path).query.split("&") if "cursor" not in p)
             url = f"{self.hub.endpoint}/api/models?{rest}&cursor={at + size}"
             headers["Link"] = f'<{url}>; rel="next"'
@@ -215,8 +227,6 @@ class _Handler(BaseHTTPRequestHandler):
         shift = 1 if self._is_fault("shifted") else 0
         total = len(content) + (7 if self._is_fault("size") else 0)
         headers = {**headers, "Content-Range": f"bytes {begin + shift}-{end - 1 + shift}/{total}"}
-        if self._is_fault("encoded"):
-            headers["Content-Encoding"] = "gzip"
         self._send(206, headers, content[begin:end])
 
     def _is_fault(self, kind: str) -> bool:
@@ -230,41 +240,3 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> None:
         body = json.dumps(value).encode()
         self._send(status, {"Content-Type": "application/json", **(headers or {})}, body)
-
-    def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.request_log.status = status
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command == "HEAD":
-            return
-        self._send_body(body)
-
-    def _send_body(self, body: bytes) -> None:
-        fault = self.fault
-        kind = fault.kind if fault else ""
-        after = fault.after if fault else 0
-        if kind in ("reset", "truncate", "stall"):
-            self._write(body[:after])
-            if kind == "stall":
-                self.hub.closing.wait(KNOWN_TO_BE_SLOW_S)
-            if kind == "reset":
-                linger = struct.pack("ii", 1, 0)
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            self.close_connection = True
-            self.connection.close()
-        elif kind == "drip":
-            for i in range(len(body)):
-                if self.hub.closing.wait(0.05):
-                    return
-                self._write(body[i : i + 1])
-        else:
-            self._write(body)
-
-    def _write(self, body: bytes) -> None:
-        for i in range(0, len(body), 1 << 16):
-            self.request_log.body_bytes += len(body[i : i + (1 << 16)])
-            self.wfile.write(body[i : i + (1 << 16)])
-        self.wfile.flush()

@@ -7,11 +7,8 @@ import hashlib
 import html
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -22,42 +19,7 @@ _STYLE = re.compile(r'<link rel="stylesheet" href="static/([\w.]+)">\n')
 _ICON = re.compile(r'<link rel="icon" href="[^"]*">\n')
 
 Neighbour = tuple[str, float] | tuple[str, float, float | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapPoint:
-    """One model on the map.
-
-    Attributes:
-        dataset: None = unlabelled, drawn grey.
-        kind: `full` is drawn filled, anything else hollow.
-        downloads: None = unknown.
-        neighbours: Ids of its nearest, nearest first, each with its score and, where that is
-            known, the score's standard error.
-    """
-
-    model: str
-    x: float
-    y: float
-    dataset: str | None = None
-    author: str | None = None
-    kind: str = "full"
-    downloads: int | None = None
-    neighbours: tuple[Neighbour, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not (isfinite(self.x) and isfinite(self.y)):
-            raise ValueError(f"{self.model}: no place on a map at ({self.x}, {self.y})")
-
-
-def write_map(points: Sequence[MapPoint], path: Path, *, title: str, subtitle: str = "") -> None:
-    """Write the map of these points to `path`, for any browser.
-
-    Raises:
-        RequestError: as `write_page`.
-    """
-    neighbours = [point.neighbours for point in points]
-    write_page(_columns(points), path, title=title, subtitle=subtitle, neighbours=neighbours)
+"""Id and score of a neighbour and, where it is known, the score's standard error."""
 
 
 def write_page(
@@ -76,7 +38,7 @@ def write_page(
 
     Args:
         document: As GET map answers.
-        neighbours: Of every model, as `MapPoint.neighbours`.
+        neighbours: Of every model, nearest first.
         clusters: As GET clusters answers.
 
     Raises:
@@ -96,27 +58,6 @@ def write_page(
         path.write_bytes(_render(title, data).encode("utf-8", "replace"))
     except OSError as err:
         raise RequestError(f"cannot write the map to {path}: {err.strerror or err}") from err
-
-
-def _columns(points: Sequence[MapPoint]) -> dict[str, Any]:
-    """The points as GET map has them."""
-    document: dict[str, Any] = {
-        "base": None,
-        "layout": "given",
-        "explained": None,
-        "models": [point.model for point in points],
-        "x": [round(point.x, 6) for point in points],
-        "y": [round(point.y, 6) for point in points],
-        "downloads": [point.downloads for point in points],
-    }
-    for name in ("dataset", "author", "kind"):
-        column = [getattr(point, name) for point in points]
-        counts = Counter(value for value in column if value is not None)
-        names = sorted(counts, key=lambda value: (-counts[value], value))
-        place = {value: i for i, value in enumerate(names)}
-        document[name] = [None if value is None else place[value] for value in column]
-        document[f"{name}s"] = names
-    return document
 
 
 def _placed(

@@ -6,8 +6,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...errors import ModelError
+from ..checkpoint import shown
 from .methods import REFUSED, SUPPORTED
 
 FILE = "adapter_config.json"
@@ -35,6 +37,13 @@ VARIANTS = {
     "arrow_config": "Arrow chooses among several updates for each input",
 }
 """Settings of LoRA that change what its tensors mean."""
+
+MAX_PATTERNS = 4096
+MAX_PATTERN = 256
+"""Characters of a pattern, and of a module path that one is held against."""
+
+_ENDLESS = re.compile(r"\)[*+{]|\\[1-9]|\(\?(?!:)")
+_REPEAT = re.compile(r"[*+{]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +102,6 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
     if config.get("alora_invocation_tokens"):
         notes = (*notes, "aLoRA: the update applies to a part of each text only")
     alpha = "lora_alpha" if "lora_alpha" in config else "alpha"
-    targets = config.get("target_modules")
     base = config.get("base_model_name_or_path")
     return AdapterConfig(
         peft_type=peft_type,
@@ -107,7 +115,7 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
         dora=_flag(config, "use_dora"),
         start=start,
         transposed_flag=_flag(config, "fan_in_fan_out"),
-        targets=tuple(map(str, targets)) if isinstance(targets, list) else (),
+        targets=_targets(config.get("target_modules")),
         notes=notes,
     )
 
@@ -122,7 +130,7 @@ def _method(config: Mapping[str, object]) -> str | None:
     if method in SUPPORTED:
         return method
     why = REFUSED.get(method, f"not among {', '.join(SUPPORTED)}")
-    raise ModelError("unsupported-adapter", f"{FILE}: peft_type is {stated!r}: {why}")
+    raise ModelError("unsupported-adapter", f"{FILE}: peft_type is {shown(stated)}: {why}")
 
 
 def _refuse_variants(config: Mapping[str, object]) -> None:
@@ -134,20 +142,20 @@ def _refuse_variants(config: Mapping[str, object]) -> None:
 def _start(config: Mapping[str, object]) -> tuple[str, tuple[str, ...]]:
     """Which part of the base the adapter replaces, and notes."""
     value = config.get("init_lora_weights")
-    start = "" if value is None else str(value).strip().lower()
+    start = str(value).strip().lower() if isinstance(value, str | bool) else ""
     if start in COMPUTED_STARTS:
         return start, ()
     for lost, source in LOST_STARTS.items():
         if start.startswith(lost):
             raise ModelError(
                 "unsupported-adapter",
-                f"{FILE}: init_lora_weights is {value!r}: training began at W less a part "
+                f"{FILE}: init_lora_weights is {shown(value)}: training began at W less a part "
                 f"that depends on {source}, which is not stored; save the adapter with "
                 "path_initial_model_for_weight_conversion",
             )
     if start in PLAIN_STARTS:
         return "", ()
-    return "", (f"init_lora_weights {value!r} is unknown; taken as ordinary LoRA",)
+    return "", (f"init_lora_weights {shown(value)} is unknown; taken as ordinary LoRA",)
 
 
 def _init_rank(config: Mapping[str, object]) -> float | None:
@@ -165,16 +173,35 @@ def _patterns(config: Mapping[str, object], key: str) -> tuple[tuple[str, float]
         return ()
     if not isinstance(stated, Mapping):
         raise _bad(key, stated, "a mapping of patterns to numbers")
+    if len(stated) > MAX_PATTERNS:
+        raise _bad(key, len(stated), f"at most {MAX_PATTERNS} patterns")
     found = []
     for pattern, value in stated.items():
-        number = _number(f"{key}[{pattern!r}]", value)
-        try:
-            re.compile(_anchored(str(pattern)))
-        except re.error as err:
-            raise _bad(key, pattern, f"a regular expression ({err})") from err
+        number = _number(f"{key}[{shown(pattern)}]", value)
+        _require_modest(key, str(pattern))
         if number is not None:
             found.append((str(pattern), number))
     return tuple(found)
+
+
+def _require_modest(key: str, pattern: str) -> None:
+    """Pass if a pattern is valid and cannot take long: re tries every way to match.
+
+    Raises:
+        ModelError: `bad-config`.
+    """
+    bare = re.sub(r"\\[^1-9]", "", pattern)
+    if len(pattern) > MAX_PATTERN or _ENDLESS.search(bare) or len(_REPEAT.findall(bare)) > 2:
+        raise _bad(key, pattern, "a name, or a pattern of at most two repeats, none of a group")
+    try:
+        _compiled(pattern)
+    except (re.error, OverflowError, RecursionError) as err:
+        raise _bad(key, pattern, f"a regular expression ({shown(str(err))})") from err
+
+
+def _targets(stated: object) -> tuple[str, ...]:
+    names = stated if isinstance(stated, list) else []
+    return tuple(name for name in names if isinstance(name, str) and len(name) <= MAX_PATTERN)
 
 
 def _first_match(
@@ -185,11 +212,12 @@ def _first_match(
 
 def matches(pattern: str, module: str) -> bool:
     """Whether PEFT would apply a rank or alpha pattern to a module (`get_pattern_key`)."""
-    return re.match(_anchored(pattern), module) is not None
+    return len(module) <= MAX_PATTERN and _compiled(pattern).match(module) is not None
 
 
-def _anchored(pattern: str) -> str:
-    return rf"(.*\.)?({pattern})$"
+@lru_cache(maxsize=2 * MAX_PATTERNS)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(rf"(.*\.)?({pattern})$")
 
 
 def _number(key: str, value: object) -> float | None:
@@ -215,6 +243,4 @@ def _flag(config: Mapping[str, object], key: str) -> bool:
 
 
 def _bad(key: str, value: object, expected: str) -> ModelError:
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return ModelError("bad-config", f"{FILE}: {key} is {shown}, expected {expected}")
+    return ModelError("bad-config", f"{FILE}: {key} is {shown(value)}, expected {expected}")

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 import torch
 
 from ...errors import ModelError
+from ..checkpoint import shown
 from ..delta import Delta, DenseDelta, LowRankDelta
 from .config import AdapterConfig
 from .scale import Scale, own_alpha, require_parts
 from .tensors import Tensors
+
+MAX_ELEMENTS = 1 << 30
+"""Of a Kronecker product, which squares what a file holds; no layer matrix has more."""
 
 HADAMARD = ("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b")
 
@@ -106,8 +110,12 @@ def build_lokr(
     """
     first, shape_1, rank_1 = _kronecker_side(module, kinds, tensors, "lokr_w1")
     second, shape_2, rank_2 = _kronecker_side(module, kinds, tensors, "lokr_w2")
+    shape = (shape_1[0] * shape_2[0], shape_1[1] * shape_2[1])
+    if shape[0] * shape[1] > MAX_ELEMENTS:
+        line = f"ΔW has shape {shape}, more than {MAX_ELEMENTS} elements"
+        raise ModelError("shape-mismatch", f"module {shown(module)}: {line}")
     return LokrUpdate(
-        shape=(shape_1[0] * shape_2[0], shape_1[1] * shape_2[1]),
+        shape=shape,
         first=first,
         second=second,
         scale=_scale(module, kinds, rank_2 or rank_1, tensors, config),

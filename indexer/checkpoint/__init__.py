@@ -1,11 +1,11 @@
 """Bytes to tensors: headers parsed and checked, tensors read one at a time."""
 
 from .base import Checkpoint, RowBlock, TensorRef
-from .config_file import read_json
+from .config_file import read_json, read_start
 from .local import disagreement, open_adapter_weights, open_local
 from .pickled import open_bin_bytes
 from .quantized import quantization
-from .safetensors_header import decode, header_length, parse_header
+from .safetensors_header import decode, header_length, parse_header, shown
 from .signature import file_sha256, signature
 
 __all__ = [
@@ -22,5 +22,7 @@ __all__ = [
     "parse_header",
     "quantization",
     "read_json",
+    "read_start",
+    "shown",
     "signature",
 ]

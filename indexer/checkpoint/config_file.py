@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def read_json(source: Path | bytes, *, name: str = "config.json") -> dict[str, A
     """
     if isinstance(source, Path):
         name = source.name
-        source = _read_file(source)
+        source = read_start(source, MAX_BYTES + 1)
     if len(source) > MAX_BYTES:
         raise ModelError("bad-config", f"{name}: larger than {MAX_BYTES} bytes")
     try:
@@ -37,10 +38,17 @@ def read_json(source: Path | bytes, *, name: str = "config.json") -> dict[str, A
     return value
 
 
-def _read_file(path: Path) -> bytes:
+def read_start(path: Path, size: int) -> bytes:
+    """At most `size` bytes of a file; never of a pipe or a device, which have no end.
+
+    Raises:
+        ModelError: `bad-config` where there is none, `unreadable`.
+    """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ModelError("unreadable", f"{path.name}: not a file")
         with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
+            return file.read(size)
     except FileNotFoundError as err:
         raise ModelError("bad-config", f"{path.name}: no such file") from err
     except OSError as err:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import struct
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from operator import attrgetter
@@ -24,6 +25,21 @@ _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
 }
 _Opened = io.BytesIO | io.BufferedReader
 _NESTED = ("state_dict", "model", "module")
+
+MAX_DIRECTORY = 32 << 20
+"""Bytes of an archive's own list, some 400,000 tensors; in Python it takes ten times as much."""
+
+MAX_LIST = 64 << 20
+"""Bytes of the pickled list of tensors."""
+
+_DAMAGED = (ValueError, OverflowError, RuntimeError, EOFError, struct.error)
+"""What zipfile raises beside its own error, for an entry that says it is encrypted or far off."""
+
+_LONGEST_END = (64 << 10) + 22 + 20 + 56
+"""Bytes of what can follow an archive's list: two records, a locator, a comment."""
+
+ALLOCATES = b"\nbytearray\n"
+"""The one name that torch's weights-only reader allows and that fills memory by a number."""
 
 
 class PickledCheckpoint:
@@ -61,7 +77,7 @@ class PickledCheckpoint:
         if ref.dtype not in DTYPES:
             line = f"tensor {shown(name)} is {ref.dtype}, which is not read"
             raise ModelError("unsupported-dtype", f"{self._file}: {line}")
-        if ref.stop > (stored := tensor.untyped_storage().nbytes()):
+        if ref.stop > (stored := min(tensor.untyped_storage().nbytes(), self.bytes_total)):
             line = f"tensor {shown(name)} repeats {stored} stored bytes over {ref.stop}"
             raise ModelError("bad-offsets", f"{self._file}: {line}")
         if not self._in_memory:
@@ -123,9 +139,13 @@ def _read_directory(file: _Opened, name: str, size: int) -> int:
     try:
         if not zipfile.is_zipfile(file):
             raise _not_an_archive(start, name)
+        if (listed := directory_bytes(file, size)) > MAX_DIRECTORY:
+            line = f"a list of {listed} bytes, at most {MAX_DIRECTORY} are read"
+            raise ModelError("bad-header", f"{name}: {line}")
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as err:
+            _require_modest_pickle(archive, entries, name)
+    except (zipfile.BadZipFile, *_DAMAGED) as err:
         raise ModelError("truncated", f"{name}: the archive's list is damaged") from err
     if any(entry.filename.endswith("/constants.pkl") for entry in entries):
         line = "a TorchScript program, not a state dict; save model.state_dict()"
@@ -136,6 +156,36 @@ def _read_directory(file: _Opened, name: str, size: int) -> int:
         raise ModelError("bad-header", f"{name}: {line}")
     stored = sum(entry.file_size for entry in entries if "/data/" in entry.filename)
     return max(0, size - stored)
+
+
+def directory_bytes(file: _Opened | io.RawIOBase, size: int) -> int:
+    """How long the archive says that its own list is. APPNOTE 6.3.10, 4.3.14 to 4.3.16."""
+    file.seek(max(0, size - _LONGEST_END))
+    end = file.read(_LONGEST_END) or b""
+    at = end.rfind(b"PK\x05\x06")
+    (listed,) = struct.unpack_from("<L", end, at + 12)
+    far = end.rfind(b"PK\x06\x06", 0, at)
+    if listed == 0xFFFFFFFF and far >= 0:
+        (listed,) = struct.unpack_from("<Q", end, far + 40)
+    return int(listed)
+
+
+def _require_modest_pickle(
+    archive: zipfile.ZipFile, entries: Sequence[zipfile.ZipInfo], name: str
+) -> None:
+    """Pass unless the list of tensors is vast, or asks for memory that no file holds.
+
+    Raises:
+        ModelError: `bad-header`, `unsafe-pickle`.
+    """
+    for entry in entries:
+        if not entry.filename.endswith("data.pkl"):
+            continue
+        if entry.file_size > MAX_LIST:
+            line = f"a list of tensors of {entry.file_size} bytes"
+            raise ModelError("bad-header", f"{name}: {line}, at most {MAX_LIST} are read")
+        if entry.compress_type == zipfile.ZIP_STORED and ALLOCATES in archive.read(entry):
+            raise ModelError("unsafe-pickle", f"{name}: holds more than tensors: 'bytearray'")
 
 
 def _not_an_archive(start: bytes, name: str) -> ModelError:

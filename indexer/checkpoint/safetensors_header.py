@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Sequence
 
@@ -45,6 +46,8 @@ DTYPES = {
 _OTHER_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "C64": 64}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SHOWN = 120
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHOWN
 
 
 def header_length(first8: bytes, *, file: str, file_size: int) -> int:
@@ -116,8 +119,8 @@ def decode(buffer: bytearray | memoryview, ref: TensorRef) -> torch.Tensor:
 
 
 def shown(value: object) -> str:
-    """What a stranger wrote, on one line and not too long."""
-    text = repr(value)
+    """What a stranger wrote, on one line and not too long, however deep or long it is."""
+    text = _SHORT.repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 

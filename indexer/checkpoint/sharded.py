@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -96,7 +97,7 @@ def _weight_map(index: Path) -> dict[str, str]:
         if file is None:
             line = "weight_map names something that is not a weight file beside it"
             raise ModelError("bad-config", f"{index.name}: {line}")
-        if not (index.parent / file).exists():
+        if not os.path.exists(index.parent / file):
             line = f"names {shown(file)}, which is not there; fetch it"
             raise ModelError("missing-shard", f"{index.name}: {line}")
     return dict(weight_map)

@@ -9,20 +9,31 @@ from typing import Any
 import yaml
 
 MAX_CARD_CHARS = 400_000
-_FRONT = re.compile(r"\A\ufeff?\s*---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
+MAX_DEPTH = 50
+"""Lists and mappings within one another; real cards have some six."""
+
+MAX_SCALAR = 10_000
+"""Characters of a value that YAML may take for a number: base-60 digits cost their square."""
+
+_CLOSING = re.compile(r"^---[ \t\r]*$", re.MULTILINE)
+
+
+class _CardLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML without merge keys, of which a few lines expand to any size."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Leave `<<` where it is: as a key it has no meaning, and is refused."""
 
 
 def split_card(text: str) -> tuple[dict[str, Any], str]:
     """(front matter, body); an unreadable front matter counts as empty."""
     text = text[:MAX_CARD_CHARS]
-    match = _FRONT.match(text)
-    if match is None:
+    first, _, rest = text.removeprefix("\ufeff").lstrip().partition("\n")
+    closing = _CLOSING.search(rest) if first.rstrip() == "---" else None
+    if closing is None:
         return {}, text
-    try:
-        front = yaml.safe_load(match[1])
-    except (yaml.YAMLError, ValueError, RecursionError):
-        front = None
-    return (dict(front) if isinstance(front, Mapping) else {}), text[match.end() :]
+    front = _read_yaml(rest[: closing.start()])
+    return (dict(front) if isinstance(front, Mapping) else {}), rest[closing.end() + 1 :]
 
 
 def card_base(front: Mapping[str, Any]) -> str | None:
@@ -30,3 +41,29 @@ def card_base(front: Mapping[str, Any]) -> str | None:
     value = front.get("base_model")
     first = value[0] if isinstance(value, list) and value else value
     return first.strip() if isinstance(first, str) and first.strip() else None
+
+
+def _read_yaml(text: str) -> object:
+    """The document; None where it cannot be read, or would take too much."""
+    try:
+        return yaml.load(text, _CardLoader) if _is_modest(text) else None
+    # PyYAML's constructors fail in any way on values that are not of their tag.
+    except Exception:
+        return None
+
+
+def _is_modest(text: str) -> bool:
+    """Whether neither nesting nor a number could take long, by its events alone."""
+    depth = 0
+    for event in yaml.parse(text, _CardLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                return False
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.ScalarEvent):
+            may_be_number = event.tag or event.implicit[0]
+            if may_be_number and len(event.value) > MAX_SCALAR:
+                return False
+    return True

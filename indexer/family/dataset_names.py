@@ -8,11 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 from typing import Any
+
+MAX_RESULTS = 10_000
+"""Of a model-index; a card can repeat one by its anchor many million times."""
 
 _SENTENCE = re.compile(
     r"fine[- ]?tuned version of .{1,300}? on the "
-    r"\[?`?(?P<name>[\w./ -]{2,80}?)`?\]?(\([^)]*\))? dataset",
+    r"\[?`?(?P<name>[\w./ -]{2,80}?)`?\]?(\([^)]{0,300}\))? dataset",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -39,7 +43,7 @@ def label_of(
         ("tags", [str(t)[8:] for t in tags if str(t).startswith("dataset:")]),
         ("card", _strings(card.get("datasets"))),
         ("model-index", _index_datasets(card.get("model-index"))),
-        ("sentence", [m["name"] for m in _SENTENCE.finditer(text[:100_000])][:1]),
+        ("sentence", [m["name"]] if (m := _SENTENCE.search(text[:100_000])) else []),
         ("name", [hint] if hint else []),
     ):
         names = sorted({n for raw in found if (n := normalise(raw, hint=hint))})
@@ -82,16 +86,17 @@ def _name_hint(name: str) -> str | None:
 def _index_datasets(index: object) -> list[str]:
     """Dataset names of a card's model-index, with the part where a collection needs one."""
     found = []
-    for entry in index if isinstance(index, list) else []:
-        for result in _dicts(entry, "results"):
-            dataset = result.get("dataset")
-            if not isinstance(dataset, Mapping):
-                continue
-            name = dataset.get("type") or dataset.get("name")
-            part = dataset.get("config") or dataset.get("args")
-            if isinstance(name, str):
-                needs_part = name.rsplit("/", 1)[-1].lower() in _canonical()["needs_config"]
-                found.append(f"{name}/{part}" if needs_part and isinstance(part, str) else name)
+    entries = index if isinstance(index, list) else []
+    results = (result for entry in entries for result in _dicts(entry, "results"))
+    for result in islice(results, MAX_RESULTS):
+        dataset = result.get("dataset")
+        if not isinstance(dataset, Mapping):
+            continue
+        name = dataset.get("type") or dataset.get("name")
+        part = dataset.get("config") or dataset.get("args")
+        if isinstance(name, str):
+            needs_part = name.rsplit("/", 1)[-1].lower() in _canonical()["needs_config"]
+            found.append(f"{name}/{part}" if needs_part and isinstance(part, str) else name)
     return found
 
 

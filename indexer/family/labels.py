@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import SourceError
 from ...records import ModelRecord
+from ..checkpoint import shown
+from .paths import resolved
+from .text_file import read_text_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +63,22 @@ def read_labels(path: Path) -> Labels:
     by_id: dict[str, LabelRow] = {}
     by_folder: dict[Path, LabelRow] = {}
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            if "model" not in (reader.fieldnames or ()):
-                raise SourceError(
-                    f"{path}: no column 'model'; a labels file has model,dataset,author,run"
-                )
-            for row in reader:
-                model = (row.get("model") or "").strip().rstrip("/")
-                if not model:
-                    continue
-                label = LabelRow(*(_cell(row, c) for c in ("dataset", "author", "run")))
-                if by_id.setdefault(model, label) != label:
-                    raise SourceError(f"{path}, line {reader.line_num}: {model!r} has two labels")
-                by_folder[(path.parent / model).resolve()] = label
-    except (OSError, UnicodeDecodeError, csv.Error) as err:
+        reader = csv.DictReader(io.StringIO(read_text_file(path, "a labels file"), newline=""))
+        if "model" not in (reader.fieldnames or ()):
+            raise SourceError(
+                f"{path}: no column 'model'; a labels file has model,dataset,author,run"
+            )
+        for row in reader:
+            model = (row.get("model") or "").strip().rstrip("/")
+            if not model:
+                continue
+            label = LabelRow(*(_cell(row, c) for c in ("dataset", "author", "run")))
+            if by_id.setdefault(model, label) != label:
+                line = f"{path}, line {reader.line_num}: {shown(model)} has two labels"
+                raise SourceError(line)
+            if (folder := resolved(path.parent / model)) is not None:
+                by_folder[folder] = label
+    except csv.Error as err:
         raise SourceError(f"{path}: cannot be read as a labels file: {err}") from err
     return Labels(by_id, by_folder)
 

@@ -11,10 +11,14 @@ from typing import Any
 
 from ...errors import ModelError, SourceError
 from ...records import ModelRecord
-from ..checkpoint import quantization, read_json, signature
-from .card import card_base, split_card
+from ..checkpoint import quantization, read_json, read_start, signature
+from .card import MAX_CARD_CHARS, card_base, split_card
 from .dataset_names import label_of
 from .member import Member
+from .paths import storable
+
+MAX_TEXT = 4096
+"""Characters of a licence, a task or a base's name; what is longer is none."""
 
 _SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -58,7 +62,8 @@ def is_model(names: list[str]) -> bool:
 def read_member(folder: Path, *, id: str, base: str) -> Member:
     """What the small files of one model folder say; never raises for bad ones."""
     resolved = folder.resolve()
-    record = ModelRecord(id=id, base=base, source=str(resolved), run=_run_of(id))
+    id = storable(id)
+    record = ModelRecord(id=id, base=base, source=storable(str(resolved)), run=_run_of(id))
     try:
         return _describe(resolved, record)
     except ModelError as err:
@@ -120,7 +125,8 @@ def _describe_adapter(member: Member, names: list[str], front: Mapping[str, Any]
 
 
 def _claims(values: list[object]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(v.strip() for v in values if isinstance(v, str) and v.strip()))
+    texts = filter(None, map(_text, values))
+    return tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
 def _is_weight(name: str, *, adapter: bool) -> bool:
@@ -131,10 +137,10 @@ def _is_weight(name: str, *, adapter: bool) -> bool:
 
 def _read_card(folder: Path) -> tuple[dict[str, Any], str]:
     try:
-        with (folder / "README.md").open(encoding="utf-8", errors="replace") as file:
-            return split_card(file.read(400_000))
-    except OSError:
+        start = read_start(folder / "README.md", 4 * MAX_CARD_CHARS)
+    except ModelError:
         return {}, ""
+    return split_card(start.decode("utf-8", "replace"))
 
 
 def _run_of(id: str) -> str:
@@ -143,4 +149,4 @@ def _run_of(id: str) -> str:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and len(value) <= MAX_TEXT else None

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError
+from ..checkpoint import shown
 from .base_name import same_base
 from .member import Member
+from .paths import resolved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class Wanted:
         return any(self._means(claim) for claim in claims)
 
     def _means(self, claim: str) -> bool:
-        if self.folder is not None and Path(claim).expanduser().resolve() == self.folder:
+        if self.folder is not None and resolved(claim) == self.folder:
             return True
         return any(same_base(claim, name) for name in self.names)
 
@@ -45,7 +47,9 @@ def refuse_strangers(member: Member, wanted: Wanted) -> Member:
     if member.refusal is not None and member.refusal.code != "quantized":
         return member
     if member.claims and not wanted.named_in(member.claims) and member.is_adapter:
-        return replace(member, refusal=ModelError("other-base", f"names base {member.claims[0]!r}"))
+        return replace(
+            member, refusal=ModelError("other-base", f"names base {shown(member.claims[0])}")
+        )
     other = _other_architecture(member, wanted)
     if other:
         return replace(member, refusal=ModelError("other-base", other))
@@ -56,8 +60,8 @@ def _other_architecture(member: Member, wanted: Wanted) -> str | None:
     own, base = (_model_type(c) for c in (member.config, wanted.config))
     if member.is_adapter or own is None or base is None or own == base:
         return None
-    claim = f"names base {member.claims[0]!r}" if member.claims else "names no base"
-    return f"{claim}; its architecture is {own}, the base's is {base}"
+    claim = f"names base {shown(member.claims[0])}" if member.claims else "names no base"
+    return f"{claim}; its architecture is {shown(own)}, the base's is {shown(base)}"
 
 
 def _model_type(config: Mapping[str, Any] | None) -> str | None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...errors import ModelError, SourceError
+from ...errors import ModelError
 from ...records import ModelRecord
+from ..checkpoint import shown
 from .hub import hub_member
 from .local import find_models, read_member
 from .member import Member
+from .paths import folder_at, resolved, storable
+from .text_file import read_text_file
 
 
 def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterator[Member]:
@@ -37,29 +40,26 @@ def listed_members(list_file: Path, base: str) -> Iterator[Member]:
     Raises:
         SourceError: the file cannot be read.
     """
-    try:
-        lines = list_file.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as err:
-        raise SourceError(f"{list_file}: cannot be read as a list of models: {err}") from err
-    for line in lines:
+    for line in read_text_file(list_file, "a list of models").splitlines():
         text = line.split("#", 1)[0].strip()
         if text:
-            beside = list_file.parent / text
-            yield one_member(str(beside) if beside.is_dir() else text, base, id=text)
+            beside = folder_at(list_file.parent / text)
+            yield one_member(str(beside or text), base, id=text)
 
 
 def one_member(model: str, base: str, *, id: str | None = None) -> Member:
     """The model at a path, or of that id on the Hub."""
-    path = Path(model).expanduser()
-    if path.is_dir():
+    path = folder_at(model)
+    if path is not None:
         return read_member(path, id=id or _path_id(model), base=base)
+    model = storable(model)
     if model.startswith((".", "/", "~")):
-        refusal = ModelError("not-found", f"{model}: no such folder")
+        refusal = ModelError("not-found", f"{shown(model)}: no such folder")
         return Member(record=ModelRecord(id=id or _path_id(model), base=base), refusal=refusal)
     return hub_member(model, base)
 
 
 def _path_id(path: str) -> str:
     """A path below the current folder as it is from there; any other by its last name."""
-    resolved, here = Path(path).expanduser().resolve(), Path.cwd().resolve()
-    return resolved.relative_to(here).as_posix() if here in resolved.parents else resolved.name
+    place, here = resolved(path) or Path(path), Path.cwd().resolve()
+    return place.relative_to(here).as_posix() if here in place.parents else place.name

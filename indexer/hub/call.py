@@ -19,8 +19,8 @@ from .refusals import asked_wait_s, refusal
 log = logging.getLogger(__name__)
 
 MAX_REDIRECTS = 10
-MAX_ANSWER = 256 << 20
-"""Bytes of an answer that is read as a whole: a page of a listing is the largest."""
+MAX_ANSWER = 64 << 20
+"""Bytes of an answer that is read as a whole, unpacked: a page of a listing is the largest."""
 
 RETRIED = (
     httpx2.TimeoutException,
@@ -41,7 +41,7 @@ class Call:
         origin: (scheme, host, port) that may see the token.
         passes: Statuses of 400 and more that the caller deals with.
         leaves_hub: Whether redirects to another origin are followed.
-        max_bytes: Of one answer's body.
+        max_bytes: Of one answer's body, as it arrives and unpacked.
         cancelled: Ends every pause when set.
         on_bytes: Told of every piece of a body that arrives.
     """
@@ -79,7 +79,7 @@ class Call:
             try:
                 response = self._follow(send, request)
                 if self._is_final(response):
-                    return response if stream else _read_whole(response)
+                    return response if stream else self._read_whole(response)
             except RETRIED as err:
                 self.failed(ModelError("hub-unreachable", f"{self.what}: {describe_error(err)}"))
             except (httpx2.HTTPError, httpx2.InvalidURL) as err:
@@ -157,6 +157,35 @@ class Call:
         self.deadline += pause
         self._sleep(pause)
 
+    def check_size(self, n_bytes: int) -> None:
+        """Raise where an answer is larger than it may be."""
+        if n_bytes > self.max_bytes:
+            line = f"an answer of more than {self.max_bytes} bytes"
+            raise ModelError("hub-bad-answer", f"{self.what}: {line}")
+
+    def _read_whole(self, response: httpx2.Response) -> httpx2.Response:
+        """The same answer with its body, unpacked no further than `max_bytes`."""
+        body = bytearray()
+        try:
+            for piece in response.iter_bytes():
+                body += piece
+                self.check_size(len(body))
+        finally:
+            response.close()
+        headers = httpx2.Headers(response.headers)
+        if headers.pop("content-encoding", None) is not None:
+            headers.pop("content-length", None)
+        whole = httpx2.Response(
+            response.status_code,
+            headers=headers,
+            content=bytes(body),
+            request=response.request,
+            history=response.history,
+            extensions=response.extensions,
+        )
+        whole.next_request = response.next_request
+        return whole
+
     def _sleep(self, seconds: float) -> None:
         if self.cancelled.wait(seconds):
             raise ModelError("hub-unreachable", f"{self.what}: stopped")
@@ -176,22 +205,11 @@ class _WatchedStream(httpx2.SyncByteStream):
             total += len(chunk)
             if call.on_bytes is not None:
                 call.on_bytes(len(chunk))
-            if total > call.max_bytes:
-                line = f"an answer of more than {call.max_bytes} bytes"
-                raise ModelError("hub-bad-answer", f"{call.what}: {line}")
+            call.check_size(total)
             yield chunk
 
     def close(self) -> None:
         self._inner.close()
-
-
-def _read_whole(response: httpx2.Response) -> httpx2.Response:
-    try:
-        response.read()
-    except BaseException:
-        response.close()
-        raise
-    return response
 
 
 def current_call() -> Call | None:

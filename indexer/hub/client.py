@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import httpx2
@@ -12,11 +13,12 @@ from huggingface_hub import get_session, is_offline_mode, set_client_factory
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from ...errors import ModelError
+from .bounded_reads import bound_reads
 from .call import current_call
 from .patience import Patience
 
 _DEFAULT = Patience()
-_QUERY = re.compile(r"(https?://[^\s'\"?]+)\?[^\s'\"),]*")
+_QUERY = re.compile(r"(/[^\s'\"?]*)\?[^\s'\"),]*")
 _LOGGERS = (
     "httpx2",
     "httpcore2.connection",
@@ -29,6 +31,11 @@ _HARNESS_PATH = "/api/agent-harnesses"
 
 class HubClient(httpx2.Client):
     """Replaces missing timeouts; inside a `Call`, also retries and limits it as a whole."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for transport in (self._transport, *self._mounts.values()):
+            bound_reads(transport)
 
     def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
@@ -80,7 +87,7 @@ class _HideQueries(logging.Filter):
         return True
 
 
-def _finite(timeout: dict[str, float | None] | None, patience: Patience) -> dict[str, float]:
+def _finite(timeout: Mapping[str, Any] | None, patience: Patience) -> dict[str, float]:
     given = timeout or {}
     limits = {
         "connect": patience.connect_s,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeGuard
+from urllib.parse import quote
 
-from huggingface_hub.errors import BadRequestError, HFValidationError
+from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError
 from ..checkpoint import read_json
+from .answers import ask
 from .cache import cached_commit, cached_file, cached_files
-from .hub_model import HubModel, plain
+from .hub_model import HubModel
 from .session import HubSession, default_session
 
 _CORE = (
@@ -34,11 +36,8 @@ EXPAND_SETS: tuple[tuple[str, ...], ...] = (
 )
 """What is asked for of each listed model; the next set where a Hub refuses one with 400."""
 
-FULL_FIELDS = {"full": True, "cardData": True, "fetch_config": True}
+FULL_FIELDS = ("full", "cardData", "config")
 """The question without `expand`, as older servers know it."""
-
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
-"""What huggingface_hub raises on JSON that is not what it expects."""
 
 
 def describe(
@@ -53,30 +52,27 @@ def describe(
             `offline`, or the Hub does not answer as it should.
     """
     session = session or default_session()
-    try:
-        validate_repo_id(repo_id)
-    except HFValidationError as err:
-        raise ModelError("not-found", f"{repo_id!r} is neither a folder nor a Hub id") from err
+    if not is_repo_id(repo_id):
+        raise ModelError("not-found", f"{repo_id!r} is neither a folder nor a Hub id")
     if session.offline:
         return _from_cache(repo_id, revision, session)
-    with session.call(repo_id, passes=frozenset({400})).current():
-        try:
-            return HubModel.from_json(plain(session.api.model_info(repo_id, revision=revision)))
-        except BadRequestError as err:
-            raise ModelError("hub-bad-answer", f"{repo_id}: refused as a question (400)") from err
-        except UNREADABLE:
-            return _raw(repo_id, revision, session)
+    path = f"/revision/{quote(revision, safe='')}" if revision else ""
+    url = f"{session.endpoint}/api/models/{repo_id}{path}"
+    answer, _ = ask(session, session.call(repo_id), url)
+    if not isinstance(answer, dict) or not is_repo_id(answer.get("id")):
+        raise ModelError("hub-bad-answer", f"{repo_id}: not a model's description")
+    return HubModel.from_json(answer)
 
 
-def _raw(repo_id: str, revision: str | None, session: HubSession) -> HubModel:
-    """The same answer, without what huggingface_hub demands of it."""
-    path = f"/revision/{revision}" if revision else ""
-    response = session.send("GET", f"{session.endpoint}/api/models/{repo_id}{path}", {})
+def is_repo_id(value: object) -> TypeGuard[str]:
+    """Whether a value is an id that a repository can have."""
+    if not isinstance(value, str):
+        return False
     try:
-        answer: Any = response.json()
-        return HubModel.from_json(answer)
-    except UNREADABLE as err:
-        raise ModelError("hub-bad-answer", f"{repo_id}: not a model's description") from err
+        validate_repo_id(value)
+    except HFValidationError:
+        return False
+    return True
 
 
 def _from_cache(repo_id: str, revision: str | None, session: HubSession) -> HubModel:

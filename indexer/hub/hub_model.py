@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal
-
-from huggingface_hub import ModelInfo
 
 Kind = Literal["full", "adapter", "quantized", "other"]
 RELATIONS = ("finetune", "adapter", "merge", "quantized")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+MAX_COUNT = (1 << 63) - 1
 WEIGHT_ENDINGS = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
 
@@ -53,11 +53,6 @@ class HubModel:
     dtypes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def from_api(cls, info: ModelInfo) -> HubModel:
-        """The model that huggingface_hub describes."""
-        return cls.from_json(plain(info))
-
-    @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> HubModel:
         """The model that an API answer describes; what is not as expected is left out."""
         card, tags = _mapping(raw.get("cardData")), _texts(raw.get("tags"))
@@ -82,36 +77,10 @@ class HubModel:
             pipeline_tag=_text(raw.get("pipeline_tag")),
             downloads=_count(raw.get("downloads")),
             likes=_count(raw.get("likes")),
-            created_at=_text(raw.get("createdAt")),
+            created_at=_moment(raw.get("createdAt")),
             license=_license(tags, card),
             dtypes=_dtypes(raw.get("safetensors")),
         )
-
-
-def plain(info: ModelInfo) -> dict[str, Any]:
-    """What `HubModel.from_json` reads of an answer, as plain JSON values."""
-    card: Any = info.card_data
-    created: Any = info.created_at
-    return {
-        "id": info.id,
-        "sha": info.sha,
-        "gated": info.gated,
-        "disabled": info.disabled,
-        "private": info.private,
-        "tags": info.tags,
-        "cardData": card.to_dict() if hasattr(card, "to_dict") else card,
-        "model-index": info.model_index,
-        "config": info.config,
-        "library_name": info.library_name,
-        "pipeline_tag": info.pipeline_tag,
-        "downloads": info.downloads,
-        "likes": info.likes,
-        "createdAt": created.isoformat() if hasattr(created, "isoformat") else created,
-        "safetensors": {"parameters": info.safetensors.parameters} if info.safetensors else None,
-        "siblings": None
-        if info.siblings is None
-        else [{"rfilename": sibling.rfilename} for sibling in info.siblings],
-    }
 
 
 def _kind(files: tuple[str, ...] | None, relation: str | None) -> Kind:
@@ -178,4 +147,13 @@ def _text(value: object) -> str | None:
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+    return value if fits else None  # type: ignore[return-value]
+
+
+def _moment(value: object) -> str | None:
+    """A date and time that every calendar knows, as ISO 8601 has it."""
+    try:
+        return datetime.fromisoformat(str(value)).isoformat()
+    except ValueError:
+        return None

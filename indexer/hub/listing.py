@@ -5,22 +5,30 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
+from urllib.parse import urlencode
 
-from huggingface_hub.errors import BadRequestError
-from huggingface_hub.utils import paginate  # type: ignore[attr-defined]
+import httpx2
 
 from ...errors import ModelError, SourceError
-from .describe import EXPAND_SETS, FULL_FIELDS, UNREADABLE, describe
-from .hub_model import HubModel, plain
+from .answers import ask
+from .describe import EXPAND_SETS, FULL_FIELDS, describe, is_repo_id
+from .hub_model import HubModel
 from .session import HubSession, default_session
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+MAX_BARREN = 3
+"""Pages in a row without a model that was not on an earlier one."""
+
+MAX_UNANSWERED = 3
+"""Parents in a row whose children the Hub does not list for reasons that pass."""
 
 _PASSING = frozenset({"not-found", "private-or-missing", "gated", "disabled", "hub-bad-answer"})
-"""What is wrong with one parent's listing only; anything else ends the walk."""
+"""What is wrong with one parent's listing only."""
+
+_MAY_PASS = frozenset({"hub-unreachable", "rate-limited", "unauthorized"})
+"""What may be wrong with one parent's listing only; several in a row end the walk."""
 
 
 @runtime_checkable
@@ -49,15 +57,17 @@ def list_family(
     for when its first model is wanted, and one more listing for every model walked into.
 
     Raises:
-        SourceError: the Hub cannot be listed; the same call goes on where it stopped.
+        SourceError: the base cannot be listed, or several parents in a row cannot; the same
+            call goes on where it stopped.
     """
     session = session or default_session()
     seen = {base.lower()}
     parents = deque(_spellings(base, session, seen))
-    found = 0
+    found, unanswered = 0, list[str]()
     while parents and (limit is None or found < limit):
         parent = parents.popleft()
-        for model in _children(parent, remember, session, is_base=parent.lower() == base.lower()):
+        may_miss = None if parent.lower() == base.lower() else unanswered
+        for model in _children(parent, remember, session, may_miss):
             if model.id.lower() in seen:
                 continue
             seen.add(model.id.lower())
@@ -84,8 +94,13 @@ def _spellings(base: str, session: HubSession, seen: set[str]) -> list[str]:
 
 
 def _children(
-    parent: str, remember: ListingMemory, session: HubSession, *, is_base: bool
+    parent: str, remember: ListingMemory, session: HubSession, unanswered: list[str] | None
 ) -> Iterator[HubModel]:
+    """The children of one parent.
+
+    Args:
+        unanswered: The last parents in a row that were left out; None where none may be.
+    """
     kept = remember.load(parent)
     if kept is not None:
         yield from (HubModel.from_json(raw) for raw in kept if "id" in raw)
@@ -96,11 +111,20 @@ def _children(
             listed.append(raw)
             yield HubModel.from_json(raw)
     except ModelError as err:
-        if is_base or err.code not in _PASSING:
+        if unanswered is None or not _may_be_left_out(err, parent, unanswered):
             raise SourceError(f"the family of {parent} cannot be listed: {err}") from err
         log.warning("the children of %s are left out: %s", parent, err)
         return
+    if unanswered is not None:
+        unanswered.clear()
     remember.save(parent, listed)
+
+
+def _may_be_left_out(err: ModelError, parent: str, unanswered: list[str]) -> bool:
+    if err.code in _PASSING:
+        return True
+    unanswered.append(parent)
+    return err.code in _MAY_PASS and len(unanswered) < MAX_UNANSWERED
 
 
 def _ask(parent: str, session: HubSession) -> Iterator[dict[str, Any]]:
@@ -108,7 +132,7 @@ def _ask(parent: str, session: HubSession) -> Iterator[dict[str, Any]]:
     for level in range(session.expand_level, len(EXPAND_SETS)):
         try:
             yield from _entries(parent, session, EXPAND_SETS[level])
-        except BadRequestError as err:
+        except _Refused as err:
             if level + 1 == len(EXPAND_SETS):
                 line = f"children of {parent}: the Hub refuses the question (400)"
                 raise ModelError("hub-bad-answer", line) from err
@@ -120,50 +144,49 @@ def _ask(parent: str, session: HubSession) -> Iterator[dict[str, Any]]:
 def _entries(
     parent: str, session: HubSession, properties: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
-    """One entry a child. One that huggingface_hub cannot read ends its iterator: from there
-    on the same pages are read again without it."""
-    fields: dict[str, Any] = {"expand": list(properties)} if properties else dict(FULL_FIELDS)
-    listing = session.api.list_models(filter=f"base_model:{parent}", sort="created_at", **fields)
-    done: set[str] = set()
-    try:
-        for info in _paced(iter(listing), parent, session):
-            done.add(info.id)
-            yield plain(info)
-    except BadRequestError:
-        raise
-    except UNREADABLE as err:
-        log.info("children of %s: an entry is not as expected (%s)", parent, type(err).__name__)
-        yield from _raw_entries(parent, session, properties, done)
+    """One entry a child; what is no model's entry is left out."""
+    what = f"children of {parent}"
+    known: set[str] = set()
+    n_entries = n_barren = 0
+    for page in _pages(parent, session, properties):
+        fresh = {e["id"]: e for e in page if _is_entry(e) and e["id"] not in known}
+        known |= fresh.keys()
+        n_entries += len(page)
+        n_barren = 0 if fresh else n_barren + 1
+        if n_barren > MAX_BARREN:
+            raise ModelError("hub-bad-answer", f"{what}: its pages repeat themselves")
+        yield from fresh.values()
+    if n_entries and not known:
+        raise ModelError("hub-bad-answer", f"{what}: not a list of models")
 
 
-def _raw_entries(
-    parent: str, session: HubSession, properties: tuple[str, ...], done: set[str]
-) -> Iterator[dict[str, Any]]:
-    question: dict[str, Any] = {"filter": [f"base_model:{parent}"], "sort": "createdAt"}
-    question |= {"expand": list(properties)} if properties else {"full": True, "config": True}
-    pages = paginate(f"{session.endpoint}/api/models", question, dict(session.headers))
-    n_good = len(done)
-    try:
-        for entry in _paced(iter(pages), parent, session):
-            if isinstance(entry, dict) and isinstance(entry.get("id"), str):
-                n_good += 1
-                if entry["id"] not in done:
-                    yield entry
-    except BadRequestError:
-        raise
-    except UNREADABLE as err:
-        line = f"children of {parent}: not a list of models"
-        raise ModelError("hub-bad-answer", line) from err
-    if not n_good:
-        raise ModelError("hub-bad-answer", f"children of {parent}: not a list of models")
-
-
-def _paced(entries: Iterator[T], parent: str, session: HubSession) -> Iterator[T]:
-    """The entries, each page fetched as one limited call."""
+def _pages(parent: str, session: HubSession, properties: tuple[str, ...]) -> Iterator[list[object]]:
+    """Page after page, each fetched as one limited call when it is wanted."""
+    question = [("filter", f"base_model:{parent}"), ("sort", "createdAt")]
+    question += [("expand", name) for name in properties]
+    question += [] if properties else [(name, "true") for name in FULL_FIELDS]
+    what = f"children of {parent}"
+    url = f"{session.endpoint}/api/models?{urlencode(question)}"
     while True:
-        with session.call(f"children of {parent}", passes=frozenset({400})).current():
-            try:
-                entry = next(entries)
-            except StopIteration:
-                return
-        yield entry
+        page, response = ask(session, session.call(what, passes=frozenset({400})), url)
+        if response.status_code == 400:
+            raise _Refused
+        if not isinstance(page, list):
+            raise ModelError("hub-bad-answer", f"{what}: not a list of models")
+        yield page
+        onward = response.links.get("next", {}).get("url")
+        if not onward:
+            return
+        try:
+            url = str(response.url.join(onward))
+        except httpx2.InvalidURL:
+            line = f"{what}: the next page has no address"
+            raise ModelError("hub-bad-answer", line) from None
+
+
+def _is_entry(entry: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(entry, dict) and is_repo_id(entry.get("id"))
+
+
+class _Refused(Exception):
+    """A question with properties that this Hub does not list."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 
 from ...errors import ModelError
-from .remote_file import RemoteFile
+from .remote_file import RemoteFile, is_count
 from .session import HubSession
 
 
@@ -26,7 +26,7 @@ def locate(session: HubSession, repo_id: str, commit: str, name: str) -> RemoteF
     length = headers.get("X-Linked-Size") or ""
     if not length and target is None:
         length = headers.get("Content-Length") or ""
-    if not etag or not length.isdigit():
+    if not etag or not is_count(length):
         raise ModelError("hub-bad-answer", f"{what}: the answer has no ETag or no size")
     return RemoteFile(
         what=what,

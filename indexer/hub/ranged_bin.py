@@ -18,6 +18,7 @@ import torch
 
 from ...errors import ModelError
 from ..checkpoint import TensorRef
+from ..checkpoint.pickled import ALLOCATES, MAX_DIRECTORY, directory_bytes
 from ..checkpoint.safetensors_header import DTYPES
 from .byte_sources import ByteSource
 from .ranged import RangedFile
@@ -135,8 +136,11 @@ class _TailedFile(io.RawIOBase):
 
 def _directory(source: ByteSource) -> dict[str, _Entry]:
     """The archive's entries by name, from its directory alone."""
+    file = _TailedFile(source)
     try:
-        with zipfile.ZipFile(_TailedFile(source)) as archive:
+        if zipfile.is_zipfile(file) and directory_bytes(file, source.size) > MAX_DIRECTORY:
+            raise ModelError("bad-header", f"{source.name}: the archive's list is too long")
+        with zipfile.ZipFile(file) as archive:
             infos, directory_at = archive.infolist(), archive.start_dir
     except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as err:
         start = bytes(source.read(0, min(4, source.size)))
@@ -162,6 +166,8 @@ def _list_tensors(
     if pickled.end - pickled.begin > MAX_LIST:
         raise ModelError("bad-header", f"{source.name}: a list of tensors of {pickled.size} bytes")
     content = _content(source.read(pickled.begin, pickled.end), pickled, source.name)
+    if ALLOCATES in bytes(content):
+        raise ModelError("unsafe-pickle", f"{source.name}: holds more than tensors: 'bytearray'")
     skeleton, storage_at = _skeleton(bytes(content), entries, prefix)
     try:
         state = torch.load(skeleton, map_location="meta", weights_only=True)

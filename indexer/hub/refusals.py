@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
@@ -9,6 +10,7 @@ import httpx2
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
+from .remote_file import is_count
 
 DISABLED = "Access to this resource is disabled."
 BAD_TOKEN = "Invalid credentials in Authorization header"
@@ -54,15 +56,16 @@ def refusal(response: httpx2.Response, what: str) -> ModelError:
 def asked_wait_s(response: httpx2.Response) -> float | None:
     """Seconds that the answer asks to wait, by `RateLimit` or `Retry-After`."""
     if response.status_code == 429:
-        limit = parse_ratelimit_headers(response.headers)
-        if limit is not None and limit.remaining == 0:
-            return float(limit.reset_in_seconds)
+        with suppress(ValueError, OverflowError):
+            limit = parse_ratelimit_headers(response.headers)
+            if limit is not None and limit.remaining == 0:
+                return float(limit.reset_in_seconds)
     value = response.headers.get("Retry-After", "").strip()
-    if value.isdigit():
+    if is_count(value):
         return float(value)
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())

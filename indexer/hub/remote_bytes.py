@@ -10,14 +10,14 @@ import httpx2
 from ...errors import ModelError
 from .call import RETRIED, Call, describe_error
 from .locate import locate
-from .remote_file import RemoteFile
+from .remote_file import RemoteFile, is_count
 from .session import HubSession
 
 SLACK = 64 << 10
 """Bytes more than asked that are accepted of a server which sends whole files only."""
 
 _NO_LIMIT = 1 << 62
-_CONTENT_RANGE = re.compile(r"^bytes (\d+)-(\d+)/(\d+)$")
+_CONTENT_RANGE = re.compile(r"^bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})$")
 _REFUSED = frozenset({401, 403, 404, 410})
 """What an address answers once its signature has expired."""
 
@@ -91,6 +91,8 @@ class RemoteBytes:
             transfer.begin(response, file.size)
             for chunk in response.iter_raw():
                 transfer.add(chunk)
+                if transfer.complete and transfer.may_go_on:
+                    break
         except RETRIED as err:
             line = f"{transfer.what}: {describe_error(err)}"
             raise _Again(ModelError("hub-unreachable", line)) from None
@@ -146,6 +148,11 @@ class _Transfer:
     def complete(self) -> bool:
         return self.next == self.stop
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether more bytes than the wanted ones are to be expected."""
+        return self._whole_file
+
     def begin(self, response: httpx2.Response, size: int) -> None:
         """Check that an answer is the missing part of the range; its body is not read."""
         if response.headers.get("Content-Encoding", "identity") != "identity":
@@ -153,7 +160,7 @@ class _Transfer:
         declared = response.headers.get("Content-Range", "")
         match = _CONTENT_RANGE.match(declared)
         total = match[3] if match else declared.removeprefix("bytes */")
-        if total.isdigit() and int(total) != size:
+        if is_count(total) and int(total) != size:
             line = f"{self.what}: {total} bytes long, {size} expected"
             raise ModelError("changed", line)
         self._whole_file = response.status_code == 200

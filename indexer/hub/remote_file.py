@@ -6,6 +6,12 @@ import re
 from dataclasses import dataclass, field
 
 _SHA256 = re.compile(r"^[0-9a-f]{64}$")
+_COUNT = re.compile(r"[0-9]{1,15}")
+
+
+def is_count(text: str) -> bool:
+    """Whether a header's text is a number of bytes or seconds that can be true."""
+    return _COUNT.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import httpx2
-from huggingface_hub import HfApi, constants, get_token, hf_hub_url, is_offline_mode
+from huggingface_hub import constants, get_token, hf_hub_url, is_offline_mode
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
@@ -62,13 +62,6 @@ class HubSession:
     @property
     def has_token(self) -> bool:
         return "authorization" in self.headers
-
-    @cached_property
-    def api(self) -> HfApi:
-        """huggingface_hub's own interface to this Hub."""
-        authorization = self.headers.get("authorization", "")
-        token = authorization.removeprefix("Bearer ") or False
-        return HfApi(endpoint=self.endpoint, token=token, library_name="deltadex")
 
     def call(
         self,

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int64
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, silhouette_samples
 
 from ..precision import LabelledFamily
-from ..silhouette import MOST_MODELS
+from ..silhouette import MOST_MODELS, silhouettes
 from .density import NOISE
 from .scores import by_hash, scores_between
 
@@ -37,6 +36,8 @@ class Agreement:
 
 def measure_agreement(family: LabelledFamily, codes: Int64[np.ndarray, " models"]) -> Agreement:
     """The agreement of clusters with the family's labels."""
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
     rows = [row for row, label in enumerate(family.labels) if label is not None]
     ari = nmi = None
     if len(rows) > 1:
@@ -63,9 +64,7 @@ def _silhouette(family: LabelledFamily, groups: Sequence[str | None]) -> float |
         key=lambda row: by_hash(family.ids[row]),
     )[:MOST_MODELS]
     chosen = np.array(sorted(rows, key=family.ids.__getitem__), dtype=np.int64)
-    names = [groups[row] for row in chosen.tolist()]
+    names = [str(groups[row]) for row in chosen.tolist()]
     if not 2 <= len(set(names)) < len(names):
         return None
-    distances = np.clip(1.0 - scores_between(family, chosen, chosen), 0.0, None)
-    np.fill_diagonal(distances, 0.0)
-    return float(np.mean(silhouette_samples(distances, names, metric="precomputed")))
+    return float(np.mean(silhouettes(scores_between(family, chosen, chosen), names)))

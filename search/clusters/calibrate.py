@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 from .votes import References, elect, tally
 
@@ -121,7 +121,7 @@ def _level(asked: Asked, margin: float, unknown_share: float) -> Level:
 
 def _lower_bound(right: float, n: float) -> float:
     """One-sided Clopper-Pearson bound of a share (1934); the counts may be fractions."""
-    return float(beta.ppf(DOUBT, right, n - right + 1)) if right > 0 else 0.0
+    return float(betaincinv(right, n - right + 1, DOUBT)) if right > 0 else 0.0
 
 
 def _by_dataset(datasets: Int64[np.ndarray, " labelled"]) -> Float64[np.ndarray, " labelled"]:

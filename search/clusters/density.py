@@ -10,8 +10,6 @@ import math
 
 import numpy as np
 from jaxtyping import Float64, Int64
-from sklearn.cluster import HDBSCAN
-from sklearn.decomposition import PCA
 
 from ..precision import LabelledFamily
 from ..refine import WHOLE_FAMILY
@@ -65,6 +63,8 @@ def _chords(scores: Float64[np.ndarray, "points points"]) -> Float64[np.ndarray,
 def _hdbscan(
     points: Float64[np.ndarray, "points axes"], min_size: int, *, metric: str
 ) -> Int64[np.ndarray, " points"]:
+    from sklearn.cluster import HDBSCAN
+
     if np.ptp(points) == 0:  # one point many times over: dense, and nothing to part it from
         return np.zeros(len(points), dtype=np.int64)
     made = HDBSCAN(min_cluster_size=min_size, metric=metric, copy=True).fit(points)
@@ -75,6 +75,8 @@ def _in_principal_axes(
     family: LabelledFamily, order: Int64[np.ndarray, " models"], min_size: int
 ) -> Int64[np.ndarray, " models"]:
     """Clusters of models in `order`, in few dimensions and from a sample of them."""
+    from sklearn.decomposition import PCA
+
     places = np.arange(len(order))
     if len(order) > SAMPLE:
         hashes = [by_hash(family.ids[row]) for row in order.tolist()]

@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import duckdb
 import pyarrow as pa
 
 from ...errors import HolderLost, StoreLocked
@@ -87,10 +88,13 @@ class Access:
                 if guest is not None:
                     try:
                         self._check(guest)
+                        return guest
+                    except Gone:
+                        # the holder ended just now: the file is free, or another's
+                        guest.close()
                     except BaseException:
                         guest.close()
                         raise
-                    return guest
                 if time.monotonic() > given_up_at:
                     raise
                 if not has_said:
@@ -141,9 +145,14 @@ class Connection:
         self._registered[name] = table
         try:
             yield
-        finally:
+        except BaseException:
             del self._registered[name]
-            self._asked(lambda session: session.unregister(name))
+            # an aborted transaction refuses this too; what aborted it is to be told
+            with suppress(duckdb.Error):
+                self._asked(lambda session: session.unregister(name))
+            raise
+        del self._registered[name]
+        self._asked(lambda session: session.unregister(name))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

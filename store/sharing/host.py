@@ -8,6 +8,8 @@ import os
 import secrets
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +63,14 @@ class Own:
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
-        return self._connection.execute(sql, values).fetchall()
+        with _ctrl_c():
+            return self._connection.execute(sql, values).fetchall()
 
     def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
         """The same as a table; of no columns, for a statement that gives none."""
-        found = self._connection.sql(sql, params=values)
-        return _NOTHING if found is None else found.to_arrow_table()
+        with _ctrl_c():
+            found = self._connection.sql(sql, params=values)
+            return _NOTHING if found is None else found.to_arrow_table()
 
     def register(self, name: str, table: pa.Table) -> None:
         self._connection.register(name, table)
@@ -79,19 +83,25 @@ class Own:
         self.ledger.writing.acquire()
         self._is_writing = True
         try:
-            self._connection.execute("BEGIN TRANSACTION")
+            with _ctrl_c():
+                self._connection.execute("BEGIN TRANSACTION")
         except BaseException:
             self._end()
             raise
 
     def look(self) -> None:
         """Begin to read: until `rollback`, nothing that others commit is seen."""
-        self._connection.execute("BEGIN TRANSACTION READ ONLY")
+        with _ctrl_c():
+            self._connection.execute("BEGIN TRANSACTION READ ONLY")
         self._is_reading = True
 
     def commit(self) -> None:
-        self._connection.execute("COMMIT")
-        self.ledger.changed()
+        try:
+            with _ctrl_c():
+                self._connection.execute("COMMIT")
+        finally:
+            # of an interrupted one nobody knows
+            self.ledger.changed()
         self._end()
 
     def rollback(self) -> None:
@@ -100,7 +110,7 @@ class Own:
             self._is_reading = False
             try:
                 # a full disk or a fatal error has ended it already
-                with contextlib.suppress(duckdb.Error):
+                with contextlib.suppress(duckdb.Error), _ctrl_c():
                     self._connection.execute("ROLLBACK")
             finally:
                 if self._is_writing:
@@ -121,6 +131,17 @@ class Own:
     def _end(self) -> None:
         self._is_writing = False
         self.ledger.writing.release()
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[None]:
+    """DuckDB swallows what a signal's handler raised while it worked; here it is again."""
+    try:
+        yield
+    except RuntimeError as err:
+        if str(err) == "Query interrupted":
+            raise KeyboardInterrupt from err
+        raise
 
 
 class Host:

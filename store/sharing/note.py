@@ -8,6 +8,9 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+_LONGEST = 4096
+"""Bytes of a note; a longer one is none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderNote:
@@ -47,16 +50,22 @@ def write_note(catalog: Path, note: HolderNote) -> None:
 def read_note(catalog: Path) -> HolderNote | None:
     """The note; None where there is none that can be read, or it speaks of another machine."""
     try:
-        body = json.loads(note_path(catalog).read_text("utf-8"))
+        with open(note_path(catalog), "rb", opener=_without_waiting) as file:
+            body = json.loads(file.read(_LONGEST))
         note = HolderNote(
             pid=int(body["pid"]),
             machine=str(body["machine"]),
             port=int(body["port"]),
             key=bytes.fromhex(body["key"]),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    return note if note.machine == socket.gethostname() else None
+    return note if note.machine == socket.gethostname() and 0 < note.port < 2**16 else None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opened so that a pipe in the note's place has nothing to say."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def remove_note(catalog: Path, note: HolderNote) -> None:

@@ -19,6 +19,7 @@ PROOF_BYTES = 32
 LONGEST_PROOF_S = 5.0
 """How long a side may take to prove itself."""
 
+_AT_ONCE = 1 << 20
 _LENGTH = struct.Struct("!Q")
 _NO_COLUMNS = pa.table({})
 
@@ -76,13 +77,17 @@ def receive(link: socket.socket) -> tuple[dict[str, str], pa.Table]:
     """The next message.
 
     Raises:
-        Gone: the other side has ended.
+        Gone: the other side has ended, or sent something that is no message.
     """
     (size,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))
-    with pa.ipc.open_stream(pa.py_buffer(_exactly(link, size))) as reader:
-        table = reader.read_all()
-    words = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-    return words, table
+    body = _exactly(link, size)
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+            table = reader.read_all()
+        told = table.schema.metadata or {}
+        return {key.decode(): value.decode() for key, value in told.items()}, table
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as err:
+        raise Gone("the other side sent something that is no message") from err
 
 
 def _proof(key: bytes, side: bytes, challenge: bytes | bytearray) -> bytes:
@@ -90,14 +95,14 @@ def _proof(key: bytes, side: bytes, challenge: bytes | bytearray) -> bytes:
 
 
 def _exactly(link: socket.socket, size: int) -> bytearray:
-    data = bytearray(size)
-    view, place = memoryview(data), 0
+    """So many bytes; memory grows with what arrives, not with what is announced."""
+    data = bytearray()
     try:
-        while place < size:
-            n_read = link.recv_into(view[place:])
-            if n_read == 0:
+        while len(data) < size:
+            part = link.recv(min(size - len(data), _AT_ONCE))
+            if not part:
                 raise Gone("the other side has ended")
-            place += n_read
+            data += part
     except OSError as err:
         raise Gone(str(err)) from err
     return data

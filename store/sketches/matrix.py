@@ -127,7 +127,8 @@ class SketchMatrix:
         if len(self) and self.layout.width:
             wanted = np.zeros(self.whole.ntotal, dtype=bool)
             wanted[self.places] = True
-            selector = faiss.IDSelectorBitmap(np.packbits(wanted, bitorder="little"))
+            bits = np.packbits(wanted, bitorder="little")
+            selector = faiss.IDSelectorBitmap(bits)  # type: ignore[call-arg, arg-type]
             scores, found = self.whole.search(
                 np.ascontiguousarray(vectors),
                 len(self),
@@ -144,9 +145,9 @@ class SketchMatrix:
 
     def row(self, row: int) -> Float64[np.ndarray, " columns"]:
         """One row."""
-        halves = self._halves[self.places[row], : self.layout.width]
-        values: Float64[np.ndarray, " columns"] = halves.astype(np.float64)
-        return values
+        # FAISS makes float32 of float16 several times as fast as NumPy
+        values = np.asarray(self.whole.reconstruct(int(self.places[row])))
+        return values[: self.layout.width].astype(np.float64)
 
     def halves(self, row: int) -> bytes:
         """One row as it is kept."""

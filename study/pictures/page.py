@@ -91,7 +91,9 @@ def save_picture(draw: Callable[[], Figure], target: Path, *, title: str) -> Pat
     kind = target.suffix.lower()
     if kind == ".html":
         light, dark = _svg(draw, LIGHT, "light"), _svg(draw, DARK, "dark")
-        data = _PAGE.format(title=html.escape(title), light=light, dark=dark).encode()
+        data = _PAGE.format(title=html.escape(title), light=light, dark=dark).encode(
+            "utf-8", "replace"
+        )
     elif kind == ".svg":
         data = _svg(draw, LIGHT, "light").encode()
     else:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from huggingface_hub import ModelInfo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltadex.indexer.hub.hub_model import HubModel, plain
+from deltadex.indexer.hub.hub_model import HubModel
 
 ROBERTA = {
     "id": "deepset/roberta-base-squad2",
@@ -39,7 +37,7 @@ ROBERTA = {
 
 
 def test_a_recorded_answer_gives_every_field() -> None:
-    model = HubModel.from_api(ModelInfo(**ROBERTA))
+    model = HubModel.from_json(ROBERTA)
 
     assert model.files == ("README.md", "model.safetensors")
     assert model.kind == "full"
@@ -53,21 +51,10 @@ def test_a_recorded_answer_gives_every_field() -> None:
     assert (model.gated, model.disabled, model.private) == ("", False, False)
 
 
-def test_the_plain_form_survives_json_and_gives_the_same_model() -> None:
-    info = ModelInfo(**ROBERTA)
-
-    kept = json.loads(json.dumps(plain(info)))
-
-    assert HubModel.from_json(kept) == HubModel.from_api(info)
-    assert HubModel.from_json(kept).card_data == HubModel.from_api(info).card_data
-
-
-def test_an_incomplete_model_index_is_kept_although_huggingface_hub_drops_it() -> None:
+def test_an_incomplete_model_index_is_kept() -> None:
     index = [{"name": "x", "results": [{"task": {"type": "t"}, "dataset": {"type": "imdb"}}]}]
 
-    model = HubModel.from_api(
-        ModelInfo(id="a/b", cardData={"model-index": index}, **{"model-index": index})
-    )
+    model = HubModel.from_json({"id": "a/b", "model-index": index})
 
     assert model.model_index == index
 

@@ -119,7 +119,7 @@ def test_a_resumed_walk_asks_only_for_what_was_not_finished(
     hub.faults.append(
         Fault(path="/api/models", kind="status", where="hub", nth=4, onward=True, status=503)
     )
-    with pytest.raises(SourceError, match="org/b "):
+    with pytest.raises(SourceError, match="org/cc "):
         walk("org/base", session, memory)
     hub.faults.clear()
     hub.log.clear()
@@ -261,3 +261,51 @@ def test_the_token_stays_with_the_hub_when_a_next_page_is_elsewhere(
     assert walk("org/base", session) == []
     assert "authorization" in hub.requests("hub")[0].headers
     assert "authorization" not in hub.requests("cdn")[0].headers
+
+
+@pytest.mark.parametrize("kind", ["same-page", "endless-pages"])
+def test_pages_that_repeat_themselves_end_the_listing(
+    hub: StandInHub, session: HubSession, kind: str
+) -> None:
+    hub.page_size = 1
+    hub.add("org/base", WEIGHTS)
+    for name in "abc":
+        hub.add(f"org/{name}", WEIGHTS, parents=("org/base",))
+    hub.faults.append(
+        Fault(path="/api/models", query="base&", kind=kind, where="hub", nth=2, onward=True)
+    )
+
+    with pytest.raises(SourceError, match="its pages repeat themselves"):
+        walk("org/base", session)
+    assert len(listings(hub)) < 10
+
+
+def test_children_that_are_not_listed_for_now_are_left_out_twice_in_a_row_at_most(
+    hub: StandInHub, session: HubSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.add("org/base", WEIGHTS)
+    for name in "abc":
+        hub.add(f"org/{name}", WEIGHTS, parents=("org/base",))
+    fault = {"path": "/api/models", "kind": "status", "where": "hub", "nth": 0}
+    hub.faults += [Fault(query=f"Aorg%2F{name}&", **fault) for name in "ab"]
+
+    assert walk("org/base", session) == ["org/c", "org/b", "org/a"]
+    assert caplog.text.count("are left out: hub-unreachable") == 2
+
+    hub.faults += [Fault(query="Aorg%2Fc&", **fault)]
+    with pytest.raises(SourceError, match="the family of org/a cannot be listed"):
+        walk("org/base", session)
+
+
+def test_what_no_catalog_could_hold_is_mended_or_left_out(
+    hub: StandInHub, session: HubSession
+) -> None:
+    hub.add("org/base", WEIGHTS)
+    odd = {"createdAt": "yesterday", "downloads": 1 << 70, "likes": -1, "pipeline_tag": "\ud800x"}
+    hub.raw_entries = [{"id": "../etc"}, {"id": "a\x00b"}, {"id": "org/odd", **odd}]
+
+    (found,) = list_family("org/base", remember=Memory(), session=session, limit=1)
+
+    assert found.id == "org/odd"
+    assert (found.created_at, found.downloads, found.likes) == (None, None, None)
+    assert found.pipeline_tag == "\ufffdx"

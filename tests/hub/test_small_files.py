@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from safetensors.torch import save
 from deltadex.errors import ModelError
 from deltadex.indexer.hub import describe, open_hub_model, read_small_file
 from deltadex.indexer.hub.session import HubSession
+from deltadex.indexer.hub.small_files import MAX_SMALL_FILE
 
 
 def test_a_small_file_comes_at_the_pinned_commit(hub: StandInHub, session: HubSession) -> None:
@@ -66,3 +71,48 @@ def test_a_gated_file_without_a_token_says_so(hub: StandInHub, session: HubSessi
     with pytest.raises(ModelError, match=r"^gated: org/model"):
         open_hub_model(model, session=anonymous)
     assert_same(open_hub_model(model, session=session), ODD)
+
+
+@pytest.mark.parametrize("name", ["config.json", "card.bin"])
+def test_a_content_that_its_etag_does_not_name_is_asked_for_again_and_then_refused(
+    hub: StandInHub, session: HubSession, name: str
+) -> None:
+    hub.add("org/model", {name: b'{"layers": 12}'})
+    model = describe("org/model", session=session)
+    where = "hub" if name == "config.json" else "cdn"
+    path = name if where == "hub" else "/store/"
+    hub.faults.append(Fault(path=path, where=where, kind="mangle", body=b'{"layers": 13}'))
+    assert read_small_file(model, name, session=session) == b'{"layers": 12}'
+
+    hub.faults[0] = replace(hub.faults[0], nth=0)
+    with pytest.raises(ModelError, match="another content than it should be"):
+        read_small_file(model, name, session=session)
+
+
+def test_a_mirror_may_name_contents_by_sha1_or_not_at_all(
+    hub: StandInHub, session: HubSession
+) -> None:
+    repo = hub.add("org/model", {"config.json": b"{}"})
+    model = describe("org/model", session=session)
+    for etag in (hashlib.sha1(b"{}").hexdigest(), "33a64df5", hashlib.md5(b"{}").hexdigest()):
+        headers = {"X-Repo-Commit": repo.sha, "ETag": f'"{etag}"'}
+        hub.faults = [
+            Fault(path="config.json", where="hub", kind="body", nth=0, headers=headers, body=b"{}")
+        ]
+        assert read_small_file(model, "config.json", session=session) == b"{}"
+
+
+def test_a_bomb_is_unpacked_no_further_than_a_small_file_may_be(
+    hub: StandInHub, session: HubSession
+) -> None:
+    hub.add("org/model", {"config.json": b"{}"})
+    model = describe("org/model", session=session)
+    body = gzip.compress(bytes(1 << 28), 1)
+    hub.faults.append(Fault(path="config.json", where="hub", kind="bomb", nth=0, body=body))
+    tracemalloc.start()
+
+    with pytest.raises(ModelError, match="an answer of more than 16777216 bytes"):
+        read_small_file(model, "config.json", session=session)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * MAX_SMALL_FILE

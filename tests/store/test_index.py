@@ -122,3 +122,26 @@ def test_queries_without_direction_are_refused(catalog, query):
 
 def test_an_empty_family_has_no_neighbours(catalog):
     assert VectorIndex.open(catalog, "b", RECIPE).search(np.ones((1, 5), np.float32), 3) == [[]]
+
+
+def test_an_older_model_that_gets_its_first_vector_is_found(catalog, tmp_path):
+    for number in range(4):
+        _record(catalog, f"m{number}", np.eye(5)[number])
+    late = Recipe(name="late", rank=1, dim=5)
+    keys = {row.id: row.key for row in catalog.models()}
+
+    def give(id, axis):
+        vector = np.eye(5, dtype=np.float32)[axis]
+        catalog.add_fingerprint(keys[id], Fingerprint(recipe=late, vector=vector, norm=1.0))
+
+    give("m1", 1)
+    give("m3", 3)
+    assert len(VectorIndex.open(catalog, "b", late)) == 2
+    give("m0", 0)
+    give("m2", 2)
+
+    for catalog_now in (catalog, catalog.reader()):
+        opened = VectorIndex.open(catalog_now, "b", late)
+        for axis in range(4):
+            query = np.eye(5, dtype=np.float32)[axis]
+            assert opened.search(query[None, :], 1)[0] == [(f"m{axis}", 1.0)]

@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 import pytest
 
 from deltadex.errors import RequestError
-from deltadex.web import MapPoint, write_map
 from deltadex.web.family_map import write_page
+from deltadex.web.map_document import encode_names
 
 HOSTILE = '</script><img src=x onerror="alert(1)">{{payload}}</body>\u2028 & <!-- é'
 
@@ -41,14 +41,23 @@ class Page(HTMLParser):
             self.title += data
 
 
-def make_points(n=3, **changes):
-    point = {"dataset": "sst2", "author": "someone", "kind": "full"} | changes
-    return [MapPoint(model=f"m{i}", x=i * 0.5, y=-1.0 * i, **point) for i in range(n)]
+def make_document(n=3, *, dataset="sst2", author="someone", kind="full", **changes):
+    """A map of n models; names are a column, or one for all."""
+    document = {
+        "base": None, "layout": "pca", "explained": None,
+        "models": [f"m{i}" for i in range(n)],
+        "x": [i * 0.5 for i in range(n)], "y": [-1.0 * i for i in range(n)],
+        "downloads": [None] * n,
+    } | changes  # fmt: skip
+    for name, value in (("dataset", dataset), ("author", author), ("kind", kind)):
+        column = value if isinstance(value, list) else [value] * n
+        document[name], document[f"{name}s"] = encode_names(column)
+    return document
 
 
-def written(tmp_path, points, **options):
+def written(tmp_path, document, **options):
     path = tmp_path / "map.html"
-    write_map(points, path, **({"title": "A family"} | options))
+    write_page(document, path, **({"title": "A family"} | options))
     return path.read_text("utf-8")
 
 
@@ -58,18 +67,16 @@ def payload(text):
 
 
 def test_every_model_is_in_the_page_as_data(tmp_path):
-    points = [
-        MapPoint(
-            model="a/x", x=0.25, y=1.0, dataset="sst2", downloads=7,
-            neighbours=(("b/y", 0.98765, 0.0123456), ("gone", 0.1)),
-        ),
-        MapPoint(model="b/y", x=-1.0, y=2.0, author="b", kind="adapter",
-                 neighbours=(("a/x", 0.5),)),
-    ]  # fmt: skip
+    document = make_document(
+        2, models=["a/x", "b/y"], x=[0.25, -1.0], y=[1.0, 2.0], downloads=[7, None],
+        dataset=["sst2", None], author=[None, "b"], kind=["full", "adapter"],
+    )  # fmt: skip
+    neighbours = [[("b/y", 0.98765, 0.0123456), ("gone", 0.1)], [("a/x", 0.5)]]
 
-    data = payload(written(tmp_path, points))
+    data = payload(written(tmp_path, document, neighbours=neighbours))
 
     found = data["map"]
+    assert found == document
     assert (found["models"], found["x"], found["y"]) == (["a/x", "b/y"], [0.25, -1], [1, 2])
     assert (found["datasets"], found["dataset"]) == (["sst2"], [0, None])
     assert (found["authors"], found["author"]) == (["b"], [None, 0])
@@ -78,35 +85,23 @@ def test_every_model_is_in_the_page_as_data(tmp_path):
     assert data["neighbours"] == [[[1, 0.9877, 0.0123]], [[0, 0.5]]]
 
 
-def test_a_map_document_is_written_as_it_is(tmp_path):
-    document = {
-        "base": "b", "models": ["m"], "x": [0.5], "y": [0.5], "dataset": [None], "datasets": [],
-        "author": [None], "authors": [], "kind": [0], "kinds": ["full"], "downloads": [None],
-    }  # fmt: skip
-
-    write_page(document, tmp_path / "map.html", title="t")
-
-    data = payload((tmp_path / "map.html").read_text("utf-8"))
-    assert data["map"] == document
-    assert data["neighbours"] == []
+def test_neighbours_may_be_left_out(tmp_path):
+    assert payload(written(tmp_path, make_document()))["neighbours"] == []
 
 
 def test_larger_datasets_come_first(tmp_path):
-    points = make_points(1, dataset="a") + make_points(2, dataset="c") + make_points(2)
+    document = make_document(5, dataset=["a", "c", "c", "sst2", "sst2"])
 
-    assert payload(written(tmp_path, points))["map"]["datasets"] == ["c", "sst2", "a"]
+    assert payload(written(tmp_path, document))["map"]["datasets"] == ["c", "sst2", "a"]
 
 
 def test_names_stay_data_whatever_they_hold(tmp_path):
-    points = [
-        MapPoint(
-            model=HOSTILE, x=0.0, y=0.0, dataset=HOSTILE, author=HOSTILE, kind=HOSTILE,
-            neighbours=((HOSTILE, 0.5),),
-        )
-    ]  # fmt: skip
-    plain = Page(written(tmp_path, make_points(1)))
+    document = make_document(1, models=[HOSTILE], dataset=HOSTILE, author=HOSTILE, kind=HOSTILE)
+    plain = Page(written(tmp_path, make_document(1)))
 
-    text = written(tmp_path, points, title=HOSTILE, subtitle=HOSTILE)
+    text = written(
+        tmp_path, document, title=HOSTILE, subtitle=HOSTILE, neighbours=[[(HOSTILE, 0.5)]]
+    )
 
     page, data = Page(text), payload(text)
     assert page.tags == plain.tags
@@ -115,13 +110,13 @@ def test_names_stay_data_whatever_they_hold(tmp_path):
 
 
 def test_a_name_that_is_no_unicode_text_is_written(tmp_path):
-    text = written(tmp_path, make_points(author="caf\udce9"), title="caf\udce9")
+    text = written(tmp_path, make_document(author="caf\udce9"), title="caf\udce9")
 
     assert payload(text)["map"]["authors"] == ["caf\udce9"]
 
 
 def test_the_page_asks_no_other_file(tmp_path):
-    page = Page(written(tmp_path, make_points()))
+    page = Page(written(tmp_path, make_document()))
 
     loads = {"src", "action", "srcset", "data", "poster"}
     assert not [pair for pair in page.attributes if pair[0] in loads]
@@ -130,7 +125,7 @@ def test_the_page_asks_no_other_file(tmp_path):
 
 
 def test_the_policy_admits_the_script_and_the_style_of_the_page_alone(tmp_path):
-    page = Page(written(tmp_path, make_points()))
+    page = Page(written(tmp_path, make_document()))
 
     (script,) = [body for attrs, body in page.scripts if not attrs]
     (policy,) = [v for k, v in page.attributes if k == "content" and "default-src" in v]
@@ -142,27 +137,28 @@ def test_the_policy_admits_the_script_and_the_style_of_the_page_alone(tmp_path):
 
 
 def test_the_scripts_never_write_markup(tmp_path):
-    text = written(tmp_path, make_points())
+    text = written(tmp_path, make_document())
 
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
 
 
-def test_the_same_points_give_the_same_bytes(tmp_path):
-    first = written(tmp_path, make_points())
+def test_the_same_map_gives_the_same_bytes(tmp_path):
+    first = written(tmp_path, make_document())
 
-    assert written(tmp_path, make_points()) == first
+    assert written(tmp_path, make_document()) == first
 
 
-def test_a_map_without_points_is_refused(tmp_path):
+def test_a_map_without_models_is_refused(tmp_path):
     with pytest.raises(RequestError, match="no indexed model"):
-        written(tmp_path, [])
+        written(tmp_path, make_document(0))
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(RequestError, match=r"cannot write the map to .*absent"):
-        write_map(make_points(), tmp_path / "absent" / "map.html", title="t")
+        write_page(make_document(), tmp_path / "absent" / "map.html", title="t")
 
 
-def test_a_point_nowhere_is_refused():
-    with pytest.raises(ValueError, match="no place on a map"):
-        MapPoint(model="m", x=float("nan"), y=0.0)
+@pytest.mark.parametrize("nowhere", [float("nan"), float("inf")])
+def test_a_model_nowhere_is_refused(tmp_path, nowhere):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        written(tmp_path, make_document(1, x=[nowhere]))

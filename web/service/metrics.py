@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import prometheus_client
@@ -66,14 +65,11 @@ class _Catalog(Collector):
 
     def collect(self) -> Iterable[Metric]:
         with self._readers.catalog() as catalog:
-            stats, failures = catalog.stats(), catalog.failures()
-        statuses = Counter(indexed=sum(group["indexed"] for group in stats["bases"]))
-        for group in failures:
-            statuses[group["status"]] += len(group["models"])
+            stats = catalog.stats()
         models = GaugeMetricFamily(
             "deltadex_models", "Models of the catalog by status.", labels=("status",)
         )
-        for status, n in sorted(statuses.items()):
+        for status, n in stats["statuses"].items():
             models.add_metric([status], n)
         yield models
         vectors = sum(group["models"] for group in stats["recipes"])

@@ -7,9 +7,8 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from ...errors import BadFilter, RequestError, StoreFull, UnknownModel
 from ...search import StoredQuery, prepare_search
@@ -23,8 +22,6 @@ CACHE = "10%"
 held by the system."""
 
 Open = Callable[[], Catalog]
-Order = Literal["asc", "desc"]
-Sort = Literal["model", "downloads", "indexed_at", "dataset", "author"]
 
 _TEXT = re.compile(r"'(?:[^']|'')*'")
 _CLOSED_COLUMNS = re.compile(r"\b(source|base_raw|base)\b", re.IGNORECASE)
@@ -164,51 +161,18 @@ def check_where(where: str | None) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelsAsked:
-    """Which models a list is to show.
-
-    Attributes:
-        base: As it is shown.
-        q: Part of an id, dataset or author, in any case.
-    """
-
-    base: str | None = None
-    status: str | None = None
-    dataset: str | None = None
-    author: str | None = None
-    kind: str | None = None
-    q: str | None = None
-    where: str | None = None
-    sort: Sort = "model"
-    order: Order = "asc"
-    limit: int = 50
-    offset: int = 0
-
-
 def page_of_models(
-    catalog: Catalog, asked: ModelsAsked, names: Names
+    catalog: Catalog, asked: ModelFilter, page: Page, names: Names
 ) -> tuple[list[ModelRow], int]:
     """One page of the models that pass, and how many pass altogether.
 
+    Args:
+        asked: Its base as it is shown.
+
     Raises:
         BadFilter: `where` is not understood, or asks for a path.
+        RequestError: there is no such base.
     """
     check_where(asked.where)
-    return catalog.page_of_models(
-        ModelFilter(
-            base=asked.base and names.meant(asked.base),
-            status=asked.status,
-            dataset=asked.dataset,
-            author=asked.author,
-            kind=asked.kind,
-            contains=asked.q,
-            where=asked.where,
-        ),
-        Page(
-            sort="id" if asked.sort == "model" else asked.sort,
-            descending=asked.order == "desc",
-            limit=asked.limit,
-            offset=asked.offset,
-        ),
-    )
+    base = asked.base and names.meant(asked.base)
+    return catalog.page_of_models(replace(asked, base=base), page)

@@ -57,6 +57,7 @@ class StatsAnswer(Answer):
     bytes: int
     bases: list[dict[str, Any]]
     recipes: list[dict[str, Any]]
+    statuses: dict[str, int]
 
 
 class ModelAnswer(Answer):

@@ -46,12 +46,14 @@ class Writes:
 
     def _submit(self, key: str, function: Callable[[], dict[str, Any]]) -> Future[dict[str, Any]]:
         with self._lock:
-            future = self._at_work.get(key)
-            if future is None:
-                if len(self._at_work) >= MAX_WAITING:
-                    raise busy("other changes are waiting")
-                future = self._thread.submit(function)
-                self._at_work[key] = future
+            known = self._at_work.get(key)
+            if known is not None:
+                return known
+            if len(self._at_work) >= MAX_WAITING:
+                raise busy("other changes are waiting")
+            future = self._thread.submit(function)
+            self._at_work[key] = future
+        # outside the lock: where it is done already, this forgets it now
         future.add_done_callback(lambda _: self._forget(key))
         return future
 

@@ -7,7 +7,10 @@ from socket import socket
 from urllib.request import urlopen
 
 import pytest
+from click.testing import CliRunner
 from factories import make_family
+
+from deltadex.cli import main
 
 
 @pytest.fixture(scope="module")
@@ -16,19 +19,14 @@ def service(tmp_path_factory):
     folder = tmp_path_factory.mktemp("service")
     models = make_family(folder)
     db = ["--db", str(folder / "c.duckdb")]
-    command = [sys.executable, "-m", "deltadex"]
-    labels = models / "labels.csv"
-    db += ["--quiet"]
-    subprocess.run(
-        [*command, "index", str(folder / "base"), str(models), "--labels", str(labels), *db],
-        check=True,
-        capture_output=True,
-    )
+    labels = ["--labels", str(models / "labels.csv")]
+    indexed = CliRunner().invoke(main, ["index", str(folder / "base"), str(models), *labels, *db])
+    assert indexed.exit_code == 0, indexed.output
     with socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     running = subprocess.Popen(
-        [*command, "serve", "--port", str(port), *db],
+        [sys.executable, "-m", "deltadex", "serve", "--port", str(port), *db],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -1,12 +1,12 @@
 """Answers are those of the command line, and hold nothing of the machine."""
 
 import pytest
-from services import API, adapter_files, make_indexed_family, printed, served
+from services import API, adapter_files, printed, served
 
 
 @pytest.fixture(scope="module")
-def db(tmp_path_factory):
-    return make_indexed_family(tmp_path_factory.mktemp("family"))
+def db(shared_db):
+    return shared_db
 
 
 @pytest.fixture(scope="module")

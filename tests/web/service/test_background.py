@@ -5,20 +5,12 @@ import os
 import time
 
 import pytest
-from services import API, TOKEN, WRITER, finished, make_indexed_family, served
+from refusing import refuse
+from services import API, TOKEN, WRITER, finished, served
 
 from deltadex.errors import RequestError
 from deltadex.web.service import jobs
 from deltadex.web.service.worker import Worker, WorkerDied, WorkerFailed, WorkerTooSlow
-
-
-@pytest.fixture
-def db(tmp_path):
-    return make_indexed_family(tmp_path)
-
-
-def refuse(text):
-    raise RequestError(text)
 
 
 def test_a_worker_answers_raises_and_outlives_errors():

@@ -1,5 +1,7 @@
 """Requests made from the OpenAPI document: none is answered with a defect, all as documented."""
 
+import shutil
+
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -9,7 +11,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from services import API, TOKEN, make_indexed_family
+from services import API, TOKEN
 
 from deltadex.web.service import Service, ServiceSettings, make_app
 
@@ -24,8 +26,8 @@ NO_DEFECT = ("busy", "store")
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory):
-    db = make_indexed_family(tmp_path_factory.mktemp("family"))
+def document(shared_db, tmp_path_factory):
+    db = shutil.copy(shared_db, tmp_path_factory.mktemp("fuzz") / "c.duckdb")
     chosen = ServiceSettings(db=db, token=TOKEN, quick_seconds=0.2, allow_hosts=("testserver",))
     with Service.open(chosen) as service:
         assert service.wait_until_ready(60.0)

@@ -5,7 +5,7 @@ import threading
 import time
 
 import pytest
-from services import API, adapter_files, files, finished, make_indexed_family, served
+from services import API, adapter_files, files, finished, served
 
 from deltadex.web.service.limits import SECURITY_HEADERS
 from deltadex.web.service.problems import PROBLEM, Problem
@@ -13,9 +13,8 @@ from deltadex.web.service.work import Work
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory):
-    db = make_indexed_family(tmp_path_factory.mktemp("family"))
-    with served(db, body_limit=2 << 20, max_seconds=20.0) as client:
+def client(shared_db):
+    with served(shared_db, body_limit=2 << 20, max_seconds=20.0) as client:
         yield client
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from services import TOKEN, make_indexed_family
+from services import TOKEN
 
 from deltadex.cli import main
 from deltadex.web.service import ServiceSettings, listen
 
 
 @pytest.fixture(scope="module")
-def db(tmp_path_factory):
-    return make_indexed_family(tmp_path_factory.mktemp("family"))
+def db(shared_db):
+    return shared_db
 
 
 @contextmanager

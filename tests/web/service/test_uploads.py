@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from services import API, adapter_files, make_indexed_family, served
+from services import API, adapter_files, served
 
 WATCHED = """
 import json, sys
@@ -16,15 +16,14 @@ from deltadex.web.service.uploads import read_adapter_folder
 from deltadex.web.service.uploads import Asked
 from deltadex.errors import ModelError
 
-folder, base, recipe = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+recipe = json.loads(sys.argv[2])
 recipe = Recipe(**{**recipe, "params": tuple(map(tuple, recipe["params"]))})
-asked = Asked(base, recipe, (), False)
-def read():
+asked = Asked(sys.argv[1], recipe, (), False)
+def read(folder):
     try:
         return read_adapter_folder(folder, asked).status
     except ModelError as err:
         return err.code
-read()  # whatever is loaded on first use
 seen = []
 def hook(event, args):
     if event in ("open", "os.listdir", "os.scandir"):
@@ -32,14 +31,21 @@ def hook(event, args):
     elif event.startswith(("socket.", "subprocess.", "os.exec", "os.system", "urllib.")):
         seen.append(event)
 sys.addaudithook(hook)
-status = read()
-print(json.dumps([status, [s for s in seen if not s.startswith((str(folder), "/proc", "/sys"))]]))
+found = []
+for place in sys.argv[3:]:
+    folder = Path(place)
+    read(folder)  # whatever is loaded on first use
+    seen.clear()
+    status = read(folder)
+    own = (str(folder), "/proc", "/sys")
+    found.append([status, [s for s in seen if not s.startswith(own)]])
+print(json.dumps(found))
 """
 
 
 @pytest.fixture(scope="module")
-def db(tmp_path_factory):
-    return make_indexed_family(tmp_path_factory.mktemp("family"))
+def db(shared_db):
+    return shared_db
 
 
 @pytest.fixture(scope="module")
@@ -58,33 +64,40 @@ def recipe_of(db):
     }
 
 
-@pytest.mark.parametrize(
-    ("settings", "status"),
-    [
-        ({}, "indexed"),
-        ({"auto_map": {"AutoModel": "evil--run"}, "custom": "../../x"}, "indexed"),
-        ({"base": "/etc"}, "other-base"),
-        ({"base": "https://evil.example/base"}, "indexed"),
-        ({"init_lora_weights": "pissa"}, "needs-base"),
-        ({"init_lora_weights": "olora"}, "needs-base"),
-        ({"init_lora_weights": "corda"}, "unsupported-adapter"),
-    ],
-)
-def test_nothing_but_the_adapters_own_files_is_opened(db, tmp_path, settings, status):
-    folder = tmp_path / "adapter"
-    folder.mkdir()
-    base = str(db.parent / "base")
-    for name, file in adapter_files(**{"base": base, **settings}).values():
-        (folder / name).write_bytes(file.getvalue())
+SENT = {
+    "plain": ({}, "indexed"),
+    "code": ({"auto_map": {"AutoModel": "evil--run"}, "custom": "../../x"}, "indexed"),
+    "another folder": ({"base": "/etc"}, "other-base"),
+    "another host": ({"base": "https://evil.example/base"}, "indexed"),
+    "pissa": ({"init_lora_weights": "pissa"}, "needs-base"),
+    "olora": ({"init_lora_weights": "olora"}, "needs-base"),
+    "corda": ({"init_lora_weights": "corda"}, "unsupported-adapter"),
+}
+"""Settings of an adapter's config, and what becomes of it."""
 
+
+@pytest.fixture(scope="module")
+def watched(db, tmp_path_factory):
+    """What each was told in a process that notes what it opens, and what that was."""
+    base, folders = str(db.parent / "base"), []
+    for settings, _ in SENT.values():
+        folders.append(tmp_path_factory.mktemp("adapter"))
+        for name, file in adapter_files(**{"base": base, **settings}).values():
+            (folders[-1] / name).write_bytes(file.getvalue())
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED, str(folder), base, json.dumps(recipe_of(db))],
+        [sys.executable, "-c", WATCHED, base, json.dumps(recipe_of(db)), *map(str, folders)],
         capture_output=True,
         text=True,
     )
-
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [status, []]
+    return dict(zip(SENT, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("sent", SENT)
+def test_nothing_but_the_adapters_own_files_is_opened(watched, sent):
+    _, status = SENT[sent]
+
+    assert watched[sent] == [status, []]
 
 
 def test_a_method_that_needs_the_base_says_so(client):

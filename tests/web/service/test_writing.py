@@ -1,18 +1,17 @@
 """Nobody writes unless the operator says so, and then only with the token."""
 
+import shutil
+
 import pytest
-from services import API, TOKEN, WRITER, adapter_files, files, make_indexed_family, printed, served
+from services import API, TOKEN, WRITER, adapter_files, files, printed, served
 
 from deltadex.web.service import ServiceSettings
 
 
-@pytest.fixture
-def db(tmp_path):
-    return make_indexed_family(tmp_path)
-
-
-@pytest.fixture
-def client(db):
+@pytest.fixture(scope="module")
+def client(shared_db, tmp_path_factory):
+    """Of a service whose catalog every test leaves as it was."""
+    db = shutil.copy(shared_db, tmp_path_factory.mktemp("writing") / "c.duckdb")
     with served(db, token=TOKEN) as client:
         yield client
 
@@ -128,8 +127,8 @@ def test_only_ids_of_the_hub_are_fetched(client, id):
     assert code(client.post(f"{API}/models", json=body, headers=WRITER)) == (422, "invalid")
 
 
-def test_a_folder_of_the_server_is_never_taken_for_an_id(db, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_of_the_server_is_never_taken_for_an_id(db, shared_db, monkeypatch):
+    monkeypatch.chdir(shared_db.parent)
     with served(db, token=TOKEN, allow_hub=True) as client:
         body = {"models": ["models/a-0"], "base": "base"}
         answer = client.post(f"{API}/models", json=body, headers=WRITER)

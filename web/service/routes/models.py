@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from .... import __version__
+from ....store import ModelFilter, Page
 from ..params import (
     AuthorInQuery,
     BaseInQuery,
@@ -20,7 +21,7 @@ from ..params import (
     WhereInQuery,
     problems,
 )
-from ..readers import ModelsAsked, Order, Sort, find_model, names_of, page_of_models
+from ..readers import find_model, names_of, page_of_models
 from ..replies import reply
 from ..schemas import FamiliesAnswer, ModelInFull, ModelsAnswer, StatsAnswer
 from ..service import Service
@@ -91,37 +92,41 @@ async def models(
         str | None, Query(max_length=200, description="Part of an id, dataset or author.")
     ] = None,
     where: WhereInQuery = None,
-    sort: Annotated[Sort, Query()] = "model",
-    order: Annotated[Order, Query()] = "asc",
+    sort: Annotated[
+        Literal["model", "downloads", "indexed_at", "dataset", "author"], Query()
+    ] = "model",
+    order: Annotated[Literal["asc", "desc"], Query()] = "asc",
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     offset: Annotated[int, Query(ge=0, le=FURTHEST)] = 0,
 ) -> Response:
     """The models that pass every filter, a page of them; as `deltadex ls --json`."""
-    asked = ModelsAsked(
+    asked = ModelFilter(
         base=base,
         status=status,
         dataset=dataset,
         author=author,
         kind=kind,
-        q=q,
+        contains=q,
         where=where,
-        sort=sort,
-        order=order,
+    )
+    page = Page(
+        sort="id" if sort == "model" else sort,
+        descending=order == "desc",
         limit=limit,
         offset=offset,
     )
-    return reply(await service.work.run(_models, service, asked))
+    return reply(await service.work.run(_models, service, asked, page))
 
 
-def _models(service: Service, asked: ModelsAsked) -> dict[str, Any]:
+def _models(service: Service, asked: ModelFilter, page: Page) -> dict[str, Any]:
     with service.readers.catalog() as catalog:
         names = names_of(catalog)
-        rows, total = page_of_models(catalog, asked, names)
+        rows, total = page_of_models(catalog, asked, page, names)
     return {
         "models": [names.model(row) for row in rows],
         "total": total,
-        "limit": asked.limit,
-        "offset": asked.offset,
+        "limit": page.limit,
+        "offset": page.offset,
     }
 
 

@@ -1,0 +1,148 @@
+"""Files of sketches against the catalog."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+from jaxtyping import Float64, Int64
+
+from ...records import Recipe, Slot
+from ..derived import derived_path
+from ..sketches import NOTE, Layout, SketchFile, SketchMatrix, fetch_matrix, index_bytes
+from ..vectors import fetch_vectors_of
+from .finding import Finding, counted
+from .leftovers import ENDINGS
+from .patient import Patient
+
+SAMPLE = 64
+"""Rows compared with the catalog's, to the bit."""
+
+LENGTH_TOLERANCE = 1e-5
+"""Relative: lengths are sums in another order."""
+
+
+def check_sketches(patient: Patient) -> Iterator[Finding]:
+    """Every family's file of sketches; a wrong one is taken away, for it is made again."""
+    recipes = patient.catalog.recipes()
+    is_well, n_files, n_rows = True, 0, 0
+    for base in patient.catalog.bases():
+        for recipe in recipes.values():
+            path = derived_path(patient.path, base, recipe.id, ".sketches")
+            if not path.exists():
+                continue
+            n_files += 1
+            fault, rows = _fault(patient, path, recipe)
+            n_rows += rows
+            if fault:
+                is_well = False
+                yield _mended(patient, path, f"{base}, {recipe.id}", fault)
+    if is_well:
+        rows_shown = f", {counted(n_rows, 'model')}" if n_files else ""
+        yield Finding("sketches", "ok", f"{counted(n_files, 'file')} as the catalog{rows_shown}")
+
+
+def _fault(patient: Patient, path: Path, recipe: Recipe) -> tuple[str, int]:
+    """What is wrong with a file, if anything; and how many rows it has."""
+    try:
+        data = path.with_suffix(".keys").read_bytes()
+    except FileNotFoundError:
+        return "", 0
+    notes = np.frombuffer(data[: len(data) // NOTE.itemsize * NOTE.itemsize], dtype=NOTE)
+    keys, lengths = notes["key"].astype(np.int64), notes["length"].astype(np.float64)
+    if not len(keys):
+        return "", 0
+    if (np.diff(keys) <= 0).any() or not np.isfinite(lengths).all():
+        return "its keys are damaged", len(keys)
+    if short := _too_short(path, len(keys), recipe.dim):
+        return short, len(keys)
+    file = SketchFile.read(path)
+    if file is None:
+        return "", len(keys)
+    try:
+        return _compared(patient, file, recipe, keys, lengths), len(keys)
+    finally:
+        file.close()
+
+
+def _too_short(path: Path, n_rows: int, dim: int) -> str:
+    """What the files lack for so many rows: to map them would end the process."""
+    try:
+        note = json.loads(path.with_suffix(".slots").read_text("utf-8"))
+        layout = Layout.of({Slot(*slot): int(width) for *slot, width in note["slots"]})
+        if int(note["dim"]) != dim:
+            return f"its vectors have {note['dim']} numbers, the recipe's {dim}"
+        if path.stat().st_size < index_bytes(layout.width, n_rows):
+            return f"it ends before its {n_rows} rows do"
+        if path.with_suffix(".vectors").stat().st_size < 4 * dim * n_rows:
+            return f"its vectors end before its {n_rows} rows do"
+    except (OSError, ValueError, TypeError, KeyError):
+        return "its list of slots is damaged"
+    return ""
+
+
+def _compared(
+    patient: Patient,
+    file: SketchFile,
+    recipe: Recipe,
+    keys: Int64[np.ndarray, " models"],
+    lengths: Float64[np.ndarray, " models"],
+) -> str:
+    """How a sample of the rows differs from the catalog; of those models that it still has."""
+    sample = keys[np.unique(np.linspace(0, len(keys) - 1, SAMPLE).astype(np.int64))]
+    there, vectors = fetch_vectors_of(patient.connection, recipe, sample)
+    sample = np.array(there, dtype=np.int64)
+    if not len(sample):
+        return ""
+    kept, stored = file.matrix(sample), fetch_matrix(patient.connection, there, recipe.id)
+    if kept is None:
+        return "it cannot be read"
+    own = [file.vector(key) for key in there]
+    if not all(v is not None and np.array_equal(v, w) for v, w in zip(own, vectors, strict=True)):
+        return "its vectors are not the catalog's"
+    noted = lengths[np.searchsorted(keys, sample)]
+    if not np.allclose(noted, stored.lengths, rtol=LENGTH_TOLERANCE, atol=0.0):
+        return "its lengths are not the catalog's"
+    rows = range(len(sample))
+    if not all(_same_row(kept, stored, row) for row in rows):
+        return "its sketches are not the catalog's"
+    return ""
+
+
+def _same_row(kept: SketchMatrix, stored: SketchMatrix, row: int) -> bool:
+    """Whether every slot of the stored row is the kept one's, and the kept one has no other."""
+    halves = np.frombuffer(kept.halves(row), dtype="<u2")
+    asked = np.frombuffer(stored.halves(row), dtype="<u2")
+    n_other = int(np.count_nonzero(halves))
+    for slot, columns in stored.layout.columns.items():
+        own = kept.layout.columns.get(slot)
+        if own is None:
+            if asked[columns].any():
+                return False
+            continue
+        if not np.array_equal(halves[own], asked[columns]):
+            return False
+        n_other -= int(np.count_nonzero(halves[own]))
+    return n_other == 0
+
+
+def _mended(patient: Patient, path: Path, of_what: str, fault: str) -> Finding:
+    shown = f"file of {of_what}: {fault}"
+    advice = "end the service, then run `deltadex doctor`: searches read the catalog meanwhile"
+    if not patient.repairs:
+        advice = "`deltadex doctor` without --check takes it away"
+        return Finding("sketches", "problem", shown, advice)
+    lock = FileLock(path.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except (OSError, Timeout):
+        return Finding("sketches", "problem", f"{shown}; another process writes it", advice)
+    try:
+        for ending in ENDINGS["sketches"]:
+            path.with_suffix(ending).unlink(missing_ok=True)
+    finally:
+        lock.release()
+    return Finding("sketches", "repaired", f"{shown}; taken away, `deltadex serve` makes it again")

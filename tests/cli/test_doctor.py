@@ -1,0 +1,98 @@
+import json
+
+import duckdb
+import pytest
+from click.testing import CliRunner
+
+from deltadex.cli import main
+from deltadex.records import ModelRecord, Refused
+from deltadex.store import Catalog
+
+
+@pytest.fixture
+def db(tmp_path):
+    path = tmp_path / "c.duckdb"
+    model = ModelRecord(id="m", base="[red]base\x1b[2J")
+    with Catalog.open(path) as catalog:
+        catalog.record(Refused(model=model, code="truncated", reason="short"))
+    return path
+
+
+def run(db, *arguments):
+    return CliRunner().invoke(main, ["doctor", "--db", str(db), *arguments])
+
+
+def break_a_view(db):
+    with duckdb.connect(str(db)) as connection:
+        connection.execute("DROP VIEW sizes")
+
+
+def break_a_row(db):
+    with duckdb.connect(str(db)) as connection:
+        connection.execute("UPDATE models SET status = 'indexed'")
+
+
+def test_a_well_catalog_has_exit_code_0_and_a_line_a_check(db):
+    result = run(db)
+
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[-1] == "all is well"
+    assert {line.split()[1] for line in lines[:-1]} >= {"tables", "index", "sketches", "vectors"}
+    assert {line.split()[0] for line in lines[:-1]} <= {"ok", "note"}
+
+
+def test_json_is_one_document(db):
+    break_a_view(db)
+
+    document = json.loads(run(db, "--json").stdout)
+
+    assert set(document) == {"db", "checks", "repaired", "problems"}
+    assert (document["db"], document["repaired"], document["problems"]) == (str(db), 1, 0)
+    assert all(set(c) == {"check", "state", "detail", "advice"} for c in document["checks"])
+    assert [c["check"] for c in document["checks"] if c["state"] == "repaired"] == ["views"]
+
+
+def test_what_is_derived_is_mended_and_the_exit_code_is_0(db):
+    break_a_view(db)
+
+    looked, mended, again = run(db, "--check"), run(db), run(db)
+
+    assert (looked.exit_code, mended.exit_code, again.exit_code) == (1, 0, 0)
+    assert "1 to be mended by hand" in looked.stdout
+    assert "1 repaired, all is well" in mended.stdout
+    assert again.stdout.endswith("all is well\n")
+    assert "repaired  views" in mended.stdout
+    assert "repaired" not in again.stdout
+
+
+def test_what_is_not_derived_stays_with_exit_code_1_and_the_way_out(db):
+    break_a_row(db)
+
+    first, second = run(db), run(db)
+
+    assert (first.exit_code, second.exit_code) == (1, 1)
+    assert "without slots: m" in first.stdout
+    assert "→ `deltadex rm`" in first.stdout
+
+
+def test_strangers_names_cannot_steer_the_terminal(db):
+    with duckdb.connect(str(db)) as connection:
+        connection.execute("INSERT INTO families VALUES (?, NULL, NULL, '{}')", ["x\x1b[2J"])
+
+    assert "\x1b" not in run(db).stdout
+
+
+@pytest.mark.parametrize("content", [None, b"", b"DUCK" * 999])
+def test_a_file_that_is_no_catalog_is_a_report_without_a_traceback(tmp_path, content):
+    db = tmp_path / "deep" / "c.duckdb"
+    if content is not None:
+        db.parent.mkdir()
+        db.write_bytes(content)
+
+    result = run(db)
+
+    assert result.exit_code == 1
+    assert "problem   catalog" in result.stdout
+    assert "versions" in result.stdout
+    assert isinstance(result.exception, SystemExit)

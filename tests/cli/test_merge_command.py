@@ -1,0 +1,117 @@
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from deltadex.cli import main
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.store import Catalog
+
+
+def run(*arguments, **environment):
+    return CliRunner().invoke(main, ["merge", *map(str, arguments)], env=environment)
+
+
+def write(path, *models):
+    """A catalog of (id, axis of its vector)."""
+    with Catalog.open(path) as catalog:
+        for id, axis in models:
+            vector = np.eye(4, dtype=np.float32)[axis]
+            recipe = Recipe(name="mean-factors", rank=1, dim=4)
+            fingerprint = Fingerprint(recipe=recipe, vector=vector, norm=1.0)
+            catalog.record(
+                Indexed(
+                    model=ModelRecord(id=id, base="base", signature=f"{axis}"),
+                    fingerprints=(fingerprint,),
+                    slots=(),
+                    bytes_read=0,
+                    seconds=0.0,
+                )
+            )
+    return path
+
+
+@pytest.fixture
+def machines(tmp_path):
+    a = write(tmp_path / "a.duckdb", ("x", 0), ("[red]y\x1b", 1))
+    b = write(tmp_path / "b.duckdb", ("z", 2), ("[red]y\x1b", 3))
+    return a, b
+
+
+def ids(db):
+    listed = CliRunner().invoke(main, ["ls", "--json", "--db", str(db)])
+    return [row["model"] for row in json.loads(listed.stdout)["models"]]
+
+
+def test_merge_prints_the_contract(machines):
+    a, b = machines
+
+    result = run(a, b, "--json")
+
+    document = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert set(document) == {
+        *("target", "added", "updated", "unchanged", "differing"),
+        *("conflicts", "sources", "models", "seconds"),
+    }
+    assert document["target"] == str(a)
+    assert (document["added"], document["differing"], document["models"]) == (1, 1, 3)
+    (conflict,) = document["conflicts"]
+    assert set(conflict) == {"base", "model", "about", "source", "kept", "other"}
+    assert [one["source"] for one in document["sources"]] == [str(b)]
+
+
+def test_the_first_catalog_named_is_the_target(machines, tmp_path):
+    a, b = machines
+
+    assert run(a, b, DELTADEX_DB=str(tmp_path / "mine.duckdb")).exit_code == 0
+
+    assert len(ids(a)) == 3
+    assert len(ids(b)) == 2
+    assert not (tmp_path / "mine.duckdb").exists()
+
+
+def test_db_is_the_target_where_it_is_given_and_may_be_new(machines, tmp_path):
+    a, b = machines
+
+    assert run(a, b, "--db", tmp_path / "new.duckdb").exit_code == 0
+
+    assert len(ids(tmp_path / "new.duckdb")) == 3
+    assert (len(ids(a)), len(ids(b))) == (2, 2)
+
+
+def test_conflicts_are_shown_and_names_do_not_command_the_terminal(machines):
+    result = run(*machines)
+
+    assert "1 conflicts" in result.stdout
+    assert "[red]y�: weights" in result.stdout
+    assert "signature: 1, not 3" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_merging_again_adds_nothing(machines):
+    run(*machines)
+
+    again = json.loads(run(*machines, "--json").stdout)
+
+    assert (again["added"], again["updated"], again["models"]) == (0, 0, 3)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_missing_catalog_is_a_usage_error_that_makes_none(machines, tmp_path, place):
+    files = list(machines)
+    files[place] = tmp_path / "typo.duckdb"
+
+    result = run(*files)
+
+    assert result.exit_code == 2
+    assert "typo.duckdb" in result.stderr
+    assert not files[place].exists()
+
+
+def test_one_catalog_alone_is_a_usage_error(machines):
+    result = run(machines[0])
+
+    assert result.exit_code == 2
+    assert "--db" in result.stderr

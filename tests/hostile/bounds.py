@@ -1,0 +1,121 @@
+"""What strangers' files may cost, and the errors they may give."""
+
+from __future__ import annotations
+
+import signal
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+from hypothesis import strategies as st
+
+from deltadex.errors import ModelError
+
+Result = TypeVar("Result")
+
+HOSTILE_TEXTS = (
+    "../../etc/passwd",
+    "~nobody-here/x",
+    "a\0b",
+    "\x1b]0;owned\x07\x1b[31mred",
+    "\x9b31mred",
+    "two\nlines\r\ttab",
+    "[bold red]markup[/] [link=file:///etc/passwd]x[/link] \\",
+    "\u202egpj.exe\u202c \u2066\u2069",
+    "</script><img src=x onerror='window.hacked=1'>",
+    ":pile_of_poo: $\\frac{1}$ %s {0} {{x}}",
+    "caf\udce9",
+    "x" * 10_000,
+)
+"""Names as strangers may choose them."""
+
+
+@contextmanager
+def within(*, seconds: float = 20, mebibytes: int | None = None) -> Iterator[None]:
+    """Fails what takes longer, or more of Python's memory at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"took more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    if mebibytes is not None:
+        tracemalloc.start()
+    try:
+        yield
+        if mebibytes is not None:
+            assert tracemalloc.get_traced_memory()[1] < mebibytes << 20
+    finally:
+        tracemalloc.stop()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def result_or_refusal(call: Callable[[], Result]) -> Result | ModelError:
+    """What the call gives, or the documented refusal; any other error is a defect."""
+    try:
+        return call()
+    except ModelError as err:
+        refusal = err
+    assert refusal.code != "internal"
+    assert len(refusal.reason) < 2000
+    assert "\n" not in refusal.reason
+    return refusal
+
+
+def code_of(call: Callable[[], object]) -> str:
+    """The code with which it is refused; "" for a result."""
+    given = result_or_refusal(call)
+    return given.code if isinstance(given, ModelError) else ""
+
+
+def texts() -> st.SearchStrategy[str]:
+    """Any text, and the hostile ones."""
+    return st.sampled_from(HOSTILE_TEXTS) | st.text(max_size=20)
+
+
+def json_values() -> st.SearchStrategy[object]:
+    """Anything that Python's JSON reader can give, NaN and huge numbers among it."""
+    numbers = st.integers() | st.sampled_from([2**63, 10**400, -1, 0, 1e308]) | st.floats()
+    leaves = st.none() | st.booleans() | numbers | texts().filter(_is_unicode)
+    return st.recursive(
+        leaves,
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(texts().filter(_is_unicode), inner, max_size=4)
+        ),
+        max_leaves=8,
+    )
+
+
+def damaged(whole: bytes) -> st.SearchStrategy[bytes]:
+    """The bytes with some of them changed, cut off, or put in twice."""
+
+    def change(edits: list[tuple[int, int, int]]) -> bytes:
+        data = bytearray(whole)
+        for kind, place, byte in edits:
+            at = place % (len(data) or 1)
+            if kind == 0 and data:
+                data[at] = byte
+            elif kind == 1:
+                data[at:at] = data[at : at + byte % 16] or bytes([byte])
+            else:
+                del data[at : at + byte % 16]
+        return bytes(data)
+
+    edit = st.tuples(st.integers(0, 2), st.integers(0, 10**6), st.integers(0, 255))
+    return st.lists(edit, max_size=6).map(change)
+
+
+def write(path: Path, content: bytes | str) -> Path:
+    """The path, with this content."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= c <= "\udfff" for c in text)

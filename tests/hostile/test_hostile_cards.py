@@ -1,0 +1,123 @@
+"""README cards that strangers wrote: YAML, then text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bounds import HOSTILE_TEXTS, texts, within, write
+from fuzzing import few
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltadex.indexer.family.card import MAX_CARD_CHARS, card_base, split_card
+from deltadex.indexer.family.dataset_names import label_of
+from deltadex.indexer.family.local import read_member
+
+FRONT = "license: mit\nbase_model: gpt2\ndatasets:\n- imdb\n"
+DOUBLED = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}\n" for i in range(1, 10)
+)
+LAUGHS = "a0: &a0 [x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 10)
+)
+RESULTS = (
+    "r: &r {dataset: {type: glue, config: sst2}}\n"
+    f"e: &e {{results: [{'*r,' * 60_000}]}}\n"
+    f"model-index: [{'*e,' * 60_000}]\n"
+)
+
+
+def card(front: str) -> str:
+    return f"---\n{front}---\nfine-tuned version of x on the imdb dataset\n"
+
+
+def label(text: str) -> str | None:
+    front, body = split_card(text)
+    card_base(front)
+    return label_of(name="m", card=front, text=body).dataset
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        card(DOUBLED),
+        card(LAUGHS + "datasets: *a9\nbase_model: *a9\n"),
+        card(RESULTS),
+        card("a: " + "[" * 390_000),
+        card("- " * 190_000),
+        card("{a: " * 90_000),
+        card("a: " + "1:" * 190_000 + "1\n"),
+        card('a: !!int "' + "1:" * 190_000 + '1"\n'),
+        card("a: " + "9" * 390_000 + "\n"),
+        card("a: [" + "1," * 190_000 + "]\n"),
+        "---" + "\n" * 390_000,
+        "---\n" + "--- \n- " * 60_000,
+        "fine-tuned version of" + " on the on the a(" * 23_000,
+        "fine-tuned version of x on the " * 12_000,
+        "\n" * 390_000,
+        "\0" * 390_000,
+    ],
+    ids=lambda text: repr(text[:24]),
+)
+def test_a_card_cannot_take_long_or_much(text: str) -> None:
+    with within(seconds=30, mebibytes=300):
+        label(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["!!timestamp x", '!!int ""', "!!bool x", '!!float ""', "!!omap 3", "!!set {[]: 1}",
+     "!!python/object/apply:os.system ['touch owned']", "2001-99-99", "&a [*a]", "*none",
+     "!!binary é", "\x1b"],
+)  # fmt: skip
+def test_a_value_that_is_not_of_its_tag_spoils_no_more_than_its_card(
+    tmp_path: Path, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "m" / "README.md", card(f"{FRONT}a: {value}\n"))
+
+    member = read_member(tmp_path / "m", id="m", base="gpt2")
+
+    assert member.record.dataset == "imdb"
+    assert not (tmp_path / "owned").exists()
+
+
+def test_aliases_that_expand_to_nothing_vast_are_read() -> None:
+    front, _ = split_card(card("a: &id001 [imdb]\ndatasets: *id001\n"))
+
+    assert front["datasets"] == ["imdb"]
+
+
+@pytest.mark.parametrize("text", HOSTILE_TEXTS)
+def test_text_of_a_card_is_only_text(tmp_path: Path, text: str) -> None:
+    content = f"---\ndatasets:\n- {text!r}\nlicense: {text!r}\n---\n{text}"
+    write(tmp_path / "README.md", content.encode("utf-8", "surrogateescape"))
+
+    read_member(tmp_path, id="m", base="gpt2")
+
+
+def test_a_card_of_gigabytes_is_read_in_part(tmp_path: Path) -> None:
+    path = write(tmp_path / "README.md", card(FRONT))
+    with path.open("r+b") as file:
+        file.truncate(20 << 30)
+
+    with within(seconds=10, mebibytes=64):
+        assert read_member(tmp_path, id="m", base="gpt2").record.license == "mit"
+
+
+@few
+@given(text=texts() | st.text(alphabet="-\n:&*![]{}<>'\"|# \tabc019", max_size=200).map(card))
+def test_any_card_gives_a_label_or_none(text: str) -> None:
+    with within(seconds=10):
+        label(text)
+
+
+def test_what_follows_the_front_matter_is_the_text() -> None:
+    assert split_card("\ufeff\n--- \r\nlicense: mit\r\n---  \r\nbody\n---\n") == (
+        {"license": "mit"},
+        "body\n---\n",
+    )
+    assert split_card("---\n---\nbody") == ({}, "body")
+    assert split_card("--- x\nlicense: mit\n---\n")[0] == {}
+    assert len(split_card("x" * 10**6)[1]) == MAX_CARD_CHARS

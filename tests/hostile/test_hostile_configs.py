@@ -1,0 +1,165 @@
+"""config.json and adapter_config.json that strangers wrote."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bounds import HOSTILE_TEXTS, code_of, damaged, json_values, result_or_refusal, within, write
+from factories import write_weights
+from fuzzing import few, many
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltadex.indexer.adapter import read_adapter
+from deltadex.indexer.adapter.config import AdapterConfig, read_config
+from deltadex.indexer.architecture.attention_config import read_attention_config
+from deltadex.indexer.checkpoint import open_adapter_weights, quantization, read_json
+from deltadex.indexer.family import Wanted, refuse_strangers
+from deltadex.indexer.family.local import read_member
+
+LORA = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "base_model_name_or_path": "gpt2"}
+KEYS = (*LORA, "alpha_pattern", "rank_pattern", "target_modules", "init_lora_weights", "init_r",
+        "use_rslora", "use_dora", "fan_in_fan_out", "target_parameters", "alpha")  # fmt: skip
+CONFIG_KEYS = ("model_type", "num_attention_heads", "n_head", "quantization_config", "text_config",
+               "_name_or_path", "auto_map", "num_key_value_heads")  # fmt: skip
+MODULE = "base_model.model." + "a" * 40 + ".q_proj"
+
+
+def use(config: AdapterConfig) -> None:
+    config.alpha_of(MODULE)
+    config.rank_of(MODULE)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"a": ' + b"9" * 100_000 + b"}",
+        b'{"a": "\\ud800"}',
+        b"\xff\xfe",
+        b"null",
+        b"",
+        b" " * (17 << 20),
+    ],
+    ids=lambda content: repr(content[:12]),
+)
+def test_what_is_no_json_object_is_a_bad_config(tmp_path: Path, content: bytes) -> None:
+    path = write(tmp_path / "config.json", content)
+
+    with within(seconds=10, mebibytes=128):
+        assert code_of(lambda: read_json(path)) == "bad-config"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["(a+)+$", "(a|a)*b", "(a*)*", "((a{1,9}){1,9})", "a*a*a*a*b", r"(a*)\1\1", "(?=a*a*)", "(?i)q",
+     "a{99999999999}", "(" * 5000, "(" * 200, "[", "x" * 100_000],
+)  # fmt: skip
+def test_a_pattern_that_may_take_for_ever_is_a_bad_config(key: str) -> None:
+    with within(seconds=10):
+        assert code_of(lambda: use(read_config(LORA | {"alpha_pattern": {key: 4}}))) == "bad-config"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["q_proj", r"^base_model.*\.q_proj", r".*\.(q|k)_proj", r"model\.layers\.\d+\.q", "[qk]_p"],
+)
+def test_patterns_as_people_write_them_are_read(key: str) -> None:
+    assert read_config(LORA | {"alpha_pattern": {key: 4}}).alphas == ((key, 4.0),)
+
+
+def test_many_patterns_are_a_bad_config() -> None:
+    vast = {f"m{i}": 4 for i in range(100_000)}
+
+    with within(seconds=10):
+        assert code_of(lambda: read_config(LORA | {"rank_pattern": vast})) == "bad-config"
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize(
+    "value", [[[["x"] * 9] * 9] * 9, "\x1b[31m\n" * 5000, float("nan"), 10**400]
+)
+def test_a_refusal_is_one_short_line(key: str, value: object) -> None:
+    with within(seconds=10):
+        result_or_refusal(lambda: use(read_config(LORA | {key: value})))
+
+
+def check_adapter_config(config: Any) -> None:
+    with within(seconds=10):
+        result_or_refusal(lambda: use(read_config(config)))
+
+
+@few
+@given(changes=st.dictionaries(st.sampled_from(KEYS), json_values(), max_size=5))
+def test_any_adapter_config_is_read_or_refused(changes: dict[str, object]) -> None:
+    check_adapter_config(LORA | changes)
+
+
+@pytest.mark.slow
+@many
+@given(changes=st.dictionaries(st.sampled_from(KEYS), json_values(), max_size=5))
+def test_many_adapter_configs_are_read_or_refused(changes: dict[str, object]) -> None:
+    check_adapter_config(LORA | changes)
+
+
+def check_folder(folder: Path, name: str, content: bytes) -> None:
+    write(folder / name, content)
+    (folder / "base").mkdir(exist_ok=True)
+    wanted = Wanted(names=("gpt2",), folder=folder / "base", config={"model_type": "gpt2"})
+    with within(seconds=10):
+        member = refuse_strangers(read_member(folder, id="m", base="gpt2"), wanted)
+        result_or_refusal(lambda: quantization(member.config, (), ()))
+        read_attention_config(member.config)
+    assert member.refusal is None or member.refusal.code != "internal"
+
+
+@few
+@given(config=st.dictionaries(st.sampled_from(CONFIG_KEYS), json_values(), max_size=4))
+def test_any_config_makes_a_member_or_a_refusal(tmp_path: Path, config: dict[str, object]) -> None:
+    check_folder(tmp_path, "config.json", json.dumps(config).encode())
+
+
+@few
+@given(data=damaged(json.dumps(LORA).encode()))
+def test_a_damaged_config_makes_a_member_or_a_refusal(tmp_path: Path, data: bytes) -> None:
+    check_folder(tmp_path, "adapter_config.json", data)
+
+
+@pytest.mark.parametrize("claim", [t for t in HOSTILE_TEXTS if "\udce9" not in t])
+@pytest.mark.parametrize("name", ["config.json", "adapter_config.json"])
+def test_any_name_of_a_base_is_only_a_name(tmp_path: Path, name: str, claim: str) -> None:
+    config = {"_name_or_path": claim, "base_model_name_or_path": claim, "model_type": claim}
+
+    check_folder(tmp_path, name, json.dumps(config).encode())
+
+
+def test_code_that_a_config_names_is_never_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mark = tmp_path / "owned"
+    for name in ("configuration_owned.py", "modeling_owned.py", "__init__.py"):
+        write(tmp_path / "m" / name, f"open({str(mark)!r}, 'w').close()\n")
+    auto = {"AutoConfig": "configuration_owned.C", "AutoModel": "modeling_owned.M"}
+    config = {"model_type": "owned", "auto_map": auto, "trust_remote_code": True}
+
+    check_folder(tmp_path / "m", "config.json", json.dumps(config).encode())
+
+    assert not mark.exists()
+    assert not any("owned" in name for name in sys.modules)
+
+
+def test_a_product_that_squares_what_is_stored_is_refused(tmp_path: Path) -> None:
+    module = "base_model.model.h.0.attn.c_attn"
+    sides = {f"{module}.lokr_w{n}": torch.ones(400, 400) for n in (1, 2)}
+    write_weights(tmp_path / "adapter_model.safetensors", sides)
+    checkpoint = open_adapter_weights(tmp_path)
+
+    assert code_of(lambda: read_adapter(checkpoint, {"peft_type": "LOKR"})) == "shape-mismatch"
+    checkpoint.close()

@@ -1,0 +1,174 @@
+"""Folders with things in them that are no files, and links to anywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from bounds import HOSTILE_TEXTS, code_of, within, write
+from factories import finetune, make_bert, make_checkpoint
+
+from deltadex.errors import ModelError
+from deltadex.indexer import IndexOptions, index_family
+from deltadex.indexer.checkpoint import open_adapter_weights, open_local, signature
+from deltadex.indexer.family import folder_members, listed_members
+from deltadex.indexer.family.local import read_member
+from deltadex.store import Catalog
+
+FILES = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "config.json",
+         "adapter_config.json", "adapter_model.safetensors", "README.md")  # fmt: skip
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def listener(path: Path) -> None:
+    made = socket.socket(socket.AF_UNIX)
+    here = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        made.bind(path.name)
+    finally:
+        os.chdir(here)
+        made.close()
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def link_to(target: str) -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        path.symlink_to(target)
+
+    make.__name__ = target
+    return make
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(
+    "make",
+    [pipe, listener, loop, Path.mkdir, link_to("/dev/zero"), link_to("/dev/random"),
+     link_to("/dev/tty"), link_to("/nowhere"), link_to("/proc/self/mem"), link_to("/etc/passwd")],
+    ids=lambda make: make.__name__,
+)  # fmt: skip
+def test_what_is_no_file_is_refused_at_once(
+    tmp_path: Path, file: str, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / file)
+
+    with within(seconds=10, mebibytes=32):
+        member = read_member(tmp_path, id="m", base="gpt2")
+        signature(tmp_path)
+        opened = open_adapter_weights if member.is_adapter else open_local
+        assert code_of(lambda: opened(tmp_path)) not in ("", "internal")
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Path:
+    """`base`, and one honest member in `models`."""
+    base = make_bert(tmp_path / "base", seed=0)
+    config = json.loads((tmp_path / "base" / "config.json").read_text())
+    make_checkpoint(tmp_path / "models" / "honest", finetune(base, seed=1), config=config)
+    return tmp_path
+
+
+def index(family: Path, catalog: Path) -> dict[str, str | None]:
+    """Each model's code; None for an indexed one."""
+    options = IndexOptions(base=str(family / "base"), folder=family / "models")
+    with Catalog.open(catalog) as opened, within(seconds=60):
+        index_family(opened, options)
+        return {row.id: row.code for row in opened.models()}
+
+
+def test_links_to_files_are_followed_as_caches_need_it(family: Path, tmp_path: Path) -> None:
+    model, blobs = family / "models" / "honest", family / "blobs"
+    blobs.mkdir()
+    for n, path in enumerate(sorted(model.iterdir())):
+        path.rename(blobs / str(n))
+        path.symlink_to(Path("..", "..", "blobs", str(n)))
+
+    assert index(family, tmp_path / "c.duckdb") == {"honest": None}
+
+
+def test_links_to_folders_are_not_followed(family: Path, tmp_path: Path) -> None:
+    (family / "models" / "up").symlink_to("..")
+    (family / "models" / "root").symlink_to("/")
+    (family / "models" / "honest" / "again").symlink_to(".")
+
+    assert set(index(family, tmp_path / "c.duckdb")) == {"honest"}
+
+
+def test_a_link_to_a_secret_tells_nothing_of_it(tmp_path: Path) -> None:
+    secret = write(tmp_path / "secret", "hunter2: the password\n" * 10)
+    told = []
+    for n, file in enumerate(FILES):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        (folder / file).symlink_to(secret)
+        member = read_member(folder, id="m", base="gpt2")
+        told.append(repr(member))
+        with pytest.raises(ModelError) as refused:
+            (open_adapter_weights if member.is_adapter else open_local)(folder)
+        told.append(str(refused.value))
+
+    assert "hunter2" not in "".join(told)
+
+
+def test_hostile_members_never_stop_a_run(family: Path, tmp_path: Path) -> None:
+    models, mark = family / "models", tmp_path / "owned"
+    config = (family / "base" / "config.json").read_text()
+    for name in ("pipe", "card-pipe", "config-pipe", "loop", "claim", "long"):
+        write(models / name / "config.json", config)
+    pipe(models / "pipe" / "model.safetensors")
+    for name in ("card-pipe", "config-pipe", "claim", "long"):
+        write(models / name / "model.safetensors", (2**63).to_bytes(8, "little") * 2)
+    pipe(models / "card-pipe" / "README.md")
+    (models / "config-pipe" / "config.json").unlink()
+    pipe(models / "config-pipe" / "config.json")
+    loop(models / "loop" / "model.safetensors")
+    write(models / "claim" / "README.md", '---\nbase_model: "~nobody-here/\\0"\n---\n')
+    write(models / "long" / "README.md", "---" + "\n" * 390_000)
+    write(models / "code" / "config.json", json.dumps({"auto_map": {"AutoModel": "owned.M"}}))
+    write(models / "code" / "owned.py", f"open({str(mark)!r}, 'w')")
+    torch.save({"w": torch.ones(2)}, models / "code" / "pytorch_model.bin")
+    for n, text in enumerate(HOSTILE_TEXTS[3:8]):
+        folder = models / f"name-{n}-{text.replace('/', '')}"
+        write(folder / "model.safetensors", b"")
+    write(Path(os.fsdecode(os.fsencode(models) + b"/caf\xe9")) / "model.safetensors", b"")
+
+    codes = index(family, tmp_path / "c.duckdb")
+
+    assert codes.pop("honest") is None
+    assert set(codes.values()) <= {
+        "unreadable", "bad-header", "truncated", "no-attention", "bad-config",
+    }  # fmt: skip
+    assert len(codes) == 13
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("line", HOSTILE_TEXTS)
+def test_any_line_of_a_list_is_a_member_or_a_refusal(
+    tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    path = write(tmp_path / "list.txt", line.encode("utf-8", "replace"))
+
+    with within(seconds=10):
+        members = list(listed_members(path, "gpt2"))
+
+    assert all(member.refusal is not None for member in members)
+    assert all(member.refusal.code != "internal" for member in members if member.refusal)
+
+
+def test_a_folder_of_links_round_in_circles_ends(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").symlink_to("../a")
+
+    assert list(folder_members(tmp_path, "gpt2", leave_out=None)) == []

@@ -1,0 +1,182 @@
+"""`.bin` files that strangers wrote: torch archives, read in part and never unpickled."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import stat
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bounds import code_of, damaged, result_or_refusal, within, write
+from fuzzing import few, many
+from hypothesis import given
+
+from deltadex.errors import ModelError
+from deltadex.indexer.checkpoint import open_bin_bytes, open_local
+
+
+def archive(entries: dict[str, bytes], *, method: int = zipfile.ZIP_STORED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as made:
+        for name, content in entries.items():
+            made.writestr(name, content)
+    return file.getvalue()
+
+
+def saved(state: object) -> bytes:
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+def called(name: bytes, argument: bytes) -> bytes:
+    """A state dict whose one value is what a global gives for an argument."""
+    return b"\x80\x02}X\x01\x00\x00\x00w" + b"c" + name + b"\n" + argument + b"\x85Rs."
+
+
+GOOD = saved({"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(4)})
+GIGABYTES = b"\x8a\x08" + struct.pack("<q", 1 << 36)
+
+
+def read_all(data: bytes) -> dict[str, torch.Tensor]:
+    checkpoint = open_bin_bytes(data, "pytorch_model.bin")
+    return dict(checkpoint.stream(checkpoint.tensors))
+
+
+class Malicious:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (str(self.mark), "w")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_malicious_pickle_writes_nothing(tmp_path: Path, zipped: bool) -> None:
+    mark = tmp_path / "owned"
+    (tmp_path / "m").mkdir()
+    path = tmp_path / "m" / "pytorch_model.bin"
+    torch.save({"w": Malicious(mark)}, path, _use_new_zipfile_serialization=zipped)
+
+    code = code_of(lambda: open_local(tmp_path / "m"))
+
+    assert code == ("unsafe-pickle" if zipped else "legacy-pickle")
+    assert not mark.exists()
+    pickle.loads(pickle.dumps(Malicious(mark))).close()
+    assert mark.exists()
+
+
+@pytest.mark.parametrize(
+    "name", [b"builtins\nbytearray", b"__builtin__\nbytearray", b"torch\nFloatTensor",
+             b"torch.storage\nUntypedStorage", b"torch\nTensor"],
+)  # fmt: skip
+def test_a_few_bytes_cannot_ask_for_gigabytes(name: bytes) -> None:
+    data = archive({"archive/data.pkl": called(name, GIGABYTES), "archive/version": b"3\n"})
+
+    with within(seconds=20, mebibytes=64):
+        assert code_of(lambda: read_all(data)) in (
+            "unsafe-pickle", "truncated", "no-weights", "bad-offsets",
+        )  # fmt: skip
+
+
+def test_a_zip_bomb_is_refused_by_its_list() -> None:
+    with within(seconds=20, mebibytes=256):
+        bomb = archive(
+            {"archive/data.pkl": b".", "archive/data/0": bytes(100 << 20)},
+            method=zipfile.ZIP_DEFLATED,
+        )
+        assert len(bomb) < 1 << 20
+        assert code_of(lambda: read_all(bomb)) == "bad-header"
+
+
+def test_a_vast_list_of_entries_is_refused_unread(tmp_path: Path) -> None:
+    path = write(tmp_path / "pytorch_model.bin", b"PK\x03\x04")
+    with path.open("r+b") as file:
+        file.seek(200 << 20)
+        file.write(struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 65535, 65535, 200 << 20, 0, 0))
+
+    with within(seconds=10, mebibytes=16):
+        assert code_of(lambda: open_local(tmp_path)) == "bad-header"
+
+
+def test_a_vast_list_of_tensors_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w") as made, made.open("archive/data.pkl", "w") as entry:
+        for _ in range(70):
+            entry.write(bytes(1 << 20))
+
+    with within(seconds=10, mebibytes=16):
+        assert code_of(lambda: open_local(tmp_path)) == "bad-header"
+
+
+@pytest.mark.parametrize(
+    "name", ["../../owned", "/owned", "archive/../../owned", "a\0b", "x" * 9000]
+)
+def test_names_in_an_archive_lead_nowhere(tmp_path: Path, name: str) -> None:
+    with zipfile.ZipFile(io.BytesIO(GOOD)) as good:
+        entries = {entry: good.read(entry) for entry in good.namelist()}
+    folder = tmp_path / "a" / "b"
+    write(folder / "pytorch_model.bin", archive({**entries, name: b"owned"}))
+
+    result_or_refusal(lambda: open_local(folder))
+
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["pytorch_model.bin"]
+
+
+def test_a_link_in_an_archive_is_not_followed(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("archive/data/0")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    path = tmp_path / "pytorch_model.bin"
+    with (
+        zipfile.ZipFile(io.BytesIO(saved({"w": torch.zeros(4)}))) as good,
+        zipfile.ZipFile(path, "w") as made,
+    ):
+        prefix = good.namelist()[0].partition("/")[0]
+        for entry in good.namelist():
+            if not entry.endswith("data/0"):
+                made.writestr(entry, good.read(entry))
+        link.filename = f"{prefix}/data/0"
+        made.writestr(link, b"/etc/passwd\0\0\0\0\0")
+
+    given = result_or_refusal(lambda: open_local(tmp_path))
+
+    if not isinstance(given, ModelError):
+        assert given.read("w").numpy().tobytes() == b"/etc/passwd\0\0\0\0\0"
+
+
+def test_a_tensor_that_repeats_few_bytes_over_gigabytes_is_refused() -> None:
+    vast = torch.zeros(1).expand(1 << 20, 1 << 14)
+
+    with within(seconds=10, mebibytes=64):
+        assert code_of(lambda: read_all(saved({"w": vast}))) == "bad-offsets"
+
+
+@few
+@given(data=damaged(GOOD))
+def test_a_damaged_archive_is_read_or_refused(data: bytes) -> None:
+    with within(seconds=10):
+        result_or_refusal(lambda: read_all(data))
+
+
+@pytest.mark.slow
+@many
+@given(data=damaged(GOOD))
+def test_many_damaged_archives_on_disk_are_read_or_refused(tmp_path: Path, data: bytes) -> None:
+    write(tmp_path / "pytorch_model.bin", data)
+
+    def read() -> None:
+        checkpoint = open_local(tmp_path)
+        for _ in checkpoint.stream(checkpoint.tensors):
+            pass
+
+    with within(seconds=10):
+        result_or_refusal(read)
+    assert os.listdir(tmp_path) == ["pytorch_model.bin"]

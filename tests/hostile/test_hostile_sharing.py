@@ -1,0 +1,122 @@
+"""The note beside a catalog and what comes over its port, from whoever wrote them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from bounds import damaged, json_values, within, write
+from fuzzing import few
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltadex.store.sharing.note import HolderNote, note_path, read_note, write_note
+from deltadex.store.sharing.wire import Gone, prove_as_host, receive, send
+
+NOTE = {"pid": 1, "machine": socket.gethostname(), "port": 80, "key": "00"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 4000,
+        b"[" * 100_000,
+        b'{"pid": Infinity, "machine": "", "port": 1, "key": ""}',
+        b'{"pid": NaN, "machine": "", "port": 1, "key": ""}',
+        json.dumps(NOTE | {"port": 10**9}).encode(),
+        json.dumps(NOTE | {"port": -1}).encode(),
+        json.dumps(NOTE | {"key": "xyz"}).encode(),
+        json.dumps(NOTE | {"key": None}).encode(),
+        b"\xff",
+        b"",
+        b"null",
+    ],
+)
+def test_a_strange_note_is_none(tmp_path: Path, content: bytes) -> None:
+    catalog = tmp_path / "c.duckdb"
+    write(note_path(catalog), content)
+
+    assert read_note(catalog) is None
+
+
+def test_a_pipe_in_the_notes_place_is_none(tmp_path: Path) -> None:
+    os.mkfifo(note_path(tmp_path / "c"))
+
+    with within(seconds=5):
+        assert read_note(tmp_path / "c") is None
+
+
+def test_a_note_that_was_written_is_read(tmp_path: Path) -> None:
+    note = HolderNote(pid=1, machine=socket.gethostname(), port=4000, key=b"k")
+    write_note(tmp_path / "c", note)
+
+    assert read_note(tmp_path / "c") == note
+
+
+@few
+@given(
+    content=damaged(json.dumps(NOTE).encode())
+    | st.dictionaries(st.sampled_from(list(NOTE)), json_values()).map(
+        lambda changes: json.dumps(NOTE | changes).encode()
+    )
+)
+def test_any_note_is_one_or_none(tmp_path: Path, content: bytes) -> None:
+    catalog = tmp_path / "c"
+    write(note_path(catalog), content)
+
+    note = read_note(catalog)
+
+    assert note is None or 0 < note.port < 2**16
+
+
+def received(sent: bytes) -> pa.Table | None:
+    """The table; None where the other side is given up."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(5)
+        theirs.sendall(sent)
+        theirs.shutdown(socket.SHUT_WR)
+        with within(seconds=10, mebibytes=16):
+            try:
+                return receive(ours)[1]
+            except Gone:
+                return None
+
+
+def message() -> bytes:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        send(ours, {"do": "execute"}, pa.table({"a": [1, 2], "b": ["x", None]}))
+        return theirs.recv(1 << 16)
+
+
+@pytest.mark.parametrize("length", [2**64 - 1, 2**63, 2**40, 0, 1])
+def test_an_announced_length_takes_no_memory(length: int) -> None:
+    assert received(struct.pack("!Q", length) + b"x") is None
+
+
+@few
+@given(body=st.binary(max_size=200))
+def test_any_bytes_are_no_message(body: bytes) -> None:
+    assert received(struct.pack("!Q", len(body)) + body) is None
+
+
+@few
+@given(kept=st.integers(0, len(message()) - 1))
+def test_a_message_cut_short_is_none(kept: int) -> None:
+    assert received(message()[:kept]) is None
+
+
+@few
+@given(said=st.binary(min_size=64, max_size=64))
+def test_nobody_gets_in_without_the_key(said: bytes) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(said)
+        with pytest.raises(Gone):
+            prove_as_host(ours, b"key")

@@ -1,0 +1,130 @@
+"""What may go wrong on the network, and what may come of it: right, or a code of its own."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from fault_places import Kind
+
+ALL: tuple[Kind, ...] = ("info", "page", "small", "head", "cdn")
+BODIES: tuple[Kind, ...] = ("info", "page", "small", "cdn")
+JSON: tuple[Kind, ...] = ("info", "page", "small")
+
+OK = frozenset({"indexed"})
+GONE = frozenset({"hub-unreachable"})
+BAD = frozenset({"hub-bad-answer"})
+LIMITED = frozenset({"rate-limited"})
+CHANGED = frozenset({"changed"})
+ABSENT = frozenset({"private-or-missing"})
+REFUSED = frozenset({"unauthorized"})
+
+Codes = frozenset[str]
+Outcomes = tuple[Codes, Codes]
+"""Codes for a trouble that passes and for one that lasts."""
+
+PASSING: Outcomes = (OK, GONE)
+GARBLED: Outcomes = (OK, BAD)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """One way in which an answer goes wrong.
+
+    Attributes:
+        at: Kinds of places where it can happen.
+        usual: What may come of it.
+        special: What may come of it at some kinds of places.
+    """
+
+    name: str
+    usual: Outcomes
+    at: tuple[Kind, ...] = ALL
+    special: Mapping[Kind, Outcomes] = field(default_factory=dict)
+    fault: Mapping[str, Any] = field(default_factory=dict)
+
+    def allowed(self, kind: Kind, *, lasting: bool) -> Codes:
+        """Codes that a victim may end with; "indexed" is the right result."""
+        return self.special.get(kind, self.usual)[lasting]
+
+
+def _status(status: int, usual: Outcomes, **options: Any) -> Trouble:
+    headers = options.pop("headers", {})
+    shown = "".join(f", {name}: {value}" for name, value in headers.items())
+    fault = {"kind": "status", "status": status, "headers": headers}
+    return Trouble(name=f"{status}{shown}", usual=usual, fault=fault, **options)
+
+
+def _kind(kind: str, usual: Outcomes, *, name: str = "", **options: Any) -> Trouble:
+    given = {k: options.pop(k) for k in ("after", "body") if k in options}
+    return Trouble(name=name or kind, usual=usual, fault={"kind": kind, **given}, **options)
+
+
+@cache
+def bomb() -> bytes:
+    """128 MiB of zeros, packed."""
+    return gzip.compress(bytes(1 << 27), 1)
+
+
+SIGNATURE: Mapping[Kind, Outcomes] = {"cdn": GARBLED}
+"""Storage refuses: a fresh signed address is asked for, once."""
+
+TROUBLES = (
+    _status(401, (ABSENT, ABSENT), special=SIGNATURE),
+    _status(403, (REFUSED, REFUSED), special=SIGNATURE),
+    _status(404, (ABSENT, ABSENT), special=SIGNATURE),
+    _status(410, (BAD, BAD), special=SIGNATURE),
+    _status(416, (BAD, BAD), special=SIGNATURE),
+    _status(418, (BAD, BAD)),
+    _status(204, (BAD, BAD), special={"info": GARBLED, "page": GARBLED, "cdn": GARBLED}),
+    *(_status(status, PASSING) for status in (408, 500, 501, 502, 503, 504)),
+    _status(503, PASSING, headers={"Retry-After": "0"}),
+    _status(503, PASSING, headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}),
+    _status(503, (GONE, GONE), headers={"Retry-After": "900"}),
+    _status(429, (OK, LIMITED)),
+    _status(429, (OK, LIMITED), headers={"RateLimit": '"api";r=0;t=1'}),
+    _status(429, (LIMITED, LIMITED), headers={"RateLimit": '"api";r=0;t=300'}),
+    _status(429, (LIMITED, LIMITED), headers={"Retry-After": "9" * 12}),
+    _status(429, (OK, LIMITED), headers={"Retry-After": "9" * 5000, "RateLimit": "²"}),
+    _kind("stall", PASSING, name="no answer"),
+    _kind("lost", PASSING, name="connection closed"),
+    _kind("garbage", PASSING, name="not HTTP"),
+    _kind("continue", (GONE, GONE), name="100 Continue for ever"),
+    _kind("drip-headers", (GONE, GONE), name="headers byte by byte"),
+    _kind("endless-headers", PASSING, name="headers without end"),
+    _kind("drip", (GONE, GONE), name="body byte by byte", at=BODIES),
+    _kind("stall", PASSING, name="body stalls", after=20, at=BODIES),
+    _kind("reset", PASSING, name="reset in the body", after=20, at=BODIES),
+    _kind("truncate", PASSING, name="body cut short", after=20, at=BODIES),
+    _kind("longer", PASSING, name="Content-Length too long", at=BODIES,
+          special={"cdn": (OK, OK)}),
+    _kind("shorter", (OK, BAD | GONE), name="Content-Length too short", at=BODIES,
+          special={"cdn": (OK, OK)}),
+    _kind("endless", (BAD | GONE, BAD | GONE), name="body without end", at=BODIES),
+    _kind("html", (BAD, BAD), name="200 with a web page"),
+    _kind("loop", GARBLED, name="redirected to itself", special={"small": (BAD, BAD)}),
+    _kind("elsewhere", (BAD, BAD), name="redirected to a stranger",
+          special={"info": GARBLED, "cdn": (CHANGED, CHANGED)}),
+    _kind("duplicate", GARBLED, name="every header twice",
+          special={"info": (OK, OK), "page": (OK, OK), "small": (CHANGED, CHANGED),
+                   "head": (CHANGED, CHANGED), "cdn": (OK | CHANGED, BAD | CHANGED)}),
+    _kind("gzip", (OK, OK), name="gzip unasked", at=BODIES, special={"cdn": (BAD, BAD)}),
+    _kind("bomb", (BAD, BAD), name="gzip bomb", body=bomb(), at=BODIES),
+    _kind("encoded", (BAD, BAD), name="said to be gzip", at=BODIES),
+    _kind("mangle", GARBLED, name="malformed JSON", body=b'{"id": [', at=JSON),
+    _kind("mangle", GARBLED, name="empty body", body=b"", at=JSON),
+    _kind("mangle", GARBLED, name="not UTF-8", body=b'{"id": "\xff\xfe"}', at=JSON),
+    _kind("mangle", GARBLED, name="deep JSON", body=b"[" * 200_000, at=JSON),
+    _kind("mangle", (BAD, BAD), name="other JSON", body=b'{"error": "no"}', at=JSON,
+          special={"small": GARBLED}),
+    _kind("whole", (OK | BAD, OK | BAD), name="200 for a range", at=("cdn",)),
+    _kind("short", GARBLED, name="206 too short", at=("cdn",)),
+    _kind("shifted", GARBLED, name="206 of another range", at=("cdn",)),
+    _kind("size", (CHANGED, CHANGED), name="206 of a longer file", at=("cdn",)),
+    _kind("etag", (OK | CHANGED, OK | CHANGED), name="another ETag", at=("cdn",)),
+    _kind("same-page", (OK, OK | BAD), name="a page links to itself", at=("page",)),
+    _kind("endless-pages", (OK, BAD), name="empty pages for ever", at=("page",)),
+)  # fmt: skip

@@ -1,0 +1,204 @@
+"""One small family on a stand-in Hub, indexed by the command line: one model of each form."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from click.testing import CliRunner
+from factories import finetune, make_bert, make_checkpoint
+from hub_standin import StandInHub
+from safetensors.torch import save
+
+from deltadex.cli import main
+from deltadex.indexer.hub.patience import Patience
+from deltadex.indexer.hub.session import default_session
+from deltadex.store import Catalog
+
+TOKEN = "hf_TOPSECRET"
+BOUND_S = 30.0
+"""Of one run, whatever the network does; undisturbed it takes well below a second."""
+
+PATIENCE = Patience(
+    connect_s=0.5,
+    read_s=0.7,
+    call_s=3.0,
+    bytes_per_second=1e8,
+    rate_limit_s=1.5,
+    tries=4,
+    first_pause_s=0.01,
+    longest_pause_s=0.05,
+)
+FULL = ("org/full", "org/sharded", "org/bin", "org/other", "org/child")
+MEMBERS = (*FULL, "org/adapter")
+LOGGERS = ("httpx2", "httpcore2", "deltadex")
+_LISTING = re.compile(r"^Error: the family of org/base cannot be listed: ([a-z-]+): ", re.MULTILINE)
+_LEFT_OUT = re.compile(r"^the children of \S+ are left out: ([a-z-]+): ", re.MULTILINE)
+_BASE = re.compile(r"^base org/base: (?:([a-z-]+): )?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one run left behind.
+
+    Attributes:
+        codes: "indexed" or a reason code, by model.
+        reasons: Why not, by model.
+        vectors: Bytes of each indexed model's fingerprint.
+        stopped: Reason code of a listing without which there is no run.
+    """
+
+    exit_code: int
+    stdout: str
+    stderr: str
+    log: str
+    file: bytes
+    seconds: float
+    codes: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    vectors: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def stopped(self) -> str | None:
+        found = _LISTING.search(self.stderr) if self.exit_code == 3 else None
+        return found[1] if found else None
+
+    @property
+    def left_out(self) -> str:
+        """Why the children of a model were left out."""
+        found = _LEFT_OUT.search(self.stderr)
+        assert found is not None, self.stderr
+        return found[1]
+
+    def own_code(self, id: str) -> str:
+        """A model's code; that of its base where the base is what fails."""
+        code = self.codes[id]
+        found = _BASE.match(self.reasons[id]) if code == "needs-base" else None
+        return found[1] or code if found else code
+
+
+def add_family(hub: StandInHub, folder: Path) -> None:
+    """The base, a model of each form, and one more that nothing happens to."""
+    hub.page_size = 3
+    base = make_bert(folder / "base", seed=0, width=64)
+    config = json.loads((folder / "base" / "config.json").read_text("utf-8"))
+
+    def files(name: str) -> dict[str, bytes]:
+        return {p.name: p.read_bytes() for p in sorted((folder / name).iterdir())}
+
+    def full(name: str, seed: int, **options: object) -> None:
+        tensors = finetune(base, seed=seed)
+        make_checkpoint(folder / name, tensors, config=config, **options)  # type: ignore[arg-type]
+        hub.add(f"org/{name}", files(name), parents=(PARENTS.get(name, "org/base"),))
+
+    hub.add("org/base", files("base"))
+    full("full", 1)
+    full("sharded", 2, shards=2)
+    full("bin", 3, form="bin")
+    full("other", 4)
+    full("child", 5)
+    hub.add("org/adapter", _adapter(base), parents=("org/base",), relation="adapter")
+
+
+PARENTS = {"child": "org/full"}
+
+
+def _adapter(base: dict[str, torch.Tensor]) -> dict[str, bytes]:
+    generator = torch.Generator().manual_seed(9)
+    tensors = {}
+    for name, weight in base.items():
+        if ".attention." in name and weight.dim() == 2:
+            stem = "base_model.model." + name.removesuffix(".weight")
+            rows, cols = weight.shape
+            tensors[f"{stem}.lora_A.weight"] = torch.randn(48, cols, generator=generator)
+            tensors[f"{stem}.lora_B.weight"] = torch.randn(rows, 48, generator=generator) / 50
+    config = {
+        "peft_type": "LORA",
+        "r": 48,
+        "lora_alpha": 48,
+        "base_model_name_or_path": "org/base",
+        "target_modules": ["query", "key", "value", "dense"],
+    }
+    return {
+        "adapter_config.json": json.dumps(config).encode(),
+        "adapter_model.safetensors": save(tensors),
+    }
+
+
+@contextmanager
+def impatient_session(hub: StandInHub, cache: Path) -> Iterator[None]:
+    """The session that commands work with asks this Hub, with a token, and waits little."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_TOKEN", TOKEN)
+        default_session.cache_clear()
+        session = default_session()
+        session.endpoint, session.cache_dir, session.patience = hub.endpoint, cache, PATIENCE
+        try:
+            yield
+        finally:
+            default_session.cache_clear()
+            huggingface_hub.close_session()
+
+
+def run(folder: Path, *arguments: str) -> Run:
+    """`deltadex ARGUMENTS` on a new catalog in `folder`."""
+    db = folder / "catalog.duckdb"
+    lines = _Lines()
+    start = time.monotonic()
+    with lines.listening():
+        done = CliRunner().invoke(main, [*arguments, "--db", str(db), "--json"])
+    seconds = time.monotonic() - start
+    codes, reasons, vectors = {}, {}, {}
+    with Catalog.open(db, read_only=True, create=False) as catalog:
+        for row in catalog.models():
+            codes[row.id] = "indexed" if row.status == "indexed" else str(row.code)
+            reasons[row.id] = str(row.reason)
+        if "indexed" in codes.values():
+            ids, stored = catalog.vectors("org/base", catalog.find_recipe(None, "org/base"))
+            vectors = {id: vector.tobytes() for id, vector in zip(ids, stored, strict=True)}
+    kept = b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
+    return Run(
+        exit_code=done.exit_code,
+        stdout=done.stdout,
+        stderr=done.stderr,
+        log="\n".join(lines.lines),
+        file=kept,
+        seconds=seconds,
+        codes=codes,
+        reasons=reasons,
+        vectors=vectors,
+    )
+
+
+class _Lines(logging.Handler):
+    """Every line that the client, its transport, and we ourselves log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        loggers = [logging.getLogger(name) for name in LOGGERS]
+        levels = [logger.level for logger in loggers]
+        for logger in loggers:
+            logger.addHandler(self)
+            logger.setLevel(logging.DEBUG)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.removeHandler(self)
+                logger.setLevel(level)

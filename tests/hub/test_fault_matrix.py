@@ -1,0 +1,213 @@
+"""Every network fault at every place of a run: the right vectors, or a code of its own.
+
+The default suite deals the faults out to the places; `-m slow -s` runs all of them at all
+places and prints the table of what came of each.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_cases import TROUBLES, Trouble
+from fault_family import BOUND_S, FULL, MEMBERS, TOKEN, Run, add_family, impatient_session, run
+from fault_places import PLACES, ROUNDS, WEIGHTS, Place
+from hub_standin import StandInHub
+
+INDEX = ("index", "org/base", "--hub", "--workers", "4")
+ARE_NEVER_SHOWN = (TOKEN, "SECRET", "Signature=", "Traceback", "defect", "internal")
+
+CONFIG = next(place for place in PLACES if place.name == "config")
+
+Case = tuple[tuple[Trouble, Place, bool], ...]
+"""Troubles of one run, each at a place with victims of its own, passing or lasting."""
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+    folder = tmp_path_factory.mktemp("family")
+    with StandInHub() as hub, impatient_session(hub, folder / "cache"):
+        add_family(hub, folder)
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def undisturbed(hub: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    hub.behave()
+    return run(tmp_path_factory.mktemp("undisturbed"), *INDEX)
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[list[str]]:
+    lines = ["| fault | place | once | lasting |", "| --- | --- | --- | --- |"]
+    yield lines
+    sys.stderr.write("\n" + "\n".join([*lines, ""]) if len(lines) > 2 else "")
+
+
+def at_every_form() -> Iterator[Case]:
+    """Every trouble at one form's requests, four forms in each run, passing and lasting in turn."""
+    forms = [[p for p in PLACES if p.victims == (f"org/{form}",)] for form in WEIGHTS]
+    alike = [t for t in TROUBLES if not {"small", "head", "cdn"}.isdisjoint(t.at)]
+    for i, four in enumerate(zip(*(alike[k:] + alike[:k] for k in range(4)), strict=True)):
+        if i % 4 == 0:
+            yield tuple(
+                (trouble, fits[(i // 4) % len(fits)], (i // 4 + k) % 2 == 0)
+                for k, trouble in enumerate(four)
+                if (fits := [place for place in forms[k] if place.kind in trouble.at])
+            )
+
+
+def at_what_all_need() -> Iterator[Case]:
+    """Some troubles, one at a time, where the whole run hangs on one answer."""
+    alone = [place for (place, *others) in ROUNDS if not others]
+    listed = [t for t in TROUBLES if t.at != ("cdn",)]
+    for i, trouble in enumerate(listed[::6] + listed[-2:]):
+        fits = [place for place in alone if place.kind in trouble.at]
+        yield ((trouble, fits[i % len(fits)], i % 2 == 0),)
+
+
+def name_of(case: Case) -> str:
+    """The first sufferings of a case, shortened."""
+    trouble, place, lasting = case[0]
+    return f"{trouble.name:.30} at {place.name} {'for ever' if lasting else 'once'}"
+
+
+def suffer(hub: StandInHub, case: Case, folder: Path, undisturbed: Run) -> list[str]:
+    """What came of each suffering, once what must hold in every case was seen to hold."""
+    hub.behave()
+    hub.faults += [place.fault(hub, trouble.fault, lasting=on) for trouble, place, on in case]
+
+    done = run(folder, *INDEX)
+
+    assert done.seconds < BOUND_S
+    assert not [word for word in ARE_NEVER_SHOWN if word in done.stdout + done.stderr]
+    assert TOKEN not in done.log
+    assert "SECRET" not in done.log
+    assert TOKEN.encode() not in done.file
+    assert b"SECRET" not in done.file
+    elsewhere = [r for r in hub.log if r.where != "hub"]
+    assert not any("authorization" in r.headers for r in elsewhere)
+    assert not any(TOKEN in f"{r.path}?{r.query}{r.headers}" for r in elsewhere)
+    assert all(done.vectors[id] == undisturbed.vectors[id] for id in done.vectors)
+    assert {id for id, code in done.codes.items() if code == "indexed"} == set(done.vectors)
+    assert_others_are_spared(done, [place for _, place, _ in case])
+    return [outcome_of(done, place) for _, place, _ in case]
+
+
+def assert_others_are_spared(done: Run, places: Sequence[Place]) -> None:
+    if done.stopped is not None:
+        assert done.codes == {}
+        assert places[0].kind in ("info", "page")
+        return
+    assert done.exit_code == (1 if set(done.codes.values()) - {"indexed"} else 0), done.stderr
+    spared = set(MEMBERS).difference(*(place.victims for place in places))
+    assert {id: done.codes.get(id) for id in spared} == dict.fromkeys(spared, "indexed")
+
+
+def outcome_of(done: Run, place: Place) -> str:
+    """The code that the victims ended with; "indexed" for the right result."""
+    if done.stopped is not None:
+        return done.stopped
+    if set(place.victims) - set(done.codes):
+        assert place.name == "a child's page"
+        return done.left_out
+    found = {done.own_code(id) for id in place.victims} - {"indexed"}
+    assert len(found) <= 1, found
+    return found.pop() if found else "indexed"
+
+
+def unexpected(case: Case, outcomes: Sequence[str]) -> list[str]:
+    """Outcomes that are not among those allowed."""
+    found = []
+    for (trouble, place, lasting), outcome in zip(case, outcomes, strict=True):
+        allowed = trouble.allowed(place.kind, lasting=lasting)
+        if outcome not in allowed | ({"needs-base"} if place.victims == FULL else set()):
+            found.append(f"{trouble.name}, {place.name}: {outcome}, not {sorted(allowed)}")
+    return found
+
+
+def test_the_undisturbed_run_indexes_every_form(undisturbed: Run) -> None:
+    assert undisturbed.codes == dict.fromkeys(MEMBERS, "indexed")
+    assert len(set(undisturbed.vectors.values())) == len(MEMBERS)
+    assert undisturbed.exit_code == 0
+
+
+@pytest.mark.parametrize("case", [*at_every_form(), *at_what_all_need()], ids=name_of)
+def test_a_fault_ends_in_the_right_vectors_or_in_a_code_of_its_own(
+    hub: StandInHub, undisturbed: Run, tmp_path: Path, case: Case
+) -> None:
+    assert unexpected(case, suffer(hub, case, tmp_path, undisturbed)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: f"{trouble.name:.40}")
+def test_every_fault_everywhere(
+    hub: StandInHub, undisturbed: Run, tmp_path: Path, table: list[str], trouble: Trouble
+) -> None:
+    wrong = []
+    for i, together in enumerate(ROUNDS):
+        if together[0].kind not in trouble.at:
+            continue
+        came = []
+        for lasting in (False, True):
+            case = tuple((trouble, place, lasting) for place in together)
+            folder = tmp_path / f"{i}-{lasting}"
+            folder.mkdir()
+            came.append(suffer(hub, case, folder, undisturbed))
+            wrong += unexpected(case, came[-1])
+        table += [
+            f"| {trouble.name:.60} | {place.name} | {once} | {always} |"
+            for place, once, always in zip(together, *came, strict=True)
+        ]
+    assert wrong == []
+
+
+def test_signatures_that_serve_once_only_cost_nothing_but_requests(
+    hub: StandInHub, undisturbed: Run, tmp_path: Path
+) -> None:
+    hub.behave()
+    hub.signature_uses = 1
+
+    assert run(tmp_path, *INDEX).vectors == undisturbed.vectors
+
+
+def test_a_wait_that_the_hub_asks_for_is_kept_and_shown(hub: StandInHub, tmp_path: Path) -> None:
+    hub.behave()
+    headers = {"RateLimit": '"resolvers";r=0;t=1'}
+    trouble = {"kind": "status", "status": 429, "headers": headers}
+    hub.faults.append(CONFIG.fault(hub, trouble, lasting=False))
+
+    done = run(tmp_path, *INDEX)
+
+    assert "the Hub asks to wait 1 s (org/full: config.json)" in done.stderr
+    assert done.codes["org/full"] == "indexed"
+    assert done.seconds > 1
+
+
+def test_a_wait_that_is_too_long_is_not_begun_but_shown(hub: StandInHub, tmp_path: Path) -> None:
+    hub.behave()
+    trouble = {"kind": "status", "status": 429, "headers": {"Retry-After": "300"}}
+    hub.faults.append(CONFIG.fault(hub, trouble, lasting=False))
+
+    done = run(tmp_path, *INDEX)
+
+    assert done.codes["org/full"] == "rate-limited"
+    assert "it asks to wait 300 s" in done.stdout
+
+
+@pytest.mark.parametrize("id", ["org/full", "org/adapter"])
+def test_one_model_that_cannot_be_described_does_not_keep_others_out(
+    hub: StandInHub, undisturbed: Run, tmp_path: Path, id: str
+) -> None:
+    hub.behave()
+    place = Place(name="", kind="info", victims=(id,), path=f"/api/models/{id}")
+    hub.faults.append(place.fault(hub, {"kind": "status", "status": 500}, lasting=True))
+
+    done = run(tmp_path, "add", "org/full", "org/adapter", "org/other", "--base", "org/base")
+
+    assert done.exit_code == 1
+    assert done.codes.pop(id) == "hub-unreachable"
+    assert set(done.codes.values()) == {"indexed"}
+    assert all(vector == undisturbed.vectors[other] for other, vector in done.vectors.items())

@@ -1,0 +1,101 @@
+"""Catalogs of this release and of every earlier one: they open, and answer as they did."""
+
+import gzip
+import json
+from pathlib import Path
+
+import duckdb
+import pytest
+from make_golden import BASE, MEAN, SKETCH, answered
+
+from deltadex.records import Fingerprint, Indexed, ModelRecord
+from deltadex.store import Catalog, examine
+from deltadex.store.schema import SCHEMA_VERSION
+
+FILES = sorted(Path(__file__).parent.glob("catalog-*.duckdb.gz"))
+DUCKDB_1_5_READS = 68
+"""The newest storage version that DuckDB 1.5.5 reads; files that 2.0 makes unasked have 69."""
+
+
+@pytest.fixture(params=FILES, ids=lambda path: path.name)
+def golden(request, tmp_path):
+    """A copy of a catalog, and what it must answer."""
+    path = tmp_path / "c.duckdb"
+    path.write_bytes(gzip.decompress(request.param.read_bytes()))
+    name = request.param.name.removesuffix(".duckdb.gz")
+    return path, json.loads(request.param.with_name(name + ".json").read_text("utf-8"))
+
+
+def test_there_is_one_of_the_first_release():
+    assert "catalog-0.1.duckdb.gz" in [path.name for path in FILES]
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_it_answers_as_it_did(golden, read_only):
+    path, expected = golden
+    if read_only and not _is_of_this_schema(path):
+        pytest.skip("an older schema is brought up to date by a writing command")
+    with Catalog.open(path, read_only=read_only) as catalog:
+        answers = json.loads(json.dumps(answered(catalog)))
+
+    nearest, purity = answers.pop("nearest"), answers.pop("purity")
+    scores = [_scores(one) for one in expected.pop("nearest")]
+    assert purity == pytest.approx(expected.pop("purity"))
+    assert [list(one) for one in map(_scores, nearest)] == [list(one) for one in scores]
+    assert [pytest.approx(one, abs=1e-6) for one in scores] == list(map(_scores, nearest))
+    # later versions may say more, never less or other things
+    for key, value in expected.items():
+        assert _part(answers[key], value) == value
+
+
+def _scores(answer):
+    return {n["model"]: n["score"] for n in answer["neighbours"]}
+
+
+def _part(found, expected):
+    """What is found, without the keys of objects that were not expected."""
+    if isinstance(expected, dict):
+        return {k: _part(found[k], v) for k, v in expected.items()}
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        return [_part(one, other) for one, other in zip(found, expected, strict=True)]
+    return found
+
+
+def _is_of_this_schema(path):
+    with duckdb.connect(str(path), read_only=True) as connection:
+        return connection.execute("SELECT schema_version FROM meta").fetchone()[0] == SCHEMA_VERSION
+
+
+def test_it_is_well(golden):
+    states = {finding.state for finding in examine(golden[0])}
+
+    assert states & {"problem", "repaired"} == set() or not _is_of_this_schema(golden[0])
+
+
+def test_it_can_be_written_to(golden):
+    path, expected = golden
+    twin = next(m for m in expected["models"] if m["model"] == "a/rot-0")
+    with Catalog.open(path) as catalog:
+        vectors = {r.id: catalog.vectors(BASE, r, ids=["a/rot-0"])[1][0] for r in (SKETCH, MEAN)}
+        slots = tuple(catalog.slots(BASE, "a/rot-0", SKETCH.id))
+        model = ModelRecord(id="g/new", base=BASE, signature="new", dataset="rot")
+        made = tuple(Fingerprint(recipe=r, vector=vectors[r.id], norm=1.0) for r in (SKETCH, MEAN))
+        new = Indexed(model=model, fingerprints=made, slots=slots, bytes_read=1, seconds=0.1)
+        catalog.record(new)
+        catalog.remove("b/blau-0")
+        catalog.relabel(BASE, [ModelRecord(id="c/unlabelled", base=BASE, dataset="grün")])
+
+    with Catalog.open(path) as catalog:
+        ids = {row.id: row for row in catalog.models()}
+        assert ids.keys() == {m["model"] for m in expected["models"]} - {"b/blau-0"} | {"g/new"}
+        assert ids["c/unlabelled"].dataset == "grün"
+        assert (catalog.vectors(BASE, SKETCH, ids=["g/new"])[1][0] == vectors[SKETCH.id]).all()
+        assert twin["dataset"] == ids["a/rot-0"].dataset
+
+
+def test_every_duckdb_from_1_5_reads_the_file(golden):
+    header = golden[0].read_bytes()[:20]
+
+    assert header[8:12] == b"DUCK"
+    assert int.from_bytes(header[12:20], "little") <= DUCKDB_1_5_READS

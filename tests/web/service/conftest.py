@@ -1,0 +1,18 @@
+"""One indexed family for all tests of the service; those that change it take a copy."""
+
+import shutil
+
+import pytest
+from services import make_indexed_family
+
+
+@pytest.fixture(scope="session")
+def shared_db(tmp_path_factory):
+    """A catalog beside its base and its models, which no test changes."""
+    return make_indexed_family(tmp_path_factory.mktemp("family"))
+
+
+@pytest.fixture
+def db(shared_db, tmp_path):
+    """A catalog of the same models that a test may change."""
+    return shutil.copy(shared_db, tmp_path / "c.duckdb")
