@@ -196,15 +196,22 @@ class Client:
 
     async def status(self, path: str) -> int:
         """What the service answers with, its body read."""
-        if not self._idle:
-            self._idle.append(await asyncio.open_connection(self._host, self._port))
-        reader, writer = self._idle.pop()
+        reader, writer = await self._connection()
         writer.write(f"GET {path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\n\r\n".encode())
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = head.partition(b"content-length:")[2].partition(b"\r\n")[0]
         await reader.readexactly(int(length))
         self._idle.append((reader, writer))
         return int(head.split()[1])
+
+    async def _connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """One that is open still: the service closes those that were idle for long."""
+        while self._idle:
+            reader, writer = self._idle.pop()
+            if not reader.at_eof():
+                return reader, writer
+            writer.close()
+        return await asyncio.open_connection(self._host, self._port)
 
     def close(self) -> None:
         for _, writer in self._idle:

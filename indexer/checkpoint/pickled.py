@@ -35,7 +35,7 @@ MAX_LIST = 64 << 20
 _DAMAGED = (ValueError, OverflowError, RuntimeError, EOFError, struct.error)
 """What zipfile raises beside its own error, for an entry that says it is encrypted or far off."""
 
-_LONGEST_END = (64 << 10) + 22 + 20 + 56
+LONGEST_END = (64 << 10) + 22 + 20 + 56
 """Bytes of what can follow an archive's list: two records, a locator, a comment."""
 
 ALLOCATES = b"\nbytearray\n"
@@ -160,8 +160,8 @@ def _read_directory(file: _Opened, name: str, size: int) -> int:
 
 def directory_bytes(file: _Opened | io.RawIOBase, size: int) -> int:
     """How long the archive says that its own list is. APPNOTE 6.3.10, 4.3.14 to 4.3.16."""
-    file.seek(max(0, size - _LONGEST_END))
-    end = file.read(_LONGEST_END) or b""
+    file.seek(max(0, size - LONGEST_END))
+    end = file.read(LONGEST_END) or b""
     at = end.rfind(b"PK\x05\x06")
     (listed,) = struct.unpack_from("<L", end, at + 12)
     far = end.rfind(b"PK\x06\x06", 0, at)

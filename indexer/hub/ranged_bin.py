@@ -18,13 +18,10 @@ import torch
 
 from ...errors import ModelError
 from ..checkpoint import TensorRef
-from ..checkpoint.pickled import ALLOCATES, MAX_DIRECTORY, directory_bytes
+from ..checkpoint.pickled import ALLOCATES, LONGEST_END, MAX_DIRECTORY, directory_bytes
 from ..checkpoint.safetensors_header import DTYPES
 from .byte_sources import ByteSource
 from .ranged import RangedFile
-
-TAIL = 64 << 10
-"""Bytes at the end of the file that are fetched first: the archive's directory."""
 
 MAX_LIST = 64 << 20
 """Bytes of the pickled list of tensors."""
@@ -108,7 +105,7 @@ class _TailedFile(io.RawIOBase):
     def __init__(self, source: ByteSource) -> None:
         self._source = source
         self._at = 0
-        self._tail_start = max(0, source.size - TAIL)
+        self._tail_start = max(0, source.size - LONGEST_END)
         self._tail = source.read(self._tail_start, source.size)
 
     def seekable(self) -> bool:

@@ -225,7 +225,7 @@ class SketchFile:
         """
         if not len(notes):
             return _Rows(layout, dim)
-        index = faiss.downcast_index(faiss.read_index(str(self._path), faiss.IO_FLAG_MMAP_IFC))
+        index = faiss.read_index(str(self._path), faiss.IO_FLAG_MMAP_IFC)
         is_ours = isinstance(index, faiss.IndexScalarQuantizer) and index.d == max(1, layout.width)
         if not is_ours or index.ntotal < len(notes):
             raise ValueError("the file has other rows than its keys")

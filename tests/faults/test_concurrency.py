@@ -5,8 +5,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -125,9 +127,17 @@ sys.stdin.readline()
 """
 
 
+@pytest.fixture
+def open_folder():
+    """A folder that every user can enter, as pytest's are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("who", ["this user", "another user"])
-def test_a_writer_is_told_which_process_reads(tmp_path, monkeypatch, who):
-    path = tmp_path / "c.duckdb"
+def test_a_writer_is_told_which_process_reads(open_folder, monkeypatch, who):
+    path = open_folder / "c.duckdb"
     with Catalog.open(path) as catalog:
         catalog.record(outcome(0))
     if who == "another user":
@@ -147,8 +157,6 @@ def _open_to_all(path):
     if os.getuid() != 0:
         pytest.skip("only root becomes another user")
     path.chmod(0o644)
-    for folder in path.parents[:3]:
-        folder.chmod(folder.stat().st_mode | 0o055)
 
 
 # many readers

@@ -157,7 +157,7 @@ def test_hostile_members_never_stop_a_run(family: Path, tmp_path: Path) -> None:
 def test_any_line_of_a_list_is_a_member_or_a_refusal(
     tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     path = write(tmp_path / "list.txt", line.encode("utf-8", "replace"))
 
     with within(seconds=10):

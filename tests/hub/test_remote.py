@@ -14,13 +14,13 @@ from safetensors.torch import save
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import Checkpoint
+from deltadex.indexer.checkpoint.pickled import LONGEST_END
 from deltadex.indexer.hub import (
     describe,
     open_hub_adapter,
     open_hub_model,
 )
 from deltadex.indexer.hub.ranged import FIRST_READ, MAX_GAP, RangedFile
-from deltadex.indexer.hub.ranged_bin import TAIL
 from deltadex.indexer.hub.session import HubSession
 
 
@@ -81,7 +81,7 @@ def test_only_the_wanted_matrices_travel(hub: StandInHub, session: HubSession, f
 
     assert all(torch.equal(got[name], tensors[name]) for name in wanted)
     assert checkpoint.bytes_read == hub.wire_bytes()
-    assert needed <= checkpoint.bytes_read < needed + FIRST_READ + TAIL
+    assert needed <= checkpoint.bytes_read < needed + FIRST_READ + LONGEST_END
     assert checkpoint.bytes_read < 0.4 * len(content)
     assert len(hub.requests("hub")) == 1
     assert len(hub.requests("cdn")) <= 5
