@@ -226,8 +226,9 @@ class SketchFile:
         if not len(notes):
             return _Rows(layout, dim)
         index = faiss.read_index(str(self._path), faiss.IO_FLAG_MMAP_IFC)
-        is_ours = isinstance(index, faiss.IndexScalarQuantizer) and index.d == max(1, layout.width)
-        if not is_ours or index.ntotal < len(notes):
+        if not isinstance(index, faiss.IndexScalarQuantizer):
+            raise ValueError("the file is an index of another kind")
+        if index.d != max(1, layout.width) or index.ntotal < len(notes):
             raise ValueError("the file has other rows than its keys")
         shape = len(notes), dim
         return _Rows(
