@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import __version__
-from .commands import STUDY_COMMANDS, print_document
+from .commands import COMMANDS, print_document
 from .commands.boundary import EXIT_NOTHING_DONE, EXIT_SOME_FAILED, Boundary
 from .errors import UnknownModel
 from .terminal.options import (
@@ -329,7 +329,7 @@ def demo(folder: Path, db: Path, as_json: bool, quiet: bool) -> None:
     print_document(document, lambda _: None, as_json)
 
 
-for _command in STUDY_COMMANDS:
+for _command in COMMANDS:
     main.add_command(_command)
 
 

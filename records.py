@@ -155,7 +155,7 @@ class ModelRecord:
         content_sha256: Of the weight files, where it is known without extra reading.
         kind: `full`, `adapter`.
         method: `full`, `lora`, `dora`, `adalora`, `loha`, `lokr`, ….
-        source: Absolute folder, or `hub`.
+        source: Absolute folder, `hub`, or `upload` of what a service was sent.
         run: Checkpoints of one training run share it.
         dataset: Normalised label; None = unlabelled.
         dataset_raw: The label as found.

@@ -1,4 +1,4 @@
-"""Commands that run a study: who is asked about, what is kept, what is drawn."""
+"""Commands beside those of `cli.py`: studies, maps, the service, care of the catalog."""
 
 from .backup import backup
 from .clusters import cluster
@@ -11,7 +11,7 @@ from .profiles import profile
 from .serve import serve
 from .weights import diff, rank
 
-STUDY_COMMANDS = (
+COMMANDS = (
     rank,
     components,
     geometry,
@@ -26,4 +26,4 @@ STUDY_COMMANDS = (
     doctor,
 )
 
-__all__ = ["STUDY_COMMANDS", "print_document"]
+__all__ = ["COMMANDS", "print_document"]

@@ -1,4 +1,4 @@
-"""How a study command ends: picture, document, exit code."""
+"""How a command ends: picture, document, exit code."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ModelError, RequestError, StudyError
+from ..terminal.text import json_text
 from .boundary import EXIT_SOME_FAILED
 from .subject import Subject
 
@@ -72,8 +73,6 @@ def print_some(document: Mapping[str, Any], show: Callable[[Any], None], as_json
 
 def print_document(document: Mapping[str, Any], show: Callable[[Any], None], as_json: bool) -> None:
     if as_json:
-        from ..terminal.text import json_text
-
         click.echo(json_text(document))
     else:
         show(document)

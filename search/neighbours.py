@@ -50,7 +50,8 @@ MAYBE_GONE = 8
 """Answers to spare: an index that was not caught up may name models that are gone."""
 
 TRIES = 3
-"""Answers that are made while the catalog changes under them, which may leave a model out."""
+"""Answers that are made while the catalog changes under them, which may leave a model out, or
+while its holder ends."""
 
 Query = StoredQuery | FreshQuery
 
@@ -168,19 +169,15 @@ def nearest(
     if k < 1:
         raise RequestError(f"k must be at least 1, got {k}")
 
-    def answer() -> Neighbours:
-        asked = _resolve(catalog, query, recipe, base)
-        return _nearest(catalog, asked, k, Filters(dataset, author, where))
-
-    def answer_again() -> Neighbours:
-        try:
-            return answer()
-        except HolderLost:
-            return answer()
-
-    for _ in range(TRIES):
+    for n_left in reversed(range(TRIES)):
         before = catalog.changes
-        found = answer_again()
+        try:
+            asked = _resolve(catalog, query, recipe, base)
+            found = _nearest(catalog, asked, k, Filters(dataset, author, where))
+        except HolderLost:
+            if not n_left:
+                raise
+            continue
         if not catalog.waits_for_index or catalog.changes == before:
             break
     return found

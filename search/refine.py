@@ -110,7 +110,7 @@ class SketchMeans:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scored:
+class ExactScores:
     """Some rows against one query.
 
     Attributes:
@@ -165,7 +165,7 @@ class Candidates:
         )
         return scores
 
-    def exact(self, rows: Sequence[int]) -> Scored:
+    def exact(self, rows: Sequence[int]) -> ExactScores:
         """Some rows' scores, in their order."""
         errors_of = StandardErrors(self._query)
         numbers = np.zeros((3, len(rows)))
@@ -177,7 +177,7 @@ class Candidates:
             values -= self._means.of_kind(self._kinds[row])
             score, error = errors_of.cosine(values)
             numbers[:, place] = score, error, cosine
-        return Scored(*numbers)
+        return ExactScores(*numbers)
 
 
 def _unit(vector: Float64[np.ndarray, " columns"]) -> Float64[np.ndarray, " columns"]:

@@ -22,12 +22,10 @@ from .tables import (
     show_report,
     show_stats,
 )
-from .text import json_text
 
 __all__ = [
     "DemoScreen",
     "RunProgress",
-    "json_text",
     "note",
     "show_clusters",
     "show_components",

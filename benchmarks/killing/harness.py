@@ -194,14 +194,11 @@ def undisturbed(nursery: Nursery, prepared: Prepared, task: Task, folder: Path) 
     """The task in a new folder, to its end."""
     db = prepared.begin(task, folder)
     before = _contents_before(db) if task.start is not None else None
-    holder = nursery.hold(db) if task.killed != "worker" else None
-    process = nursery.start(task, prepared, db, again=False)
+    process, holder = _started(nursery, prepared, task, db)
     start = time.monotonic()
     ended(process)
     seconds = time.monotonic() - start
-    if holder is not None:
-        holder.kill()
-        holder.join()
+    _end(holder)
     after = read_contents(result_of(task, db))
     shutil.rmtree(folder)
     return Undisturbed(seconds=seconds, before=before, after=after)
@@ -220,8 +217,7 @@ def kill_once(
     Files are removed unless something is amiss.
     """
     db = prepared.begin(task, folder)
-    holder = nursery.hold(db) if task.killed != "worker" else None
-    process = nursery.start(task, prepared, db, again=False)
+    process, holder = _started(nursery, prepared, task, db)
     time.sleep(share * expected.seconds)
     told = _kill(task, process, holder, db)
     findings = look(task, expected, db, told)
@@ -251,8 +247,7 @@ def kill_cold(
         time.sleep(share * seconds)
         is_unfinished = process.poll() is None
         os.kill(process.pid, signal.SIGKILL)
-    watcher.kill()
-    watcher.join()
+    _end(watcher)
     told = read_trace(db)
     told.phases, told.has_ended = ["unseen (cold)"], not is_unfinished
     findings = look(task, expected, db, told)
@@ -273,6 +268,20 @@ def moments(n: int, rng: random.Random) -> list[float]:
     return shares
 
 
+def _started(
+    nursery: Nursery, prepared: Prepared, task: Task, db: Path
+) -> tuple[ForkServerProcess, ForkServerProcess | None]:
+    """The task's process, begun, and the one that holds the catalog where it is another."""
+    holder = nursery.hold(db) if task.killed != "worker" else None
+    return nursery.start(task, prepared, db, again=False), holder
+
+
+def _end(process: ForkServerProcess | None) -> None:
+    if process is not None:
+        process.kill()
+        process.join()
+
+
 def _kill(
     task: Task, process: ForkServerProcess, holder: ForkServerProcess | None, db: Path
 ) -> Told:
@@ -284,11 +293,8 @@ def _kill(
         ended(process)
         told.there |= read_trace(db).there
         return told
-    process.kill()
-    process.join()
-    if holder is not None:
-        holder.kill()
-        holder.join()
+    _end(process)
+    _end(holder)
     return Told.read(trace_path(db))
 
 

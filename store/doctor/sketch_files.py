@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,9 +9,16 @@ import numpy as np
 from filelock import FileLock, Timeout
 from jaxtyping import Float64, Int64
 
-from ...records import Recipe, Slot
+from ...records import Recipe
 from ..derived import derived_path
-from ..sketches import NOTE, Layout, SketchFile, SketchMatrix, fetch_matrix, index_bytes
+from ..sketches import (
+    SketchFile,
+    SketchMatrix,
+    fetch_matrix,
+    index_bytes,
+    read_layout,
+    read_notes,
+)
 from ..vectors import fetch_vectors_of
 from .finding import Finding, counted
 from .leftovers import ENDINGS
@@ -48,10 +54,9 @@ def check_sketches(patient: Patient) -> Iterator[Finding]:
 def _fault(patient: Patient, path: Path, recipe: Recipe) -> tuple[str, int]:
     """What is wrong with a file, if anything; and how many rows it has."""
     try:
-        data = path.with_suffix(".keys").read_bytes()
+        notes = read_notes(path)
     except FileNotFoundError:
         return "", 0
-    notes = np.frombuffer(data[: len(data) // NOTE.itemsize * NOTE.itemsize], dtype=NOTE)
     keys, lengths = notes["key"].astype(np.int64), notes["length"].astype(np.float64)
     if not len(keys):
         return "", 0
@@ -71,10 +76,9 @@ def _fault(patient: Patient, path: Path, recipe: Recipe) -> tuple[str, int]:
 def _too_short(path: Path, n_rows: int, dim: int) -> str:
     """What the files lack for so many rows: to map them would end the process."""
     try:
-        note = json.loads(path.with_suffix(".slots").read_text("utf-8"))
-        layout = Layout.of({Slot(*slot): int(width) for *slot, width in note["slots"]})
-        if int(note["dim"]) != dim:
-            return f"its vectors have {note['dim']} numbers, the recipe's {dim}"
+        layout, own_dim = read_layout(path)
+        if own_dim != dim:
+            return f"its vectors have {own_dim} numbers, the recipe's {dim}"
         if path.stat().st_size < index_bytes(layout.width, n_rows):
             return f"it ends before its {n_rows} rows do"
         if path.with_suffix(".vectors").stat().st_size < 4 * dim * n_rows:

@@ -207,11 +207,7 @@ class SketchFile:
     def _left_by_others(self) -> _Rows:
         """What an earlier process left, as far as it is whole."""
         try:
-            note = json.loads(self._layout_path.read_text("utf-8"))
-            layout = Layout.of({Slot(*slot): int(width) for *slot, width in note["slots"]})
-            data = self._keys_path.read_bytes()
-            notes = np.frombuffer(data[: len(data) // NOTE.itemsize * NOTE.itemsize], dtype=NOTE)
-            return self._mapped(layout, int(note["dim"]), notes)
+            return self._mapped(*read_layout(self._path), read_notes(self._path))
         except (OSError, ValueError, TypeError, KeyError, RuntimeError):
             if self._lock is not None:
                 self._keys_path.unlink(missing_ok=True)
@@ -258,6 +254,27 @@ class SketchFile:
                 f"{self._path.parent}: the sketches at hand need {needed / 2**30:.1f} GiB, "
                 f"{free / 2**30:.1f} are free"
             )
+
+
+def read_layout(path: Path) -> tuple[Layout, int]:
+    """Which slots the columns of a file of sketches are, and how many numbers a vector has.
+
+    Raises:
+        OSError, ValueError, TypeError, KeyError: it cannot be read.
+    """
+    note = json.loads(path.with_suffix(".slots").read_text("utf-8"))
+    layout = Layout.of({Slot(*slot): int(width) for *slot, width in note["slots"]})
+    return layout, int(note["dim"])
+
+
+def read_notes(path: Path) -> np.ndarray:
+    """Keys and lengths of the rows of a file of sketches, as far as they are whole.
+
+    Raises:
+        OSError: they cannot be read.
+    """
+    data = path.with_suffix(".keys").read_bytes()
+    return np.frombuffer(data[: len(data) // NOTE.itemsize * NOTE.itemsize], dtype=NOTE)
 
 
 def _write(path: Path, at: int, data: bytes) -> None:

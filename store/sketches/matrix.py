@@ -19,8 +19,8 @@ NO_LENGTH = -1.0
 _ROWS_AT = 8
 """Where a FAISS index file says how many rows it has: after its kind and their width."""
 
-_SIZE = np.dtype("<u8")
-"""How it says how many bytes of codes follow."""
+_SIZE = struct.Struct("<Q")
+"""How it ends what comes before the codes: with how many bytes they are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,7 +176,7 @@ def index_header(width: int, n_rows: int) -> bytes:
     one.add(np.zeros((1, one.d), dtype=np.float32))
     header = bytearray(faiss.serialize_index(one).tobytes()[: -one.code_size])
     struct.pack_into("<q", header, _ROWS_AT, n_rows)
-    struct.pack_into("<Q", header, len(header) - _SIZE.itemsize, n_rows * one.code_size)
+    _SIZE.pack_into(header, len(header) - _SIZE.size, n_rows * one.code_size)
     return bytes(header)
 
 

@@ -14,7 +14,6 @@ some milliseconds, and mapping them anew each time costs more than the search.""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Of glibc's mallopt(3)."""
 
-
 SWITCH_S = 0.0005
 """How long a thread that computes in Python may keep the others waiting. Answers are made in many
 short steps between which the interpreter is given away; at Python's own 5 ms half of their time

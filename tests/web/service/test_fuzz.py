@@ -24,6 +24,13 @@ CHECKS = (
 NO_DEFECT = ("busy", "store")
 """Codes of a 503 that the document promises."""
 
+pytestmark = pytest.mark.filterwarnings(
+    # The service's threads run in this process: whichever draws from `random` meanwhile is
+    # taken for a strategy that does.
+    "ignore:Do not use the .random. module inside strategies"
+    ":hypothesis.errors.HypothesisDeprecationWarning"
+)
+
 
 @pytest.fixture(scope="module")
 def document(shared_db, tmp_path_factory):
