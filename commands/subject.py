@@ -154,10 +154,11 @@ def keep(
         return
     try:
         with Catalog.open(db, create=False) as catalog:
-            for fingerprint in fingerprints:
-                catalog.add_fingerprint(subject.key, fingerprint)
+            key = (
+                catalog.add_fingerprints(subject.key, fingerprints) if fingerprints else subject.key
+            )
             # last: a study that is known is not made again, nor are its fingerprints
-            catalog.studies(subject.key).save(study, settings, document)
+            catalog.studies(key).save(study, settings, document)
     except StoreError as err:
         log.warning("%s: the %s study is not kept: %s", subject.name, study, err)
 

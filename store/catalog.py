@@ -14,7 +14,7 @@ from jaxtyping import Float32
 
 from ..errors import EmptyCatalog, RequestError, UnknownModel
 from ..records import Fingerprint, ModelRecord, Outcome, Recipe, Slot, SlotStats
-from .connection import CACHE_SHARE, connect, translated, write
+from .connection import CACHE_SHARE, T, connect, translated, write
 from .directory import keep_directory, labels_of, stored_models
 from .export import write_parquet, write_safetensors
 from .family_vectors import FamilyVectors
@@ -38,8 +38,8 @@ from .rows import Family, Known, Labelled, ModelRow, Stored
 from .sharing import Access, Connection
 from .sketches import sketch_files
 from .summaries import count_everything, group_failures, mean_cost, name_near, slot_document
-from .vectors import fetch_family, replace_vector
-from .writing import delete_model, relabel_models, replace_family, write_outcome
+from .vectors import fetch_family
+from .writing import add_vectors, delete_model, relabel_models, replace_family, write_outcome
 
 
 class Catalog:
@@ -161,9 +161,13 @@ class Catalog:
         )
         self._write(lambda c: replace_family(c, family))
 
-    def add_fingerprint(self, key: int, fingerprint: Fingerprint) -> None:
-        """Give an indexed model one vector more, in place of its last one of that recipe."""
-        self._write(lambda c: replace_vector(c, key, fingerprint))
+    def add_fingerprints(self, key: int, fingerprints: Sequence[Fingerprint]) -> int:
+        """Give an indexed model more vectors, in place of those of the same recipes; its new key.
+
+        Raises:
+            StoreError: there is no model of that key any more.
+        """
+        return self._write(lambda c: add_vectors(c, key, fingerprints))
 
     # kept beside the models
 
@@ -395,9 +399,9 @@ class Catalog:
                 known[name] = select(self._connection)
         return known[name]
 
-    def _write(self, change: Callable[[Connection], None]) -> None:
+    def _write(self, change: Callable[[Connection], T]) -> T:
         with self._lock:
-            write(self._connection, self.path, change)
+            return write(self._connection, self.path, change)
 
     def _fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock, translated(self.path):

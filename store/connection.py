@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import duckdb
 
@@ -16,6 +17,8 @@ from .sharing import Access, Connection, Ledger, Own
 
 STORAGE_VERSION = "v1.5.0"
 """Files that DuckDB 1.5 and every later one can open."""
+
+T = TypeVar("T")
 
 _HELD = ("conflicting lock", "could not set lock", "being used by", "unique file handle conflict")
 
@@ -69,22 +72,25 @@ def _open_file(path: Path, *, read_only: bool, cache: str) -> Own:
     return own
 
 
-def write(connection: Connection, path: Path, change: Callable[[Connection], None]) -> None:
+def write(connection: Connection, path: Path, change: Callable[[Connection], T]) -> T:
     """Make all of a change, or none; once more where the file's holder ended in the middle.
+
+    Returns:
+        What the change gives.
 
     Raises:
         StoreError: it was not made.
     """
     with translated(path):
         try:
-            _transact(connection, change)
+            return _transact(connection, change)
         except HolderLost:
-            _transact(connection, change)
+            return _transact(connection, change)
 
 
-def _transact(connection: Connection, change: Callable[[Connection], None]) -> None:
+def _transact(connection: Connection, change: Callable[[Connection], T]) -> T:
     with connection.transaction():
-        change(connection)
+        return change(connection)
 
 
 @contextmanager

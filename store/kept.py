@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .connection import translated, write
+from .keys import require_model
 from .sharing import Connection
 
 NOW = "CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)"
@@ -62,10 +63,15 @@ class Studies:
     key: int
 
     def save(self, study: str, settings: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-        """Keep a study's document in place of the last one of the same settings."""
+        """Keep a study's document in place of the last one of the same settings.
+
+        Raises:
+            StoreError: there is no such model any more.
+        """
         known = json.dumps(settings, sort_keys=True)
 
         def replace(connection: Connection) -> None:
+            require_model(connection, self.key)
             connection.execute(
                 "DELETE FROM studies WHERE model = ? AND study = ? AND settings = ?",
                 [self.key, study, known],

@@ -69,11 +69,11 @@ def insert_vector(connection: Connection, key: int, fingerprint: Fingerprint) ->
         connection.execute(f"INSERT INTO {table} SELECT * FROM new_vector")
 
 
-def replace_vector(connection: Connection, key: int, fingerprint: Fingerprint) -> None:
-    """Write one model's vector in place of the one it has under that recipe."""
-    table = ensure_table(connection, fingerprint.recipe)
-    connection.execute(f"DELETE FROM {table} WHERE model = ?", [key])
-    insert_vector(connection, key, fingerprint)
+def delete_vector(connection: Connection, key: int, recipe: Recipe) -> None:
+    """Remove the vector that a model has under a recipe, if any."""
+    table = _table(connection, recipe)
+    if table is not None:
+        connection.execute(f"DELETE FROM {table} WHERE model = ?", [key])
 
 
 def carry_over(connection: Connection, old: int, new: int, but: set[str]) -> None:

@@ -9,10 +9,11 @@ from dataclasses import fields, replace
 import numpy as np
 import pyarrow as pa
 
-from ..records import Indexed, ModelRecord, Outcome, Refused, SlotStats
+from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Refused, SlotStats
+from .keys import move_models, new_keys, require_model
 from .rows import Family
 from .sharing import Connection
-from .vectors import carry_over, delete_vectors, insert_vector
+from .vectors import carry_over, delete_vector, delete_vectors, insert_vector
 
 _RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
 _COLUMNS = (
@@ -39,7 +40,7 @@ def write_outcome(connection: Connection, outcome: Outcome) -> None:
     old = found[0] if found else None
     if old is not None:
         outcome = replace(outcome, model=_keep_labels(connection, int(old[0]), model))
-    key = int(connection.execute("SELECT nextval('model_keys')")[0][0])
+    (key,) = new_keys(connection, 1)
     _insert_model(connection, key, outcome)
     same_files = old is not None and model.signature != "" and old[1] == model.signature
     if isinstance(outcome, Indexed):
@@ -52,6 +53,25 @@ def write_outcome(connection: Connection, outcome: Outcome) -> None:
         _insert_slots(connection, key, outcome, int(old[0]) if same_files and old else None)
     if old is not None:
         _delete(connection, int(old[0]))
+
+
+def add_vectors(connection: Connection, key: int, fingerprints: Sequence[Fingerprint]) -> int:
+    """Give an indexed model more vectors, in place of those of the same recipes.
+
+    Returns:
+        The model's key from now on.
+
+    Raises:
+        StoreError: there is no such model any more.
+    """
+    require_model(connection, key)
+    (new,) = new_keys(connection, 1)
+    for fingerprint in fingerprints:
+        delete_vector(connection, key, fingerprint.recipe)
+    move_models(connection, {key: new})
+    for fingerprint in fingerprints:
+        insert_vector(connection, new, fingerprint)
+    return new
 
 
 def delete_model(connection: Connection, key: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 from jaxtyping import Float64
 
 from ...records import Recipe
+from ..keys import move_models, new_keys
 from ..sharing import Connection
 from ..vectors import fetch_vectors, tables
 from .parts import (
     THESE,
     Source,
-    key_pairs,
     parts_of,
     take_parts,
     take_studies,
@@ -177,7 +177,7 @@ def _take_whole(
     """Write the source's models in place of what the target has of them, labels apart."""
     if not pairs:
         return
-    keys = dict(zip([row["key"] for _, row in pairs], _new_keys(target, len(pairs)), strict=True))
+    keys = dict(zip([row["key"] for _, row in pairs], new_keys(target, len(pairs)), strict=True))
     rows = []
     for own, row in pairs:
         labels = labelled(own, row) if own is not None else {}
@@ -207,8 +207,8 @@ def _complete(target: Connection, source: Source, pairs: Sequence[tuple[Row, Row
     there = parts_of(source.connection, source.tables, own_of)
     lacking = {key: have[own].lacks(there[key]) for key, own in own_of.items()}
     lacking = {key: parts for key, parts in lacking.items() if parts.vectors or parts.slots}
-    moved = dict(zip(lacking, _new_keys(target, len(lacking)), strict=True))
-    _move(target, {own_of[key]: new for key, new in moved.items()})
+    moved = dict(zip(lacking, new_keys(target, len(lacking)), strict=True))
+    move_models(target, {own_of[key]: new for key, new in moved.items()})
     sketched = [moved[key] for key, parts in lacking.items() if parts.slots - {None}]
     target.execute(f"DELETE FROM slots WHERE recipe IS NULL AND model IN {THESE}", [sketched])
     take_parts(target, source, moved, lacking)
@@ -216,18 +216,6 @@ def _complete(target: Connection, source: Source, pairs: Sequence[tuple[Row, Row
     changed = {int(b["key"]): filled(a, b) for a, b in pairs if filled(a, b) != a}
     _fill(target, [{**row, "key": own_of.get(key, row["key"])} for key, row in changed.items()])
     return changed.keys() | moved.keys() | take_studies(target, source, own_of)
-
-
-def _move(target: Connection, keys: Mapping[int, int]) -> None:
-    """Give models other keys: old → new."""
-    if not keys:
-        return
-    with target.registered("moved_keys", key_pairs("old", "new", keys)):
-        target.execute("UPDATE models SET key = k.new FROM moved_keys k WHERE key = k.old")
-        for table in ("slots", "studies", *(table for _, table in tables(target))):
-            target.execute(
-                f"UPDATE {table} SET model = k.new FROM moved_keys k WHERE model = k.old"
-            )
 
 
 def _fill(target: Connection, rows: Sequence[Row]) -> None:
@@ -241,9 +229,3 @@ def _fill(target: Connection, rows: Sequence[Row]) -> None:
         target.execute(
             f"UPDATE models SET {assignments} FROM filled_models f WHERE models.key = f.key"
         )
-
-
-def _new_keys(target: Connection, n: int) -> list[int]:
-    """Keys that no model has had; rising."""
-    found = target.execute(f"SELECT nextval('model_keys') FROM range({int(n)})")
-    return sorted(int(key) for (key,) in found)

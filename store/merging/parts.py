@@ -13,6 +13,7 @@ import pyarrow as pa
 from ...errors import RecipeMismatch
 from ...records import Recipe
 from ..connection import translated
+from ..keys import key_pairs
 from ..sharing import Access, Connection
 from ..vectors import UNIT_TOLERANCE, ensure_table
 
@@ -154,13 +155,4 @@ def _check(vectors: pa.Table, recipe: Recipe, source: Source) -> None:
     raise RecipeMismatch(
         f"{source.name}: a vector of recipe {recipe.id} is not of unit length in {recipe.dim} "
         "dimensions: the catalog is damaged, and no more of it is merged"
-    )
-
-
-def key_pairs(first: str, second: str, keys: Mapping[int, int]) -> pa.Table:
-    return pa.table(
-        {
-            first: pa.array(list(keys), pa.int64()),
-            second: pa.array(list(keys.values()), pa.int64()),
-        }
     )

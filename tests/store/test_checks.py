@@ -138,7 +138,7 @@ def test_a_catalog_of_two_families_and_recipes_passes(db):
     with Catalog.open(db) as catalog:
         catalog.record(indexed("x", base="second"))
         key = catalog.model("m01").key
-        catalog.add_fingerprint(key, Fingerprint(recipe=OTHER, vector=unit(1, 6), norm=1.0))
+        catalog.add_fingerprints(key, [Fingerprint(recipe=OTHER, vector=unit(1, 6), norm=1.0)])
 
     assert troubles(look(db)) == set()
 

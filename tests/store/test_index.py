@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deltadex.errors import StoreError
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.store import Catalog, VectorIndex, index
 from deltadex.store.derived import index_folder
 
 RECIPE = Recipe(name="sketch", rank=1, dim=5)
+LATE = Recipe(name="late", rank=1, dim=5)
 
 
 def _record(catalog, id, vector):
@@ -19,6 +21,12 @@ def _record(catalog, id, vector):
     catalog.record(
         Indexed(model=model, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0)
     )
+
+
+def _give(catalog, id, axis):
+    vector = np.eye(5, dtype=np.float32)[axis]
+    late = Fingerprint(recipe=LATE, vector=vector, norm=1.0)
+    catalog.add_fingerprints(catalog.model(id).key, [late])
 
 
 def _brute_force(catalog, query, k, allowed=None):
@@ -127,21 +135,44 @@ def test_an_empty_family_has_no_neighbours(catalog):
 def test_an_older_model_that_gets_its_first_vector_is_found(catalog, tmp_path):
     for number in range(4):
         _record(catalog, f"m{number}", np.eye(5)[number])
-    late = Recipe(name="late", rank=1, dim=5)
-    keys = {row.id: row.key for row in catalog.models()}
-
-    def give(id, axis):
-        vector = np.eye(5, dtype=np.float32)[axis]
-        catalog.add_fingerprint(keys[id], Fingerprint(recipe=late, vector=vector, norm=1.0))
-
-    give("m1", 1)
-    give("m3", 3)
-    assert len(VectorIndex.open(catalog, "b", late)) == 2
-    give("m0", 0)
-    give("m2", 2)
+    _give(catalog, "m1", 1)
+    _give(catalog, "m3", 3)
+    assert len(VectorIndex.open(catalog, "b", LATE)) == 2
+    _give(catalog, "m0", 0)
+    _give(catalog, "m2", 2)
 
     for catalog_now in (catalog, catalog.reader()):
-        opened = VectorIndex.open(catalog_now, "b", late)
+        opened = VectorIndex.open(catalog_now, "b", LATE)
         for axis in range(4):
             query = np.eye(5, dtype=np.float32)[axis]
             assert opened.search(query[None, :], 1)[0] == [(f"m{axis}", 1.0)]
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_vector_in_place_of_another_is_found(catalog, is_new):
+    for number in range(4):
+        _record(catalog, f"m{number}", np.eye(5)[number])
+        _give(catalog, f"m{number}", number)
+    assert VectorIndex.open(catalog, "b", LATE).search(np.eye(5, dtype=np.float32)[4:], 1)
+    _give(catalog, "m2", 4)
+
+    opened = VectorIndex.open(catalog.reader() if is_new else catalog, "b", LATE)
+
+    assert len(opened) == 4
+    assert opened.search(np.eye(5, dtype=np.float32)[4:], 1) == [[("m2", 1.0)]]
+    # what else is known of the model is as it was
+    first = VectorIndex.open(catalog, "b", RECIPE)
+    assert first.search(np.eye(5, dtype=np.float32)[2:3], 1) == [[("m2", 1.0)]]
+
+
+def test_a_model_that_is_gone_gets_no_vector_and_no_study(catalog):
+    _record(catalog, "m", np.eye(5)[0])
+    key = catalog.model("m").key
+    catalog.remove("m")
+    late = Fingerprint(recipe=LATE, vector=np.eye(5, dtype=np.float32)[1], norm=1.0)
+
+    with pytest.raises(StoreError, match="removed or indexed again"):
+        catalog.add_fingerprints(key, [late])
+    with pytest.raises(StoreError, match="removed or indexed again"):
+        catalog.studies(key).save("rank", {}, {})
+    assert LATE.id not in catalog.recipes()
