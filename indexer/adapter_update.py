@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 
 from ..errors import ModelError
@@ -17,6 +16,7 @@ from .family import Member
 from .fingerprint.rounding import FILE_ROUNDING
 from .job import Job
 from .update import Collector, MatrixUpdate
+from .words import name_some
 
 
 def collect_adapter(
@@ -36,7 +36,8 @@ def collect_adapter(
     if base is not None:
         require_within_base(placed, base.placed)
     if not placed.placements:
-        raise ModelError("no-layer-update", f"it changes only {_some(placed.ignored)}")
+        changed = name_some(placed.ignored) or "nothing that is read"
+        raise ModelError("no-layer-update", f"it changes only {changed}")
     by_module: dict[str, list[Placement]] = defaultdict(list)
     for placement in placed.placements:
         by_module[placement.tensor].append(placement)
@@ -120,8 +121,3 @@ def _adapter_record(member: Member, adapter: Adapter) -> ModelRecord:
         notes=(*notes, odd) if odd else tuple(notes),
         content_sha256=file_sha256(weights),
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3]) or "nothing that is read"
-    return shown + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -61,18 +61,24 @@ def fingerprint_member(member: Member, job: Job) -> Outcome:
             bytes_read=checkpoint.bytes_read,
             seconds=time.monotonic() - start,
         )
-    except ModelError as err:
-        if err.code in MISFITS and member.claims and not job.wanted.named_in(member.claims):
-            return refused("other-base", f"names base {member.claims[0]!r}; {err.reason}")
-        return refused(err.code, err.reason)
-    except BaseError as err:
-        return refused("needs-base", str(err))
-    except MemoryError:
-        return refused("internal", "not enough memory for one of its matrices")
     # One stranger's file must not end a run over thousands, whatever it runs into.
     except Exception as err:
-        log.debug("defect while reading %s", member.record.id, exc_info=True)
-        return refused("internal", f"{type(err).__name__}: {err}".splitlines()[0][:300])
+        code, reason = refusal(err, member.record.id)
+        if code in MISFITS and member.claims and not job.wanted.named_in(member.claims):
+            return refused("other-base", f"names base {member.claims[0]!r}; {reason}")
+        return refused(code, reason)
     finally:
         if checkpoint is not None:
             checkpoint.close()
+
+
+def refusal(err: Exception, id: str) -> tuple[str, str]:
+    """Code and reason for what reading a model ran into."""
+    if isinstance(err, ModelError):
+        return err.code, err.reason
+    if isinstance(err, BaseError):
+        return "needs-base", str(err)
+    if isinstance(err, MemoryError):
+        return "internal", "not enough memory for one of its matrices"
+    log.debug("defect while reading %s", id, exc_info=err)
+    return "internal", f"{type(err).__name__}: {err}".splitlines()[0][:300]

@@ -17,7 +17,7 @@ from ..store import Catalog, Known, copy_outcome
 from .family import Member
 from .hub import content_sha256
 from .job import Job
-from .model import fingerprint_member
+from .model import fingerprint_member, refusal
 from .parallel import one_torch_thread
 
 
@@ -231,8 +231,9 @@ def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | _Copi
     if member.hub is not None and member.refusal is None:
         try:
             sha256 = content_sha256(member.hub)
-        except ModelError as err:
-            return Refused(model=member.record, code=err.code, reason=err.reason)
+        except Exception as err:
+            code, reason = refusal(err, member.record.id)
+            return Refused(model=member.record, code=code, reason=reason)
         member = replace(member, record=replace(member.record, content_sha256=sha256))
         twin = twins.get(sha256) if sha256 else None
         if twin is not None and twin != member.record.id:

@@ -205,9 +205,9 @@ class Catalog:
     def page_of_models(self, asked: ModelFilter, page: Page) -> tuple[list[ModelRow], int]:
         """One page of the models that pass, and how many pass altogether."""
         conditions = asked.conditions()
-        with self.snapshot():
-            rows = select_models(self._connection, conditions, page)
-            return rows, count_models(self._connection, conditions)
+        return self._looked(
+            lambda c: (select_models(c, conditions, page), count_models(c, conditions))
+        )
 
     def labels_of(self, keys: Sequence[int]) -> dict[str, Labelled]:
         """Base, dataset, author and run of the models with these keys, by id."""
@@ -361,8 +361,7 @@ class Catalog:
 
     def stats(self) -> dict[str, Any]:
         """Counts by base, recipe and status, and the file's size in bytes."""
-        with self.snapshot():
-            counts = count_everything(self._connection)
+        counts = self._looked(count_everything)
         return {"path": str(self.path), "bytes": self.path.stat().st_size, **counts}
 
     def cost(self, recipes: Sequence[str]) -> dict[str, Any]:
@@ -385,8 +384,12 @@ class Catalog:
         return write_safetensors(target, bases[0], chosen, ids, vectors)
 
     def _select(self, *conditions: Condition) -> list[ModelRow]:
-        with self.snapshot():
-            return select_models(self._connection, conditions)
+        return self._looked(lambda c: select_models(c, conditions))
+
+    def _looked(self, question: Callable[[Connection], T]) -> T:
+        """What a question finds in the catalog of one moment."""
+        with self._lock, translated(self.path):
+            return self._connection.looked(lambda: question(self._connection))
 
     def _remember(self, name: str, select: Callable[[Connection], Any]) -> Any:
         """What `select` gives, asked again only after a change."""

@@ -10,6 +10,7 @@ import torch
 from ...errors import ModelError
 from ..checkpoint import Checkpoint
 from ..delta import Delta
+from ..words import name_some
 from .config import FILE, AdapterConfig, matches, read_config
 from .contents import Contents, name_parts, sort_tensors
 from .full_value import FullValue
@@ -195,9 +196,10 @@ def _notes(
     settings: AdapterConfig,
 ) -> tuple[str, ...]:
     notes = [*settings.notes, *contents.notes]
-    stated = (settings.peft_type or "").lower()
-    if stated and stated != method and not (stated == "lora" and method in _LORAS):
-        notes.append(f"{FILE} says {settings.peft_type}, the tensors are {method}'s")
+    stated = settings.peft_type or ""
+    fitting = {method, "lora"} if method in _LORAS else {method}
+    if stated and stated.lower() not in fitting:
+        notes.append(f"{FILE} says {name_some([stated])}, the tensors are {method}'s")
     if convolutions:
         notes.append(f"{convolutions} convolutions not read")
     own = any("alpha" in kinds for kinds in contents.factors.values())
@@ -208,7 +210,7 @@ def _notes(
         ("target_modules", _untouched(settings.targets, (*updates, *contents.values))),
     ):
         if unused:
-            notes.append(f"{what} that fit no module: {', '.join(sorted(unused))}")
+            notes.append(f"{what} that fit no module: {name_some(sorted(unused))}")
     return tuple(notes)
 
 

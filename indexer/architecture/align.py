@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...errors import ModelError
-from .placed import PlacedModel, name_some
+from ..words import name_some
+from .placed import PlacedModel
 from .placement import Placement
 
 

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...errors import ModelError
+from ..words import name_some
 from .attention_config import read_attention_config
 from .located import Spot, find_number, locate
 from .pieces import place_stack
-from .placed import Key, PlacedModel, name_some, sort_key
+from .placed import Key, PlacedModel, sort_key
 from .placement import Placement
 from .rules import is_ignored, table
 from .stacks import common_prefix, gather_stacks

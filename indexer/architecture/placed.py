@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import ModelError
 from ...records import ROLES, Slot
+from ..words import name_some
 from .placement import Placement
-
-NAMED = 5
-"""Tensors that an error names before it only counts the rest."""
-LONGEST = 120
-"""Characters of a name that an error shows."""
 
 Key = tuple[Slot, str]
 
@@ -49,16 +44,6 @@ class PlacedModel:
     def by_key(self) -> dict[Key, Placement]:
         """The placements by slot and part, in order."""
         return {(p.slot, p.part): p for p in self.placements}
-
-
-def name_some(names: Sequence[str]) -> str:
-    """Up to five names, quoted, and how many more there are."""
-    shown = ", ".join(repr(_shortened(name)) for name in names[:NAMED])
-    return shown + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST else name[:LONGEST] + "…"
 
 
 def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:

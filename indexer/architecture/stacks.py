@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 
 from ...errors import ModelError
+from ..words import name_some
 from .attention_config import AttentionConfig
 from .located import Spot
-from .placed import name_some
 from .rules import table
 
 Stacks = Mapping[str, Sequence[Spot]]

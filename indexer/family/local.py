@@ -12,13 +12,11 @@ from typing import Any
 from ...errors import ModelError, SourceError
 from ...records import ModelRecord
 from ..checkpoint import quantization, read_json, read_start, signature
+from ..words import text_or_none
 from .card import MAX_CARD_CHARS, card_base, split_card
 from .dataset_names import label_of
 from .member import Member
 from .paths import storable
-
-MAX_TEXT = 4096
-"""Characters of a licence, a task or a base's name; what is longer is none."""
 
 _SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
 _ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
@@ -87,8 +85,8 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
         dataset=label.dataset,
         dataset_raw=label.raw,
         label_source=label.source,
-        license=_text(front.get("license")),
-        task=_text(front.get("pipeline_tag")),
+        license=text_or_none(front.get("license")),
+        task=text_or_none(front.get("pipeline_tag")),
         bytes_total=sum(w.stat().st_size for w in weights),
     )
     member = Member(record=record, folder=folder)
@@ -119,13 +117,13 @@ def _describe_adapter(member: Member, names: list[str], front: Mapping[str, Any]
     record = _replace(
         member.record,
         base_raw=claims[0] if claims else None,
-        task=_text((config or {}).get("task_type")) or member.record.task,
+        task=text_or_none((config or {}).get("task_type")) or member.record.task,
     )
     return _replace(member, record=record, adapter_config=config, claims=claims)
 
 
 def _claims(values: list[object]) -> tuple[str, ...]:
-    texts = filter(None, map(_text, values))
+    texts = filter(None, map(text_or_none, values))
     return tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
@@ -146,7 +144,3 @@ def _read_card(folder: Path) -> tuple[dict[str, Any], str]:
 def _run_of(id: str) -> str:
     """Checkpoints below one folder are one training run: the id without its step."""
     return _STEP_FOLDER.sub("", id) or id
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and len(value) <= MAX_TEXT else None

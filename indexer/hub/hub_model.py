@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from ..words import text_or_none
+
 Kind = Literal["full", "adapter", "quantized", "other"]
 RELATIONS = ("finetune", "adapter", "merge", "quantized")
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
@@ -61,7 +63,7 @@ class HubModel:
         gated = raw.get("gated")
         return cls(
             id=str(raw["id"]),
-            sha=_text(raw.get("sha")) or "",
+            sha=text_or_none(raw.get("sha")) or "",
             kind=_kind(files, relation),
             files=files,
             base_models=_base_models(tags, card),
@@ -73,8 +75,8 @@ class HubModel:
             card_data=card,
             model_index=raw.get("model-index") or card.get("model-index"),
             config=_mapping(raw.get("config")),
-            library_name=_text(raw.get("library_name")),
-            pipeline_tag=_text(raw.get("pipeline_tag")),
+            library_name=text_or_none(raw.get("library_name")),
+            pipeline_tag=text_or_none(raw.get("pipeline_tag")),
             downloads=_count(raw.get("downloads")),
             likes=_count(raw.get("likes")),
             created_at=_moment(raw.get("createdAt")),
@@ -117,7 +119,7 @@ def _license(tags: tuple[str, ...], card: Mapping[str, Any]) -> str | None:
     tagged = next(
         (tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), None
     )
-    return tagged or _text(card.get("license"))
+    return tagged or text_or_none(card.get("license"))
 
 
 def _file_names(siblings: object) -> tuple[str, ...] | None:
@@ -137,13 +139,8 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _texts(values: object) -> tuple[str, ...]:
-    return (
-        tuple(v for v in values if isinstance(v, str)) if isinstance(values, (list, tuple)) else ()
-    )
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    found = map(text_or_none, values) if isinstance(values, (list, tuple)) else ()
+    return tuple(text for text in found if text is not None)
 
 
 def _count(value: object) -> int | None:

@@ -184,6 +184,19 @@ class Connection:
                 self._asked(lambda session: session.rollback())
             self._is_inside = self._will_look = False
 
+    def looked(self, question: Callable[[], T]) -> T:
+        """What a question finds in a snapshot; asked again where the holder ended, unless it is
+        part of a larger one."""
+        is_part = self._is_inside or self._will_look
+        try:
+            with self.snapshot():
+                return question()
+        except HolderLost:
+            if is_part:
+                raise
+        with self.snapshot():
+            return question()
+
     def changes(self) -> str:
         """Another word after every change of the catalog, whoever made it."""
         return self._asked(lambda session: session.changes())
@@ -205,7 +218,7 @@ class Connection:
             was_inside, self._is_inside = self._is_inside, False
             self._generation, self._session = self._access.session(self._generation)
             for name, table in self._registered.items():
-                self._session.register(name, table)
+                self._asked(lambda session, n=name, t=table: session.register(n, t))  # type: ignore[misc]
             if was_inside:
                 raise HolderLost(
                     "the process that held the catalog ended, and what was not committed is lost"

@@ -237,7 +237,7 @@ def test_eight_readers_see_whole_moments_while_a_hundred_models_are_written(tmp_
             last = 0
             try:
                 with catalog.reader() as reader:
-                    while not ended.wait(0.05):
+                    while not ended.wait(0.2):
                         before = committed[0]
                         seen = question(reader)
                         assert max(before, last) <= seen <= begun[0]

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from outcomes import indexed
 from processes import HOLDER, process, said
 
-from deltadex.errors import NewerSchema, StoreLocked
+from deltadex.errors import HolderLost, NewerSchema, StoreLocked
 from deltadex.search import StoredQuery, nearest
-from deltadex.store import Catalog
+from deltadex.store import Catalog, ModelFilter, Page
+from deltadex.store import catalog as catalog_module
+from deltadex.store import connection as store_connection
 from deltadex.store.sharing import Guest, Ledger, Own, note_path
 from deltadex.store.sharing import connection as sharing_connection
 from deltadex.store.sharing.guest import join
@@ -158,6 +160,57 @@ def test_a_change_is_made_again_when_the_holder_dies_in_the_middle_of_it(path, m
 
             assert len(commits) == 1
             assert _ids(catalog) == ["held000", "mine"]
+
+
+def test_questions_of_one_moment_are_asked_again_when_the_holder_dies_between_them(
+    path, monkeypatch
+):
+    with process(path, HOLDER.format(n=3)) as holder:
+        said(holder)
+        with Catalog.open(path, read_only=True) as catalog:
+            count = catalog_module.count_models
+
+            def after_a_death(*asked):
+                holder.kill()
+                holder.wait()
+                return count(*asked)
+
+            monkeypatch.setattr(catalog_module, "count_models", after_a_death)
+
+            rows, n_models = catalog.page_of_models(ModelFilter(), Page())
+
+    assert (len(rows), n_models) == (3, 3)
+
+
+def test_a_snapshot_of_several_questions_is_lost_with_its_holder(path):
+    with process(path, HOLDER.format(n=3)) as holder:
+        said(holder)
+        with Catalog.open(path, read_only=True) as catalog:
+            with catalog.snapshot():
+                assert len(catalog.models()) == 3
+                holder.kill()
+                holder.wait()
+                with pytest.raises(HolderLost):
+                    catalog.models()
+
+            assert len(catalog.models()) == 3
+
+
+def test_a_holder_that_dies_while_one_enters_is_succeeded(path, monkeypatch):
+    check = store_connection.check_schema
+    with process(path, HOLDER.format(n=3)) as holder:
+        said(holder)
+
+        def after_a_death(*asked):
+            holder.kill()
+            holder.wait()
+            check(*asked)
+
+        monkeypatch.setattr(store_connection, "check_schema", after_a_death)
+
+        with Catalog.open(path) as catalog:
+            assert len(_ids(catalog)) == 3
+            assert read_note(path).pid == os.getpid()
 
 
 def test_a_killed_guest_leaves_nothing_half_done(path):

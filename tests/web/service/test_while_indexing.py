@@ -69,7 +69,7 @@ def test_search_answers_while_200_models_are_added(family, tmp_path):
                 slowest = max(slowest, time.monotonic() - start)
                 assert len(found["neighbours"]) == 3
                 totals.add(ask(address, "models", limit=1)["total"])
-                time.sleep(0.05)
+                time.sleep(0.2)
                 asked += 1
             report = json.loads(indexing.stdout.read())
         assert indexing.returncode == 0

@@ -1,0 +1,27 @@
+"""What strangers wrote, short enough to be kept and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NAMED = 5
+"""Names that a reason gives before it only counts the rest."""
+
+LONGEST_NAME = 120
+LONGEST_TEXT = 4096
+"""Characters of a licence, a task or a base's name; what is longer is none."""
+
+
+def name_some(names: Sequence[str]) -> str:
+    """Up to five names, quoted, and how many more there are."""
+    shown = ", ".join(repr(_shortened(name)) for name in names[:NAMED])
+    return shown + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def text_or_none(value: object) -> str | None:
+    """A text of a length that can be kept; None for an empty one and for anything else."""
+    return value if isinstance(value, str) and 0 < len(value) <= LONGEST_TEXT else None
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + "…"
