@@ -20,6 +20,9 @@ from .job import Job
 from .model import fingerprint_member, refusal
 from .parallel import one_torch_thread
 
+SHED_EVERY = 128
+"""Models after which the memory of what was written is given back."""
+
 
 @runtime_checkable
 class Progress(Protocol):
@@ -114,6 +117,8 @@ def index_members(
                 catalog.record(outcome)
             report.add(outcome)
             progress.outcome(outcome)
+            if not report.indexed % SHED_EVERY:
+                catalog.shed_memory()
     report.bytes_read += job.base.bytes_fetched
     report.seconds = time.monotonic() - start
     return report
@@ -197,7 +202,7 @@ def _outcomes(
 ) -> Generator[Outcome, None, None]:
     """Each member's outcome as soon as it is there, at most `workers` at work."""
     ids = [recipe.id for recipe in job.recipes]
-    twins = catalog.contents(job.base.name, ids)
+    twins = catalog.contents(job.base.name, ids) if members else {}
 
     def finish(done: Outcome | _Copied) -> Outcome:
         if isinstance(done, _Copied):

@@ -15,7 +15,7 @@ import duckdb
 
 from ..errors import RequestError, StoreError, StoreFull
 from .catalog import Catalog
-from .connection import STORAGE_VERSION, translated
+from .connection import NEW, WRITING, translated
 from .export import whole
 from .sharing import Connection
 
@@ -100,7 +100,7 @@ def _copy(connection: Connection, target: Path, temporary: Path) -> int:
     _check_room(connection, target)
     name = f"backup_{os.getpid()}_{secrets.token_hex(4)}"
     quoted = str(temporary).replace("'", "''")
-    connection.execute(f"ATTACH '{quoted}' AS {name} (STORAGE_VERSION '{STORAGE_VERSION}')")
+    connection.execute(f"ATTACH '{quoted}' AS {name} ({WRITING}, {NEW})")
     try:
         if not temporary.exists():
             raise StoreFull(

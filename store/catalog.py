@@ -27,6 +27,7 @@ from .reading import (
     count_models,
     select_bases,
     select_family,
+    select_keys,
     select_models,
     select_recipes,
     select_shapes,
@@ -112,6 +113,11 @@ class Catalog:
         """Another word after every change, whichever process made it."""
         with self._lock, translated(self.path):
             return self._connection.changes()
+
+    def shed_memory(self) -> None:
+        """Give back what DuckDB remembers of the file, unless other processes use it too."""
+        with self._lock, translated(self.path):
+            self.access.shed()
 
     def close(self) -> None:
         with translated(self.path):
@@ -303,13 +309,8 @@ class Catalog:
             EmptyCatalog: nothing is fingerprinted.
             UnknownRecipe: lists what there is.
         """
-        return choose_recipe(
-            self.recipes(),
-            self._remember("counts", count_by_recipe),
-            self.path,
-            name=name,
-            base=base,
-        )
+        counts = self._remember("counts", count_by_recipe)
+        return choose_recipe(self.recipes(), counts, self.path, name=name, base=base)
 
     def vectors(
         self, base: str, recipe: Recipe, *, ids: Sequence[str] | None = None
@@ -325,12 +326,8 @@ class Catalog:
 
     def keys(self, base: str, ids: Sequence[str]) -> dict[str, int]:
         """Keys of the named models of a family, as far as it has them."""
-        rows = self._fetch(
-            "SELECT id, key FROM models WHERE base = ? AND id IN (SELECT unnest(?::VARCHAR[]))",
-            base,
-            list(ids),
-        )
-        return {str(id): int(key) for id, key in rows}
+        with self._lock, translated(self.path):
+            return select_keys(self._connection, base, ids)
 
     def sketches(self, base: str, recipe: Recipe, ids: Sequence[str]) -> Iterator[SlotSketches]:
         """Slot by slot, the sketches of the named models; indices are places in `ids`."""
@@ -405,7 +402,3 @@ class Catalog:
     def _write(self, change: Callable[[Connection], T]) -> T:
         with self._lock:
             return write(self._connection, self.path, change)
-
-    def _fetch(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        with self._lock, translated(self.path):
-            return self._connection.execute(sql, list(values))

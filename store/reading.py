@@ -188,6 +188,15 @@ def select_recipes(connection: Connection) -> dict[str, Recipe]:
     }
 
 
+def select_keys(connection: Connection, base: str, ids: Sequence[str]) -> dict[str, int]:
+    """Keys of the named models of a family, as far as it has them."""
+    found = connection.execute(
+        "SELECT id, key FROM models WHERE base = ? AND id IN (SELECT unnest(?::VARCHAR[]))",
+        [base, list(ids)],
+    )
+    return {str(id): int(key) for id, key in found}
+
+
 def select_bases(connection: Connection) -> list[str]:
     """Names of the families, sorted."""
     rows = connection.execute("SELECT base FROM families UNION SELECT base FROM models ORDER BY 1")

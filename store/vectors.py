@@ -23,9 +23,10 @@ def ensure_table(connection: Connection, recipe: Recipe) -> str:
     if known is not None:
         return known
     table = _name(recipe)
+    # no primary key: DuckDB goes through the last rows of a table with an index at every commit
     connection.execute(
         f"CREATE TABLE {table} "
-        f"(model BIGINT PRIMARY KEY, vector FLOAT[{recipe.dim}] NOT NULL, norm DOUBLE NOT NULL)"
+        f"(model BIGINT NOT NULL, vector FLOAT[{recipe.dim}] NOT NULL, norm DOUBLE NOT NULL)"
     )
     connection.execute(
         "INSERT INTO recipes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from operator import attrgetter
 from pathlib import Path
 
 from ...errors import ModelError
@@ -20,10 +21,13 @@ def signature(folder: Path) -> str:
     """
     digest = hashlib.sha256()
     try:
-        for path in sorted(folder.iterdir()):
-            if path.name.endswith(_SUFFIXES) and path.is_file():
-                status = path.stat()
-                digest.update(os.fsencode(path.name))
+        with os.scandir(folder) as entries:
+            described = [entry for entry in entries if entry.name.endswith(_SUFFIXES)]
+        for entry in sorted(described, key=attrgetter("name")):
+            # of a link that goes round, the entry itself only says that it cannot tell
+            if Path(entry).is_file() if entry.is_symlink() else entry.is_file():
+                status = entry.stat()
+                digest.update(os.fsencode(entry.name))
                 digest.update(f"/{status.st_size}/{status.st_mtime_ns}\n".encode())
     except OSError as err:
         raise ModelError("unreadable", f"{err.filename or folder}: {err.strerror}") from err

@@ -58,23 +58,26 @@ def is_model(names: list[str]) -> bool:
 
 
 def read_member(folder: Path, *, id: str, base: str) -> Member:
-    """What the small files of one model folder say; never raises for bad ones."""
-    resolved = folder.resolve()
+    """What the small files of one model folder say; never raises for bad ones.
+
+    Args:
+        folder: Its absolute path, without links.
+    """
     id = storable(id)
-    record = ModelRecord(id=id, base=base, source=storable(str(resolved)), run=_run_of(id))
+    record = ModelRecord(id=id, base=base, source=storable(str(folder)), run=_run_of(id))
     try:
-        return _describe(resolved, record)
+        return _describe(folder, record)
     except ModelError as err:
-        return Member(record=record, folder=resolved, refusal=err)
+        return Member(record=record, folder=folder, refusal=err)
     except OSError as err:
         refusal = ModelError("unreadable", f"{err.filename or folder}: {err.strerror}")
-        return Member(record=record, folder=resolved, refusal=refusal)
+        return Member(record=record, folder=folder, refusal=refusal)
 
 
 def _describe(folder: Path, record: ModelRecord) -> Member:
     names = os.listdir(folder)
     adapter = "adapter_config.json" in names or any(n in _ADAPTER_WEIGHTS for n in names)
-    front, text = _read_card(folder)
+    front, text = _read_card(folder) if "README.md" in names else ({}, "")
     label = label_of(name=record.id, card=front, text=text)
     weights = [folder / n for n in names if _is_weight(n, adapter=adapter)]
     record = _replace(

@@ -24,12 +24,13 @@ def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterat
     Raises:
         SourceError: the folder cannot be listed.
     """
+    root = folder.resolve()
     for path in find_models(folder):
-        if leave_out is not None and path.resolve() == leave_out:
-            continue
-        relative = path.relative_to(folder).as_posix()
-        name = relative if relative != "." else folder.resolve().name
-        yield read_member(path, id=name, base=base)
+        relative = path.relative_to(folder)
+        place = root / relative
+        if place != leave_out:
+            name = relative.as_posix()
+            yield read_member(place, id=name if name != "." else root.name, base=base)
 
 
 def listed_members(list_file: Path, base: str) -> Iterator[Member]:
@@ -51,7 +52,7 @@ def one_member(model: str, base: str, *, id: str | None = None) -> Member:
     """The model at a path, or of that id on the Hub."""
     path = folder_at(model)
     if path is not None:
-        return read_member(path, id=id or _path_id(model), base=base)
+        return read_member(path.resolve(), id=id or _path_id(model), base=base)
     model = storable(model)
     if model.startswith((".", "/", "~")):
         refusal = ModelError("not-found", f"{shown(model)}: no such folder")

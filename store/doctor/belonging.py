@@ -23,7 +23,8 @@ def check_belonging(patient: Patient) -> Iterator[Finding]:
     there = set(patient.tables())
     recipes = patient.ask("SELECT id, vectors, params LIKE '%slot_blocks%' FROM recipes")
     recipes = [(id, table, sketched) for id, table, sketched in recipes if table in there]
-    found = [*_orphans(patient, [table for _, table, _ in recipes]), *_lacking(patient, recipes)]
+    vectors = [table for _, table, _ in recipes]
+    found = [*_orphans(patient, vectors), *_lacking(patient, recipes), *_doubled(patient, vectors)]
     found += _families(patient)
     if all(finding.state == "note" for finding in found):
         indexed = patient.ask("SELECT count(*) FROM models WHERE status = 'indexed'")[0][0]
@@ -69,6 +70,19 @@ def _lacks(recipes: list[tuple[str, str, bool]]) -> Iterator[_Lack]:
                 f"m.key IN (SELECT model FROM {quoted(table)}) AND m.key NOT IN "
                 f"(SELECT model FROM slots WHERE recipe = '{recipe}')",
             )
+
+
+def _doubled(patient: Patient, vectors: list[str]) -> Iterator[Finding]:
+    for table in vectors:
+        rows = patient.ask(
+            f"SELECT m.id, count(*) OVER () FROM {quoted(table)} v "
+            "JOIN models m ON m.key = v.model GROUP BY m.key, m.id HAVING count(*) > 1 "
+            f"ORDER BY m.id LIMIT {SHOWN}"
+        )
+        if rows:
+            names = some([str(id) for id, _ in rows], rows[0][1])
+            detail = f"{counted(rows[0][1], 'model')} with several vectors in {table}: {names}"
+            yield Finding("rows", "problem", detail, AGAIN)
 
 
 def _families(patient: Patient) -> list[Finding]:

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,6 +66,15 @@ class Access:
                     return self.generation, self._root.session()
                 except Gone:
                     self._enter_anew()
+
+    def shed(self) -> None:
+        """Give back the memory of the file's pages, if this process holds it and no guest is in."""
+        with self._changing:
+            if isinstance(self._root, Guest):
+                return
+            with self._host.alone() if self._host else nullcontext(True) as is_alone:
+                if is_alone:
+                    self._root.shed()
 
     def close(self) -> None:
         if self._host is not None:

@@ -27,6 +27,8 @@ PATIENCE_S = 10.0
 ANSWERED_WITHIN_S = 2.0
 """How long it waits for what it was asked before; readers ask whoever holds the file next."""
 
+SHED_TO = "64MB"
+
 _NOTHING = pa.table({})
 
 
@@ -50,16 +52,20 @@ class Ledger:
 class Own:
     """A session on a file that this process holds. One thread at a time."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, ledger: Ledger, cache: str = "50%"
+    ) -> None:
+        """`cache`: How much memory DuckDB may take for all sessions, as it has it."""
         self._connection = connection
         self.ledger = ledger
+        self._cache = cache
         self._is_writing = self._is_reading = False
 
     def session(self) -> Own:
         """Another session, for another thread."""
         cursor = self._connection.cursor()
         cursor.execute("USE catalog")
-        return Own(cursor, self.ledger)
+        return Own(cursor, self.ledger, self._cache)
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
@@ -118,6 +124,17 @@ class Own:
 
     def changes(self) -> str:
         return self.ledger.changes()
+
+    def shed(self) -> None:
+        """Give back the memory of pages that no statement uses; they are read again when asked for.
+
+        For a moment no session has more than `SHED_TO` to work with.
+        """
+        try:
+            with contextlib.suppress(duckdb.OutOfMemoryException):
+                self._connection.execute(f"SET memory_limit = '{SHED_TO}'")
+        finally:
+            self._connection.execute(f"SET memory_limit = '{self._cache}'")
 
     def interrupt(self) -> None:
         """Stop what another thread runs here, if it runs something."""
@@ -195,6 +212,12 @@ class Host:
             thread.join(ANSWERED_WITHIN_S)
             session.interrupt()
             thread.join(PATIENCE_S)
+
+    @contextmanager
+    def alone(self) -> Iterator[bool]:
+        """Whether no guest is here; none comes in before the block ends."""
+        with self._changing:
+            yield not self._guests
 
     def _welcome(self) -> None:
         while not self._ending:

@@ -1,0 +1,48 @@
+"""Catalogs that several tests begin with."""
+
+import shutil
+
+import pytest
+from outcomes import RECIPE, indexed
+
+from deltadex.store import Catalog
+from deltadex.store import index as index_module
+from deltadex.store.doctor import search_index
+from deltadex.store.index import VectorIndex
+
+
+@pytest.fixture
+def a(tmp_path):
+    return tmp_path / "a.duckdb"
+
+
+@pytest.fixture
+def b(tmp_path):
+    return tmp_path / "b.duckdb"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with a catalog, its index file and its file of sketches."""
+    path = tmp_path_factory.mktemp("made") / "c.duckdb"
+    with pytest.MonkeyPatch.context() as patch, Catalog.open(path) as catalog:
+        patch.setattr(index_module, "PERSIST_FROM", 4)
+        for number in range(12):
+            catalog.record(indexed(f"m{number:02}", seed=number))
+        VectorIndex.open(catalog, "base", RECIPE)
+        catalog.family_vectors("base", RECIPE).keep_sketches_at_hand()
+    return path.parent
+
+
+@pytest.fixture
+def db(made, tmp_path):
+    """A copy of it."""
+    shutil.copytree(made, tmp_path / "own")
+    return tmp_path / "own" / "c.duckdb"
+
+
+@pytest.fixture
+def small_files(monkeypatch):
+    """Files are kept for few vectors, and whoever writes them is not waited for."""
+    monkeypatch.setattr(index_module, "PERSIST_FROM", 4)
+    monkeypatch.setattr(search_index, "WRITTEN_WITHIN_S", 0.0)

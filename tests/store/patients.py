@@ -1,0 +1,59 @@
+"""Catalogs for the doctor, and what it says of them."""
+
+import duckdb
+from outcomes import RECIPE
+
+from deltadex.search import StoredQuery, nearest
+from deltadex.store import Catalog, examine
+from deltadex.store.derived import derived_path
+
+CHECKS = [
+    *("versions", "threads", "space", "holder", "catalog", "tables", "recipes", "views", "keys"),
+    *("vectors", "rows", "index", "sketches", "leftovers"),
+]
+VECTORS = f"vectors_{RECIPE.id[-8:]}_{RECIPE.dim}"
+
+
+def look(path, repairs=True):
+    return list(examine(path, repairs=repairs))
+
+
+def state(found, check):
+    """The worst state of a check, and all that was said."""
+    of_it = [f for f in found if f.check == check]
+    worst = next(s for s in ("problem", "repaired", "note", "ok") if s in [f.state for f in of_it])
+    return worst, " ".join(f.detail + " " + f.advice for f in of_it)
+
+
+def troubles(found):
+    return {f.check for f in found if f.state in ("problem", "repaired")}
+
+
+def sql(path, *statements):
+    with duckdb.connect(str(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def files(path):
+    """Bytes of everything beside the catalog, by name."""
+    return {
+        p.relative_to(path.parent): p.read_bytes()
+        for p in path.parent.rglob("*")
+        if p.is_file() and p.suffix != ".lock"
+    }
+
+
+def derived(path, ending):
+    return derived_path(path, "base", RECIPE.id, ending)
+
+
+def flip(path, place):
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0xFF
+    path.write_bytes(data)
+
+
+def answers(path):
+    with Catalog.open(path) as catalog:
+        return [nearest(catalog, StoredQuery(f"m{n:02}"), k=5).to_json() for n in range(12)]

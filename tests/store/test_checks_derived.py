@@ -1,0 +1,213 @@
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from outcomes import RECIPE, indexed
+from patients import VECTORS, answers, derived, flip, look, sql, state, troubles
+from processes import HOLDER, process, said
+
+from deltadex.store import Catalog
+from deltadex.store import shortlist as shortlist_module
+from deltadex.store.derived import index_folder
+from deltadex.store.doctor.surroundings import space
+from deltadex.store.index import VectorIndex
+from deltadex.store.sharing import note_path
+
+pytestmark = pytest.mark.usefixtures("small_files")
+
+
+# index files
+
+
+def test_a_damaged_index_is_made_again_and_searches_answer_as_before(db):
+    before = answers(db)
+    flip(derived(db, ".faiss"), -5)
+
+    found = look(db)
+
+    assert "made again of 12 vectors" in state(found, "index")[1]
+    assert state(found, "index")[0] == "repaired"
+    assert answers(db) == before
+
+
+@pytest.mark.parametrize("ending", [".faiss", ".json"])
+def test_an_index_of_which_a_file_is_missing_is_made_again(db, ending):
+    derived(db, ending).unlink()
+
+    assert "damaged or incomplete" in state(look(db), "index")[1]
+    assert derived(db, ending).exists()
+
+
+def test_an_index_of_other_vectors_with_a_right_checksum_is_found(db):
+    sql(db, f"UPDATE {VECTORS} SET vector = (SELECT vector FROM {VECTORS} WHERE model = 1)")
+
+    worst, text = state(look(db), "index")
+
+    assert worst == "repaired"
+    assert "of other vectors than the catalog's" in text
+
+
+def test_an_index_that_is_behind_is_well(db):
+    with Catalog.open(db) as catalog:
+        catalog.record(indexed("late", seed=77))
+        catalog.remove("m03")
+
+    worst, text = state(look(db), "index")
+
+    assert worst == "ok"
+    assert "2 changes since" in text
+
+
+@pytest.fixture
+def coarse(tmp_path, monkeypatch):
+    monkeypatch.setattr(shortlist_module, "FLAT_UP_TO", 5)
+    path = tmp_path / "coarse.duckdb"
+    with Catalog.open(path) as catalog:
+        for number in range(24):
+            catalog.record(indexed(f"m{number:03}", seed=number))
+        VectorIndex.open(catalog, "base", RECIPE)
+    return path
+
+
+def test_an_index_of_codes_is_well_too(coarse):
+    assert state(look(coarse), "index") == ("ok", "1 index file as the catalog ")
+
+
+def test_an_index_of_another_kind_is_made_again(coarse, monkeypatch):
+    monkeypatch.setattr(shortlist_module, "FLAT_UP_TO", 50_000)
+
+    assert "of another kind than 24 vectors need" in state(look(coarse), "index")[1]
+    assert state(look(coarse), "index")[0] == "ok"
+
+
+# files of sketches
+
+
+@pytest.mark.parametrize(
+    ("damage", "said_of_it"),
+    [
+        (lambda db: flip(derived(db, ".sketches"), -3), "its sketches are not the catalog's"),
+        (lambda db: flip(derived(db, ".vectors"), 33), "its vectors are not the catalog's"),
+        (lambda db: flip(derived(db, ".keys"), 16 * 3 + 14), "its lengths are not the catalog's"),
+        (lambda db: flip(derived(db, ".keys"), 16 * 3 + 7), "its keys are damaged"),
+        (lambda db: flip(derived(db, ".slots"), 0), "its list of slots is damaged"),
+        (lambda db: flip(derived(db, ".sketches"), 0), "it cannot be read"),
+        (lambda db: _cut(derived(db, ".sketches")), "it ends before its 12 rows do"),
+        (lambda db: _cut(derived(db, ".vectors")), "its vectors end before its 12 rows do"),
+    ],
+)
+def test_damaged_sketches_are_taken_away_and_searches_answer_as_before(db, damage, said_of_it):
+    before = answers(db)
+    damage(db)
+
+    worst, text = state(look(db), "sketches")
+
+    assert worst == "repaired"
+    assert said_of_it in text
+    assert not derived(db, ".keys").exists()
+    assert answers(db) == before
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def test_a_damaged_file_that_another_process_writes_is_left_to_it(db):
+    keep = """
+    with Catalog.open(path) as catalog:
+        recipe = catalog.find_recipe(None)
+        catalog.family_vectors("base", recipe).keep_sketches_at_hand()
+        print("kept", flush=True)
+        sys.stdin.readline()
+    """
+    with process(db, keep) as service:
+        assert said(service) == "kept"
+        flip(derived(db, ".vectors"), 33)
+        found = look(db)
+
+        assert "another process writes it" in state(found, "sketches")[1]
+        assert state(found, "sketches")[0] == "problem"
+        assert derived(db, ".keys").exists()
+        assert "holds it and lets others in" in state(found, "holder")[1]
+
+
+# what is left over
+
+
+def test_files_of_families_that_are_gone_are_removed_and_strangers_stay(db):
+    folder = index_folder(db)
+    gone = [folder / ("0123456789abcdef" + e) for e in (".faiss", ".json", ".keys", ".lock")]
+    strange = [folder / "README", folder / "0123.faiss", folder / "0123456789abcdef.txt"]
+    for path in (*gone, *strange):
+        path.write_bytes(b"x")
+    kept = derived(db, ".faiss").read_bytes()
+
+    worst, text = state(look(db), "leftovers")
+
+    assert (worst, "4 files of no use" in text) == ("repaired", True)
+    assert not any(path.exists() for path in gone)
+    assert all(path.exists() for path in strange)
+    assert derived(db, ".faiss").read_bytes() == kept
+
+
+def test_temporaries_of_processes_that_ended_long_ago_are_removed(db):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    old = time.time() - 3600
+
+    def left(path, pid, at):
+        path = path.with_name(path.name.format(pid))
+        path.write_bytes(b"half")
+        os.utime(path, (at, at))
+        return path
+
+    ours = index_folder(db) / ".0123456789abcdef.faiss.{}.partial"
+    removed = left(ours, ended.pid, old), left(db.parent / ".c.duckdb.holder.{}.5.partial", 0, old)
+    running, young = left(ours, os.getpid(), old), left(db.parent / ".c.duckdb.{}.partial", 0, 9e9)
+    backup = left(db.parent / ".monday.duckdb.{}.partial", ended.pid, old)
+    removed = [path for path in removed if path.name.split(".")[-2] != "5"]
+
+    found = look(db)
+
+    assert [f.state for f in found if f.check == "leftovers"] == ["repaired", "note"]
+    assert not any(path.exists() for path in removed)
+    assert running.exists()
+    assert young.exists()
+    assert backup.exists()
+
+
+def test_the_note_of_a_process_that_was_killed_is_taken_away(db):
+    with process(db, HOLDER.format(n=0)) as holder:
+        assert said(holder) == "holding"
+        holder.kill()
+        holder.wait()
+    assert note_path(db).exists()
+
+    looked, mended = look(db, repairs=False), look(db)
+
+    assert state(looked, "holder")[0] == "problem"
+    assert state(mended, "holder")[0] == "repaired"
+    assert not note_path(db).exists()
+
+
+def test_a_process_that_holds_the_catalog_goes_on(db):
+    with process(db, HOLDER.format(n=3)) as holder:
+        assert said(holder) == "holding"
+
+        found = look(db)
+
+        assert troubles(found) == set()
+        assert f"process {holder.pid} holds it" in state(found, "holder")[1]
+        assert state(found, "rows")[1].startswith("15 indexed models")
+        holder.stdin.write("\n")
+        holder.stdin.flush()
+        assert said(holder) == "gone"
+
+
+def test_a_nearly_full_disk_is_a_problem(db, monkeypatch):
+    usage = type("Usage", (), {"free": 10 << 20})
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
+
+    assert space(db).state == "problem"

@@ -1,0 +1,103 @@
+"""What a long run leaves in memory, and what it costs to write."""
+
+import contextlib
+from dataclasses import replace
+
+import duckdb
+import numpy as np
+import pytest
+from outcomes import indexed
+from processes import process, said
+
+from deltadex.store import Catalog
+from deltadex.store.sharing import host
+
+N_MODELS = 10
+BYTES_A_MODEL = 2 << 20
+
+VISITOR = """
+with Catalog.open(path, read_only=True) as catalog:
+    print(len(catalog.models()), flush=True)
+    sys.stdin.readline()
+    print(len(catalog.models()), flush=True)
+"""
+
+
+def large(number):
+    """An outcome with a large sketch that no compression makes smaller."""
+    outcome = indexed(f"m{number}", seed=number)
+    noise = np.random.default_rng(number).bytes(BYTES_A_MODEL)
+    sketch = np.frombuffer(noise, dtype=np.float16)
+    return replace(outcome, slots=(replace(outcome.slots[0], sketch=sketch),))
+
+
+def pages(catalog):
+    """Bytes of the file that DuckDB has in memory."""
+    with catalog.snapshot():
+        ((used,),) = catalog._connection.execute(
+            "SELECT sum(memory_usage_bytes) FROM duckdb_memory()"
+        )
+    return int(used)
+
+
+@pytest.fixture
+def catalog(tmp_path, monkeypatch):
+    """One of 20 MiB, all of it read."""
+    monkeypatch.setattr(host, "SHED_TO", "8MB")
+    path = tmp_path / "c.duckdb"
+    with Catalog.open(path) as opened:
+        for number in range(N_MODELS):
+            opened.record(large(number))
+    with Catalog.open(path) as opened:
+        for row in opened.models():
+            opened.slots_of(row.key, row.recipes[0])
+        yield opened
+
+
+def test_pages_of_the_file_are_given_back(catalog):
+    before = pages(catalog)
+
+    catalog.shed_memory()
+
+    assert before > N_MODELS * BYTES_A_MODEL
+    assert pages(catalog) <= 8_000_000
+    # and as much may be used as before
+    assert len(catalog.slots_of(catalog.model("m3").key, catalog.model("m3").recipes[0])) == 1
+    assert catalog._connection.execute("SELECT current_setting('memory_limit')") != [("7.6 MiB",)]
+
+
+@pytest.mark.parametrize("is_guest_here", [True, False])
+def test_nothing_is_taken_from_a_guest(catalog, is_guest_here):
+    with contextlib.ExitStack() as visit:
+        if is_guest_here:
+            visitor = visit.enter_context(process(catalog.path, VISITOR))
+            assert said(visitor) == str(N_MODELS)
+        before = pages(catalog)
+
+        catalog.shed_memory()
+
+        assert (pages(catalog) >= before) == is_guest_here
+        if is_guest_here:
+            assert visitor.communicate("end\n")[0].strip() == str(N_MODELS)
+
+
+def test_a_guest_leaves_the_holders_memory_to_it(catalog):
+    with process(catalog.path, VISITOR.replace("read_only=True", "")) as visitor:
+        said(visitor)
+        catalog.close()
+        # one of the two holds the file now; whichever it is, both can be asked
+        with Catalog.open(catalog.path) as again:
+            again.shed_memory()
+            assert len(again.models()) == N_MODELS
+
+
+def test_sketches_are_written_as_they_are(catalog):
+    catalog.close()
+
+    with duckdb.connect(str(catalog.path), read_only=True) as connection:
+        found = connection.execute(
+            "SELECT DISTINCT compression FROM pragma_storage_info('slots') "
+            "WHERE column_name = 'sketch' AND segment_type = 'BLOB'"
+        ).fetchall()
+
+    assert found == [("Uncompressed",)]
