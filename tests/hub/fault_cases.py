@@ -48,7 +48,9 @@ class Trouble:
 
     def allowed(self, kind: Kind, *, lasting: bool) -> Codes:
         """Codes that a victim may end with; "indexed" is the right result."""
-        return self.special.get(kind, self.usual)[lasting]
+        allowed = self.special.get(kind, self.usual)[lasting]
+        # the base is asked for twice; the first answer only tells how else it is called
+        return allowed | OK if kind == "info" and not lasting else allowed
 
 
 def _status(status: int, usual: Outcomes, **options: Any) -> Trouble:
