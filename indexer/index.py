@@ -260,6 +260,8 @@ def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member
 
 
 def _label(members: Sequence[Member], labels: Labels) -> list[Member]:
+    if labels is NO_LABELS:
+        return list(members)
     return [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
 
 

@@ -73,14 +73,19 @@ def normalise(raw: str, *, hint: str | None = None) -> str | None:
     return hint if hint and hint.startswith(collection + "/") else None
 
 
+@cache
+def _words_for_datasets() -> list[tuple[str, str]]:
+    """Words between hyphens that stand for well-known datasets, longest first."""
+    table: dict[str, str] = _canonical()["in_names"]
+    longest_first = sorted(table, key=len, reverse=True)
+    return [(f"-{word.replace('_', '-')}-", table[word]) for word in longest_first]
+
+
 def _name_hint(name: str) -> str | None:
     """The well-known dataset that a model's own name mentions as a word, longest first."""
     words = re.sub(r"[^a-z0-9]+", "-", name.lower().rsplit("/", 1)[-1])
-    table: dict[str, str] = _canonical()["in_names"]
-    for word in sorted(table, key=len, reverse=True):
-        if f"-{word.replace('_', '-')}-" in f"-{words}-":
-            return table[word]
-    return None
+    words = f"-{words}-"
+    return next((dataset for word, dataset in _words_for_datasets() if word in words), None)
 
 
 def _index_datasets(index: object) -> list[str]:

@@ -92,20 +92,19 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
         task=text_or_none(front.get("pipeline_tag")),
         bytes_total=sum(w.stat().st_size for w in weights),
     )
-    member = Member(record=record, folder=folder)
     try:
         if adapter:
-            return _describe_adapter(member, names, front)
+            return _describe_adapter(Member(record=record, folder=folder), names, front)
         config = read_json(folder / "config.json") if "config.json" in names else None
     except ModelError as err:
-        return _replace(member, refusal=err)
+        return Member(record=record, folder=folder, refusal=err)
     scheme = quantization(config, (), names)
-    claims = [card_base(front), (config or {}).get("_name_or_path")]
-    return _replace(
-        member,
+    claims = _claims([card_base(front), (config or {}).get("_name_or_path")])
+    return Member(
+        record=_replace(record, base_raw=claims[0]) if claims else record,
+        folder=folder,
         config=config,
-        claims=_claims(claims),
-        record=_replace(record, base_raw=next(iter(_claims(claims)), None)),
+        claims=claims,
         refusal=ModelError("quantized", f"weights are stored as {scheme}") if scheme else None,
     )
 

@@ -49,7 +49,9 @@ def drawn_models(path):
     }
 
 
-@pytest.mark.parametrize("layout", ["auto", "pca", "tsne", "umap"])
+@pytest.mark.parametrize(
+    "layout", ["auto", "pca", "tsne", pytest.param("umap", marks=pytest.mark.slow)]
+)
 def test_every_model_is_drawn_with_its_nearest(tmp_path, layout):
     with make_catalog(tmp_path / "c.duckdb") as catalog:
         drawn = map_family(catalog, tmp_path / "map.html", layout=layout)

@@ -68,7 +68,7 @@ def ask_everything(document, max_examples):
 
 
 def test_no_request_finds_a_defect(document):
-    asked = ask_everything(document, 20)
+    asked = ask_everything(document, 10)
 
     assert {f"GET {API}/similar", f"POST {API}/models", f"DELETE {API}/models/{{model}}"} <= asked
 

@@ -13,6 +13,7 @@ import pytest
 from factories import make_family
 
 ADDED = 200
+SOME = 60
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,8 @@ def wait_until_ready(address):
     raise AssertionError("never ready")
 
 
-def test_search_answers_while_200_models_are_added(family, tmp_path):
+@pytest.mark.parametrize("n_added", [SOME, pytest.param(ADDED, marks=pytest.mark.slow)])
+def test_search_answers_while_many_models_are_added(family, tmp_path, n_added):
     base, first, later = family
     db = tmp_path / "c.duckdb"
     with running("index", base, first, "--db", db, "--quiet") as indexing:
@@ -62,7 +64,9 @@ def test_search_answers_while_200_models_are_added(family, tmp_path):
         address = json.loads(document)["address"].rstrip("/")
         wait_until_ready(address)
         totals, asked, slowest = set(), 0, 0.0
-        with running("index", base, later, "--db", db, "--quiet", "--json") as indexing:
+        with running(
+            "index", base, later, "--limit", n_added, "--db", db, "--quiet", "--json"
+        ) as indexing:
             while indexing.poll() is None:
                 start = time.monotonic()
                 found = ask(address, "similar", model="a-0", k=3)
@@ -73,13 +77,13 @@ def test_search_answers_while_200_models_are_added(family, tmp_path):
                 asked += 1
             report = json.loads(indexing.stdout.read())
         assert indexing.returncode == 0
-        assert report["indexed"] == ADDED
+        assert report["indexed"] == n_added
         # it was seen growing, not only before and after
         assert asked > 10
         assert len(totals) > 5
-        assert max(totals) <= ADDED + 4
+        assert max(totals) <= n_added + 4
 
-        assert ask(address, "models", limit=1)["total"] == ADDED + 4
+        assert ask(address, "models", limit=1)["total"] == n_added + 4
         for _ in range(100):
             found = ask(address, "similar", model="a-0", k=100)["neighbours"]
             found += ask(address, "similar", model="set07-1", k=100)["neighbours"]
