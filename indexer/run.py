@@ -21,7 +21,7 @@ from .model import fingerprint_member, refusal
 from .parallel import one_torch_thread
 
 SHED_EVERY = 128
-"""Models after which the memory of what was written is given back."""
+"""Outcomes after which the memory of what was written is given back."""
 
 
 @runtime_checkable
@@ -112,12 +112,12 @@ def index_members(
     fresh = list(_unread(members, known, job, catalog, report, retry_failed=retry_failed))
     progress.begin(len(fresh), sum(m.record.bytes_total for m in fresh))
     with one_torch_thread(), closing(_outcomes(fresh, job, catalog, workers)) as outcomes:
-        for outcome in outcomes:
+        for n_done, outcome in enumerate(outcomes, start=1):
             if not _must_not_replace(outcome, known.get(outcome.model.id)):
                 catalog.record(outcome)
             report.add(outcome)
             progress.outcome(outcome)
-            if not report.indexed % SHED_EVERY:
+            if n_done % SHED_EVERY == 0:
                 catalog.shed_memory()
     report.bytes_read += job.base.bytes_fetched
     report.seconds = time.monotonic() - start

@@ -157,7 +157,8 @@ class VectorIndex:
             held = np.setdiff1d(held, gone)
         after = int(held[-1]) if len(held) else -1
         if not np.array_equal(held, keys[keys <= after]):
-            # a model that was there before has its first vector under this recipe
+            # every change comes with a new key: the file is of another catalog, or of a later one
+            # than this, which was put back
             index, after = make_index(recipe.dim, len(keys), _sample(vectors, keys)), -1
         for some, added in vectors.batches(after):
             add(index, np.array(some, dtype=np.int64), added)

@@ -7,10 +7,11 @@ import duckdb
 import numpy as np
 import pytest
 from outcomes import indexed
-from processes import process, said
+from processes import HOLDER, process, said
 
 from deltadex.store import Catalog
 from deltadex.store.sharing import host
+from deltadex.store.sharing.note import read_note
 
 N_MODELS = 10
 BYTES_A_MODEL = 2 << 20
@@ -81,14 +82,18 @@ def test_nothing_is_taken_from_a_guest(catalog, is_guest_here):
             assert visitor.communicate("end\n")[0].strip() == str(N_MODELS)
 
 
-def test_a_guest_leaves_the_holders_memory_to_it(catalog):
-    with process(catalog.path, VISITOR.replace("read_only=True", "")) as visitor:
-        said(visitor)
-        catalog.close()
-        # one of the two holds the file now; whichever it is, both can be asked
-        with Catalog.open(catalog.path) as again:
-            again.shed_memory()
-            assert len(again.models()) == N_MODELS
+def test_a_guest_leaves_the_holders_memory_to_it(tmp_path):
+    path = tmp_path / "c.duckdb"
+    with process(path, HOLDER.format(n=3)) as holder:
+        assert said(holder) == "holding"
+        with Catalog.open(path) as guest:
+            assert read_note(path).pid == holder.pid
+            limit = guest._connection.execute("SELECT current_setting('memory_limit')")
+
+            guest.shed_memory()
+
+            assert guest._connection.execute("SELECT current_setting('memory_limit')") == limit
+            assert len(guest.models()) == 3
 
 
 def test_sketches_are_written_as_they_are(catalog):
