@@ -4,7 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test test-all browser lint types audit format bench bench-scale bench-families bench-load bench-soak clean
+CONSTRAINED := -c constraints.txt
+
+.PHONY: demo test test-all test-machines test-newest lock browser lint types audit format bench \
+  bench-scale bench-families bench-load bench-soak clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
@@ -14,6 +17,33 @@ test: $(VENV)/.installed-test browser
 
 test-all: $(VENV)/.installed-test browser
 	$(BIN)/python -m pytest tests
+	$(MAKE) test-machines
+	$(MAKE) test-newest
+
+# As on other processors; then `make test` in clones of the last commit, in unusual surroundings and
+# with every Python from 3.11 on that is there. tests/machines/run.py has the lists.
+test-machines: $(VENV)/.installed-test browser
+	$(BIN)/python tests/machines/run.py
+	$(BIN)/python tests/machines/run.py --surroundings
+
+# With the newest version of everything but torch, whose newest build may be one for a GPU.
+test-newest:
+	rm -rf .venv-newest
+	$(MAKE) test VENV=.venv-newest CONSTRAINED=
+
+# Resolves constraints.txt anew, for every platform and Python. What torch needs is said here, since
+# its builds differ in it, and those for a GPU are gigabytes.
+lock:
+	$(PYTHON) -m venv .cache/lock
+	.cache/lock/bin/python -m pip install -q uv
+	printf '[[dependency-metadata]]\nname = "torch"\nrequires-dist = ["filelock", "fsspec", %s]\n' \
+	  '"jinja2", "networkx", "setuptools", "sympy", "typing-extensions"' > .cache/lock/uv.toml
+	echo '# Everything but torch, resolved. `make lock` makes it anew; `make test` installs by it.' \
+	  > .cache/lock/constraints.txt
+	.cache/lock/bin/uv --config-file .cache/lock/uv.toml pip compile -q --universal --upgrade \
+	  --python-version 3.11 --all-extras --generate-hashes --no-header --no-annotate \
+	  --no-emit-package torch -c constraints-torch.txt pyproject.toml >> .cache/lock/constraints.txt
+	mv .cache/lock/constraints.txt constraints.txt
 
 # The page's tests drive a real Chromium; without one, and without the right to install it, they
 # are skipped.
@@ -65,21 +95,24 @@ bench-families: $(VENV)/.installed-families
 clean:
 	rm -rf $(VENV) build dist .cache demo-output *.egg-info
 
-# torch first, by the constraints file: the CPU build where its wheel is within reach.
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
-ifeq ($(UV),)
-	$(BIN)/python -m pip install -q --upgrade pip
-endif
 
-$(VENV)/.installed-%: pyproject.toml constraints.txt | $(VENV)/bin/python
+# pip first, as older ones do not take hashes from constraints; then torch: what needs it finds it
+# there; deltadex last, without dependencies.
+$(VENV)/.installed-%: pyproject.toml constraints.txt constraints-torch.txt | $(VENV)/bin/python
+	$(BIN)/python .ci/dependencies.py $(EXTRAS_$*) > $(VENV)/wanted-$*.txt
 ifeq ($(UV),)
-	$(BIN)/python -m pip install -q -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[$(EXTRAS_$*)]"
+	$(BIN)/python -m pip install -q --upgrade \
+	  $(if $(CONSTRAINED),"$$(grep -o '^pip==[^ ]*' constraints.txt)",pip)
+	$(BIN)/python -m pip install -q -c constraints-torch.txt torch
+	$(BIN)/python -m pip install -q $(CONSTRAINED) -r $(VENV)/wanted-$*.txt
+	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 else
-	$(UV) pip install -q --python $(BIN)/python --torch-backend=cpu -c constraints.txt torch \
-	  || $(BIN)/python -m pip install -q -c constraints.txt torch
-	$(UV) pip install -q --python $(BIN)/python -c constraints.txt -e ".[$(EXTRAS_$*)]"
+	$(UV) pip install -q --python $(BIN)/python --torch-backend=cpu -c constraints-torch.txt torch \
+	  || $(BIN)/python -m pip install -q -c constraints-torch.txt torch
+	$(UV) pip install -q --python $(BIN)/python $(CONSTRAINED) -r $(VENV)/wanted-$*.txt
+	$(UV) pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
 endif
 	touch $@
 

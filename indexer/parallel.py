@@ -31,6 +31,18 @@ def one_torch_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
+    """Threads in which torch and the libraries below it compute alone, from the first product on.
+
+    `torch.set_num_threads` tells OpenMP and MKL of the calling thread only. A new thread would
+    share its first products out among as many threads as the environment says, or MKL finds idle:
+    other last bits from one run to the next.
+    """
+    return ThreadPoolExecutor(
+        threads, thread_name_prefix=name, initializer=torch.set_num_threads, initargs=(1,)
+    )
+
+
 def ordered(
     function: Callable[[Item], Result], items: Iterable[Item], threads: int, *, ahead: int = 0
 ) -> Iterator[Result]:
@@ -43,7 +55,7 @@ def ordered(
         yield from map(function, items)
         return
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads, thread_name_prefix="deltadex-matrix") as pool:
+    with thread_pool(threads, "deltadex-matrix") as pool:
         try:
             for item in items:
                 if len(waiting) >= threads + ahead:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from .family import Member
 from .hub import content_sha256
 from .job import Job
 from .model import fingerprint_member, refusal
-from .parallel import one_torch_thread
+from .parallel import one_torch_thread, thread_pool
 
 SHED_EVERY = 128
 """Outcomes after which the memory of what was written is given back."""
@@ -214,7 +214,7 @@ def _outcomes(
 
     queue = iter(members)
     running: set[Future[Outcome | _Copied]] = set()
-    with ThreadPoolExecutor(workers, thread_name_prefix="deltadex") as pool:
+    with thread_pool(workers, "deltadex-model") as pool:
         try:
             while True:
                 while len(running) < workers and (member := next(queue, None)) is not None:

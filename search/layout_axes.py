@@ -22,6 +22,9 @@ AT_ONCE = 4_096
 DENSE = 500
 """Models up to which all eigenvectors are computed: faster than to iterate for two."""
 
+SAME_SIZE = 1e-5
+"""Loadings closer than this share of themselves are equally large: processors round differently."""
+
 NOTHING = 1e-12
 """Share of the similarity below which a variance is rounding."""
 
@@ -108,7 +111,8 @@ def sampled_axes(
 
 
 def _signs(loadings: Float[np.ndarray, "dim axes"]) -> Float64[np.ndarray, " axes"]:
-    """±1 for each axis, that makes its largest loading positive."""
-    largest = np.abs(loadings).argmax(axis=0)
+    """±1 for each axis, that makes its largest loading positive: the first of equal ones."""
+    sizes = np.abs(loadings)
+    largest = (sizes >= sizes.max(axis=0) * (1 - SAME_SIZE)).argmax(axis=0)
     signs = np.where(loadings[largest, np.arange(loadings.shape[1])] < 0, -1.0, 1.0)
     return signs

@@ -130,7 +130,8 @@ def test_the_image_has_what_the_package_is_built_from():
     settings = (ROOT / "pyproject.toml").read_text("utf-8")
     rooms = set(re.findall(r'"deltadex\.([a-z]+)"', settings))
 
-    assert rooms | {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "py.typed"} <= kept
+    files = {"pyproject.toml", "README.md", "LICENSE", "py.typed", ".ci/dependencies.py"}
+    assert rooms | files | {path.name for path in ROOT.glob("constraints*.txt")} <= kept
     assert {path.name for path in ROOT.glob("*.py")} <= kept
     assert {name for name in kept if not (ROOT / name).exists()} == set()
 

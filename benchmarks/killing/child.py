@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,7 +112,12 @@ def work(
     output: Path,
     small_log: bool,
 ) -> None:
-    """Do the steps one after another in this process; its output goes to a file."""
+    """Do the steps one after another in this process; its output goes to a file.
+
+    Signals act as on a terminal, also below a job runner that ignores them.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.chdir(cwd)
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(file, 1)

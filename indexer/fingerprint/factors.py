@@ -89,13 +89,14 @@ def _factorise_dense(delta: DenseDelta, rank: int, seed: int, power_steps: int) 
     for _ in range(1 + power_steps):
         basis = _orthonormal(matrix @ projected.T)  # (out, width)
         projected = basis.T @ matrix
-    squares, turn = torch.linalg.eigh(_gram(projected.T))
+    wide = projected.T.double()
+    squares, turn = _eigen(wide)
     sigma = squares.flip(0).clamp(min=0.0).sqrt()
     keep = min(rank, _numerical_rank(sigma))
     turn = turn.flip(1)[:, :keep]
     u = basis @ turn.float().to(matrix.device)
-    v = projected.T @ (turn / sigma[:keep]).float().to(matrix.device)
-    return Factors(u=u.cpu(), sigma=sigma[:keep].float(), v=v.cpu(), fro_norm=fro_norm)
+    v = wide @ (turn / sigma[:keep]).to(matrix.device)
+    return Factors(u=u.cpu(), sigma=sigma[:keep].float(), v=v.float().cpu(), fro_norm=fro_norm)
 
 
 @lru_cache(maxsize=64)
@@ -108,19 +109,20 @@ def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
     """An orthonormal basis of the columns' span, from their Gram matrix: (n, ≤ width).
 
     Directions below float32 rounding of the largest are left out. One product and a small
-    eigenproblem, several times cheaper than a Householder QR of a tall matrix.
+    eigenproblem, several times cheaper than a Householder QR of a tall matrix. In float64: the
+    product divides by the smallest singular value, and magnifies its own rounding by as much.
     """
-    squares, turn = torch.linalg.eigh(_gram(columns))
+    wide = columns.double()
+    squares, turn = _eigen(wide)
     kept = squares > squares[-1] * 1e-12
     scaled = turn[:, kept] / squares[kept].sqrt()
-    basis: torch.Tensor = columns @ scaled.float().to(columns.device)
-    return basis
+    return (wide @ scaled.to(columns.device)).float()
 
 
-def _gram(columns: torch.Tensor) -> torch.Tensor:
-    """CᵀC in float64, in the processor's memory."""
-    wide = columns.double()
-    return (wide.T @ wide).cpu()
+def _eigen(columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Eigenvalues, ascending, and -vectors of CᵀC, in the processor's memory."""
+    squares, turn = torch.linalg.eigh((columns.T @ columns).cpu())
+    return squares, turn
 
 
 def _no_factors(matrix: torch.Tensor, fro_norm: float) -> Factors:

@@ -21,6 +21,9 @@ from jaxtyping import Float32
 from ...records import ROLES, STACKS, Recipe, Slot
 from .factors import Factors
 
+SAME_SIZE = 1e-5
+"""Entries of U closer than this share of themselves are equally large."""
+
 Layout = tuple[tuple[str, str, int], ...]
 """The family's blocks in order: (stack, role, out)."""
 
@@ -82,8 +85,12 @@ class MeanFactorsPool:
 
 
 def fix_signs(u: torch.Tensor) -> torch.Tensor:
-    """The columns of U, each with its entry of largest magnitude made positive."""
+    """The columns of U, each with its entry of largest magnitude made positive.
+
+    Of entries that are equally large but for rounding, the first: processors round differently.
+    """
     if u.shape[1] == 0:
         return u
-    peaks = u.gather(0, u.abs().argmax(dim=0, keepdim=True))
-    return u * torch.where(peaks < 0, -1.0, 1.0)
+    sizes = u.abs()
+    largest = (sizes >= sizes.amax(dim=0) * (1 - SAME_SIZE)).int().argmax(dim=0, keepdim=True)
+    return u * torch.where(u.gather(0, largest) < 0, -1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Dense groups of fingerprints: HDBSCAN (Campello, Moulavi, Sander 2013).
+"""Dense groups of fingerprints, for a family of any size.
 
 Distance is the chord √(2 − 2·score) between two models as points of the unit sphere, with the
 scores that find-similar and eval show. Nothing is read from a map.
@@ -11,20 +11,22 @@ import math
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from ..precision import LabelledFamily
+from ..precision import TIE_DECIMALS, LabelledFamily
 from ..refine import WHOLE_FAMILY
+from .hierarchy import BLOCK, FINEST, NOISE, Distances, hdbscan
 from .scores import by_hash, scores_between
 
 AXES = 50
 """Principal axes that stand for the vectors of a family above `WHOLE_FAMILY` models."""
 
 SAMPLE = 20_000
-"""Models that HDBSCAN sees of a larger family: its time grows with their square, 40 s here."""
+"""Models that HDBSCAN sees of a larger family: its time grows with their square."""
 
-BLOCK = 1_000
-"""Models that look for the sample's nearest at once."""
+STRAYS = 0.05
+"""Share of a cluster's own members whose distance from the others says nothing about it."""
 
-NOISE = -1
+CONFIDENCE = 0.95
+"""With which a joining point is no farther from its cluster than the last of those."""
 
 
 def default_min_size(n_models: int) -> int:
@@ -37,18 +39,19 @@ def find_clusters(family: LabelledFamily, min_size: int) -> Int64[np.ndarray, " 
 
     The order of the models does not matter. Above `WHOLE_FAMILY` models distances are those
     of `AXES` principal axes; above `SAMPLE`, that many picked by their ids are clustered, and
-    another one joins its nearest one's cluster, no farther from it than its members lie apart.
+    another one joins its nearest one's cluster where it is as near as the cluster's members
+    are to each other (`_joining_cosine`).
     """
     order = np.array(sorted(range(len(family.ids)), key=family.ids.__getitem__), dtype=np.int64)
     if len(order) < 2 * min_size:
-        found = np.full(len(order), NOISE, dtype=np.int64)
+        numbers = np.full(len(order), NOISE, dtype=np.int64)
     elif len(order) <= WHOLE_FAMILY:
         chords = _chords(scores_between(family, order, order))
-        found = _hdbscan(chords, min_size, metric="precomputed")
+        numbers = _cluster(lambda rows: chords[rows], len(order), min_size)
     else:
-        found = _in_principal_axes(family, order, min_size)
-    codes = np.empty_like(found)
-    codes[order] = _by_size(found)
+        numbers = _in_principal_axes(family, order, min_size)
+    codes = np.empty_like(numbers)
+    codes[order] = _by_size(numbers)
     return codes
 
 
@@ -60,15 +63,10 @@ def _chords(scores: Float64[np.ndarray, "points points"]) -> Float64[np.ndarray,
     return distances
 
 
-def _hdbscan(
-    points: Float64[np.ndarray, "points axes"], min_size: int, *, metric: str
-) -> Int64[np.ndarray, " points"]:
-    from sklearn.cluster import HDBSCAN
-
-    if np.ptp(points) == 0:  # one point many times over: dense, and nothing to part it from
-        return np.zeros(len(points), dtype=np.int64)
-    made = HDBSCAN(min_cluster_size=min_size, metric=metric, copy=True).fit(points)
-    return np.asarray(made.labels_, dtype=np.int64)
+def _cluster(distances: Distances, n_points: int, min_size: int) -> Int64[np.ndarray, " points"]:
+    if distances(np.array([0])).max() < FINEST:  # one point many times over: nothing parts it
+        return np.zeros(n_points, dtype=np.int64)
+    return hdbscan(distances, n_points, min_size)
 
 
 def _in_principal_axes(
@@ -92,55 +90,83 @@ def _in_principal_axes(
     # strangers have little of any axis: left short, they would lie close together
     points /= np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
     smallest = max(2, round(min_size * len(places) / len(order)))
-    found = _hdbscan(points[places], smallest, metric="euclidean")
+    sampled = points[places]
+    numbers = _cluster(_chords_among(sampled), len(sampled), smallest)
     codes = np.full(len(order), NOISE, dtype=np.int64)
-    codes[places] = found
+    codes[places] = numbers
     rest = np.setdiff1d(np.arange(len(order)), places)
-    codes[rest] = _join(points[rest], points[places], found)
+    codes[rest] = _join(points[rest], sampled, numbers)
     return codes
+
+
+def _chords_among(points: Float64[np.ndarray, "points axes"]) -> Distances:
+    """Chords of unit points, taken when they are asked for."""
+
+    def chords(rows: Int64[np.ndarray, " rows"]) -> Float64[np.ndarray, "rows points"]:
+        squares = points[rows] @ points.T
+        np.round(squares, TIE_DECIMALS, out=squares)
+        np.subtract(2.0, np.multiply(squares, 2.0, out=squares), out=squares)
+        np.maximum(squares, 0.0, out=squares)
+        squares[np.arange(len(rows)), rows] = 0.0
+        distances: Float64[np.ndarray, "rows points"] = np.sqrt(squares, out=squares)
+        return distances
+
+    return chords
 
 
 def _join(
     points: Float64[np.ndarray, "points axes"],
     sample: Float64[np.ndarray, "sample axes"],
-    found: Int64[np.ndarray, " sample"],
+    numbers: Int64[np.ndarray, " sample"],
 ) -> Int64[np.ndarray, " points"]:
     """The cluster of each point's nearest of the sample, where it is near enough."""
     codes = np.full(len(points), NOISE, dtype=np.int64)
-    if not len(points) or found.max() == NOISE:
+    least = np.array(
+        [_joining_cosine(sample[numbers == code]) for code in range(numbers.max() + 1)]
+    )
+    if not len(least):
         return codes
-    reach = np.full(found.max() + 1, -1.0)  # the least cosine of a member with its nearest
-    for code in range(len(reach)):
-        reach[code] = _least_near(sample[found == code])
     for start in range(0, len(points), BLOCK):
         cosines = points[start : start + BLOCK] @ sample.T
-        nearest = cosines.argmax(axis=1)
-        code = found[nearest]
-        near = (code != NOISE) & (cosines.max(axis=1) >= reach[code])
+        code = numbers[cosines.argmax(axis=1)]
+        near = (code != NOISE) & (cosines.max(axis=1) >= least[code])
         codes[start : start + BLOCK][near] = code[near]
     return codes
 
 
-def _least_near(members: Float64[np.ndarray, "points axes"]) -> float:
-    """The smallest cosine of a member with its nearest."""
-    least = 1.0
+def _joining_cosine(members: Float64[np.ndarray, "points axes"]) -> float:
+    """Return the cosine with its nearest member from which a point joins their cluster.
+
+    One member more or less, at whatever distance, moves it by one rank among the members.
+    """
+    nearest = np.empty(len(members))
     for start in range(0, len(members), BLOCK):
         cosines = members[start : start + BLOCK] @ members.T
         own = np.arange(len(cosines))
         cosines[own, start + own] = -1.0
-        least = min(least, float(cosines.max(axis=1).min()))
-    return least
+        nearest[start : start + BLOCK] = cosines.max(axis=1)
+    return _bounded_quantile(nearest)
 
 
-def _by_size(found: Int64[np.ndarray, " models"]) -> Int64[np.ndarray, " models"]:
+def _bounded_quantile(sample: Float64[np.ndarray, " sample"]) -> float:
+    """Return an upper bound of the quantile `STRAYS` with `CONFIDENCE`, or the largest value.
+
+    An order statistic, whatever the distribution (David, Nagaraja 2003, section 7.1).
+    """
+    from scipy.stats import binom
+
+    return float(np.sort(sample)[int(binom.ppf(CONFIDENCE, len(sample), STRAYS))])
+
+
+def _by_size(numbers: Int64[np.ndarray, " models"]) -> Int64[np.ndarray, " models"]:
     """The same clusters, numbered by size, then by their first model."""
-    numbers, first, counts = np.unique(found, return_index=True, return_counts=True)
+    values, first, counts = np.unique(numbers, return_index=True, return_counts=True)
     ranked = sorted(
-        (-count, place, number)
-        for number, place, count in zip(numbers, first, counts, strict=True)
-        if number != NOISE
+        (-count, place, value)
+        for value, place, count in zip(values, first, counts, strict=True)
+        if value != NOISE
     )
-    codes = np.full(len(found), NOISE, dtype=np.int64)
-    for code, (_, _, number) in enumerate(ranked):
-        codes[found == number] = code
+    codes = np.full(len(numbers), NOISE, dtype=np.int64)
+    for code, (_, _, value) in enumerate(ranked):
+        codes[numbers == value] = code
     return codes

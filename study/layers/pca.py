@@ -18,6 +18,9 @@ N_AXES = 8
 BLOCK_ROWS = 2_048
 """Rows turned to float64 at a time."""
 
+SAME_SIZE = 1e-5
+"""Entries closer than this share of themselves are equally large: processors round differently."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerPca:
@@ -25,7 +28,8 @@ class LayerPca:
 
     Attributes:
         unit_norm: Whether every row was scaled to length 1 first.
-        axes: Orthonormal, by falling variance; each axis' largest entry is positive.
+        axes: Orthonormal, by falling variance; each axis' largest entry is positive,
+            the first of equally large ones.
         explained: Share of all variance on each axis, 0…1.
         coordinates: Of the rows.
         centroids: Of the layers.
@@ -105,8 +109,9 @@ def _blocks(rows: LayerRows) -> Iterator[Float64[np.ndarray, "block dim"]]:
 
 
 def _signed(axes: Float64[np.ndarray, "k dim"]) -> Float64[np.ndarray, "k dim"]:
-    """The axes, each turned so that its entry of largest size is positive."""
-    largest = np.abs(axes).argmax(axis=1)
+    """The axes, each turned so that its entry of largest size is positive, the first of equals."""
+    sizes = np.abs(axes)
+    largest = (sizes >= sizes.max(axis=1, keepdims=True) * (1 - SAME_SIZE)).argmax(axis=1)
     signs = np.sign(axes[np.arange(len(axes)), largest])
     return np.ascontiguousarray(axes * signs[:, None])
 

@@ -15,9 +15,11 @@ from sklearn.metrics import (
 from deltadex.search.clusters import density
 from deltadex.search.clusters.agreement import measure_agreement
 from deltadex.search.clusters.density import NOISE, default_min_size, find_clusters
+from deltadex.search.clusters.scores import by_hash
 
 
 def test_the_clusters_are_those_of_hdbscan_on_the_points_themselves():
+    # test_hierarchy.py has the rest: here no model bridges two clusters
     family, _ = make_labelled(120, strength=2.0)
 
     expected = HDBSCAN(min_cluster_size=4, algorithm="brute", copy=True).fit(family.vectors)
@@ -119,16 +121,68 @@ def test_a_large_family_is_clustered_from_a_sample_in_principal_axes(monkeypatch
 
 
 def test_strangers_of_a_large_family_join_no_dataset(monkeypatch):
-    family, _ = make_labelled(1000, strength=3.0, dim=200)
-    strange = unit_rows(np.random.default_rng(5).normal(size=(200, 200)))
-    mixed = replace(family, vectors=np.concatenate([family.vectors[:800], strange]))
-    monkeypatch.setattr(density, "WHOLE_FAMILY", 500)
-    monkeypatch.setattr(density, "SAMPLE", 600)
-
-    found = find_clusters(mixed, 10)
+    found, _ = _clusters_with_strangers(monkeypatch, family_seed=0, strangers_seed=5)
 
     assert (found[:800] == NOISE).mean() < 0.05
     assert not {*found[800:].tolist()} & {*found[:800].tolist()} - {NOISE}
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_no_stranger_outside_the_sample_joins_whatever_the_family(monkeypatch, seed):
+    # in the sample HDBSCAN decides: a stranger belongs to the cluster that it reaches first if
+    # it does so before two clusters meet
+    found, outside = _clusters_with_strangers(
+        monkeypatch, family_seed=seed, strangers_seed=seed + 100
+    )
+
+    strangers = found[800:][outside[800:]]
+    assert (found[:800] == NOISE).mean() < 0.05
+    assert len(strangers) > 50
+    assert not {*strangers.tolist()} & {*found[:800].tolist()} - {NOISE}
+
+
+def _clusters_with_strangers(monkeypatch, *, family_seed, strangers_seed):
+    """Clusters of 800 models of data sets and 200 strangers; which were not in the sample."""
+    family, _ = make_labelled(1000, strength=3.0, dim=200, seed=family_seed)
+    strange = unit_rows(np.random.default_rng(strangers_seed).normal(size=(200, 200)))
+    mixed = replace(family, vectors=np.concatenate([family.vectors[:800], strange]))
+    monkeypatch.setattr(density, "WHOLE_FAMILY", 500)
+    monkeypatch.setattr(density, "SAMPLE", 600)
+    sampled = sorted(range(1000), key=lambda row: by_hash(mixed.ids[row]))[:600]
+    outside = np.ones(1000, dtype=bool)
+    outside[sampled] = False
+    return find_clusters(mixed, 10), outside
+
+
+def test_a_stray_member_hardly_changes_who_joins():
+    rng = np.random.default_rng(0)
+    centre = rng.normal(size=50)
+    members = unit_rows(centre + 0.3 * rng.normal(size=(60, 50)))
+    stray = unit_rows(centre + 3 * rng.normal(size=(1, 50)))
+
+    without = density._joining_cosine(members)
+
+    assert (stray @ members.T).max() < without - 0.3
+    assert density._joining_cosine(np.concatenate([members, stray])) == pytest.approx(
+        without, abs=0.02
+    )
+
+
+@pytest.mark.parametrize("n_members", [2, 3, 10, 100, 1000])
+def test_a_joining_model_is_nearer_than_a_twentieth_of_the_members(n_members):
+    # the bound holds the quantile of the population with its confidence: 95 % of 200 draws,
+    # which know it to 4.6 % (three standard errors of a share)
+    rng = np.random.default_rng(1)
+    population = np.quantile(_nearest(rng, 20_000), density.STRAYS)
+    holds = np.mean(
+        [density._bounded_quantile(_nearest(rng, n_members)) >= population for _ in range(200)]
+    )
+
+    assert holds >= density.CONFIDENCE - 0.046
+
+
+def _nearest(rng, n):
+    return rng.beta(8, 2, size=n)
 
 
 def test_the_smallest_cluster_grows_with_the_family():

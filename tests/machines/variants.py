@@ -1,0 +1,113 @@
+"""Other processors, as far as this one can play them: environments in which numbers differ."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from numpy._core._multiarray_umath import __cpu_features__ as NUMPY_FEATURES
+
+LIBRARIES = "import faiss, numpy, scipy.linalg, sklearn, torch"
+"""What must load; a processor without the instructions ends with SIGILL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A processor, by the environment variables that make the libraries compute as on it.
+
+    Attributes:
+        without: Features that NumPy's dispatcher finds here and is to do without.
+        settings: What other libraries read.
+        needs: Features that NumPy's dispatcher must find.
+    """
+
+    name: str
+    without: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    needs: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """This process's environment, changed."""
+        disabled = {"NPY_DISABLE_CPU_FEATURES": " ".join(self.without)} if self.without else {}
+        return {**os.environ, **disabled, **dict(self.settings)}
+
+    def why_not(self) -> str:
+        """Why this processor cannot play it; empty where it can."""
+        wanted = (*self.without, *self.needs)
+        absent = [feature for feature in wanted if not NUMPY_FEATURES.get(feature)]
+        if absent:
+            return f"NumPy finds no {' and no '.join(absent)} here"
+        loaded = subprocess.run(
+            [sys.executable, "-c", LIBRARIES], env=self.environment, capture_output=True
+        )
+        return f"the libraries do not load: exit {loaded.returncode}" if loaded.returncode else ""
+
+
+def _threads(n: int) -> tuple[tuple[str, str], ...]:
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return tuple((name, str(n)) for name in names)
+
+
+FAISS_GENERIC = (("FAISS_OPT_LEVEL", "generic"), ("FAISS_SIMD_LEVEL", "NONE"))
+"""Builds of faiss with one library for each processor, and those with one for all."""
+
+VARIANTS = (
+    Variant("this processor"),
+    Variant("numpy without AVX-512", ("X86_V4",)),
+    Variant("numpy without AVX-512 and AVX2", ("X86_V3", "X86_V4")),
+    Variant("OpenBLAS for Haswell", settings=(("OPENBLAS_CORETYPE", "Haswell"),)),
+    Variant("OpenBLAS for SkylakeX", settings=(("OPENBLAS_CORETYPE", "SkylakeX"),)),
+    Variant("OpenBLAS for Zen", settings=(("OPENBLAS_CORETYPE", "Zen"),)),
+    Variant("torch without vectors", settings=(("ATEN_CPU_CAPABILITY", "default"),)),
+    Variant("MKL as on any processor", settings=(("MKL_CBWR", "COMPATIBLE"),)),
+    Variant("faiss without vectors", settings=FAISS_GENERIC),
+    Variant("one thread", settings=_threads(1)),
+    Variant("two threads", settings=_threads(2)),
+)
+
+AVX512 = Variant("all as here, with AVX-512", needs=("X86_V4",))
+HASWELL = Variant(
+    "all as on Haswell",
+    ("X86_V4",),
+    (("OPENBLAS_CORETYPE", "Haswell"), ("ATEN_CPU_CAPABILITY", "avx2"), ("MKL_CBWR", "AVX2")),
+)
+OLDEST = Variant(
+    "all as on the oldest",
+    ("X86_V3", "X86_V4"),
+    (
+        ("OPENBLAS_CORETYPE", "Nehalem"),
+        ("ATEN_CPU_CAPABILITY", "default"),
+        ("MKL_CBWR", "COMPATIBLE"),
+        *FAISS_GENERIC,
+    ),
+)
+
+NUMERIC = (
+    "tests/adapter",
+    "tests/fingerprint",
+    "tests/indexer",
+    "tests/search",
+    "tests/store/test_index.py",
+    "tests/store/test_shortlist.py",
+    "tests/store/test_sketch_file.py",
+    "tests/study",
+    "tests/machines/test_processors.py",
+    "tests/machines/test_threads.py",
+)
+"""Tests whose results come from floating-point sums."""
+
+CUT = (
+    "tests/fingerprint",
+    "tests/machines/test_processors.py",
+    "tests/search/test_centring.py",
+    "tests/search/test_clusters.py",
+    "tests/search/test_hierarchy.py",
+    "tests/search/test_precision.py",
+    "tests/search/test_suggestions.py",
+    "tests/study/test_anisotropy.py",
+    "tests/study/test_effective_rank.py",
+)
+"""Those of them that are run under two variants by `make test`."""

@@ -1,0 +1,103 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import HDBSCAN
+from sklearn.metrics import adjusted_rand_score, pairwise_distances
+
+from deltadex.search.clusters import hierarchy
+from deltadex.search.clusters.hierarchy import FINEST, NOISE, hdbscan
+
+
+def points_around(n, *, seed, groups=5, spread=0.5, dim=4):
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(groups, dim))
+    return centres[rng.integers(groups, size=n)] + spread * rng.normal(size=(n, dim))
+
+
+def clustered(distances, min_size):
+    return hdbscan(lambda rows: distances[rows], len(distances), min_size)
+
+
+def same_clusters(one, other):
+    return adjusted_rand_score(one, other) == 1.0 and np.array_equal(one == NOISE, other == NOISE)
+
+
+def with_core_distance_0(monkeypatch):
+    """Without core distances no two edges are equal, and scikit-learn's result is the paper's."""
+    monkeypatch.setattr(hierarchy, "_core_distances", lambda distances, n, k: np.zeros(n))
+
+
+@pytest.mark.parametrize("min_size", [2, 3, 5, 12])
+@pytest.mark.parametrize("spread", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("seed", range(4))
+def test_where_no_edges_are_equal_clusters_are_scikit_learns(monkeypatch, seed, spread, min_size):
+    with_core_distance_0(monkeypatch)
+    distances = pairwise_distances(points_around(150, seed=seed, spread=spread))
+    rival = HDBSCAN(min_size, min_samples=1, metric="precomputed", copy=True).fit(distances)
+
+    labels = clustered(distances, min_size)
+
+    assert same_clusters(rival.labels_, labels)
+    assert set(labels.tolist()) - {NOISE} == set(range(labels.max() + 1))
+
+
+def test_with_equal_edges_clusters_are_nearly_scikit_learns():
+    agreements = []
+    for seed in range(20):
+        distances = pairwise_distances(points_around(120, seed=seed, spread=0.3))
+        rival = HDBSCAN(3, metric="precomputed", copy=True).fit(distances)
+        agreements.append(adjusted_rand_score(rival.labels_, clustered(distances, 3)))
+
+    # they differ in the models that bridge two clusters, in one family of a hundred or so
+    assert np.mean(agreements) > 0.98
+
+
+def test_a_point_that_bridges_two_clusters_is_in_neither():
+    # each group is dense; the bridge is as far from its nearest in one as in the other
+    left, right = [0.0, 0.1, 0.2, 0.3], [2.0, 2.1, 2.2, 2.3]
+    points = np.array([*left, 1.15, *right])[:, None]
+
+    labels = clustered(pairwise_distances(points), 3)
+
+    assert labels[4] == NOISE
+    assert len({*labels[:4].tolist()}) == len({*labels[5:].tolist()}) == 1
+    assert labels[0] != labels[8]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    grid=st.sampled_from([0.05, 0.25, 0.5]),
+    min_size=st.integers(2, 6),
+)
+def test_the_order_of_points_does_not_matter_however_many_distances_are_equal(seed, grid, min_size):
+    distances = pairwise_distances(np.round(points_around(40, seed=seed, dim=2) / grid) * grid)
+    order = np.random.default_rng(seed).permutation(40)
+
+    labels = clustered(distances, min_size)
+    shuffled = clustered(distances[np.ix_(order, order)], min_size)
+
+    assert same_clusters(labels[order], shuffled)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), error=st.sampled_from([1e-15, 1e-12, 1e-10]))
+def test_the_last_bits_of_distances_do_not_matter(seed, error):
+    rng = np.random.default_rng(seed)
+    distances = pairwise_distances(np.round(points_around(40, seed=seed, dim=2) * 4) / 4)
+    noise = np.triu(error * rng.normal(size=distances.shape))
+
+    labels = clustered(distances, 3)
+
+    assert same_clusters(labels, clustered(distances * (1 + noise + noise.T), 3))
+
+
+def test_points_closer_than_scores_are_known_are_one_spot():
+    rng = np.random.default_rng(0)
+    spots = np.repeat(points_around(12, seed=1, groups=12), 4, axis=0)
+    points = spots + FINEST / 20 * rng.normal(size=spots.shape)
+
+    exact = clustered(pairwise_distances(spots), 4)
+
+    assert same_clusters(exact, clustered(pairwise_distances(points), 4))
