@@ -1,9 +1,11 @@
 """Fuzz one parser of strangers' files with atheris, guided by the code that each input reaches.
 
     python benchmarks/fuzz.py TARGET --seconds 60
+    python benchmarks/fuzz.py all --once
 
 A result and the documented error are both right; any other error, a wait of 20 s, or 4 GiB of
-memory ends the run with the input that made it (needs `pip install atheris`).
+memory ends the run with the input that made it. Fuzzing needs `pip install atheris`; `--once`,
+which parses only the inputs that fuzzing begins with, does not.
 """
 
 from __future__ import annotations
@@ -11,27 +13,40 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import socket
 import struct
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import atheris
+try:
+    import atheris
+except ModuleNotFoundError:
+    atheris = None
 
-with atheris.instrument_imports(
-    include=[
-        "deltadex.indexer.adapter",
-        "deltadex.indexer.checkpoint",
-        "deltadex.indexer.family",
-        "deltadex.store.sharing",
-        "yaml",
-    ]
-):
+INSTRUMENTED = [
+    "deltadex.indexer.adapter",
+    "deltadex.indexer.checkpoint",
+    "deltadex.indexer.family",
+    "deltadex.store.sharing",
+    "yaml",
+]
+
+
+def instrumented() -> AbstractContextManager[object]:
+    """What is imported inside tells which code an input reaches, where that is asked for."""
+    if atheris is None or not {"--once", "--help"}.isdisjoint(sys.argv):
+        return nullcontext()
+    return atheris.instrument_imports(include=INSTRUMENTED)
+
+
+with instrumented():
     import torch
     from safetensors.torch import save
 
@@ -71,16 +86,38 @@ class Target:
 def main() -> None:
     targets = make_targets()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("target", choices=sorted(targets))
+    parser.add_argument("target", choices=[*sorted(targets), "all"])
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--once", action="store_true", help="Parse the first inputs, once each.")
     given = parser.parse_args()
-    target, corpus = targets[given.target], PLACE / "corpus"
-    for n, seed in enumerate(target.seeds):
-        write(corpus / str(n), seed)
+    if given.once:
+        for name in sorted(targets) if given.target == "all" else [given.target]:
+            parse_once(name, targets[name])
+        shutil.rmtree(PLACE)
+    elif given.target == "all":
+        parser.error("one target is fuzzed at a time; `all` goes with --once")
+    elif atheris is None:
+        parser.error("fuzzing needs atheris: pip install atheris")
+    else:
+        fuzz(given.target, targets[given.target], given.seconds, given.seed)
+
+
+def parse_once(name: str, target: Target) -> None:
+    """Parse the inputs that fuzzing begins with; print what comes of it."""
+    for data in target.seeds:
+        check(target, data)
+    print(f"{name}: inputs parsed, or refused as documented: {len(target.seeds)}", flush=True)
+
+
+def fuzz(name: str, target: Target, seconds: int, seed: int) -> None:
+    """Fuzz until the time is over, or an input is found; libFuzzer ends the process."""
+    corpus = PLACE / "corpus"
+    for number, data in enumerate(target.seeds):
+        write(corpus / str(number), data)
     options = {
-        "max_total_time": given.seconds, "seed": given.seed, "timeout": 20, "rss_limit_mb": 4096,
-        "max_len": 1 << 16, "artifact_prefix": f"{PLACE}/{given.target}-", "print_final_stats": 1,
+        "max_total_time": seconds, "seed": seed, "timeout": 20, "rss_limit_mb": 4096,
+        "max_len": 1 << 16, "artifact_prefix": f"{PLACE}/{name}-", "print_final_stats": 1,
     }  # fmt: skip
     arguments = [f"-{key}={value}" for key, value in options.items()]
     atheris.Setup([sys.argv[0], *arguments, str(corpus)], lambda data: check(target, data))

@@ -64,7 +64,7 @@ def cold_kills(
 
 
 def shared_out(n_kills: int, tasks: Sequence[Task]) -> dict[str, int]:
-    """Kills for each task: as even as can be."""
+    """Kills for each task: as even as can be; of fewer kills than tasks the last ones get none."""
     each, more = divmod(n_kills, len(tasks))
     return {task.name: each + (place < more) for place, task in enumerate(tasks)}
 
@@ -101,19 +101,23 @@ def main() -> None:
     parser.add_argument("--cold", type=int, default=20, help="So many of them cold processes.")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
+    if options.cold > options.kills:
+        parser.error(f"--cold {options.cold} is more than --kills {options.kills}")
     print(f"seed {options.seed}")
     deaths: list[Death] = []
     with tempfile.TemporaryDirectory() as temporary:
         folder, nursery = Path(temporary), Nursery()
-        prepared = prepare_family(folder / "prepared", nursery.do)
-        for task in TASKS:
-            n_kills = shared_out(options.kills - options.cold, TASKS)[task.name]
+        shares = shared_out(options.kills - options.cold, TASKS)
+        starts = {task.start for task in TASKS if task.start and shares[task.name]}
+        prepared = prepare_family(folder / "prepared", nursery.do, starts)
+        for task in (task for task in TASKS if shares[task.name]):
             at = folder / task.name.replace(" ", "-")
-            some = warm_kills(nursery, prepared, task, n_kills, at, options.seed)
+            some = warm_kills(nursery, prepared, task, shares[task.name], at, options.seed)
             deaths += told(some)
-        (cold,) = (task for task in TASKS if task.name == COLD)
-        some = cold_kills(nursery, prepared, cold, options.cold, folder / "cold", options.seed)
-        deaths += told(some, "cold process")
+        if options.cold:
+            (cold,) = (task for task in TASKS if task.name == COLD)
+            some = cold_kills(nursery, prepared, cold, options.cold, folder / "cold", options.seed)
+            deaths += told(some, "cold process")
     show(deaths, list(dict.fromkeys(d.task for d in deaths)))
     sys.exit(any(d.findings for d in deaths))
 

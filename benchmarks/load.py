@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from deltadex.indexer.fingerprint import make_recipe
-from deltadex.records import Fingerprint, Indexed, ModelRecord, Slot, SlotStats
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
 from deltadex.store import Catalog
 
 DELTADEX = [sys.executable, "-m", "deltadex"]
@@ -40,7 +42,12 @@ SLOTS = [
 ]
 WIDTH = FEATURES * len(SLOTS)
 CHECKED = 20
-"""Answers that are compared with the command line's."""
+"""Answers that are compared with the command line's, unless --check says another number."""
+EVERY_S = 0.2
+"""Between two looks at whether the service is ready."""
+
+Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Datasets (models,), sketches (models, features) float32, pooled (models, dim)."""
 
 
 class Synthetic:
@@ -49,23 +56,28 @@ class Synthetic:
 
     def __init__(self, n_models: int, dim: int) -> None:
         rng = np.random.default_rng(0)
+        self.n_models = n_models
         self.n_datasets = max(50, n_models // PER_DATASET)
         self._dim = dim
         self._mean = rng.standard_normal(WIDTH, dtype=np.float32)
         self._noise = rng.standard_normal(4_000_000, dtype=np.float32)
         self._signs = rng.choice(np.array([-1, 1], np.float32), size=WIDTH)
 
-    def batch(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Datasets (models,), sketches (models, features) float32, pooled (models, dim)."""
+    def batches(self) -> Iterator[tuple[int, Batch]]:
+        """The family's models, `BATCH` at a time, each batch with the number of its first."""
+        for start in range(0, self.n_models, BATCH):
+            yield start, self.batch(start // BATCH, min(BATCH, self.n_models - start))
+
+    def batch(self, number: int, n: int) -> Batch:
         rng = np.random.default_rng(1 + number)
-        datasets = rng.integers(0, self.n_datasets, size=BATCH)
-        starts = rng.integers(0, len(self._noise) - WIDTH, size=BATCH)
-        sketches = np.empty((BATCH, WIDTH), np.float32)
+        datasets = rng.integers(0, self.n_datasets, size=n)
+        starts = rng.integers(0, len(self._noise) - WIDTH, size=n)
+        sketches = np.empty((n, WIDTH), np.float32)
         for row, (dataset, start) in enumerate(zip(datasets, starts, strict=True)):
             centre = np.random.default_rng(10_000 + dataset).integers(0, len(self._noise) - WIDTH)
             sketches[row] = 0.5 * self._mean + 0.6 * self._noise[centre : centre + WIDTH]
             sketches[row] += 0.8 * self._noise[start : start + WIDTH]
-        pooled = (sketches * self._signs).reshape(BATCH, -1, self._dim).sum(axis=1)
+        pooled = (sketches * self._signs).reshape(n, -1, self._dim).sum(axis=1)
         return datasets, sketches, pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
 
 
@@ -79,12 +91,12 @@ def fill(path: Path, n_models: int) -> None:
     with duckdb.connect(str(path)) as connection:
         connection.execute("SET wal_autocheckpoint = '4GB'")
         table = connection.execute("SELECT vectors FROM recipes").fetchall()[0][0]
-        for start in range(0, n_models, BATCH):
-            _insert(connection, table, recipe.id, start, made.batch(start // BATCH))
+        for start, batch in made.batches():
+            _insert(connection, table, recipe.id, start, batch)
         connection.execute("CHECKPOINT")
 
 
-def _first(recipe) -> Indexed:
+def _first(recipe: Recipe) -> Indexed:
     """A model whose recording makes the tables."""
     slots = tuple(
         SlotStats(
@@ -110,9 +122,12 @@ def _first(recipe) -> Indexed:
     )
 
 
-def _insert(connection, table, recipe, start, batch) -> None:
+def _insert(
+    connection: duckdb.DuckDBPyConnection, table: str, recipe: str, start: int, batch: Batch
+) -> None:
     datasets, sketches, pooled = batch
-    keys = np.arange(start + 10, start + 10 + BATCH)
+    n_models = len(datasets)
+    keys = np.arange(start + 10, start + 10 + n_models)
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(pooled.ravel()), pooled.shape[1])
     connection.register("added", pa.table({"key": keys, "vector": vectors, "dataset": datasets}))
     connection.execute(f"INSERT INTO {table} SELECT key, vector, 1.0 FROM added")
@@ -125,7 +140,7 @@ def _insert(connection, table, recipe, start, batch) -> None:
         [BASE],
     )
     halves = (sketches * 0.03).astype(np.float16)
-    n = BATCH * len(SLOTS)
+    n = n_models * len(SLOTS)
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(FEATURES * 2), n, [None, pa.py_buffer(halves.tobytes())]
     )
@@ -135,9 +150,9 @@ def _insert(connection, table, recipe, start, batch) -> None:
         pa.table(
             {
                 "model": np.repeat(keys, len(SLOTS)),
-                "stack": list(stacks) * BATCH,
-                "layer": np.tile(np.array(layers, np.int32), BATCH),
-                "role": list(roles) * BATCH,
+                "stack": list(stacks) * n_models,
+                "layer": np.tile(np.array(layers, np.int32), n_models),
+                "role": list(roles) * n_models,
                 "sketch": fixed.cast(pa.binary()),
             }
         ),
@@ -153,29 +168,38 @@ def _insert(connection, table, recipe, start, batch) -> None:
     connection.unregister("added_slots")
 
 
-def serve(path: Path) -> tuple[subprocess.Popen, str]:
-    """The service and its address, once it is ready."""
-    command = [
-        sys.executable,
-        "-m",
-        "deltadex",
-        "serve",
-        "--db",
-        str(path),
-        "--port",
-        "0",
-        "--json",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+@contextmanager
+def served(path: Path) -> Iterator[tuple[str, int]]:
+    """The service's address and process, from when it is ready until the block ends."""
+    command = [*DELTADEX, "serve", "--db", str(path), "--port", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            address = announced(process)
+            wait_until_ready(process, address)
+            yield address, process.pid
+        finally:
+            process.terminate()
+
+
+def announced(process: subprocess.Popen[str]) -> str:
+    """The address that the service prints when it listens."""
+    assert process.stdout is not None
     text = ""
     while not text.rstrip().endswith("}"):
-        text += process.stdout.readline()
-    address = json.loads(text)["address"].rstrip("/")
+        line = process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the service ended before it listened: exit code {process.wait()}")
+        text += line
+    return str(json.loads(text)["address"]).rstrip("/")
+
+
+def wait_until_ready(process: subprocess.Popen[str], address: str) -> None:
     start = time.monotonic()
-    while httpx2.get(f"{address}/api/v1/ready").status_code != 200:
-        time.sleep(1)
+    while httpx2.get(f"{address}/api/v1/ready", trust_env=False).status_code != 200:
+        if process.poll() is not None:
+            raise SystemExit(f"the service ended before it was ready: exit code {process.poll()}")
+        time.sleep(EVERY_S)
     print(f"ready after {time.monotonic() - start:.0f} s")
-    return process, address
 
 
 def bring_into_memory(path: Path) -> None:
@@ -266,26 +290,17 @@ def resident(pid: int) -> float:
 
 def check(address: str, path: Path, names: list[str]) -> None:
     """Compare answers with the command line's, which reads through the same catalog."""
-    for name in names[:CHECKED]:
-        served = httpx2.get(f"{address}/api/v1/similar", params={"model": name, "k": 10}).json()
-        command = [
-            sys.executable,
-            "-m",
-            "deltadex",
-            "find-similar",
-            name,
-            "--db",
-            str(path),
-            "--json",
-        ]
-        told = json.loads(
-            subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        )
+    for name in names:
+        parameters = {"model": name, "k": 10}
+        served = httpx2.get(f"{address}/api/v1/similar", params=parameters, trust_env=False).json()
+        command = [*DELTADEX, "find-similar", name, "--db", str(path), "--json"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8", check=True)
+        told = json.loads(done.stdout)
         pairs = zip(served["neighbours"], told["neighbours"], strict=True)
         for one, other in pairs:
             assert one["model"] == other["model"], (name, one, other)
             assert abs(one["score"] - other["score"]) < 1e-9, (name, one, other)
-    print(f"{CHECKED} answers are the command line's")
+    print(f"{len(names)} answers are the command line's")
 
 
 def main() -> None:
@@ -294,7 +309,15 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=100_000)
     parser.add_argument("--rate", type=float, default=50)
     parser.add_argument("--minutes", type=float, default=5)
-    parser.add_argument("--check", action="store_true", help="Compare with the command line too.")
+    parser.add_argument(
+        "--check",
+        nargs="?",
+        type=int,
+        const=CHECKED,
+        default=0,
+        metavar="N",
+        help=f"Compare N answers with the command line's too; {CHECKED} if no number is given.",
+    )
     parser.add_argument("--keep", type=Path, help="A catalog to make, or to use again.")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -307,15 +330,11 @@ def main() -> None:
         with Catalog.open(path, read_only=True) as catalog:
             names = [row.id for row in catalog.models(base=BASE)]
         names = [str(name) for name in np.random.default_rng(3).permutation(names)]
-        process, address = serve(path)
-        bring_into_memory(path)
-        try:
+        with served(path) as (address, pid):
+            bring_into_memory(path)
             if options.check:
-                check(address, path, names)
-            asyncio.run(load(address, names, options.rate, options.minutes * 60, process.pid))
-        finally:
-            process.terminate()
-            process.wait()
+                check(address, path, names[: options.check])
+            asyncio.run(load(address, names, options.rate, options.minutes * 60, pid))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """`find-similar` over many synthetic fingerprints: build, size, recall, latency, catching up.
 
-    python benchmarks/scale.py --models 1000000 [--folder DIR]
+    python benchmarks/scale.py --models 1000000 [--folder DIR] [--queries 200]
 
 Fingerprints of the default recipe's length: a mean that all share, a direction for each of
 models/200 datasets, noise. Neighbours of one dataset differ by the noise alone, which is the
-hardest case: the first and the tenth are 0.01 apart. The catalog is a real one, filled by SQL.
+hardest case: the first and the tenth are 0.01 apart. The catalog is a real one, filled by SQL
+through the store's own session.
 """
 
 from __future__ import annotations
@@ -13,22 +14,24 @@ import argparse
 import resource
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.search import StoredQuery, nearest
-from deltadex.search.means import family_means
+from deltadex.search.means import FamilyMeans, family_means
 from deltadex.store import RESCORED, Catalog, VectorIndex
 from deltadex.store.derived import index_folder
+from deltadex.store.sharing import Connection
 from deltadex.store.vectors import ensure_table
 
 BATCH = 10_000
-QUERIES = 200
+FIRST_KEY = 10
 BASE = "synthetic/base"
 
 
@@ -37,9 +40,15 @@ class Synthetic:
 
     def __init__(self, n_models: int, dim: int) -> None:
         rng = np.random.default_rng(0)
-        self.dim = dim
+        self.n_models, self.dim = n_models, dim
         self._mean = _unit(rng.normal(size=(1, dim)).astype(np.float32))
         self._centres = _unit(rng.normal(size=(max(50, n_models // 200), dim)).astype(np.float32))
+
+    def batches(self) -> Iterator[tuple[int, np.ndarray]]:
+        """The family's vectors, `BATCH` at a time, each batch with the key of its first."""
+        for start in range(0, self.n_models, BATCH):
+            n = min(BATCH, self.n_models - start)
+            yield FIRST_KEY + start, self.batch(start // BATCH, n)
 
     def batch(self, number: int, n: int) -> np.ndarray:
         rng = np.random.default_rng(1 + number)
@@ -52,8 +61,8 @@ def _unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def fill(path: Path, made: Synthetic, n_models: int) -> None:
-    """A catalog whose tables hold `n_models` fingerprints, written by SQL."""
+def fill(path: Path, made: Synthetic) -> None:
+    """A catalog whose tables hold the family's fingerprints, written by SQL."""
     recipe = make_recipe("sketch", None, ())
     with Catalog.open(path) as catalog:
         first = ModelRecord(id="first", base=BASE, signature="s")
@@ -63,16 +72,13 @@ def fill(path: Path, made: Synthetic, n_models: int) -> None:
         catalog.record(
             Indexed(model=first, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0)
         )
-    with duckdb.connect(str(path)) as connection:
-        for start in range(0, n_models, BATCH):
-            insert(connection, recipe, 10 + start, made.batch(start // BATCH, BATCH))
+        with closing(Connection(catalog.access)) as connection:
+            for first_key, vectors in made.batches():
+                insert(connection, recipe, first_key, vectors)
 
 
-def insert(
-    connection: duckdb.DuckDBPyConnection, recipe: Recipe, first_key: int, vectors: np.ndarray
-) -> None:
-    """One batch of models that are known by nothing but their vectors."""
-    table = ensure_table(connection, recipe)
+def insert(connection: Connection, recipe: Recipe, first_key: int, vectors: np.ndarray) -> None:
+    """Write one batch of models that are known by nothing but their vectors."""
     rows = pa.table(
         {
             "model": pa.array(range(first_key, first_key + len(vectors)), pa.int64()),
@@ -80,27 +86,28 @@ def insert(
             "norm": pa.array(np.ones(len(vectors))),
         }
     )
-    connection.register("rows", rows)
-    connection.execute(f"INSERT INTO {table} SELECT * FROM rows")
-    connection.execute(
-        "INSERT INTO models (key, base, id, status, kind, indexed_at) "
-        "SELECT model, ?, 'm' || model, 'indexed', 'full', now() FROM rows",
-        [BASE],
-    )
-    connection.unregister("rows")
+    with connection.transaction():
+        table = ensure_table(connection, recipe)
+        with connection.registered("added", rows):
+            connection.execute(f"INSERT INTO {table} SELECT * FROM added")
+            connection.execute(
+                "INSERT INTO models (key, base, id, status, kind, indexed_at) "
+                "SELECT model, ?, 'm' || model, 'indexed', 'full', now() FROM added",
+                [BASE],
+            )
 
 
-def exact(made: Synthetic, n_models: int, means, queries: np.ndarray, k: int) -> np.ndarray:
+def exact(made: Synthetic, means: FamilyMeans, queries: np.ndarray, k: int) -> np.ndarray:
     """Keys of the k best by centred cosine with the centred `queries`, over every batch."""
     (mean,) = means.pooled.by_kind.values()
     mean = mean.astype(np.float32)
     best = np.full((len(queries), k), -np.inf, dtype=np.float32)
     keys = np.zeros((len(queries), k), dtype=np.int64)
-    for start in range(0, n_models, BATCH):
-        scores = queries @ _unit(made.batch(start // BATCH, BATCH) - mean).T
-        top = np.argpartition(-scores, k, axis=1)[:, :k]
+    for first_key, vectors in made.batches():
+        scores = queries @ _unit(vectors - mean).T
+        top = np.argpartition(-scores, min(k, len(vectors)) - 1, axis=1)[:, :k]
         best = np.concatenate([best, np.take_along_axis(scores, top, 1)], axis=1)
-        keys = np.concatenate([keys, top + start + 10], axis=1)
+        keys = np.concatenate([keys, top + first_key], axis=1)
         order = np.argsort(-best, axis=1)[:, :k]
         best = np.take_along_axis(best, order, 1)
         keys = np.take_along_axis(keys, order, 1)
@@ -112,6 +119,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--keep", type=Path, help="A catalog to make, or to use again.")
+    parser.add_argument("--queries", type=int, default=200)
     options = parser.parse_args()
     recipe = make_recipe("sketch", None, ())
     made = Synthetic(options.models, recipe.dim)
@@ -119,7 +127,7 @@ def main() -> None:
         path = options.keep or Path(temporary) / "c.duckdb"
         start = time.perf_counter()
         if not path.exists():
-            fill(path, made, options.models)
+            fill(path, made)
         _say("fill the catalog", start)
         with Catalog.open(path) as catalog:
             start = time.perf_counter()
@@ -128,7 +136,7 @@ def main() -> None:
             start = time.perf_counter()
             means = family_means(catalog, BASE, recipe, index)
             _say("means", start)
-            _queries(catalog, index, means, made, options.models, recipe)
+            _queries(catalog, index, means, made, options.queries)
         size = sum(file.stat().st_size for file in index_folder(path).glob("*.faiss"))
         print(f"index file {size / 2**30:.2f} GiB, catalog {path.stat().st_size / 2**30:.1f} GiB")
         with Catalog.open(path) as catalog:
@@ -139,13 +147,16 @@ def main() -> None:
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
 
 
-def _queries(catalog, index, means, made, n_models, recipe) -> None:
+def _queries(
+    catalog: Catalog, index: VectorIndex, means: FamilyMeans, made: Synthetic, n_queries: int
+) -> None:
+    """Print recall and times of queries from models of the family."""
     rng = np.random.default_rng(7)
-    names = [f"m{key}" for key in rng.integers(10, 10 + n_models, QUERIES)]
+    names = [f"m{FIRST_KEY + row}" for row in rng.integers(0, made.n_models, n_queries)]
     centred = np.concatenate(
         [means.pooled.centred(["full"], index.vectors_of([name])) for name in names]
     ).astype(np.float32)
-    truth = exact(made, n_models, means, centred, 11)
+    truth = exact(made, means, centred, 11)
     first, found = _asked(catalog, names)
     warm, _ = _asked(catalog, names)
     bare = []
@@ -169,7 +180,7 @@ def _queries(catalog, index, means, made, n_models, recipe) -> None:
     print(f"recall@10 against exact: {recall:.3f}")
 
 
-def _asked(catalog, names) -> tuple[list[float], list[set[int]]]:
+def _asked(catalog: Catalog, names: Sequence[str]) -> tuple[list[float], list[set[int]]]:
     """Seconds of each query, and the keys that it found."""
     times, found = [], []
     for name in names:
@@ -181,13 +192,15 @@ def _asked(catalog, names) -> tuple[list[float], list[set[int]]]:
 
 
 def _catch_up(path: Path, made: Synthetic, recipe: Recipe) -> None:
-    with duckdb.connect(str(path)) as connection:
-        ((highest,),) = connection.execute("SELECT max(key) FROM models").fetchall()
-        insert(connection, recipe, highest + 1, made.batch(highest, BATCH))
+    """Add a batch, or as many models as there are, and time the opening of the index."""
+    n_new = min(BATCH, made.n_models)
+    with Catalog.open(path) as catalog, closing(Connection(catalog.access)) as connection:
+        ((highest,),) = connection.execute("SELECT max(key) FROM models")
+        insert(connection, recipe, highest + 1, made.batch(highest, n_new))
     with Catalog.open(path) as catalog:
         start = time.perf_counter()
         index = VectorIndex.open(catalog, BASE, recipe)
-        _say(f"catch up {BATCH} new rows to {len(index)}", start)
+        _say(f"catch up {n_new} new rows to {len(index)}", start)
 
 
 def _say(what: str, start: float) -> None:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
@@ -91,21 +92,23 @@ def index(folder: Path, db: Path) -> tuple[dict, float, np.ndarray]:
     with (folder / "answer.json").open("w") as answer:
         process = subprocess.Popen([*command, "--json", "--quiet"], cwd=folder, stdout=answer)
         while process.poll() is None:
-            try:
-                seen.append((time.monotonic() - start, *look(process.pid), fixed_work()))
-            except FileNotFoundError:
-                break
-            time.sleep(EVERY_S)
-        process.wait()
+            looked = look(process.pid)
+            if looked is not None:
+                seen.append((time.monotonic() - start, *looked, fixed_work()))
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(EVERY_S)
     seconds = time.monotonic() - start
-    return json.loads((folder / "answer.json").read_text()), seconds, np.array(seen)
+    return json.loads((folder / "answer.json").read_text("utf-8")), seconds, np.array(seen)
 
 
-def look(pid: int) -> tuple[float, int]:
-    """MiB of a process's own memory, and its open files."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    kib = next(int(line.split()[1]) for line in status.splitlines() if "RssAnon" in line)
-    return kib / 1024, len(os.listdir(f"/proc/{pid}/fd"))
+def look(pid: int) -> tuple[float, int] | None:
+    """MiB of a process's own memory, and its open files; None if it has just ended."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        kib = [int(line.split()[1]) for line in status.splitlines() if "RssAnon" in line]
+        return (kib[0] / 1024, len(os.listdir(f"/proc/{pid}/fd"))) if kib else None
+    except OSError:
+        return None
 
 
 def fixed_work() -> float:
@@ -122,7 +125,7 @@ def report(db: Path, seen: np.ndarray) -> None:
             "SELECT epoch(indexed_at) FROM models WHERE status = 'indexed' ORDER BY key"
         ).fetchall()
     moments = np.array([moment for (moment,) in found])
-    size = min(THOUSAND, len(moments) // 2)
+    size = max(2, min(THOUSAND, len(moments) // 2))
     starts = range(0, len(moments) - size + 1, size)
     # the run's clock starts before its first model is recorded; both end together
     offset = moments[-1] - seen[-1, 0]
@@ -135,7 +138,7 @@ def report(db: Path, seen: np.ndarray) -> None:
         span = moments[start : start + size]
         each = (span[-1] - span[0]) / (size - 1) * 1e3
         first = first or each
-        inside = seen[(seen[:, 0] >= span[0] - offset) & (seen[:, 0] <= span[-1] - offset)]
+        inside = looks_within(seen, span[0] - offset, span[-1] - offset)
         memory, files = inside[:, 1:3].max(axis=0)
         work = inside[:, 3].mean()
         first_work = first_work or work
@@ -145,6 +148,13 @@ def report(db: Path, seen: np.ndarray) -> None:
             f"{place:>14} {each:11.2f} {each / first:6.2f} {longest:9.1f} {work / first_work:7.2f} "
             f"{memory:6.0f} {files:6.0f}"
         )
+
+
+def looks_within(seen: np.ndarray, begin: float, end: float) -> np.ndarray:
+    """What was seen between two moments; the nearest look, where the models took less than
+    `EVERY_S`."""
+    inside = seen[(seen[:, 0] >= begin) & (seen[:, 0] <= end)]
+    return inside if len(inside) else seen[[np.argmin(np.abs(seen[:, 0] - (begin + end) / 2))]]
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Precision and coverage of suggested datasets, on labelled models that were not calibrated on.
 
-    python benchmarks/suggestions.py [--db CATALOG] [--seeds 40]
+    python benchmarks/suggestions.py [--db CATALOG] [--seeds 40] [--families plain "12 datasets"]
 
 Half of the authors (or runs) keep their labels, and so does none of the models of some hidden
 datasets; the other half is suggested a dataset. Calibration sees only the labels that were kept.
@@ -110,13 +110,18 @@ def report(name: str, family: LabelledFamily, seeds: int) -> None:
         for seed in range(seeds):
             counts.update(ask(family, seed, hidden, unknown))
         n = counts["suggested known"] + counts["suggested unknown"]
-        met = counts["unknown"] / (counts["known"] + counts["unknown"])
-        precision = f"{counts['right'] / n:.3f}" if n else "–"
+        met = share(counts["unknown"], counts["known"] + counts["unknown"], 2)
+        precision = share(counts["right"], n, 3)
+        coverage = share(counts["suggested known"], counts["known"], 2)
         print(
-            f"| {name} | {hidden} of {n_datasets} | {met:.2f} | {unknown} | {n} | {precision} | "
-            f"{counts['suggested known'] / counts['known']:.2f} | {counts['active']}/{seeds} |",
+            f"| {name} | {hidden} of {n_datasets} | {met} | {unknown} | {n} | {precision} | "
+            f"{coverage} | {counts['active']}/{seeds} |",
             flush=True,
         )
+
+
+def share(part: int, whole: int, decimals: int) -> str:
+    return f"{part / whole:.{decimals}f}" if whole else "–"
 
 
 def main() -> None:
@@ -125,6 +130,10 @@ def main() -> None:
     parser.add_argument("--name", default="catalog")
     parser.add_argument("--only", nargs="*", help="Datasets whose labels count.")
     parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument(
+        "--families", nargs="+", default=list(FAMILIES), choices=list(FAMILIES), metavar="FAMILY",
+        help=f"Made families, without --db: {'; '.join(FAMILIES)}.",
+    )  # fmt: skip
     options = parser.parse_args()
     heads = "family", "hidden", "unknown, met", "unknown, assumed", "suggested", "precision"
     print("|", " | ".join((*heads, "coverage", "splits with any")), "|")
@@ -137,10 +146,10 @@ def main() -> None:
                     family = replace(family, labels=tuple(labels))
                 report(options.name, family, options.seeds)
         return
-    for name, made in FAMILIES.items():
+    for name in options.families:
         with tempfile.TemporaryDirectory() as folder:
             with Catalog.open(Path(folder) / "c.duckdb") as catalog:
-                for one in records(made):
+                for one in records(FAMILIES[name]):
                     catalog.record(one)
                 ((_, family),) = load_families(catalog, None, None)
             report(name, family, options.seeds)

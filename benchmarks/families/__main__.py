@@ -6,13 +6,16 @@ from pathlib import Path
 
 import click
 
-from .build import build
-from .derived import DERIVED_KINDS
-from .plan import KINDS
-from .score import score_adapters, score_families
+from .base import base_folder
+from .plan import DERIVED_KINDS, KINDS
 
 ALL_KINDS = (*KINDS, *DERIVED_KINDS)
 FOLDER = click.Path(file_okay=False, path_type=Path)
+BASE = click.option(
+    "--base",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The base model's folder.  [default: all-MiniLM-L6-v2 of its package]",
+)
 
 
 @click.group()
@@ -28,24 +31,31 @@ def main() -> None:
     required=True,
     help="Folder of SET.csv files with the columns text and label.",
 )
+@BASE
 @click.option("--kind", "kinds", type=click.Choice(ALL_KINDS), multiple=True, default=ALL_KINDS)
 @click.option("--set", "sets", multiple=True, help="Only these text sets.")
 @click.option("--runs", default=4, show_default=True, help="Runs a text set.")
+@click.option("--steps", type=click.IntRange(min=1), help="Train no run for more steps.")
 @click.option("--workers", default=2, show_default=True, help="Processes of one thread each.")
 def build_command(
     out: Path,
     texts: Path,
+    base: Path | None,
     kinds: tuple[str, ...],
     sets: tuple[str, ...],
     runs: int,
+    steps: int | None,
     workers: int,
 ) -> None:
     """Train what is missing under OUT; killed, the same command goes on."""
-    build(out, texts, kinds, sets, runs, workers)
+    from .build import build
+
+    build(out, texts, base or base_folder(), kinds, sets, runs, steps, workers)
 
 
 @main.command("score")
 @click.argument("out", type=FOLDER)
+@BASE
 @click.option("--db", type=click.Path(dir_okay=False, path_type=Path), required=True)
 @click.option("--budget", "budgets", multiple=True, default=("2%", "10%"), show_default=True)
 @click.option(
@@ -53,9 +63,13 @@ def build_command(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of FAMILY/NAME adapters with labels.csv: strangers', scored across authors.",
 )
-def score_command(out: Path, db: Path, budgets: tuple[str, ...], adapters: Path | None) -> None:
+def score_command(
+    out: Path, base: Path | None, db: Path, budgets: tuple[str, ...], adapters: Path | None
+) -> None:
     """Index what was built under every recipe and budget, and print the table."""
-    print(score_families(out, db, budgets))
+    from .score import score_adapters, score_families
+
+    print(score_families(out, base or base_folder(), db, budgets))
     if adapters is not None:
         print(score_adapters(adapters, db.with_suffix(".adapters.duckdb")))
 

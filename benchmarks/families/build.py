@@ -10,13 +10,18 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from .derived import DERIVED_KINDS, make_derived
-from .plan import KINDS, Run, plan
-from .training import SETTINGS, train
+from .plan import DERIVED_KINDS, KINDS, SETTINGS, Run, plan
 
 
 def build(
-    out: Path, texts: Path, kinds: Iterable[str], sets: Iterable[str], runs: int, workers: int
+    out: Path,
+    texts: Path,
+    base: Path,
+    kinds: Iterable[str],
+    sets: Iterable[str],
+    runs: int,
+    most_steps: int | None,
+    workers: int,
 ) -> None:
     """Train what is missing under `out` and write its labels.csv. Killed, it goes on.
 
@@ -24,22 +29,36 @@ def build(
     the index ignores.
     """
     names = sorted(sets) or sorted(path.stem for path in texts.glob("*.csv"))
-    wanted = [run for kind in kinds if kind in KINDS for run in plan(kind, names, runs)]
+    trained = [kind for kind in kinds if kind in KINDS]
+    wanted = [run for kind in trained for run in plan(kind, names, runs, most_steps)]
     missing = [run for run in wanted if not (out / run.model).exists()]
     for kind in {run.kind for run in missing}:
         (out / kind).mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        jobs = {pool.submit(train, run, texts, out): run for run in missing}
+        jobs = {pool.submit(_train, run, texts, out, base): run for run in missing}
         for done, job in enumerate(as_completed(jobs), start=1):
             job.result()
             seconds = time.monotonic() - start
             print(f"{done}/{len(jobs)} {jobs[job].model} {seconds:.0f} s", flush=True)
-    for kind in kinds:
-        if kind in DERIVED_KINDS:
-            make_derived(kind, out)
+        for kind in kinds:
+            if kind in DERIVED_KINDS:
+                pool.submit(_derive, kind, out).result()
     write_labels(out)
+
+
+def _train(run: Run, texts: Path, out: Path, base: Path) -> None:
+    """Train in a worker: only workers load torch and transformers."""
+    from .training import train
+
+    train(run, texts, out, base)
+
+
+def _derive(kind: str, out: Path) -> None:
+    from .derived import make_derived
+
+    make_derived(kind, out)
 
 
 def write_labels(out: Path) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from .training import SETTINGS
+from .plan import SETTINGS
 
-DERIVED_KINDS = ("bfloat16", "merged")
 WEIGHTS = "model.safetensors"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,11 @@ LORA_TARGETS = (("query", "value"), ("query", "key", "value", "dense"))
 FEW_STEPS = (15, 30)
 
 KINDS = ("full", "lora", "continued", "few-steps", "halves", "schemes", "frozen")
+DERIVED_KINDS = ("bfloat16", "merged")
+"""Made from the full fine-tunes, without training."""
+
+SETTINGS = "run.json"
+"""What a model was made with; in its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +67,17 @@ class Run:
         return self.texts + half + (" by length" if self.by_length else "")
 
 
-def plan(kind: str, texts: list[str], runs: int) -> Iterator[Run]:
+def plan(kind: str, texts: list[str], runs: int, most_steps: int | None) -> Iterator[Run]:
     """The runs of one kind, round by round, so that a family cut short is still balanced."""
+    for run in _runs(kind, texts, runs):
+        if most_steps is None:
+            yield run
+        else:
+            steps, lora_steps = min(run.steps, most_steps), min(run.lora_steps, most_steps)
+            yield replace(run, steps=steps, lora_steps=lora_steps)
+
+
+def _runs(kind: str, texts: list[str], runs: int) -> Iterator[Run]:
     for number in range(runs):
         for name in texts:
             if kind == "halves":

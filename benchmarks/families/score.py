@@ -17,7 +17,6 @@ from deltadex.search import LabelledFamily, evaluate, load_families
 from deltadex.store import Catalog
 
 from .build import write_labels
-from .training import base_folder
 
 RESAMPLES = 2000
 
@@ -137,10 +136,10 @@ def _interval(purities: np.ndarray, datasets: np.ndarray) -> tuple[float, float]
     return float(low), float(high)
 
 
-def score_families(out: Path, db: Path, budgets: Sequence[str]) -> str:
-    """Markdown: a row a question and recipe, over what was built under `out`."""
+def score_families(out: Path, base: Path, db: Path, budgets: Sequence[str]) -> str:
+    """Markdown: a row a question and recipe, over what was built from `base` under `out`."""
     write_labels(out)
-    common = {"base": str(base_folder()), "folder": out, "labels": out / "labels.csv"}
+    common = {"base": str(base), "folder": out, "labels": out / "labels.csv"}
     with Catalog.open(db) as catalog:
         recipes = [
             index_family(catalog, IndexOptions(**common, recipes=(name,), budget=budget)).recipes[0]

