@@ -13,7 +13,7 @@ from jaxtyping import Float64, Int64
 
 from ..precision import TIE_DECIMALS, LabelledFamily
 from ..refine import WHOLE_FAMILY
-from .hierarchy import BLOCK, FINEST, NOISE, Distances, hdbscan
+from .hierarchy import BLOCK, FINEST, NOISE, SAME_SCORE, Distances, hdbscan
 from .scores import by_hash, scores_between
 
 AXES = 50
@@ -129,7 +129,7 @@ def _join(
     for start in range(0, len(points), BLOCK):
         cosines = points[start : start + BLOCK] @ sample.T
         code = numbers[cosines.argmax(axis=1)]
-        near = (code != NOISE) & (cosines.max(axis=1) >= least[code])
+        near = (code != NOISE) & (cosines.max(axis=1) >= least[code] - SAME_SCORE)
         codes[start : start + BLOCK][near] = code[near]
     return codes
 

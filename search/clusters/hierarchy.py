@@ -18,8 +18,11 @@ from jaxtyping import Float64, Int64
 
 NOISE = -1
 
-FINEST = math.sqrt(2e-4)
-"""Smallest chord told apart: scores are equal across processors to 1e-4 (docs/reliability.md)."""
+SAME_SCORE = 1e-4
+"""Scores closer than this are equal: so well processors agree (docs/reliability.md)."""
+
+FINEST = math.sqrt(2 * SAME_SCORE)
+"""Smallest chord told apart."""
 
 SAME_DISTANCE = 1e-9
 """Distances closer than this share of themselves are equal."""

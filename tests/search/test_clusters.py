@@ -168,6 +168,19 @@ def test_a_stray_member_hardly_changes_who_joins():
     )
 
 
+def test_a_copy_joins_copies_whatever_its_last_bits(monkeypatch):
+    monkeypatch.setattr(density, "WHOLE_FAMILY", 100)
+    monkeypatch.setattr(density, "SAMPLE", 150)
+    family, _ = make_labelled(300, datasets=6, dim=60)
+    rng = np.random.default_rng(0)
+    originals = unit_rows(rng.normal(size=(6, 60)))[np.arange(300) % 6]
+    copies = replace(family, vectors=originals * (1 + 1e-15 * rng.normal(size=(300, 60))))
+
+    found = find_clusters(copies, 8)
+
+    assert adjusted_rand_score(np.arange(300) % 6, found) == 1.0
+
+
 @pytest.mark.parametrize("n_members", [2, 3, 10, 100, 1000])
 def test_a_joining_model_is_nearer_than_a_twentieth_of_the_members(n_members):
     # the bound holds the quantile of the population with its confidence: 95 % of 200 draws,
