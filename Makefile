@@ -12,8 +12,9 @@ CONSTRAINED := -c constraints.txt
 demo: $(VENV)/.installed-demo
 	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
 
+# Hypothesis draws the same examples every time here, and new ones in test-all.
 test: $(VENV)/.installed-test browser
-	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile
+	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile --hypothesis-profile=ci
 
 test-all: $(VENV)/.installed-test browser
 	$(BIN)/python -m pytest tests

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from surroundings import SURROUNDINGS
-from variants import AVX512, HASWELL, NUMERIC, OLDEST, VARIANTS
+from variants import AVX512, HASWELL, NUMERIC, OLDEST, SAME_EXAMPLES, VARIANTS
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -34,9 +34,9 @@ def run_numeric_tests(tests: Iterable[str]) -> bool:
             print(f"{variant.name:32} left out: {reason}", flush=True)
             continue
         start = time.monotonic()
-        command = [sys.executable, "-m", "pytest", *tests, "-m", "not slow", "-n", "2"]
+        command = [sys.executable, "-m", "pytest", *tests, "-m", "not slow", SAME_EXAMPLES]
         ended = subprocess.run(
-            [*command, "--dist", "loadfile"],
+            [*command, "-n", "2", "--dist", "loadfile"],
             cwd=ROOT,
             env=variant.environment,
             stdout=subprocess.PIPE,

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from variants import CUT, HASWELL, NUMERIC, OLDEST
+from variants import CUT, HASWELL, NUMERIC, OLDEST, SAME_EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,7 +16,7 @@ def test_the_numeric_tests_pass_as_on_another_processor(variant):
         pytest.skip(reason)
 
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", *CUT, "-m", "not slow", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", *CUT, SAME_EXAMPLES, "-p", "no:cacheprovider"],
         cwd=ROOT,
         env=variant.environment,
         capture_output=True,

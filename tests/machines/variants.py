@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from numpy._core._multiarray_umath import __cpu_features__ as NUMPY_FEATURES
 
+SAME_EXAMPLES = "--hypothesis-profile=ci"
+"""For pytest: a difference is the processor's, and not that of other examples."""
+
 LIBRARIES = "import faiss, numpy, scipy.linalg, sklearn, torch"
 """What must load; a processor without the instructions ends with SIGILL."""
 
