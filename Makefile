@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
 CONSTRAINED := -c constraints.txt
+# Several test processes share the cores: OpenMP's threads would wait for each other in busy loops.
+ALONE := OMP_NUM_THREADS=1
 
 .PHONY: demo test test-all test-machines test-newest lock browser lint types audit format bench \
   bench-scale bench-families bench-load bench-soak clean
@@ -14,7 +16,7 @@ demo: $(VENV)/.installed-demo
 
 # Hypothesis draws the same examples every time here, and new ones in test-all.
 test: $(VENV)/.installed-test browser
-	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile --hypothesis-profile=ci
+	$(ALONE) $(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile --hypothesis-profile=ci
 
 test-all: $(VENV)/.installed-test browser
 	$(BIN)/python -m pytest tests
@@ -24,7 +26,7 @@ test-all: $(VENV)/.installed-test browser
 # As on other processors; then `make test` in clones of the last commit, in unusual surroundings and
 # with every Python from 3.11 on that is there. tests/machines/run.py has the lists.
 test-machines: $(VENV)/.installed-test browser
-	$(BIN)/python tests/machines/run.py
+	$(ALONE) $(BIN)/python tests/machines/run.py
 	$(BIN)/python tests/machines/run.py --surroundings
 
 # With the newest version of everything but torch, whose newest build may be one for a GPU.
