@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 NOBODY = 65534
@@ -43,47 +44,30 @@ class Surroundings:
             folder = Path(temporary)
             clone = folder / (FOLDER if self.is_unusual else "deltadex")
             subprocess.run(["git", "clone", "-q", str(root), str(clone)], check=True)
-            command = ["make", "test", f"PYTHON={python}"]
-            if not self.is_unusual:
-                return _run(command, clone, dict(os.environ))
-            folder.chmod(0o755)
-            home = folder / "home"
-            home.mkdir(mode=0o555)
-            environment = {
-                name: value
-                for name, value in os.environ.items()
-                if not name.startswith(("LC_", "XDG_", "PYTHON"))
-            }
-            environment |= {"HOME": str(home), "LANG": "C", "PATH": str(_hide(folder / "bin"))}
-            if os.getuid() == 0:
-                subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", str(clone)], check=True)
-            return _run(command, clone, environment, ignores_interrupts=True, umask=0o077)
+            return subprocess.run(
+                ["make", "test", f"PYTHON={python}"],
+                cwd=clone,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                **(_unusual(folder, clone) if self.is_unusual else {}),
+            )
 
 
-def _run(
-    command: list[str],
-    folder: Path,
-    environment: dict[str, str],
-    *,
-    ignores_interrupts: bool = False,
-    umask: int = -1,
-) -> subprocess.CompletedProcess[str]:
-    def ignore() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        umask=umask,
-        preexec_fn=ignore if ignores_interrupts else None,
-        **(_nobody() if ignores_interrupts else {}),
-    )
+def _unusual(folder: Path, clone: Path) -> dict[str, object]:
+    """Options of `subprocess.run`; the clone is handed over to the user that they name."""
+    folder.chmod(0o755)
+    home = folder / "home"
+    home.mkdir(mode=0o555)
+    dropped = ("LC_", "XDG_", "PYTHON")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    environment |= {"HOME": str(home), "LANG": "C", "PATH": str(_hide(folder / "bin"))}
+    if os.getuid() == 0:
+        subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", str(clone)], check=True)
+    ignored = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    return {"env": environment, "umask": 0o077, "preexec_fn": ignored, **_nobody()}
 
 
 def _nobody() -> dict[str, object]:
