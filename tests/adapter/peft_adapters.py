@@ -154,11 +154,17 @@ def make_adapter(
 
 
 def randomise(tuned: Any, dtype: torch.dtype = torch.float32) -> None:
-    """Values as after training: PEFT begins at an update of zero."""
+    """Values as after training: PEFT begins at an update of zero.
+
+    Weights that are saved whole move by a tenth of themselves. A square one is read in the
+    orientation of the smaller update: one as large as the weight would make that a matter of luck.
+    """
     for name, parameter in tuned.named_parameters():
         if not parameter.requires_grad:
             continue
-        noise = torch.randn_like(parameter) * 0.5
+        size = float(parameter.data.square().mean().sqrt())
+        scale = 0.1 * size if "modules_to_save" in name and size else 0.5
+        noise = torch.randn_like(parameter) * scale
         keeps = "magnitude" in name or "ia3_l" in name or "modules_to_save" in name
         start = parameter.data if keeps else torch.zeros(())
         parameter.data = (start + noise).to(dtype).float()
