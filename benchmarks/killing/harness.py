@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -246,7 +245,7 @@ def kill_cold(
     ) as process:
         time.sleep(share * seconds)
         is_unfinished = process.poll() is None
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
     _end(watcher)
     told = read_trace(db)
     told.phases, told.has_ended = ["unseen (cold)"], not is_unfinished

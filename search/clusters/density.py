@@ -11,10 +11,10 @@ import math
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from ..precision import TIE_DECIMALS, LabelledFamily
+from ..precision import LabelledFamily
 from ..refine import WHOLE_FAMILY
-from .hierarchy import BLOCK, FINEST, NOISE, SAME_SCORE, Distances, hdbscan
-from .scores import by_hash, scores_between
+from .hierarchy import BLOCK, NOISE, SAME_SCORE, Distances, hdbscan
+from .scores import by_hash, cosines_between
 
 AXES = 50
 """Principal axes that stand for the vectors of a family above `WHOLE_FAMILY` models."""
@@ -46,8 +46,8 @@ def find_clusters(family: LabelledFamily, min_size: int) -> Int64[np.ndarray, " 
     if len(order) < 2 * min_size:
         numbers = np.full(len(order), NOISE, dtype=np.int64)
     elif len(order) <= WHOLE_FAMILY:
-        chords = _chords(scores_between(family, order, order))
-        numbers = _cluster(lambda rows: chords[rows], len(order), min_size)
+        chords = _chords(cosines_between(family, order, order))
+        numbers = hdbscan(lambda rows: chords[rows], len(order), min_size)
     else:
         numbers = _in_principal_axes(family, order, min_size)
     codes = np.empty_like(numbers)
@@ -61,12 +61,6 @@ def _chords(scores: Float64[np.ndarray, "points points"]) -> Float64[np.ndarray,
     np.fill_diagonal(chords, 0.0)
     distances: Float64[np.ndarray, "points points"] = chords
     return distances
-
-
-def _cluster(distances: Distances, n_points: int, min_size: int) -> Int64[np.ndarray, " points"]:
-    if distances(np.array([0])).max() < FINEST:  # one point many times over: nothing parts it
-        return np.zeros(n_points, dtype=np.int64)
-    return hdbscan(distances, n_points, min_size)
 
 
 def _in_principal_axes(
@@ -91,7 +85,7 @@ def _in_principal_axes(
     points /= np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1e-12)
     smallest = max(2, round(min_size * len(places) / len(order)))
     sampled = points[places]
-    numbers = _cluster(_chords_among(sampled), len(sampled), smallest)
+    numbers = hdbscan(_chords_among(sampled), len(sampled), smallest)
     codes = np.full(len(order), NOISE, dtype=np.int64)
     codes[places] = numbers
     rest = np.setdiff1d(np.arange(len(order)), places)
@@ -104,7 +98,6 @@ def _chords_among(points: Float64[np.ndarray, "points axes"]) -> Distances:
 
     def chords(rows: Int64[np.ndarray, " rows"]) -> Float64[np.ndarray, "rows points"]:
         squares = points[rows] @ points.T
-        np.round(squares, TIE_DECIMALS, out=squares)
         np.subtract(2.0, np.multiply(squares, 2.0, out=squares), out=squares)
         np.maximum(squares, 0.0, out=squares)
         squares[np.arange(len(rows)), rows] = 0.0

@@ -69,7 +69,8 @@ class _Component:
 def hdbscan(distances: Distances, n_points: int, min_size: int) -> Int64[np.ndarray, " points"]:
     """Return each point's cluster, 0 … n − 1, by excess of mass, or `NOISE`.
 
-    The root, which holds all points, is no cluster.
+    The root, which holds all points, is no cluster. Where nothing else is one, points that lie
+    together within `FINEST` are: copies of one model.
 
     `min_size`, at most n_points, is both the fewest points of a cluster and the neighbours of the
     core distance, the point itself counted. Peak: `BLOCK` rows of distances. Time grows with
@@ -78,6 +79,9 @@ def hdbscan(distances: Distances, n_points: int, min_size: int) -> Int64[np.ndar
     core = _core_distances(distances, n_points, min_size)
     tree = sorted(_spanning_tree(distances, core))
     clusters, first_cluster = _condense(tree, n_points, min_size)
+    if len(clusters) == 1:
+        _, copies = _condense([edge for edge in tree if edge[0] == FINEST], n_points, min_size)
+        return copies
     labels = np.array(_select(clusters), dtype=np.int64)
     return labels[first_cluster]
 
@@ -114,12 +118,13 @@ def _condense(
 ) -> tuple[list[_Cluster], Int64[np.ndarray, " points"]]:
     """Return the condensed tree, children first, and the cluster that each point joins first.
 
-    From the shortest edges up. Whatever the edges of one length connect is connected at once.
+    A point that the edges bring into none has `NOISE`. From the shortest edges up; whatever the
+    edges of one length connect is connected at once.
     """
     above = np.arange(n_points)
     components = {point: _Component(loose=[point]) for point in range(n_points)}
     clusters: list[_Cluster] = []
-    first_cluster = np.zeros(n_points, dtype=np.int64)
+    first_cluster = np.full(n_points, NOISE, dtype=np.int64)
     for distance, edges in _by_distance(tree):
         joined: dict[int, list[_Component]] = {}
         for _, one, other in edges:

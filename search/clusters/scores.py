@@ -16,13 +16,25 @@ def scores_between(
     columns: Int64[np.ndarray, " reference"],
 ) -> Float64[np.ndarray, "queries reference"]:
     """Cosines of some models with some others, as `LabelledFamily.score_block` has them."""
-    if family.scores is not None:
-        cosines = family.scores[np.ix_(rows, columns)]
-    else:
-        vectors = family.vectors
-        cosines = vectors[rows].astype(np.float64) @ vectors[columns].astype(np.float64).T
+    cosines = cosines_between(family, rows, columns)
     rounded: Float64[np.ndarray, "queries reference"] = np.round(cosines, TIE_DECIMALS)
     return rounded
+
+
+def cosines_between(
+    family: LabelledFamily,
+    rows: Int64[np.ndarray, " queries"],
+    columns: Int64[np.ndarray, " reference"],
+) -> Float64[np.ndarray, "queries reference"]:
+    """The same before rounding, which would part cosines that are equal to their last bits."""
+    if family.scores is not None:
+        known: Float64[np.ndarray, "queries reference"] = family.scores[np.ix_(rows, columns)]
+        return known
+    vectors = family.vectors
+    cosines: Float64[np.ndarray, "queries reference"] = (
+        vectors[rows].astype(np.float64) @ vectors[columns].astype(np.float64).T
+    )
+    return cosines
 
 
 def by_hash(id: str) -> bytes:
