@@ -63,15 +63,15 @@ def factorise(delta: Delta, rank: int, *, seed: int, power_steps: int = 0) -> Fa
     """
     if isinstance(delta, DenseDelta):
         return _factorise_dense(delta, rank, seed, power_steps)
-    q_left, r_left = torch.linalg.qr(delta.left)
-    q_right, r_right = torch.linalg.qr(delta.right.T)
-    core_u, sigma, core_vt = torch.linalg.svd((r_left @ r_right.T).double(), full_matrices=False)
+    q_left, r_left = torch.linalg.qr(delta.left.double())
+    q_right, r_right = torch.linalg.qr(delta.right.T.double())
+    core_u, sigma, core_vt = torch.linalg.svd(r_left @ r_right.T, full_matrices=False)
     fro_norm = float(sigma.square().sum().sqrt())
     keep = min(rank, _numerical_rank(sigma))
     return Factors(
-        u=q_left @ core_u[:, :keep].float(),
+        u=(q_left @ core_u[:, :keep]).float(),
         sigma=sigma[:keep].float(),
-        v=q_right @ core_vt[:keep].T.float(),
+        v=(q_right @ core_vt[:keep].T).float(),
         fro_norm=fro_norm,
     )
 

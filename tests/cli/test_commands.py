@@ -173,8 +173,9 @@ def test_some_failed_models_make_exit_code_1(tmp_path):
 
 def test_rm_forgets_a_model(tmp_path):
     models = make_family(tmp_path)
-    run(tmp_path, "index", str(tmp_path / "base"), str(models))
+    indexed = document(tmp_path, "index", str(tmp_path / "base"), str(models))
 
+    assert (indexed["indexed"], indexed["failed"]) == (4, [])
     assert document(tmp_path, "rm", "a-0")["removed"] == "a-0"
     assert len(document(tmp_path, "ls")["models"]) == 3
 
