@@ -10,7 +10,7 @@ from jaxtyping import Int64
 
 from ..precision import LabelledFamily
 from ..silhouette import MOST_MODELS, silhouettes
-from .density import NOISE
+from .hierarchy import NOISE
 from .scores import by_hash, scores_between
 
 

@@ -82,8 +82,10 @@ def hdbscan(distances: Distances, n_points: int, min_size: int) -> Int64[np.ndar
     if len(clusters) == 1:
         _, copies = _condense([edge for edge in tree if edge[0] == FINEST], n_points, min_size)
         return copies
-    labels = np.array(_select(clusters), dtype=np.int64)
-    return labels[first_cluster]
+    labels: Int64[np.ndarray, " points"] = np.array(_select(clusters), dtype=np.int64)[
+        first_cluster
+    ]
+    return labels
 
 
 def _core_distances(
@@ -129,8 +131,11 @@ def _condense(
         joined: dict[int, list[_Component]] = {}
         for _, one, other in edges:
             root, absorbed = _root(above, one), _root(above, other)
-            parts = joined.pop(root, None) or [components.pop(root)]
-            parts += joined.pop(absorbed, None) or [components.pop(absorbed)]
+            parts = [
+                part
+                for point in (root, absorbed)
+                for part in (joined.pop(point) if point in joined else [components.pop(point)])
+            ]
             joined[root] = parts
             above[absorbed] = root
         for root, parts in joined.items():

@@ -15,7 +15,8 @@ from ..precision import LabelledFamily
 from ..refine import WHOLE_FAMILY
 from .agreement import Agreement, measure_agreement
 from .calibrate import UNKNOWN_SHARE
-from .density import AXES, NOISE, SAMPLE, default_min_size, find_clusters
+from .density import AXES, SAMPLE, default_min_size, find_clusters
+from .hierarchy import NOISE
 from .naming import Naming, name_clusters
 from .suggest import Calibration, Suggestion, suggest_datasets
 

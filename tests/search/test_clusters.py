@@ -15,7 +15,8 @@ from sklearn.metrics import (
 
 from deltadex.search.clusters import density
 from deltadex.search.clusters.agreement import measure_agreement
-from deltadex.search.clusters.density import NOISE, default_min_size, find_clusters
+from deltadex.search.clusters.density import default_min_size, find_clusters
+from deltadex.search.clusters.hierarchy import NOISE
 from deltadex.search.clusters.scores import by_hash
 
 
