@@ -5,7 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
-from deltadex.indexer.fingerprint.factors import OVERSAMPLING, factorise, largest_noise_sigma
+from deltadex.indexer.fingerprint.factors import (
+    OVERSAMPLING,
+    _test_matrix,
+    factorise,
+    largest_noise_sigma,
+)
 
 
 def _decaying(n_out, n_in, seed, power=1.0):
@@ -16,6 +21,25 @@ def _decaying(n_out, n_in, seed, power=1.0):
     return (u * sigma) @ v.T
 
 
+def _least_sigma(matrix, rank, power_steps):
+    """What subspace iteration gives each leading σ at least, from its own test matrix Ω.
+
+    Gu 2015, section 4: σⱼ / √(1 + |F|²), F = Σ₂ᵖ Ω₂ Ω₁⁺ Σⱼ⁻ᵖ, p = 2 · power_steps + 1, where 1
+    and 2 are the directions before and after any cut from `rank` to Ω's width: the best one.
+    """
+    _, sigma, vt = torch.linalg.svd(matrix.double(), full_matrices=False)
+    width, power = rank + OVERSAMPLING, 2 * power_steps + 1
+    mixed = vt @ _test_matrix(0, width, matrix.shape[1]).double().T
+    least = torch.zeros(rank, dtype=torch.float64)
+    for cut in range(rank, width + 1):
+        mapped = mixed[cut:] @ torch.linalg.pinv(mixed[:cut])
+        for j in range(rank):
+            f = sigma[cut:, None] ** power * mapped[:, : j + 1] / sigma[: j + 1] ** power
+            bound = sigma[j] / (1 + torch.linalg.matrix_norm(f, 2) ** 2) ** 0.5
+            least[j] = torch.maximum(least[j], bound)
+    return least
+
+
 @pytest.mark.parametrize("shape", [(96, 64), (64, 96), (64, 64)])
 def test_dense_factors_agree_with_the_exact_svd(shape):
     matrix = _decaying(*shape, seed=1)
@@ -23,10 +47,14 @@ def test_dense_factors_agree_with_the_exact_svd(shape):
     factors = factorise(DenseDelta(matrix), 8, seed=0, power_steps=2)
 
     exact = torch.linalg.svdvals(matrix.double())
-    assert torch.allclose(factors.sigma.double(), exact[:8], rtol=2e-3)
-    best = matrix.double().square().sum() - exact[:8].square().sum()
+    least = _least_sigma(matrix, 8, power_steps=2)
+    rounding = 1e-5  # of float32 products, relative to the eighth σ
+    assert (factors.sigma.double() >= least * (1 - rounding)).all()
+    assert (factors.sigma.double() <= exact[:8] * (1 + rounding)).all()
+    left_out = matrix.double().square().sum() - least.square().sum()
     approximation = (factors.u * factors.sigma) @ factors.v.T
-    assert float((matrix - approximation).double().square().sum()) <= 1.02 * float(best)
+    error = (matrix - approximation).double().square().sum()
+    assert float(error) <= float(left_out) * (1 + rounding)
 
 
 def test_the_stated_error_is_the_error():
@@ -59,7 +87,8 @@ def test_a_flat_spectrum_gains_by_power_steps():
 
     plain = factorise(DenseDelta(matrix), 8, seed=0).energy
 
-    assert factorise(DenseDelta(matrix), 8, seed=0, power_steps=2).energy > 1.2 * plain
+    # 40 matrices gain 1.427, s.d. 0.013 (2026-11), of 1.74 that are possible: 6 s.d. below
+    assert factorise(DenseDelta(matrix), 8, seed=0, power_steps=2).energy > 1.35 * plain
 
 
 @settings(max_examples=25, deadline=None)

@@ -47,6 +47,9 @@ def _exact(catalog, query, k, allowed=None):
     return sorted(pairs, key=lambda pair: (-round(pair[1], 9), pair[0]))[:k]
 
 
+# `_fill` makes 12 clusters of at most 20 models: cosines of 0.9 within one, 0 ± 0.13 between two,
+# where a code of four bits errs by 0.01. So the 40 candidates hold a query's whole cluster, and the
+# five nearest are among them whatever the draw: 100 others missed none of 24,000 neighbours.
 def _agree(catalog, number, k=5, allowed=None):
     """Share of the exact answer that the search gives, with exact scores."""
     (query,) = catalog.vectors("b", RECIPE, ids=[f"m{number:04}"])[1]
@@ -64,7 +67,7 @@ def test_a_large_family_is_answered_from_a_shortlist(catalog):
     agreement = [_agree(catalog, number) for number in range(0, 240, 8)]
 
     assert not shortlist.is_exact(VectorIndex.open(catalog, "b", RECIPE)._index)
-    assert np.mean(agreement) >= 0.97
+    assert min(agreement) == 1.0
 
 
 def test_a_filter_leaves_what_it_allows(catalog):
@@ -83,7 +86,7 @@ def test_additions_and_removals_do_not_train_it_again(catalog, monkeypatch):
     catalog.remove("m0007")
     catalog.remove("m0130")
 
-    assert np.mean([_agree(catalog, number) for number in range(0, 160, 9)]) >= 0.95
+    assert min(_agree(catalog, number) for number in range(0, 160, 9)) == 1.0
     assert len(VectorIndex.open(catalog, "b", RECIPE)) == 158
 
 

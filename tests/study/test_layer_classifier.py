@@ -177,9 +177,17 @@ def test_the_classifier_is_scikit_learns_with_its_standardiser():
     classifier = fit_classifier(split.train)
     predicted = classifier.predict(split.test.vectors)
 
+    # 28 gradient entries below 1e-5, at a curvature above 0.048, move all weights by 1.1e-3
     assert classifier.weights == pytest.approx(expected[-1].coef_, abs=1e-3)
-    assert classifier.mean == pytest.approx(split.train.vectors.mean(axis=0), abs=1e-5)
-    assert np.array_equal(predicted, expected.predict(split.test.vectors.astype(np.float64)))
+    assert classifier.mean == pytest.approx(split.train.vectors.mean(axis=0, dtype=np.float64))
+    test = split.test.vectors.astype(np.float64)
+    # rows whose two best scores differ by more than those weights can move them
+    second, first = np.sort(expected.decision_function(test), axis=1)[:, -2:].T
+    clear = first - second > 2e-3 * (
+        1 + np.abs(classifier.standardise(split.test.vectors)).sum(axis=1)
+    )
+    assert clear.mean() > 0.9
+    assert np.array_equal(predicted[clear], expected.predict(test)[clear])
 
 
 def test_two_layers_are_a_softmax_of_two():

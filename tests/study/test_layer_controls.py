@@ -266,12 +266,15 @@ def test_layers_that_lie_alike_transfer_both_ways():
 
 def test_transfer_standardises_with_what_training_stored():
     here = split_of(make_hidden(tokens=240, apart=7))
-    moved = split_of(make_hidden(tokens=240, apart=7, seed=1) + np.float32(50))
+    shift = np.float32([50, 0, 0, 0, 0, 0])  # along layer 0's own axis, 7 times as far as it lies
+    moved = split_of(make_hidden(tokens=240, apart=7, seed=1) + shift)
 
     scores = by_name(transfer_controls(here, moved, fit_classifier(here.train)))
 
     # a standardiser refitted to the other texts would hide the move
     assert scores["transfer-to-other"].accuracy < scores["other-in-domain"].accuracy - 0.2
+    # every row is taken for one of layer 0, a third of them
+    assert scores["transfer-to-other"].accuracy == pytest.approx(1 / 3)
 
 
 def test_joined_texts_stay_apart():

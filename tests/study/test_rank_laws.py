@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import curve_fit
 
 from deltadex.study.rank.fit import fit_laws
 from deltadex.study.rank.fitted import LawChoice
@@ -31,15 +32,39 @@ def parameters(fit):
     return [(p.value, p.standard_error) for p in fit.best.parameters]
 
 
+def candidate(fit, law):
+    """The fit of one law, whether it is the best or not."""
+    [found] = [c for c in fit.candidates if c.law == law]
+    return found
+
+
 def test_the_published_exponential_is_recovered():
-    """Expected values: the project's own numbers for 24 layers, from an independent fit."""
+    """Expected: the project's own numbers for this draw, from an independent fit, as printed."""
     fit = fit_laws(*planted("exponential", 24, noise=1.0), 24)
 
     assert fit.verdict == "exponential"
-    expected = [(20.3, 0.6), (60.3, 0.7), (3.10, 0.10)]
-    for (value, error), (known, known_error) in zip(parameters(fit), expected, strict=True):
-        assert value == pytest.approx(known, abs=known_error / 4)
-        assert error == pytest.approx(known_error, rel=0.15)
+    expected = [(20.3, 0.6, 0.1), (60.3, 0.7, 0.1), (3.10, 0.10, 0.01)]
+    for (value, error), (known, known_error, digit) in zip(parameters(fit), expected, strict=True):
+        assert value == pytest.approx(known, abs=digit / 2)
+        assert error == pytest.approx(known_error, abs=digit / 2)
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_an_exponential_and_its_standard_errors_are_scipys(seed):
+    layers, ranks = planted("exponential", 24, noise=1.0, seed=seed)
+    values, covariance = curve_fit(
+        lambda x, a, b, c: a + b * np.exp(-c * x),
+        (layers - 1) / 23,
+        ranks,
+        p0=PLANTED["exponential"],
+    )
+    errors = np.sqrt(np.diag(covariance))
+
+    found = candidate(fit_laws(layers, ranks, 24), "exponential")
+
+    # both stop where RSS changes by 1e-8: by √(21 · 1e-8) = 5e-4 standard errors
+    assert (np.array(found.values) - values) / errors == pytest.approx(np.zeros(3), abs=1e-3)
+    assert [p.standard_error for p in found.parameters] == pytest.approx(errors, rel=1e-3)
 
 
 @pytest.mark.parametrize("law", PLANTED)
@@ -54,11 +79,20 @@ def test_a_planted_law_is_found_with_its_parameters(law):
 
 @pytest.mark.parametrize("law", PLANTED)
 def test_a_planted_law_is_found_under_noise(law):
-    fit = fit_laws(*planted(law, 24, noise=0.3), 24)
+    fits = [fit_laws(*planted(law, 24, noise=0.3, seed=seed), 24) for seed in range(5)]
 
-    assert fit.verdict == law
-    for (value, error), true in zip(parameters(fit), PLANTED[law], strict=True):
-        assert value == pytest.approx(true, abs=4 * error)
+    # AICc prefers a curve to a line in 6 % of draws: 4.7 ± 0.5 of 5 are right, five s.e. below.
+    # Each other law is right in 80 of 80 draws (2026-11).
+    assert sum(fit.verdict == law for fit in fits) >= (2 if law == "linear" else 4)
+    found = [candidate(fit, law).parameters for fit in fits]
+    off = np.array(
+        [
+            [(p.value - true) / p.standard_error for p, true in zip(row, PLANTED[law], strict=True)]
+            for row in found
+        ]
+    )
+    # Student's t with 20 degrees of freedom, variance 20/18: five s.e. of a mean of five
+    assert np.abs(off.mean(axis=0)).max() < 5 * (20 / 18 / 5) ** 0.5
 
 
 @pytest.mark.parametrize("rate", [-12.0, -0.3, 0.3, 18.0])
@@ -70,7 +104,7 @@ def test_an_exponential_is_fitted_as_well_as_the_finest_grid_of_rates(rate):
 
     fit = fit_laws(layers, ranks, 12)
 
-    [found] = [c for c in fit.candidates if c.law == "exponential"]
+    found = candidate(fit, "exponential")
     grid = []
     for c in np.concatenate([-np.geomspace(50, 0.01, 400), np.geomspace(0.01, 50, 400)]):
         basis = np.stack([np.ones(12), np.exp(-c * x) / np.exp(-c * x).max()], axis=1)
@@ -78,14 +112,16 @@ def test_an_exponential_is_fitted_as_well_as_the_finest_grid_of_rates(rate):
     assert found.rss <= min(grid) * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("n_layers", [5, 6, 12, 24])
-def test_noise_is_no_pattern(n_layers):
-    verdicts = set()
-    for seed in range(4):
+# Patterns in noise: 8 of 4,000 draws at 5 layers, 9 of 600 at 6, 0 of 150 at 12 (2026-11). More
+# than `most` in 8 draws have a probability of 2e-4 at most.
+@pytest.mark.parametrize(("n_layers", "most"), [(5, 1), (6, 2), (12, 1), (24, 1)])
+def test_noise_is_no_pattern(n_layers, most):
+    verdicts = []
+    for seed in range(8):
         ranks = 20 + np.random.default_rng(seed).normal(size=n_layers)
-        verdicts.add(fit_laws(np.arange(1, n_layers + 1), ranks, n_layers).verdict)
+        verdicts.append(fit_laws(np.arange(1, n_layers + 1), ranks, n_layers).verdict)
 
-    assert verdicts == {"no pattern"}
+    assert sum(verdict != "no pattern" for verdict in verdicts) <= most
 
 
 def test_aicc_and_standard_errors_of_a_line_are_the_textbook_ones():
@@ -163,7 +199,7 @@ def test_laws_with_too_many_parameters_are_left_out_by_name(n, fitted):
 def test_a_rate_that_the_points_do_not_determine_has_no_standard_error():
     fit = fit_laws(*planted("linear", 12), 12)
 
-    [exponential] = [c for c in fit.candidates if c.law == "exponential"]
+    exponential = candidate(fit, "exponential")
     assert [p.standard_error for p in exponential.parameters] == [None, None, None]
 
 
