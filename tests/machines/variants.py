@@ -12,8 +12,12 @@ from numpy._core._multiarray_umath import __cpu_features__ as NUMPY_FEATURES
 SAME_EXAMPLES = "--hypothesis-profile=ci"
 """For pytest: a difference is the processor's, and not that of other examples."""
 
-LIBRARIES = "import faiss, numpy, scipy.linalg, sklearn, torch"
-"""What must load; a processor without the instructions ends with SIGILL."""
+PROBE = (
+    "import faiss, numpy, scipy.linalg, sklearn, torch; numpy.linalg.qr(numpy.ones((1000, 1000)))"
+)
+"""What must run; a processor without the instructions ends with SIGILL, and OpenBLAS 0.3.34 with
+SIGSEGV where a Zen 4 is to be a Haswell (its issue 6021; NumPy 2.5.2 to 2.5.5 have it). In one
+thread, which then has all of the product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,9 @@ class Variant:
         absent = [feature for feature in wanted if not NUMPY_FEATURES.get(feature)]
         if absent:
             return f"NumPy finds no {' and no '.join(absent)} here"
-        loaded = subprocess.run(
-            [sys.executable, "-c", LIBRARIES], env=self.environment, capture_output=True
-        )
-        return f"the libraries do not load: exit {loaded.returncode}" if loaded.returncode else ""
+        environment = {**self.environment, **dict(_threads(1))}
+        probed = subprocess.run([sys.executable, "-c", PROBE], env=environment, capture_output=True)
+        return f"the libraries do not run: exit {probed.returncode}" if probed.returncode else ""
 
 
 def _threads(n: int) -> tuple[tuple[str, str], ...]:
