@@ -1,23 +1,19 @@
-"""Whom a study is about: an indexed model, a folder or a Hub id; where its base is."""
+"""The model that a study is about: an indexed one, a folder or a Hub id; where its base is."""
 
 from __future__ import annotations
 
-import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..errors import EmptyCatalog, RequestError, StoreError, UnknownModel
+from ..errors import EmptyCatalog, RequestError, UnknownModel
 
 if TYPE_CHECKING:
-    from ..records import Fingerprint
     from ..store import Catalog, ModelRow
     from ..study.network import Network
-
-log = logging.getLogger(__name__)
 
 UPLOADED = "upload"
 """Source of a model that a service was sent."""
@@ -129,38 +125,6 @@ def reading(db: Path) -> Iterator[Catalog]:
         Catalog.open(Path(folder) / "c.duckdb") as catalog,
     ):
         yield catalog
-
-
-def recall(db: Path, subject: Subject, study: str, settings: Mapping[str, Any]) -> Any:
-    """What an earlier study of these settings found; None for a model that is not indexed."""
-    if subject.key is None:
-        return None
-    with reading(db) as catalog:
-        return catalog.studies(subject.key).load(study, settings)
-
-
-def keep(
-    db: Path,
-    subject: Subject,
-    study: str,
-    settings: Mapping[str, Any],
-    document: Mapping[str, Any],
-    fingerprints: tuple[Fingerprint, ...] = (),
-) -> None:
-    """Store what was found beside the model's fingerprint; a catalog in use is not waited for."""
-    from ..store import Catalog
-
-    if subject.key is None:
-        return
-    try:
-        with Catalog.open(db, create=False) as catalog:
-            key = (
-                catalog.add_fingerprints(subject.key, fingerprints) if fingerprints else subject.key
-            )
-            # last: a study that is known is not made again, nor are its fingerprints
-            catalog.studies(key).save(study, settings, document)
-    except StoreError as err:
-        log.warning("%s: the %s study is not kept: %s", subject.name, study, err)
 
 
 def _family(catalog: Catalog, base: str | None) -> str | None:

@@ -17,20 +17,18 @@ MAY_IMPORT = {
     "web": {"errors", "records", "store", "indexer", "search"},
     "terminal": {"errors", "records"},
     "demo": {"errors", "records", "store", "indexer", "search", "web"},
-    "cli": {
+    "cli": {"errors", "commands", "terminal"},
+    "commands": {
         "errors",
         "records",
         "store",
         "indexer",
         "search",
         "study",
-        "commands",
-        "web",
         "terminal",
+        "web",
         "demo",
-        "deltadex",
     },
-    "commands": {"errors", "records", "store", "indexer", "search", "study", "terminal", "web"},
     "__main__": {"cli"},
     "__init__": set(),
 }
