@@ -113,7 +113,8 @@ class Indexing:
     labels: Path | None = option(
         "--labels",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="CSV with columns model,dataset,author,run; overrides what models say.",
+        help="Table with columns model,dataset,author,run, separated by commas, semicolons or "
+        "tabs; overrides what models say.",
     )
     rank: int | None = option(
         "--rank", type=click.IntRange(min=1), help="Keep this many factors per matrix."
