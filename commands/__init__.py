@@ -14,6 +14,7 @@ from .failures import failures
 from .find_similar import find_similar
 from .geometry import geometry
 from .index import index
+from .label import label
 from .layers import layers
 from .ls import list_models
 from .map import map_command
@@ -39,6 +40,7 @@ COMMANDS = (
     find_similar,
     geometry,
     index,
+    label,
     layers,
     list_models,
     map_command,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -153,6 +154,33 @@ class Catalog:
         """Bring labels, authors and runs of indexed models up to date."""
         if records:
             self._write(lambda c: relabel_models(c, base, records))
+
+    def label(
+        self,
+        id: str,
+        base: str | None = None,
+        *,
+        dataset: str | None = None,
+        author: str | None = None,
+        run: str | None = None,
+    ) -> tuple[ModelRow, ModelRow]:
+        """Say of a model what a labels file would: its row before and after.
+
+        Args:
+            dataset: "" makes the model unlabelled; None leaves the dataset as it is.
+            author, run: None leaves them as they are.
+        """
+        before = self.model(id, base)
+        record = replace(
+            before.record,
+            dataset=before.dataset if dataset is None else dataset or None,
+            dataset_raw=dataset or before.record.dataset_raw,
+            label_source="labels",
+            author=author or before.author,
+            run=run or before.run,
+        )
+        self.relabel(record.base, [record])
+        return before, replace(before, record=record)
 
     def save_family(
         self, base: str, revision: str | None, architecture: str | None, slots: Mapping[str, Any]

@@ -2,7 +2,7 @@
 
 from .base_name import base_key, same_base
 from .hub import hub_members
-from .labels import NO_LABELS, LabelMatches, LabelRow, Labels, labelled, read_labels
+from .labels import NO_LABELS, LabelMatches, Labels, read_labels
 from .member import Member
 from .select import Wanted, refuse_strangers
 from .sources import folder_members, listed_members, one_member
@@ -10,14 +10,12 @@ from .sources import folder_members, listed_members, one_member
 __all__ = [
     "NO_LABELS",
     "LabelMatches",
-    "LabelRow",
     "Labels",
     "Member",
     "Wanted",
     "base_key",
     "folder_members",
     "hub_members",
-    "labelled",
     "listed_members",
     "one_member",
     "read_labels",

@@ -90,7 +90,18 @@ class Labels:
     def apply(self, record: ModelRecord, folder: Path | None) -> ModelRecord:
         """The record with whatever the file says of it; the file overrides other sources."""
         row = self.row_of(record, folder)
-        return record if row is None else labelled(record, row)
+        if row is None:
+            return record
+        if row.dataset is not None:
+            record = replace(
+                record, dataset=row.dataset or None, dataset_raw=row.dataset or record.dataset_raw
+            )
+        return replace(
+            record,
+            label_source="labels",
+            author=row.author or record.author,
+            run=row.run or record.run,
+        )
 
     def match(self, members: Sequence[Member]) -> LabelMatches:
         """Which rows name a member.
@@ -119,20 +130,6 @@ class Labels:
 
 
 NO_LABELS = Labels(Path(), {}, {})
-
-
-def labelled(record: ModelRecord, row: LabelRow) -> ModelRecord:
-    """The record with whatever a row says of it."""
-    if row.dataset is not None:
-        record = replace(
-            record, dataset=row.dataset or None, dataset_raw=row.dataset or record.dataset_raw
-        )
-    return replace(
-        record,
-        label_source="labels",
-        author=row.author or record.author,
-        run=row.run or record.run,
-    )
 
 
 def read_labels(path: Path) -> Labels:

@@ -59,3 +59,54 @@ def test_a_file_that_names_no_model_stops_the_run_before_it_reads(family):
     assert "0 matched" in result.stderr
     assert "Traceback" not in result.stderr
     assert json.loads(run(family, "stats", "--json").stdout)["bases"] == []
+
+
+def test_label_prints_what_is_said_now_and_what_was_said_before(family):
+    index(family, "model,dataset\nmodels/a-0,x\n")
+
+    document = json.loads(run(family, "label", "a-0", " imdb ", "--run", "r", "--json").stdout)
+    shown = json.loads(run(family, "show", "a-0", "--json").stdout)
+
+    assert (document["model"], document["dataset"], document["run"]) == ("a-0", "imdb", "r")
+    assert document["before"]["dataset"] == "x"
+    assert (shown["dataset"], shown["dataset_raw"], shown["label_source"]) == (
+        "imdb",
+        "imdb",
+        "labels",
+    )
+
+
+def test_a_label_given_by_hand_outlives_another_run(family):
+    index(family, "model,dataset\nmodels/a-0,x\n")
+    run(family, "label", "b-0", "imdb")
+
+    run(family, "index", str(family / "base"), str(family / "models"), "--retry-failed")
+
+    (model,) = json.loads(run(family, "ls", "--dataset", "imdb", "--json").stdout)["models"]
+    assert model["model"] == "b-0"
+
+
+def test_clear_takes_the_dataset_away_and_nothing_else(family):
+    index(family, "model,dataset,author\nmodels/a-0,x,ann\n")
+
+    result = run(family, "label", "a-0", "--clear")
+
+    assert "dataset: –  (was x)" in result.stdout
+    assert json.loads(run(family, "show", "a-0", "--json").stdout)["author"] == "ann"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a-0",), "give a DATASET"),
+        (("a-0", "x", "--clear"), "or --clear"),
+        (("a-0", " "), "--clear takes"),
+        (("a-9", "x"), "no model 'a-9'"),
+    ],
+)
+def test_a_label_that_says_nothing_is_a_usage_error(family, arguments, message):
+    index(family, "model,dataset\nmodels/a-0,x\n")
+
+    result = run(family, "label", *arguments)
+
+    assert (result.exit_code, message in result.stderr) == (2, True), result.output
