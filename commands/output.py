@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..terminal.options import Common
-from ..terminal.text import json_text, plain
+from ..terminal.text import csv_text, json_text, plain
 from .exits import EXIT_SOME_FAILED
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ def check_picture(picture: Path | None) -> None:
         from ..study.pictures import check_ending
 
         check_ending(picture)
+
+
+def print_rows_as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A header and one line per row, on stdout."""
+    click.echo(csv_text(columns, rows), nl=False)
 
 
 def show_pairs(document: Mapping[str, Any]) -> None:
