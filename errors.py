@@ -15,6 +15,7 @@
     │   └── RecipeMismatch        vectors of different recipes or sizes would meet
     └── RequestError              the question cannot be answered as asked (a usage error)
         ├── UnknownModel
+        ├── UnknownBase
         ├── UnknownRecipe
         ├── EmptyCatalog
         └── BadFilter
@@ -166,6 +167,10 @@ class RequestError(DeltadexError):
 
 class UnknownModel(RequestError):
     """No such model in the catalog."""
+
+
+class UnknownBase(RequestError):
+    """No family of that base in the catalog."""
 
 
 class UnknownRecipe(RequestError):

@@ -54,5 +54,7 @@ def cluster(common: Common, clustering: Clustering) -> None:
     from ..terminal import show_clusters
 
     with open_catalog(common.db) as catalog:
-        document = cluster_family(catalog, **asdict(clustering)).to_json()
+        base = catalog.find_base(clustering.base)
+        options = asdict(clustering) | {"base": base}
+        document = cluster_family(catalog, **options).to_json()
     print_document(document, show_clusters, common)

@@ -73,7 +73,7 @@ def components(common: Common, options: ComponentsOptions, running: Running) -> 
     check_picture(options.output)
     texts = load_texts(options.texts) if options.texts else probe_texts()
     against = options.against
-    subject = find_subject(common.db, options.model, options.base or against)
+    subject = find_subject(common.db, options.model, options.base, hint=against)
     network = subject.load(running.device)
     other = find_subject(common.db, against, None).load(running.device) if against else None
     report = components_study(

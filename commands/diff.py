@@ -33,5 +33,6 @@ def diff(common: Common, pair: Pair) -> None:
     from ..terminal import show_diff
 
     with reading(common.db) as catalog:
-        document = diff_models(catalog, pair.first, pair.second, pair.base).to_json()
+        base = catalog.find_base(pair.base)
+        document = diff_models(catalog, pair.first, pair.second, base).to_json()
     print_document(document, show_diff, common)

@@ -41,10 +41,9 @@ def evaluate_command(common: Common, evaluation: Evaluation) -> None:
     from ..terminal import show_evaluation, show_evaluations
 
     with open_catalog(common.db) as catalog:
+        base = catalog.find_base(evaluation.base)
         documents = [
-            evaluate(
-                catalog, recipe=recipe, base=evaluation.base, exclude=evaluation.exclude
-            ).to_json()
+            evaluate(catalog, recipe=recipe, base=base, exclude=evaluation.exclude).to_json()
             for recipe in evaluation.recipes or (None,)
         ]
     if len(documents) > 1:

@@ -42,5 +42,6 @@ def export(common: Common, options: Export) -> None:
         if options.format == "parquet":
             written = catalog.export_parquet(options.target)
         else:
-            written = [catalog.export_safetensors(options.target, options.base, options.recipe)]
+            base = catalog.find_base(options.base)
+            written = [catalog.export_safetensors(options.target, base, options.recipe)]
     print_document({"written": [str(path) for path in written]}, show_pairs, common)

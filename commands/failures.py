@@ -30,5 +30,5 @@ def failures(common: Common, listing: FailureListing) -> None:
     from ..terminal import show_failures
 
     with open_catalog(common.db) as catalog:
-        document = {"failures": catalog.failures(listing.base)}
+        document = {"failures": catalog.failures(catalog.find_base(listing.base))}
     print_document(document, show_failures, common)

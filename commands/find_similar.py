@@ -62,7 +62,7 @@ def find_similar(common: Common, search: Search, filters: Filters) -> None:
 def _answer(catalog: Catalog, search: Search, filters: Filters) -> dict[str, Any]:
     from ..search import explain_pair, nearest
 
-    query = _query(catalog, search)
+    query = _query(catalog, search, catalog.find_base(search.base))
     neighbours = nearest(catalog, query, k=search.k, recipe=search.recipe, **asdict(filters))
     document: dict[str, Any] = neighbours.to_json()
     if search.explain:
@@ -73,13 +73,13 @@ def _answer(catalog: Catalog, search: Search, filters: Filters) -> dict[str, Any
     return document
 
 
-def _query(catalog: Catalog, search: Search) -> Query:
+def _query(catalog: Catalog, search: Search, base: str | None) -> Query:
     """The stored model that `search` names; else a fresh fingerprint of it."""
     from ..search import FreshQuery, StoredQuery
 
     model = search.model
     try:
-        row = catalog.model(model, search.base)
+        row = catalog.model(model, base)
         if row.status == "indexed":
             return StoredQuery(row.id, row.base)
     except UnknownModel:
@@ -87,7 +87,7 @@ def _query(catalog: Catalog, search: Search) -> Query:
             raise
     from ..indexer import fingerprint_query, guess_base
 
-    base = search.base or guess_base(catalog, model)
+    base = base or guess_base(catalog, model)
     outcome = fingerprint_query(catalog, model, base, catalog.find_recipe(search.recipe, base))
     return FreshQuery(
         model=model,

@@ -48,7 +48,7 @@ def label(common: Common, new: NewLabel) -> None:
     dataset = _dataset(new)
     with Catalog.open(common.db, create=False) as catalog:
         before, after = catalog.label(
-            new.model, new.base, dataset=dataset, author=new.author, run=new.run
+            new.model, catalog.find_base(new.base), dataset=dataset, author=new.author, run=new.run
         )
     document = {
         "model": after.id,

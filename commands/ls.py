@@ -69,8 +69,9 @@ def list_models(common: Common, listing: Listing, filters: Filters, layout: Layo
     columns = _columns(layout.columns, known) if layout.columns is not None else None
     (sort,) = _columns(layout.sort, known) if layout.sort is not None else (None,)
     with open_catalog(common.db) as catalog:
-        rows = [row.to_json() for row in catalog.models(**asdict(listing), **asdict(filters))]
-    models = _sorted(rows, sort, reverse=layout.reverse)[: layout.limit]
+        base = catalog.find_base(listing.base)
+        rows = catalog.models(base=base, status=listing.status, **asdict(filters))
+    models = _sorted([row.to_json() for row in rows], sort, reverse=layout.reverse)[: layout.limit]
     shown = columns or MODEL_COLUMNS
     if layout.as_csv:
         print_rows_as_csv(shown, ([model[column] for column in shown] for model in models))

@@ -76,7 +76,7 @@ def map_command(common: Common, family: FamilyMap) -> None:
             colour=family.colour or "dataset",
             dark=family.dark,
             recipe=family.recipe,
-            base=family.base,
+            base=catalog.find_base(family.base),
         )
     print_document(document, _show, common)
 

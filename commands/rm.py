@@ -21,5 +21,5 @@ def rm(common: Common, stored: StoredModel) -> None:
     from ..store import Catalog
 
     with Catalog.open(common.db, create=False) as catalog:
-        row = catalog.remove(stored.model, stored.base)
+        row = catalog.remove(stored.model, catalog.find_base(stored.base))
     print_document({"removed": row.id, "base": row.base}, show_pairs, common)

@@ -31,5 +31,5 @@ def show(common: Common, stored: StoredModel) -> None:
     from ..terminal import show_model
 
     with open_catalog(common.db) as catalog:
-        document = catalog.describe(stored.model, stored.base)
+        document = catalog.describe(stored.model, catalog.find_base(stored.base))
     print_document(document, show_model, common)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import EmptyCatalog, RequestError, UnknownModel
+from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel
+from .catalog import is_model_path
 
 if TYPE_CHECKING:
     from ..store import Catalog, ModelRow
@@ -72,22 +73,31 @@ class Subject:
         return load_network(self.require_base(), device=device)
 
 
-def find_subject(db: Path, model: str, base: str | None) -> Subject:
+def find_subject(db: Path, model: str, base: str | None, *, hint: str | None = None) -> Subject:
     """The model that a user names.
 
+    Args:
+        base: Its base, as the user spells it.
+        hint: What may be its base, for a model that is in no family.
+
     Raises:
-        RequestError: neither indexed, nor a folder or Hub id.
+        RequestError: neither indexed, nor a folder or Hub id; or no such base.
     """
     with reading(db) as catalog:
+        known = catalog.bases()
+        if base is None and hint is not None and _family(catalog, hint) in known:
+            base = hint
+        family = _family(catalog, base)
+        if known and not is_model_path(model):
+            family = catalog.find_base(family)
         try:
-            row = catalog.model(model, _family(catalog, base))
-            return stored_subject(row, base)
-        except (UnknownModel, EmptyCatalog):
-            if not Path(model).is_dir() and "/" not in model:
+            return stored_subject(catalog.model(model, family), base)
+        except (UnknownModel, UnknownBase, EmptyCatalog):
+            if not is_model_path(model):
                 raise
             if not Path(model).is_dir() and model.startswith(("/", ".", "~")):
                 raise RequestError(f"{model}: no such folder") from None
-        return Subject(name=model, source=model, base=base or _claimed(catalog, model))
+        return Subject(name=model, source=model, base=base or hint or _claimed(catalog, model))
 
 
 def stored_subject(row: ModelRow, base: str | None = None) -> Subject:

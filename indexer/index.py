@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import BaseError, EmptyCatalog, RequestError, SourceError, UnknownRecipe
+from ..errors import (
+    BaseError,
+    EmptyCatalog,
+    ModelError,
+    RequestError,
+    SourceError,
+    UnknownRecipe,
+)
 from ..records import Indexed, Recipe, Slot
 from ..store import Catalog
 from .base import Base
@@ -153,11 +160,17 @@ def guess_base(catalog: Catalog, model: str) -> str:
     """The family that a model without a row most likely belongs to.
 
     Raises:
-        RequestError: there are several and its files name none of them, or many.
+        RequestError: there is no such model; or there are several families and its files name
+            none of them, or many.
     """
     bases = catalog.bases()
     if len(bases) > 1:
-        claims = one_member(model, "").claims
+        member = one_member(model, "")
+        if member.refusal is not None and not member.claims:
+            raise RequestError(f"{model}: {member.refusal}")
+        if member.folder is not None and not member.record.bytes_total:
+            raise RequestError(f"{model}: {ModelError('no-weights', 'no model in this folder')}")
+        claims = member.claims
         bases = [b for b in bases if Wanted(names=(b,)).named_in(claims)] or bases
     if len(bases) == 1:
         return bases[0]
