@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from ..terminal.options import Common, Indexing, argument, option, takes
+from ..terminal.options import Common, Indexing, Strictness, argument, option, takes
 from .index import run_index
 
 
@@ -19,8 +19,8 @@ class NewModels:
 
 
 @click.command()
-@takes(NewModels, Indexing)
-def add(common: Common, members: NewModels, indexing: Indexing) -> None:
+@takes(NewModels, Indexing, Strictness)
+def add(common: Common, members: NewModels, indexing: Indexing, strictness: Strictness) -> None:
     """Add single models: Hub ids or folders.
 
     \b
@@ -29,4 +29,4 @@ def add(common: Common, members: NewModels, indexing: Indexing) -> None:
     """
     from ..indexer import IndexOptions
 
-    run_index(common, IndexOptions(**asdict(members), **asdict(indexing)))
+    run_index(common, IndexOptions(**asdict(members), **asdict(indexing)), strictness)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..terminal.options import Common, Indexing, argument, option, takes
+from ..errors import REASONS
+from ..terminal.options import Common, Indexing, Strictness, argument, option, takes
 from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
 from .output import print_document
 
@@ -32,8 +33,8 @@ class FamilySource:
 
 
 @click.command()
-@takes(FamilySource, Indexing)
-def index(common: Common, source: FamilySource, indexing: Indexing) -> None:
+@takes(FamilySource, Indexing, Strictness)
+def index(common: Common, source: FamilySource, indexing: Indexing, strictness: Strictness) -> None:
     """Fingerprint the fine-tunes of BASE in FOLDER (or on the Hub).
 
     BASE is a Hub id or a folder; a mere name will do when all members are adapters. FOLDER
@@ -46,10 +47,10 @@ def index(common: Common, source: FamilySource, indexing: Indexing) -> None:
     """
     from ..indexer import IndexOptions
 
-    run_index(common, IndexOptions(**asdict(source), **asdict(indexing)))
+    run_index(common, IndexOptions(**asdict(source), **asdict(indexing)), strictness)
 
 
-def run_index(common: Common, options: IndexOptions) -> None:
+def run_index(common: Common, options: IndexOptions, strictness: Strictness) -> None:
     """Index, print the report, and exit by what failed."""
     from ..indexer import index_family
     from ..store import Catalog
@@ -59,6 +60,6 @@ def run_index(common: Common, options: IndexOptions) -> None:
         report = index_family(catalog, options, progress)
     document = report.to_json()
     print_document(document, show_report, common)
-    if document["failed"]:
+    if any(strictness.strict or REASONS[r.code].is_failure for r in report.refused):
         done = report.indexed + report.unchanged
         sys.exit(EXIT_SOME_FAILED if done else EXIT_NOTHING_DONE)

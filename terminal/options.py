@@ -153,6 +153,17 @@ class Indexing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Strictness:
+    """What counts as a failure."""
+
+    strict: bool = option(
+        "--strict",
+        is_flag=True,
+        help="Exit 1 also for models that are skipped, equal to the base, or refused by nature.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
     """How a model is run over texts."""
 
@@ -183,16 +194,6 @@ def base_option() -> Any:
 def recipe_option() -> Any:
     """A recipe, by name or id."""
     return option("--recipe", help="Name or id of a recipe.  [default: sketch]")
-
-
-def strict_option() -> Any:
-    """Whether models that cannot have a fingerprint are failures."""
-    return option(
-        "--strict",
-        is_flag=True,
-        help="Exit 1 also for models that are skipped, unchanged from the base or refused by "
-        "their nature.",
-    )
 
 
 def picture_option() -> Any:
