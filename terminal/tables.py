@@ -153,8 +153,10 @@ def show_model(document: Document) -> None:
     """Everything known of one model, and its slots."""
     screen = console()
     for key, value in document.items():
-        if key != "slots" and value not in (None, [], ""):
-            screen.print(f"[dim]{key:>15}[/]  {text(value)}")
+        if key != "slots" and value not in (None, [], (), ""):
+            lines = value if isinstance(value, list | tuple) else [value]
+            for heading, line in zip((key, *[""] * len(lines)), lines, strict=False):
+                screen.print(f"[dim]{heading:>15}[/]  {text(line)}")
     slots = document["slots"]
     if slots:
         rows = [

@@ -8,6 +8,7 @@ from typing import Any
 from ...errors import ModelError
 from ...records import ModelRecord
 from ..hub import HubModel, ListingMemory, describe, early_refusal, list_family
+from .card import parents_note
 from .dataset_names import label_of
 from .member import Member
 
@@ -57,6 +58,7 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         license=model.license,
         downloads=model.downloads,
         created_at=model.created_at,
+        notes=parents_note(model.base_models),
     )
     return Member(record=record, hub=model, claims=claims, refusal=early_refusal(model))
 
