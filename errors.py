@@ -18,7 +18,8 @@
         ├── UnknownBase
         ├── UnknownRecipe
         ├── EmptyCatalog
-        └── BadFilter
+        ├── BadFilter
+        └── BadQuery
 
 A wrong *call* from Python raises `ValueError` or `TypeError` as usual.
 """
@@ -201,3 +202,7 @@ class EmptyCatalog(RequestError):
 
 class BadFilter(RequestError):
     """A `--where` expression outside the documented columns and operators."""
+
+
+class BadQuery(RequestError):
+    """A statement for `deltadex sql` that is no single SELECT of the catalog's tables."""

@@ -3,6 +3,7 @@
 from .add import add
 from .backup import backup
 from .cluster import cluster
+from .completion import completion
 from .components import components
 from .demo import demo
 from .diff import diff
@@ -24,12 +25,14 @@ from .rank import rank
 from .rm import rm
 from .serve import serve
 from .show import show
+from .sql import sql
 from .stats import stats
 
 COMMANDS = (
     add,
     backup,
     cluster,
+    completion,
     components,
     demo,
     diff,
@@ -50,6 +53,7 @@ COMMANDS = (
     rm,
     serve,
     show,
+    sql,
     stats,
 )
 
