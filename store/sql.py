@@ -96,7 +96,7 @@ def check_query(sql: str) -> None:
             if kinds != ["SELECT"]:
                 got = ", ".join(kinds) or "nothing"
                 raise BadQuery(
-                    f"sql: one SELECT is understood, for the catalog is read-only: {got}"
+                    f"sql: only one SELECT is run here, which changes nothing; got {got}"
                 )
             row = parser.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
         except duckdb.Error as err:
@@ -142,6 +142,7 @@ def _leave_only_the_catalog(access: Access) -> None:
     try:
         if isinstance(session, Own):
             session.execute("SET enable_external_access = false")
+            session.execute("SET python_enable_replacements = false")
             session.execute("SET lock_configuration = true")
     finally:
         session.close()

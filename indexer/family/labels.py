@@ -185,7 +185,7 @@ def _cell(row: Mapping[str, str | None], column: str) -> str | None:
 
 def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
     """The id most like each name, where one is like it."""
-    nearest = {}
+    nearest: dict[str, str] = {}
     for name in names:
         for spelling in (name, name.rsplit("/", 1)[-1]):
             near = difflib.get_close_matches(spelling, ids[:COMPARED], n=1, cutoff=0.5)
