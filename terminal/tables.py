@@ -196,7 +196,7 @@ def show_failures(document: Document) -> None:
     """Refused models, grouped by reason."""
     screen = console()
     if not document["failures"]:
-        screen.print("every model is indexed")
+        screen.print("no failures")
     for group in document["failures"]:
         screen.print(
             f"[bold]{group['code']}[/] ({group['status']}): "
