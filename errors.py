@@ -15,9 +15,11 @@
     │   └── RecipeMismatch        vectors of different recipes or sizes would meet
     └── RequestError              the question cannot be answered as asked (a usage error)
         ├── UnknownModel
+        ├── UnknownBase
         ├── UnknownRecipe
         ├── EmptyCatalog
-        └── BadFilter
+        ├── BadFilter
+        └── BadQuery
 
 A wrong *call* from Python raises `ValueError` or `TypeError` as usual.
 """
@@ -32,11 +34,23 @@ Status = Literal["failed", "skipped", "no-update"]
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What a reason code means: the status it gives a model, and whether time may cure it."""
+    """What a reason code means.
+
+    Attributes:
+        status: What a model of this code is in the catalog.
+        transient: Time may cure it; every run tries again.
+        by_nature: No repair of files or access gives this model a fingerprint in this family.
+    """
 
     status: Status
     meaning: str
     transient: bool = False
+    by_nature: bool = False
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether something that should have worked did not."""
+        return self.status == "failed" and not self.by_nature
 
 
 REASONS: dict[str, Reason] = {
@@ -44,7 +58,7 @@ REASONS: dict[str, Reason] = {
     "truncated": Reason("failed", "a weight file ends before its tensors do"),
     "bad-header": Reason("failed", "a weight file's header cannot be read"),
     "bad-offsets": Reason("failed", "tensors overlap or lie outside their file"),
-    "duplicate-tensor": Reason("failed", "one tensor name stands twice"),
+    "duplicate-tensor": Reason("failed", "duplicate tensor name"),
     "non-finite": Reason("failed", "a wanted tensor holds NaN or infinity"),
     "missing-shard": Reason("failed", "the index names a shard that is not there"),
     "missing-tensor": Reason("failed", "a wanted tensor is not where it should be"),
@@ -57,17 +71,23 @@ REASONS: dict[str, Reason] = {
     "not-found": Reason("failed", "no such folder or repository"),
     "changed": Reason("failed", "the files changed while they were read", True),
     # architecture
-    "no-attention": Reason("failed", "the model has no attention layers"),
+    "no-attention": Reason("failed", "the model has no attention layers", by_nature=True),
     "unknown-architecture": Reason("failed", "layer matrices with unknown names"),
-    "shape-mismatch": Reason("failed", "layer matrices differ in shape from the base's"),
-    "layer-mismatch": Reason("failed", "layers are missing or added against the base"),
+    "shape-mismatch": Reason(
+        "failed", "layer matrices differ in shape from the base's", by_nature=True
+    ),
+    "layer-mismatch": Reason(
+        "failed", "layers are missing or added against the base", by_nature=True
+    ),
     # update
-    "wrong-base": Reason("failed", "the weights are not a fine-tune of this base"),
+    "wrong-base": Reason("failed", "the weights are not a fine-tune of this base", by_nature=True),
     "no-update": Reason("no-update", "every layer matrix equals the base's"),
     # adapters
-    "unsupported-adapter": Reason("failed", "an adapter method whose ΔW is not computed"),
+    "unsupported-adapter": Reason(
+        "failed", "an adapter method whose ΔW is not computed", by_nature=True
+    ),
     "unknown-targets": Reason("failed", "the adapter's modules do not exist in the base"),
-    "no-layer-update": Reason("failed", "the adapter touches no layer matrix"),
+    "no-layer-update": Reason("failed", "the adapter touches no layer matrix", by_nature=True),
     "needs-base": Reason("failed", "the base's weights are needed and not at hand", True),
     "ambiguous-weights": Reason("failed", "two weight files disagree"),
     # family
@@ -78,9 +98,9 @@ REASONS: dict[str, Reason] = {
     # Hub
     "gated": Reason("failed", "the repository is gated and access is not granted"),
     "private-or-missing": Reason("failed", "the Hub shows no such repository to you"),
-    "disabled": Reason("failed", "the Hub has disabled the repository"),
+    "disabled": Reason("failed", "the Hub has disabled the repository", by_nature=True),
     "unauthorized": Reason("failed", "the Hub refuses the token"),
-    "rate-limited": Reason("failed", "the Hub asks to come back later", True),
+    "rate-limited": Reason("failed", "rate-limited by the Hub", True),
     "hub-unreachable": Reason("failed", "the Hub does not answer", True),
     "hub-bad-answer": Reason("failed", "the Hub's answer is not what was asked for", True),
     "offline": Reason("failed", "offline mode, and the files are not cached", True),
@@ -168,6 +188,10 @@ class UnknownModel(RequestError):
     """No such model in the catalog."""
 
 
+class UnknownBase(RequestError):
+    """No family of that base in the catalog."""
+
+
 class UnknownRecipe(RequestError):
     """No such recipe, or no model fingerprinted under it."""
 
@@ -178,3 +202,7 @@ class EmptyCatalog(RequestError):
 
 class BadFilter(RequestError):
     """A `--where` expression outside the documented columns and operators."""
+
+
+class BadQuery(RequestError):
+    """A statement for `deltadex sql` that is no single SELECT of the catalog's tables."""

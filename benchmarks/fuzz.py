@@ -55,7 +55,7 @@ with instrumented():
     from deltadex.indexer.adapter.config import read_config
     from deltadex.indexer.checkpoint import open_bin_bytes, open_local, parse_header, read_json
     from deltadex.indexer.family import Wanted, read_labels, refuse_strangers
-    from deltadex.indexer.family.card import card_base, split_card
+    from deltadex.indexer.family.card import card_bases, split_card
     from deltadex.indexer.family.dataset_names import label_of
     from deltadex.indexer.family.local import read_member
     from deltadex.indexer.family.sources import listed_members
@@ -192,7 +192,7 @@ def config_json(data: bytes) -> object:
 
 def card(data: bytes) -> object:
     front, text = split_card(data.decode("utf-8", "replace"))
-    return card_base(front), label_of(name="m", card=front, text=text)
+    return card_bases(front), label_of(name="m", card=front, text=text)
 
 
 def label_file(data: bytes) -> object:

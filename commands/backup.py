@@ -1,26 +1,33 @@
-"""A copy of the catalog, while it is in use."""
+"""`deltadex backup`: a copy of the catalog, while it is in use."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import StoreFull
-from ..terminal.options import common
+from ..terminal.options import Common, argument, option, takes
 from .output import print_document
 
 if TYPE_CHECKING:
     from ..store import Catalog
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    """Where the copy goes."""
+
+    target: Path = argument(type=click.Path(path_type=Path))
+    force: bool = option("--force", is_flag=True, help="Replace TARGET if it is there.")
+
+
 @click.command()
-@click.argument("target", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Replace TARGET if it is there.")
-@common
-def backup(db: Path, as_json: bool, quiet: bool, target: Path, force: bool) -> None:
+@takes(Copying)
+def backup(common: Common, copying: Copying) -> None:
     """Copy the catalog as it is now into the file TARGET.
 
     A service or an indexing run goes on meanwhile. The copy is a catalog: ask it with --db, or
@@ -32,12 +39,12 @@ def backup(db: Path, as_json: bool, quiet: bool, target: Path, force: bool) -> N
     """
     from ..store import back_up
 
-    with _opened(db) as catalog:
-        document = back_up(catalog, target, replace=force).to_json()
-    print_document(document, _show, as_json)
+    with _open(common.db) as catalog:
+        document = back_up(catalog, copying.target, replace=copying.force).to_json()
+    print_document(document, _show, common)
 
 
-def _opened(db: Path) -> Catalog:
+def _open(db: Path) -> Catalog:
     """The catalog, held so that others are let in; a file that nobody may write, for reading."""
     from ..store import Catalog
 

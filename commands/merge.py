@@ -1,15 +1,16 @@
-"""Several machines' catalogs brought together."""
+"""`deltadex merge`: several machines' catalogs brought together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from ..terminal.options import common
+from ..terminal.options import Common, argument, takes
 from ..terminal.text import plain
 from .output import print_document
 
@@ -17,16 +18,21 @@ SHOWN = 20
 """Conflicts that are printed; `--json` lists all."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merging:
+    """The catalogs that are named."""
+
+    catalogs: tuple[Path, ...] = argument(
+        nargs=-1,
+        required=True,
+        metavar="TARGET SOURCE...",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    )
+
+
 @click.command()
-@click.argument(
-    "catalogs",
-    nargs=-1,
-    required=True,
-    metavar="TARGET SOURCE...",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-)
-@common
-def merge(db: Path, as_json: bool, quiet: bool, catalogs: tuple[Path, ...]) -> None:
+@takes(Merging)
+def merge(common: Common, merging: Merging) -> None:
     """Bring all that the SOURCE catalogs know into the catalog TARGET.
 
     Sources are only read. What TARGET has stays: where a source has other weights or labels
@@ -42,41 +48,48 @@ def merge(db: Path, as_json: bool, quiet: bool, catalogs: tuple[Path, ...]) -> N
     from ..store import Catalog, merge_catalogs
     from ..terminal import tracked
 
-    given = click.get_current_context().get_parameter_source("db")
-    is_new = given is ParameterSource.COMMANDLINE
-    target, sources = (db, catalogs) if is_new else (catalogs[0], catalogs[1:])
+    db_source = click.get_current_context().get_parameter_source("db")
+    is_new = db_source is ParameterSource.COMMANDLINE
+    names = merging.catalogs
+    target, sources = (common.db, names) if is_new else (names[0], names[1:])
     if not sources:
         raise click.UsageError(
             f"nothing to merge into {target}: name the catalogs after it, or the target with --db"
         )
     with Catalog.open(target, create=is_new) as catalog:
         merged = merge_catalogs(
-            catalog, sources, tracked=lambda batches: tracked(batches, "merging", quiet=quiet)
+            catalog,
+            sources,
+            tracked=lambda batches: tracked(batches, "merging", quiet=common.quiet),
         )
-    print_document(merged.to_json(), _show, as_json)
+    print_document(merged.to_json(), _show, common)
 
 
 def _show(document: Mapping[str, Any]) -> None:
-    for one in document["sources"]:
-        counts = ", ".join(f"{one[key]} {key}" for key in ("added", "updated", "unchanged"))
-        differing = f", {one['differing']} of other weights" if one["differing"] else ""
-        click.echo(f"{one['source']}: {counts}{differing}")
+    for source in document["sources"]:
+        counts = ", ".join(f"{source[key]} {key}" for key in ("added", "updated", "unchanged"))
+        differing = f", {source['differing']} of other weights" if source["differing"] else ""
+        click.echo(f"{source['source']}: {counts}{differing}")
     click.echo(f"{document['target']}: {document['models']} models, {document['seconds']:.1f} s")
     _show_conflicts(document["conflicts"])
 
 
 def _show_conflicts(conflicts: Sequence[Mapping[str, Any]]) -> None:
     if conflicts:
-        click.echo(f"\n{len(conflicts)} conflicts; what the target says stays:")
+        click.echo(f"\n{_count(conflicts)} (the target's values were kept):")
     for conflict in conflicts[:SHOWN]:
         name = conflict["model"] or conflict["base"]
         click.echo(f"  {plain(name)}: {conflict['about']}")
-        kept, other = conflict["kept"], conflict["other"]
-        for key in kept:
-            if kept[key] != other[key]:
-                click.echo(plain(f"    {key}: {_text(kept[key])}, not {_text(other[key])}"))
+        ours, theirs = conflict["kept"], conflict["other"]
+        for key in ours:
+            if ours[key] != theirs[key]:
+                click.echo(plain(f"    {key}: {_text(ours[key])}, not {_text(theirs[key])}"))
     if len(conflicts) > SHOWN:
         click.echo(f"  … and {len(conflicts) - SHOWN} more: --json lists them")
+
+
+def _count(conflicts: Sequence[object]) -> str:
+    return f"{len(conflicts)} conflict{'' if len(conflicts) == 1 else 's'}"
 
 
 def _text(value: object) -> str:

@@ -1,58 +1,69 @@
-"""The command that turns a catalog into a service."""
+"""`deltadex serve`: a catalog as a service."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..errors import RequestError
-from ..terminal.options import common
+from ..terminal.options import Common, option, takes
 from .output import print_document
 
 MIB = 1 << 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Where the service listens, and what it allows."""
+
+    host: str = option(
+        "--host", default="127.0.0.1", show_default=True, help="The address to listen on."
+    )
+    port: int = option(
+        "--port", type=click.IntRange(0, 65535), default=8321, show_default=True, help="Its port."
+    )
+    writable: bool = option(
+        "--writable", is_flag=True, help="Models may be added and removed with a token."
+    )
+    token_file: Path | None = option(
+        "--token-file",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Holds the token that writers present.  [default: $DELTADEX_TOKEN]",
+    )
+    allow_hub: bool = option(
+        "--allow-hub", is_flag=True, help="Requests may have models fetched from the Hub."
+    )
+    allow_hosts: tuple[str, ...] = option(
+        "--allow-host", multiple=True, help="Another name of this service."
+    )
+    body_limit: int = option(
+        "--body-limit",
+        type=click.IntRange(min=1),
+        default=64,
+        show_default=True,
+        help="Largest adapter upload, in MiB.",
+    )
+    max_seconds: float = option(
+        "--max-seconds",
+        type=click.FloatRange(min=0, min_open=True),
+        default=30.0,
+        show_default=True,
+        help="Run time of one request.",
+    )
+    root_path: str = option(
+        "--root-path", default="", help="The prefix under which a proxy shows the service."
+    )
+
+
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True)
-@click.option("--writable", is_flag=True, help="Models may be added and removed with a token.")
-@click.option(
-    "--token-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Holds the token that writers present.  [default: $DELTADEX_TOKEN]",
-)
-@click.option("--allow-hub", is_flag=True, help="Requests may have models fetched from the Hub.")
-@click.option("--allow-host", "allow_hosts", multiple=True, help="Another name of this service.")
-@click.option(
-    "--body-limit",
-    type=click.IntRange(min=1),
-    default=64,
-    show_default=True,
-    help="MiB of an adapter that is sent.",
-)
-@click.option(
-    "--max-seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
-    show_default=True,
-    help="Run time of one request.",
-)
-@click.option("--root-path", default="", help="The prefix under which a proxy shows the service.")
-@common
-def serve(
-    db: Path,
-    as_json: bool,
-    quiet: bool,
-    writable: bool,
-    token_file: Path | None,
-    body_limit: int,
-    **options: Any,
-) -> None:
+@takes(Serving)
+def serve(common: Common, serving: Serving) -> None:
     """Answer questions about the catalog over HTTP, for programs and with a page for people.
 
     Listens on this machine only, and changes nothing, unless told otherwise.
@@ -79,8 +90,17 @@ def serve(
         raise click.UsageError(f"serving needs {err.name}: pip install 'deltadex[serve]'") from err
 
     set_up_process()
-    token = _token(token_file) if writable else None
-    settings = ServiceSettings(db=db, token=token, body_limit=body_limit * MIB, **options)
+    settings = ServiceSettings(
+        db=common.db,
+        token=_token(serving.token_file) if serving.writable else None,
+        host=serving.host,
+        port=serving.port,
+        allow_hub=serving.allow_hub,
+        allow_hosts=serving.allow_hosts,
+        body_limit=serving.body_limit * MIB,
+        max_seconds=serving.max_seconds,
+        root_path=serving.root_path,
+    )
     if not settings.is_local:
         _warn(settings.host)
     with listen(settings) as listening, Service.open(settings) as service:
@@ -89,7 +109,7 @@ def serve(
             make_app(service),
             settings,
             listening,
-            lambda: print_document(document, _show, as_json),
+            lambda: print_document(document, _show, common),
         )
 
 

@@ -1,23 +1,20 @@
-"""Whom a study is about: an indexed model, a folder or a Hub id; where its base is."""
+"""The model that a study is about: an indexed one, a folder or a Hub id; where its base is."""
 
 from __future__ import annotations
 
-import logging
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..errors import EmptyCatalog, RequestError, StoreError, UnknownModel
+from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel
+from .catalog import is_model_path
 
 if TYPE_CHECKING:
-    from ..records import Fingerprint
     from ..store import Catalog, ModelRow
     from ..study.network import Network
-
-log = logging.getLogger(__name__)
 
 UPLOADED = "upload"
 """Source of a model that a service was sent."""
@@ -76,22 +73,31 @@ class Subject:
         return load_network(self.require_base(), device=device)
 
 
-def find_subject(db: Path, model: str, base: str | None) -> Subject:
+def find_subject(db: Path, model: str, base: str | None, *, hint: str | None = None) -> Subject:
     """The model that a user names.
 
+    Args:
+        base: Its base, as the user spells it.
+        hint: What may be its base, for a model that is in no family.
+
     Raises:
-        RequestError: neither indexed, nor a folder or Hub id.
+        RequestError: neither indexed, nor a folder or Hub id; or no such base.
     """
     with reading(db) as catalog:
+        known = catalog.bases()
+        if base is None and hint is not None and _family(catalog, hint) in known:
+            base = hint
+        family = _family(catalog, base)
+        if known and not is_model_path(model):
+            family = catalog.find_base(family)
         try:
-            row = catalog.model(model, _family(catalog, base))
-            return stored_subject(row, base)
-        except (UnknownModel, EmptyCatalog):
-            if not Path(model).is_dir() and "/" not in model:
+            return stored_subject(catalog.model(model, family), base)
+        except (UnknownModel, UnknownBase, EmptyCatalog):
+            if not is_model_path(model):
                 raise
             if not Path(model).is_dir() and model.startswith(("/", ".", "~")):
                 raise RequestError(f"{model}: no such folder") from None
-        return Subject(name=model, source=model, base=base or _claimed(catalog, model))
+        return Subject(name=model, source=model, base=base or hint or _claimed(catalog, model))
 
 
 def stored_subject(row: ModelRow, base: str | None = None) -> Subject:
@@ -129,38 +135,6 @@ def reading(db: Path) -> Iterator[Catalog]:
         Catalog.open(Path(folder) / "c.duckdb") as catalog,
     ):
         yield catalog
-
-
-def recall(db: Path, subject: Subject, study: str, settings: Mapping[str, Any]) -> Any:
-    """What an earlier study of these settings found; None for a model that is not indexed."""
-    if subject.key is None:
-        return None
-    with reading(db) as catalog:
-        return catalog.studies(subject.key).load(study, settings)
-
-
-def keep(
-    db: Path,
-    subject: Subject,
-    study: str,
-    settings: Mapping[str, Any],
-    document: Mapping[str, Any],
-    fingerprints: tuple[Fingerprint, ...] = (),
-) -> None:
-    """Store what was found beside the model's fingerprint; a catalog in use is not waited for."""
-    from ..store import Catalog
-
-    if subject.key is None:
-        return
-    try:
-        with Catalog.open(db, create=False) as catalog:
-            key = (
-                catalog.add_fingerprints(subject.key, fingerprints) if fingerprints else subject.key
-            )
-            # last: a study that is known is not made again, nor are its fingerprints
-            catalog.studies(key).save(study, settings, document)
-    except StoreError as err:
-        log.warning("%s: the %s study is not kept: %s", subject.name, study, err)
 
 
 def _family(catalog: Catalog, base: str | None) -> str | None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import BaseError, EmptyCatalog, RequestError, SourceError, UnknownRecipe
+from ..errors import (
+    BaseError,
+    EmptyCatalog,
+    ModelError,
+    RequestError,
+    SourceError,
+    UnknownRecipe,
+)
 from ..records import Indexed, Recipe, Slot
 from ..store import Catalog
 from .base import Base
@@ -15,7 +23,6 @@ from .base_parts import BaseParts
 from .budget import layer_bytes, parse_budget
 from .device import choose_device
 from .family import (
-    NO_LABELS,
     Labels,
     Member,
     Wanted,
@@ -34,6 +41,8 @@ from .model import fingerprint_member
 from .parallel import cpu_count, one_torch_thread
 from .run import Progress, Report, index_members
 from .shapes import family_shapes, place_unnamed
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +88,16 @@ def index_family(
     """
     cancelled = threading.Event()
     cancel_with(cancelled)
-    labels = read_labels(options.labels) if options.labels else NO_LABELS
+    labels = read_labels(options.labels) if options.labels else None
     base = resolve_base(catalog, options.base, options.aliases)
     wanted = wanted_base(base)
-    members = _label(_members(catalog, options, base), labels)
-    members = [refuse_strangers(m, wanted) for m in members]
+    members = _members(catalog, options, base)
+    matches = labels.match(members) if labels else None
+    if matches is not None:
+        log.info("%s", matches)
+    members = [
+        refuse_strangers(_label(member, labels), wanted) for member in members[: options.limit]
+    ]
     layout = _layout(catalog, base, members, options.recipes)
     share = _share(base, options.budget)
     recipes = [make_recipe(name, options.rank, layout, share) for name in options.recipes]
@@ -110,6 +124,7 @@ def index_family(
         retry_failed=options.retry_failed,
         progress=progress,
     )
+    report.labels = matches
     _remember_family(catalog, base, layout)
     if options.hub:
         catalog.listings(base.name).clear()
@@ -145,11 +160,17 @@ def guess_base(catalog: Catalog, model: str) -> str:
     """The family that a model without a row most likely belongs to.
 
     Raises:
-        RequestError: there are several and its files name none of them, or many.
+        RequestError: there is no such model; or there are several families and its files name
+            none of them, or many.
     """
     bases = catalog.bases()
     if len(bases) > 1:
-        claims = one_member(model, "").claims
+        member = one_member(model, "")
+        if member.refusal is not None and not member.claims:
+            raise RequestError(f"{model}: {member.refusal}")
+        if member.folder is not None and not member.record.bytes_total:
+            raise RequestError(f"{model}: {ModelError('no-weights', 'no model in this folder')}")
+        claims = member.claims
         bases = [b for b in bases if Wanted(names=(b,)).named_in(claims)] or bases
     if len(bases) == 1:
         return bases[0]
@@ -256,13 +277,13 @@ def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member
     members = list(found)
     if not members:
         raise SourceError(f"{options.folder or base.name}: no models found")
-    return members[: options.limit] if options.limit else members
+    return members
 
 
-def _label(members: Sequence[Member], labels: Labels) -> list[Member]:
-    if labels is NO_LABELS:
-        return list(members)
-    return [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
+def _label(member: Member, labels: Labels | None) -> Member:
+    if labels is None:
+        return member
+    return replace(member, record=labels.apply(member.record, member.folder))
 
 
 def _place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[Member]:

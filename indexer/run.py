@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 from ..errors import REASONS, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..store import Catalog, Known, copy_outcome
-from .family import Member
+from .family import LabelMatches, Member
 from .hub import content_sha256
 from .job import Job
 from .model import fingerprint_member, refusal
@@ -52,6 +52,7 @@ class Report:
         refused: By id.
         bytes_read: Everything that was read in this run.
         bytes_total: Size of all members' weight files, as far as it is known.
+        labels: Which rows of the labels file name a member; None without a file.
     """
 
     base: str
@@ -62,6 +63,7 @@ class Report:
     bytes_read: int = 0
     bytes_total: int = 0
     seconds: float = 0.0
+    labels: LabelMatches | None = None
 
     def add(self, outcome: Outcome) -> None:
         """Count a model, be it indexed, refused now, or refused before and not read again."""
@@ -88,6 +90,7 @@ class Report:
             "bytes_read": self.bytes_read,
             "bytes_total": self.bytes_total,
             "seconds": round(self.seconds, 3),
+            "labels": self.labels.to_json() if self.labels else None,
         }
 
 

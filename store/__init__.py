@@ -10,6 +10,7 @@ from .merging import Merged, merge_catalogs
 from .reading import Page, SlotSketches
 from .rows import Family, Known, Labelled, ModelRow
 from .sketches import NO_LENGTH, Layout, SketchMatrix, sketch_files
+from .sql import QueryResult, query_catalog
 
 __all__ = [
     "NO_LENGTH",
@@ -25,6 +26,7 @@ __all__ = [
     "ModelFilter",
     "ModelRow",
     "Page",
+    "QueryResult",
     "SketchMatrix",
     "SlotSketches",
     "VectorIndex",
@@ -32,5 +34,6 @@ __all__ = [
     "copy_outcome",
     "examine",
     "merge_catalogs",
+    "query_catalog",
     "sketch_files",
 ]

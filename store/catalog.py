@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 
-from ..errors import EmptyCatalog, RequestError, UnknownModel
+from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel
 from ..records import Fingerprint, ModelRecord, Outcome, Recipe, Slot, SlotStats
 from .connection import CACHE_SHARE, T, connect, translated, write
 from .directory import keep_directory, labels_of, stored_models
@@ -154,6 +155,33 @@ class Catalog:
         if records:
             self._write(lambda c: relabel_models(c, base, records))
 
+    def label(
+        self,
+        id: str,
+        base: str | None = None,
+        *,
+        dataset: str | None = None,
+        author: str | None = None,
+        run: str | None = None,
+    ) -> tuple[ModelRow, ModelRow]:
+        """Say of a model what a labels file would: its row before and after.
+
+        Args:
+            dataset: "" makes the model unlabelled; None leaves the dataset as it is.
+            author, run: None leaves them as they are.
+        """
+        before = self.model(id, base)
+        record = replace(
+            before.record,
+            dataset=before.dataset if dataset is None else dataset or None,
+            dataset_raw=dataset or before.record.dataset_raw,
+            label_source="labels",
+            author=author or before.author,
+            run=run or before.run,
+        )
+        self.relabel(record.base, [record])
+        return before, replace(before, record=record)
+
     def save_family(
         self, base: str, revision: str | None, architecture: str | None, slots: Mapping[str, Any]
     ) -> None:
@@ -266,11 +294,9 @@ class Catalog:
             raise RequestError(f"{id}: several families have it; add --base, one of: {bases}")
         if exact:
             return exact[0]
-        ids = [row.id for row in self.models(base=base)]
+        ids = [row.id for row in self.models(base=self.find_base(base))]
         if not ids:
-            raise EmptyCatalog(
-                f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them"
-            )
+            raise self._empty()
         raise UnknownModel(f"no model {id!r} in {self.path.name}{name_near(id, ids)}")
 
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
@@ -342,6 +368,28 @@ class Catalog:
         found: list[str] = self._remember("bases", select_bases)
         return list(found)
 
+    def find_base(self, spelling: str | None) -> str | None:
+        """The family's name in the catalog: its exact name, its folder, or its name without the
+        owner or folder where that is one family's only; None for None.
+
+        Raises:
+            EmptyCatalog: there is no family at all.
+            UnknownBase: lists what there is.
+        """
+        if spelling is None:
+            return None
+        bases = self.bases()
+        if not bases:
+            raise self._empty()
+        if spelling in bases:
+            return spelling
+        if (folder := str(Path(spelling).expanduser().resolve())) in bases:
+            return folder
+        alike = [base for base in bases if _last_part(base) == _last_part(spelling)]
+        if len(alike) == 1:
+            return alike[0]
+        raise UnknownBase(f"no family of {spelling!r}; there are: {', '.join(bases)}")
+
     def family(self, base: str) -> Family | None:
         """What is known of a base."""
         with self._lock, translated(self.path):
@@ -374,11 +422,18 @@ class Catalog:
     def export_safetensors(self, target: Path, base: str | None, recipe: str | None) -> Path:
         """One recipe's vectors of one family as a safetensors file, ids in its metadata."""
         bases = [base] if base else self.bases()
-        if len(bases) != 1:
-            raise RequestError(f"the catalog has {len(bases)} families; add --base")
+        if not bases:
+            raise self._empty()
+        if len(bases) > 1:
+            raise RequestError(
+                f"the catalog has {len(bases)} families; add --base, one of: {', '.join(bases)}"
+            )
         chosen = self.find_recipe(recipe, bases[0])
         ids, vectors = self.vectors(bases[0], chosen)
         return write_safetensors(target, bases[0], chosen, ids, vectors)
+
+    def _empty(self) -> EmptyCatalog:
+        return EmptyCatalog(f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them")
 
     def _select(self, *conditions: Condition) -> list[ModelRow]:
         return self._looked(lambda c: select_models(c, conditions))
@@ -402,3 +457,7 @@ class Catalog:
     def _write(self, change: Callable[[Connection], T]) -> T:
         with self._lock:
             return write(self._connection, self.path, change)
+
+
+def _last_part(base: str) -> str:
+    return base.rstrip("/").rsplit("/", 1)[-1].lower()

@@ -17,7 +17,8 @@ from ..records import Recipe
 from .sharing import Connection
 
 _TABLES = {
-    "models": "SELECT * FROM models ORDER BY base, id",
+    # `id` as before, for readers of older exports
+    "models": "SELECT id AS model, * FROM models ORDER BY base, id",
     "slots": (
         "SELECT m.base, m.id AS model, s.* EXCLUDE (model, sketch) "
         "FROM slots s JOIN models m ON m.key = s.model ORDER BY ALL"

@@ -32,6 +32,7 @@ COLUMNS = (
     "label_source",
     "license",
     "method",
+    "model",
     "revision",
     "run",
     "seconds",
@@ -39,6 +40,9 @@ COLUMNS = (
     "status",
     "task",
 )
+_STORED_AS = {"model": "id"}
+"""What everything but the table `models` calls a model's id; `id` is understood too."""
+
 _NUMERIC = {"bytes_read", "bytes_total", "downloads", "seconds"}
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)"
@@ -190,7 +194,8 @@ class _Parser:
             got = token or "the end"
             raise BadFilter(f"--where: {got!r} is not a column; columns: {', '.join(COLUMNS)}")
         self._place += 1
-        return token.lower()
+        name = token.lower()
+        return _STORED_AS.get(name, name)
 
     def _literal(self, column: str) -> Value:
         token = self.peek()

@@ -8,6 +8,9 @@ from typing import Any
 
 from ..records import ModelRecord
 
+_FIRST = ("status", "code", "reason", "dataset", "author", "run")
+_LAST = ("bytes_read", "seconds", "indexed_at", "recipes")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
@@ -43,21 +46,21 @@ class ModelRow:
     def run(self) -> str | None:
         return self.record.run
 
+    @classmethod
+    def columns(cls) -> tuple[str, ...]:
+        """The keys of `to_json`."""
+        record = (field.name for field in fields(ModelRecord) if field.name not in ("id", *_FIRST))
+        return ("model", *_FIRST, *record, *_LAST)
+
     def to_json(self) -> dict[str, Any]:
         """The documented keys of `ls`, then everything else."""
-        document: dict[str, Any] = {
-            "model": self.id,
-            "status": self.status,
-            "code": self.code,
-            "reason": self.reason,
-            "dataset": self.dataset,
-            "author": self.author,
-            "run": self.run,
-        }
+        document: dict[str, Any] = {"model": self.id}
+        for name in _FIRST:
+            document[name] = getattr(self, name)
         for field in fields(self.record):
             if field.name != "id":
                 document.setdefault(field.name, getattr(self.record, field.name))
-        for name in ("bytes_read", "seconds", "indexed_at", "recipes"):
+        for name in _LAST:
             document[name] = getattr(self, name)
         return document
 

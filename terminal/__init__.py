@@ -12,6 +12,7 @@ from .study_tables import (
     show_ranks,
 )
 from .tables import (
+    MODEL_COLUMNS,
     show_evaluation,
     show_evaluations,
     show_explanation,
@@ -20,10 +21,12 @@ from .tables import (
     show_models,
     show_neighbours,
     show_report,
+    show_rows,
     show_stats,
 )
 
 __all__ = [
+    "MODEL_COLUMNS",
     "DemoScreen",
     "RunProgress",
     "note",
@@ -42,6 +45,7 @@ __all__ = [
     "show_profiles",
     "show_ranks",
     "show_report",
+    "show_rows",
     "show_stats",
     "tracked",
 ]

@@ -1,11 +1,22 @@
-"""Options that several commands share, as decorators; logging is set up on the way in."""
+"""Command line options as frozen records: a field carries its flags, default, type and help.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copying:
+    target: Path = argument(type=click.Path(path_type=Path))
+    force: bool = option("--force", is_flag=True, help="Replace TARGET if it is there.")
+
+@click.command()
+@takes(Copying)
+def backup(common: Common, copying: Copying) -> None: ...
+"""
 
 from __future__ import annotations
 
 import functools
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +24,53 @@ import click
 
 from .text import PlainFormatter
 
-Command = Callable[..., Any]
+Command = Callable[..., None]
+
+_CLICK = "click"
+
+
+def option(*flags: str, **settings: Any) -> Any:
+    """A field that is an option with these flags; `settings` are those of `click.option`."""
+    return field(metadata={_CLICK: lambda name: click.option(*flags, name, **settings)})
+
+
+def argument(**settings: Any) -> Any:
+    """A field that is an argument; `settings` are those of `click.argument`."""
+    return field(metadata={_CLICK: lambda name: click.argument(name, **settings)})
+
+
+def takes(*records: type[Any]) -> Callable[[Command], Command]:
+    """Call a command with a `Common`, then with one object of each of these records.
+
+    Logging is set up before the command runs.
+    """
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def wrapped(**values: Any) -> None:
+            common: Common = _record_of(Common, values)
+            _set_up_logging(quiet=common.quiet)
+            command(common, *(_record_of(record, values) for record in records))
+
+        every: tuple[type[Any], ...] = (*records, Common)
+        entries: list[Field[Any]] = [entry for record in every for entry in fields(record)]
+        for entry in reversed(entries):
+            wrapped = entry.metadata[_CLICK](entry.name)(wrapped)
+        return wrapped
+
+    return decorate
+
+
+def _record_of(record: type[Any], values: Mapping[str, Any]) -> Any:
+    return record(**{entry.name: values[entry.name] for entry in fields(record)})
+
+
+def _set_up_logging(*, quiet: bool) -> None:
+    level = logging.ERROR if quiet else logging.WARNING
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(PlainFormatter("%(message)s"))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("deltadex").setLevel(logging.ERROR if quiet else logging.INFO)
 
 
 def _default_db() -> str:
@@ -22,10 +79,11 @@ def _default_db() -> str:
     return str(Path(user_data_dir("deltadex", appauthor=False)) / "deltadex.duckdb")
 
 
-def common(command: Command) -> Command:
-    """The options of every command; sets up logging before the command runs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """The options of every command."""
 
-    @click.option(
+    db: Path = option(
         "--db",
         type=click.Path(dir_okay=False, path_type=Path),
         envvar="DELTADEX_DB",
@@ -33,98 +91,130 @@ def common(command: Command) -> Command:
         show_default="in the user data folder, or $DELTADEX_DB",
         help="The catalog file.",
     )
-    @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-    @click.option("--quiet", is_flag=True, help="No progress and no notes on stderr.")
-    @functools.wraps(command)
-    def wrapped(*args: Any, quiet: bool, **kwargs: Any) -> Any:
-        level = logging.ERROR if quiet else logging.WARNING
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(PlainFormatter("%(message)s"))
-        logging.basicConfig(level=level, handlers=[handler], force=True)
-        logging.getLogger("deltadex").setLevel(logging.ERROR if quiet else logging.INFO)
-        return command(*args, quiet=quiet, **kwargs)
-
-    return wrapped
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON document on stdout.")
+    quiet: bool = option("--quiet", is_flag=True, help="Print no progress and notes on stderr.")
 
 
-def base_option(command: Command) -> Command:
-    return click.option("--base", help="Only this family, where the catalog has several.")(command)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """Which models of the catalog are meant."""
+
+    dataset: str | None = option("--dataset", help="Only models trained on this dataset.")
+    author: str | None = option("--author", help="Only models of this author.")
+    where: str | None = option(
+        "--where", metavar="SQL", help="E.g. \"downloads > 100 AND kind = 'adapter'\"."
+    )
 
 
-def picture_option(command: Command) -> Command:
-    return click.option(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexing:
+    """How models are fingerprinted; fields of `IndexOptions`."""
+
+    labels: Path | None = option(
+        "--labels",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Table with columns model,dataset,author,run, separated by commas, semicolons or "
+        "tabs; overrides what models say.",
+    )
+    rank: int | None = option(
+        "--rank", type=click.IntRange(min=1), help="Keep this many factors per matrix."
+    )
+    budget: str | None = option(
+        "--budget",
+        metavar="SHARE",
+        help="Read only this much of every model's layers: 2%, 20MB.  [default: all]",
+    )
+    device: str = option(
+        "--device",
+        default="auto",
+        show_default=True,
+        help="Where updates are compressed: auto takes a GPU if there is one.",
+    )
+    recipes: tuple[str, ...] = option(
+        "--recipe",
+        multiple=True,
+        default=("sketch",),
+        show_default=True,
+        help="Name of a recipe; may be repeated.",
+    )
+    aliases: tuple[str, ...] = option(
+        "--alias", multiple=True, help="Another name that members give the base."
+    )
+    workers: int = option(
+        "--workers",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Index N models in parallel.  [default: chosen by what is read]",
+        metavar="N",
+    )
+    retry_failed: bool = option(
+        "--retry-failed", is_flag=True, help="Read models again that failed before."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strictness:
+    """What counts as a failure."""
+
+    strict: bool = option(
+        "--strict",
+        is_flag=True,
+        help="Exit 1 also for models that are skipped, equal to the base, or refused by nature.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """How a model is run over texts."""
+
+    batch_size: int = option(
+        "--batch-size",
+        type=click.IntRange(min=1),
+        default=16,
+        show_default=True,
+        help="Run N texts at once.",
+        metavar="N",
+    )
+    max_tokens: int = option(
+        "--max-tokens",
+        type=click.IntRange(min=2),
+        default=128,
+        show_default=True,
+        help="Cut texts to N tokens.",
+        metavar="N",
+    )
+    device: str = option("--device", default="cpu", show_default=True, help="Where the model runs.")
+
+
+def base_option() -> Any:
+    """The family, by the name of its base."""
+    return option("--base", help="Only this family, where the catalog has several.")
+
+
+def recipe_option() -> Any:
+    """A recipe, by name or id."""
+    return option("--recipe", help="Name or id of a recipe.  [default: sketch]")
+
+
+def picture_option() -> Any:
+    """A file to draw into."""
+    return option(
         "-o",
         "--output",
-        "picture",
         type=click.Path(dir_okay=False, path_type=Path),
         help="Draw it: a .png, .svg or .html file.",
-    )(command)
+    )
 
 
-def running_options(command: Command) -> Command:
-    """Of commands that run a model over texts."""
-    for option in (
-        click.option("--device", default="cpu", show_default=True, help="Where the model runs."),
-        click.option(
-            "--max-tokens",
-            type=click.IntRange(min=2),
-            default=128,
-            show_default=True,
-            help="Texts are cut to so many tokens.",
-        ),
-        click.option(
-            "--batch-size",
-            type=click.IntRange(min=1),
-            default=16,
-            show_default=True,
-            help="Texts at once.",
-        ),
-    ):
-        command = option(command)
-    return command
+def texts_option(help: str, *, required: bool = False) -> Any:
+    """A file or folder of texts."""
+    return option(
+        "--texts", type=click.Path(exists=True, path_type=Path), required=required, help=help
+    )
 
 
-def recipe_option(command: Command) -> Command:
-    return click.option("--recipe", help="Name or id of a recipe.  [default: sketch]")(command)
-
-
-def filter_options(command: Command) -> Command:
-    for option in (
-        click.option(
-            "--where", metavar="SQL", help="E.g. \"downloads > 100 AND kind = 'adapter'\"."
-        ),
-        click.option("--author", help="Only models of this author."),
-        click.option("--dataset", help="Only models trained on this dataset."),
-    ):
-        command = option(command)
-    return command
-
-
-def indexing_options(command: Command) -> Command:
-    for option in (
-        click.option("--retry-failed", is_flag=True, help="Read models again that failed before."),
-        click.option("--workers", type=click.IntRange(min=1), help="Models at work at once."),
-        click.option(
-            "--alias", "aliases", multiple=True, help="Another name that members give the base."
-        ),
-        click.option("--recipe", "recipes", multiple=True, default=("sketch",), show_default=True),
-        click.option(
-            "--device",
-            default="auto",
-            show_default=True,
-            help="Where updates are compressed: auto takes a GPU if there is one.",
-        ),
-        click.option(
-            "--budget",
-            metavar="SHARE",
-            help="Read only this much of every model's layers: 2%, 20MB.  [default: all]",
-        ),
-        click.option("--rank", type=click.IntRange(min=1), help="Factors kept per matrix."),
-        click.option(
-            "--labels",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="CSV with columns model,dataset,author,run; overrides what models say.",
-        ),
-    ):
-        command = option(command)
-    return command
+def seed_option(help: str) -> Any:
+    """The seed of everything random."""
+    return option(
+        "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help=help
+    )

@@ -1,7 +1,9 @@
-"""A run's progress on stderr: models done, bytes read, rate, time left."""
+"""A run's progress on stderr: a bar on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -25,15 +27,84 @@ if TYPE_CHECKING:
 
 Thing = TypeVar("Thing")
 
+EVERY_S = 10.0
+"""Between two lines; a run that is shorter prints none."""
+
+
+class ProgressLines:
+    """Plain lines on stderr, one every few seconds, while the block runs.
+
+    A thread prints them, so that a model that takes minutes does not silence a log.
+    """
+
+    def __init__(self, what: str, *, every_s: float = EVERY_S) -> None:
+        self._what, self._every_s = what, every_s
+        self._done = 0
+        self._total: int | None = None
+        self._note = ""
+        self._start = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._print, name="progress", daemon=True)
+
+    def __enter__(self) -> ProgressLines:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def begin(self, total: int | None) -> None:
+        """Time counts from now."""
+        self._total, self._start = total, time.monotonic()
+
+    def advance(self, note: str = "") -> None:
+        """One more is done; `note` is said of the whole."""
+        self._done += 1
+        self._note = note
+
+    def line(self, elapsed_s: float) -> str:
+        """`indexing 3/12 · 1.5 GiB, 40.0 MiB/s · about 2 min left`."""
+        total = "" if self._total is None else f"/{self._total}"
+        parts = [f"{self._what} {self._done}{total}", self._note]
+        if self._done and self._total:
+            left_s = elapsed_s / self._done * (self._total - self._done)
+            parts.append(f"about {duration(left_s)} left")
+        else:
+            parts.append(f"{duration(elapsed_s)} so far")
+        return plain(" · ".join(filter(None, parts)))
+
+    def _print(self) -> None:
+        while not self._ended.wait(self._every_s):
+            line = self.line(time.monotonic() - self._start)
+            Console(stderr=True, highlight=False, markup=False, emoji=False, width=10_000).print(
+                line
+            )
+
+
+def duration(seconds: float) -> str:
+    """90 → `2 min`."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
+
 
 class RunProgress:
-    """A bar while stderr is a terminal, silence otherwise; a context manager."""
+    """The progress of an indexing run; a context manager."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, every_s: float = EVERY_S) -> None:
         console = Console(stderr=True, emoji=False)
-        self._silent = quiet or not console.is_terminal
         self._bytes = 0
         self._refused = 0
+        self._start = time.monotonic()
+        self._lines = (
+            None if quiet or console.is_terminal else ProgressLines("indexing", every_s=every_s)
+        )
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=16),
@@ -43,12 +114,14 @@ class RunProgress:
             TextColumn("{task.fields[latest]}"),
             console=console,
             transient=True,
-            disable=self._silent,
+            disable=quiet or not console.is_terminal,
         )
         self._task = self._bar.add_task("indexing", total=None, read="", latest="", start=False)
 
     def __enter__(self) -> RunProgress:
         self._bar.start()
+        if self._lines is not None:
+            self._lines.__enter__()
         return self
 
     def __exit__(
@@ -57,36 +130,56 @@ class RunProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._lines is not None:
+            self._lines.__exit__(kind, error, trace)
         self._bar.stop()
 
     def begin(self, models: int, bytes_total: int) -> None:
+        self._start = time.monotonic()
         self._bar.start_task(self._task)
         self._bar.update(self._task, total=models)
+        if self._lines is not None:
+            self._lines.begin(models)
 
     def outcome(self, outcome: Outcome) -> None:
         self._bytes += outcome.bytes_read
-        elapsed = self._bar.tasks[self._task].elapsed or 0.0
-        rate = f" · {size(int(self._bytes / elapsed))}/s" if elapsed > 0 else ""
+        elapsed = time.monotonic() - self._start
+        rate = f", {size(int(self._bytes / elapsed))}/s" if elapsed > 0 else ""
+        read = size(self._bytes) + rate
         if outcome.status != "indexed":
             self._refused += 1
-        refused = f"[yellow]{self._refused} not indexed[/] · " if self._refused else ""
-        self._bar.update(
-            self._task,
-            advance=1,
-            read=size(self._bytes) + rate,
-            latest=refused + escape(plain(outcome.model.id)[-20:]),
-        )
+        refused = f"{self._refused} not indexed" if self._refused else ""
+        if self._lines is not None:
+            self._lines.advance(" · ".join(filter(None, (read, refused))))
+        shown = f"[yellow]{refused}[/] · " if refused else ""
+        latest = shown + escape(plain(outcome.model.id)[-20:])
+        self._bar.update(self._task, advance=1, read=read, latest=latest)
 
 
 def tracked(
-    things: Iterable[Thing], what: str, *, quiet: bool, total: int | None = None
+    things: Iterable[Thing],
+    what: str,
+    *,
+    quiet: bool,
+    total: int | None = None,
+    every_s: float = EVERY_S,
 ) -> Iterator[Thing]:
-    """The same things, with a bar on stderr while it is a terminal."""
+    """The same things, with progress on stderr."""
     console = Console(stderr=True)
-    silent = quiet or not console.is_terminal
-    yield from track(
-        things, description=what, total=total, console=console, transient=True, disable=silent
-    )
+    if quiet or console.is_terminal:
+        yield from track(
+            things, description=what, total=total, console=console, transient=True, disable=quiet
+        )
+        return
+    with ProgressLines(what, every_s=every_s) as lines:
+        lines.begin(total if total is not None else _length(things))
+        for thing in things:
+            yield thing
+            lines.advance()
+
+
+def _length(things: object) -> int | None:
+    return len(things) if hasattr(things, "__len__") else None
 
 
 def note(line: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,9 +10,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from .text import plain, share, size
+from .text import cell_text, plain, share, size
 
 Document = Mapping[str, Any]
+
+MODEL_COLUMNS = ("model", "status", "code", "dataset", "author", "run")
 
 
 def show_report(document: Document) -> None:
@@ -119,21 +121,42 @@ def show_evaluations(document: Document) -> None:
     _print(console(), heads, rows)
 
 
-def show_models(document: Document) -> None:
-    """One line a model."""
-    rows = [
-        (m["model"], m["status"], m["code"], m["dataset"], m["author"], m["run"])
-        for m in document["models"]
-    ]
-    _print(console(), ("model", "status", "code", "dataset", "author", "run"), rows)
+def show_models(
+    document: Document, *, columns: Sequence[str] = MODEL_COLUMNS, wide: bool = False
+) -> None:
+    """One line per model.
+
+    Args:
+        wide: Cells are not shortened to the width of the terminal.
+    """
+    models = document["models"]
+    rows = [[model[column] for column in columns] for model in models]
+    show_rows(columns, rows, wide=wide)
+    total = document.get("total", len(models))
+    if total > len(models):
+        console().print(f"{len(models)} of {total} models", style="dim")
+
+
+def show_rows(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: bool = False
+) -> None:
+    """One line per row, shortened to the width of the terminal unless `wide`."""
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in columns:
+        table.add_column(Text(plain(column)), no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        table.add_row(*(Text(cell_text(value)) for value in row))
+    console(wide=wide).print(table)
 
 
 def show_model(document: Document) -> None:
     """Everything known of one model, and its slots."""
     screen = console()
     for key, value in document.items():
-        if key != "slots" and value not in (None, [], ""):
-            screen.print(f"[dim]{key:>15}[/]  {text(value)}")
+        if key != "slots" and value not in (None, [], (), ""):
+            lines = value if isinstance(value, list | tuple) else [value]
+            for heading, line in zip((key, *[""] * len(lines)), lines, strict=False):
+                screen.print(f"[dim]{heading:>15}[/]  {text(line)}")
     slots = document["slots"]
     if slots:
         rows = [
@@ -173,7 +196,7 @@ def show_failures(document: Document) -> None:
     """Refused models, grouped by reason."""
     screen = console()
     if not document["failures"]:
-        screen.print("every model is indexed")
+        screen.print("no failures")
     for group in document["failures"]:
         screen.print(
             f"[bold]{group['code']}[/] ({group['status']}): "
@@ -183,10 +206,12 @@ def show_failures(document: Document) -> None:
             screen.print(f"  {text(model['model'])}: [dim]{text(model['reason'])}[/]")
 
 
-def console() -> Console:
-    """A console as wide as its terminal, or as its longest line where nobody looks."""
+def console(*, wide: bool = False) -> Console:
+    """A console as wide as its terminal; as its longest line if `wide`, or where nobody looks."""
     screen = Console(highlight=False, emoji=False)
-    return screen if screen.is_terminal else Console(highlight=False, emoji=False, width=10_000)
+    if screen.is_terminal and not wide:
+        return screen
+    return Console(highlight=False, emoji=False, width=10_000)
 
 
 def _print(screen: Console, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

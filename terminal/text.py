@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import logging
 import unicodedata
+from collections.abc import Iterable, Sequence
 
 
 def size(n_bytes: int) -> str:
@@ -28,6 +31,26 @@ def json_text(document: object) -> str:
     if text.isascii() and "\x7f" not in text:
         return text
     return "".join(json.dumps(c)[1:-1] if c != "\n" and _is_obeyed(c) else c for c in text)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A header and one line per row; nothing for None, lists as JSON, control characters shown
+    as `plain` shows them."""
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow([plain(column) for column in columns])
+    for row in rows:
+        writer.writerow([cell_text(value) for value in row])
+    return lines.getvalue()
+
+
+def cell_text(value: object) -> str:
+    """A value in a cell of a table: nothing for None, lists as JSON."""
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple | dict):
+        return plain(json.dumps(value, ensure_ascii=False, default=str))
+    return plain(str(value))
 
 
 class PlainFormatter(logging.Formatter):

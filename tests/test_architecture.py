@@ -17,20 +17,18 @@ MAY_IMPORT = {
     "web": {"errors", "records", "store", "indexer", "search"},
     "terminal": {"errors", "records"},
     "demo": {"errors", "records", "store", "indexer", "search", "web"},
-    "cli": {
+    "cli": {"errors", "commands", "terminal"},
+    "commands": {
         "errors",
         "records",
         "store",
         "indexer",
         "search",
         "study",
-        "commands",
-        "web",
         "terminal",
+        "web",
         "demo",
-        "deltadex",
     },
-    "commands": {"errors", "records", "store", "indexer", "search", "study", "terminal", "web"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -100,7 +98,7 @@ def test_each_heavy_library_is_known_in_one_room(path):
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_no_file_is_too_long_to_read(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 405
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 500
 
 
 def test_no_module_is_loaded_under_two_names():

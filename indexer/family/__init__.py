@@ -2,13 +2,14 @@
 
 from .base_name import base_key, same_base
 from .hub import hub_members
-from .labels import NO_LABELS, Labels, read_labels
+from .labels import NO_LABELS, LabelMatches, Labels, read_labels
 from .member import Member
 from .select import Wanted, refuse_strangers
 from .sources import folder_members, listed_members, one_member
 
 __all__ = [
     "NO_LABELS",
+    "LabelMatches",
     "Labels",
     "Member",
     "Wanted",

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
+from ..checkpoint import shown
+from .base_name import base_key
+
 MAX_CARD_CHARS = 400_000
+MAX_PARENTS = 64
+
 MAX_DEPTH = 50
 """Lists and mappings within one another; real cards have some six."""
 
@@ -36,11 +41,21 @@ def split_card(text: str) -> tuple[dict[str, Any], str]:
     return (dict(front) if isinstance(front, Mapping) else {}), rest[closing.end() + 1 :]
 
 
-def card_base(front: Mapping[str, Any]) -> str | None:
-    """The first base_model that a card names."""
+def card_bases(front: Mapping[str, Any]) -> tuple[str, ...]:
+    """Every base_model that a card names, in its order: a merge has several."""
     value = front.get("base_model")
-    first = value[0] if isinstance(value, list) and value else value
-    return first.strip() if isinstance(first, str) and first.strip() else None
+    values = value[:MAX_PARENTS] if isinstance(value, list) else [value]
+    names = (name.strip() for name in values if isinstance(name, str))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def parents_note(parents: Sequence[str]) -> tuple[str, ...]:
+    """What a model's notes say of several parents; nothing of spellings of one."""
+    distinct = {base_key(parent): parent for parent in reversed(parents)}
+    if len(distinct) < 2:
+        return ()
+    listed = ", ".join(shown(parent) for parent in parents if parent in distinct.values())
+    return (f"its card names the parents {listed}",)
 
 
 def _read_yaml(text: str) -> object:

@@ -8,6 +8,7 @@ from typing import Any
 from ...errors import ModelError
 from ...records import ModelRecord
 from ..hub import HubModel, ListingMemory, describe, early_refusal, list_family
+from .card import parents_note
 from .dataset_names import label_of
 from .member import Member
 
@@ -27,7 +28,8 @@ def hub_member(id: str, base: str) -> Member:
     try:
         model = describe(id)
     except ModelError as err:
-        return Member(record=ModelRecord(id=id, base=base, source="hub"), refusal=err)
+        record = ModelRecord(id=id, base=base, source="hub")
+        return Member(record=record, refusal=_with_token(err))
     return member_of(model, base, claims=model.base_models)
 
 
@@ -56,5 +58,14 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         license=model.license,
         downloads=model.downloads,
         created_at=model.created_at,
+        notes=parents_note(model.base_models),
     )
     return Member(record=record, hub=model, claims=claims, refusal=early_refusal(model))
+
+
+def _with_token(refusal: ModelError) -> ModelError:
+    """The refusal, with what lets a private repository be read: the Hub hides those as missing."""
+    if refusal.code != "private-or-missing" or "HF_TOKEN" in refusal.reason:
+        return refusal
+    advice = "check the id; if it is private, set HF_TOKEN to a token that may read it"
+    return ModelError(refusal.code, f"{refusal.reason}; {advice}")

@@ -3,45 +3,98 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ...errors import SourceError
 from ...records import ModelRecord
 from ..checkpoint import shown
+from .member import Member
 from .paths import resolved
 from .text_file import read_text_file
+
+SEPARATORS = ",;\t"
+
+COLUMNS = "model,dataset,author,run"
+
+UNMATCHED_SHOWN = 3
+"""Rows that are named in the message; the JSON document has all."""
+
+COMPARED = 20_000
+"""Models that a row without one is compared with; each takes about 10 µs."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelRow:
     """One line: None where the column is absent, "" where it says unknown."""
 
+    model: str
     dataset: str | None
     author: str | None
     run: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelMatches:
+    """Which rows of a labels file name a model of the family.
+
+    Attributes:
+        unmatched: What the other rows name, in order.
+        nearest: The model most like each of the first unmatched names, where one is.
+    """
+
+    path: Path
+    rows: int
+    unmatched: tuple[str, ...]
+    nearest: Mapping[str, str]
+
+    @property
+    def matched(self) -> int:
+        return self.rows - len(self.unmatched)
+
+    def __str__(self) -> str:
+        """`labels.csv: 52 rows, 31 matched; 21 name no model here, nearest …`."""
+        line = f"{self.path.name}: {self.rows} rows, {self.matched} matched"
+        if not self.unmatched:
+            return line
+        names = [
+            f"{shown(name)} → {shown(self.nearest[name])}" if name in self.nearest else shown(name)
+            for name in self.unmatched[:UNMATCHED_SHOWN]
+        ]
+        listed = ", ".join(names) + (", …" if len(self.unmatched) > UNMATCHED_SHOWN else "")
+        how = "nearest: " if self.nearest else ""
+        return f"{line}; {len(self.unmatched)} name no model here, {how}{listed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts, and every row without a model."""
+        return {"rows": self.rows, "matched": self.matched, "unmatched": list(self.unmatched)}
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
     """Rows by model id and by the folder that the id means beside the file."""
 
+    path: Path
     by_id: Mapping[str, LabelRow]
     by_folder: Mapping[Path, LabelRow]
 
+    def row_of(self, record: ModelRecord, folder: Path | None) -> LabelRow | None:
+        """What the file says of a model; a path beside the file comes before an equal id."""
+        row = self.by_folder.get(folder) if folder else None
+        return row or self.by_id.get(record.id)
+
     def apply(self, record: ModelRecord, folder: Path | None) -> ModelRecord:
         """The record with whatever the file says of it; the file overrides other sources."""
-        row = self.by_folder.get(folder) if folder else None
-        row = row or self.by_id.get(record.id)
+        row = self.row_of(record, folder)
         if row is None:
             return record
         if row.dataset is not None:
             record = replace(
-                record,
-                dataset=row.dataset or None,
-                dataset_raw=row.dataset or record.dataset_raw,
+                record, dataset=row.dataset or None, dataset_raw=row.dataset or record.dataset_raw
             )
         return replace(
             record,
@@ -50,12 +103,39 @@ class Labels:
             run=row.run or record.run,
         )
 
+    def match(self, members: Sequence[Member]) -> LabelMatches:
+        """Which rows name a member.
 
-NO_LABELS = Labels({}, {})
+        Raises:
+            SourceError: none does, though there are rows.
+        """
+        rows = (self.row_of(member.record, member.folder) for member in members)
+        matched = {row.model for row in rows if row is not None}
+        unmatched = tuple(name for name in self.by_id if name not in matched)
+        ids = [member.record.id for member in members]
+        matches = LabelMatches(
+            path=self.path,
+            rows=len(self.by_id),
+            unmatched=unmatched,
+            nearest=_nearest(unmatched[:UNMATCHED_SHOWN], ids),
+        )
+        if unmatched and not matched:
+            listed = ", ".join(shown(id) for id in ids[:UNMATCHED_SHOWN])
+            more = ", …" if len(ids) > UNMATCHED_SHOWN else ""
+            raise SourceError(
+                f"{matches}; a row's model is an id or a path beside the file; the models here "
+                f"are: {listed}{more}"
+            )
+        return matches
+
+
+NO_LABELS = Labels(Path(), {}, {})
 
 
 def read_labels(path: Path) -> Labels:
-    """The labels in a CSV with a `model` column and any of `dataset`, `author`, `run`.
+    """The labels in a table with a `model` column and any of `dataset`, `author`, `run`.
+
+    Columns are separated by commas, semicolons or tabs, as the first line shows.
 
     Raises:
         SourceError: unreadable file, no `model` column, or one model with two labels.
@@ -63,16 +143,12 @@ def read_labels(path: Path) -> Labels:
     by_id: dict[str, LabelRow] = {}
     by_folder: dict[Path, LabelRow] = {}
     try:
-        reader = csv.DictReader(io.StringIO(read_text_file(path, "a labels file"), newline=""))
-        if "model" not in (reader.fieldnames or ()):
-            raise SourceError(
-                f"{path}: no column 'model'; a labels file has model,dataset,author,run"
-            )
+        reader = _reader(read_text_file(path, "a labels file"), path)
         for row in reader:
             model = (row.get("model") or "").strip().rstrip("/")
             if not model:
                 continue
-            label = LabelRow(*(_cell(row, c) for c in ("dataset", "author", "run")))
+            label = LabelRow(model, *(_cell(row, c) for c in ("dataset", "author", "run")))
             if by_id.setdefault(model, label) != label:
                 line = f"{path}, line {reader.line_num}: {shown(model)} has two labels"
                 raise SourceError(line)
@@ -80,9 +156,39 @@ def read_labels(path: Path) -> Labels:
                 by_folder[folder] = label
     except csv.Error as err:
         raise SourceError(f"{path}: cannot be read as a labels file: {err}") from err
-    return Labels(by_id, by_folder)
+    return Labels(path, by_id, by_folder)
+
+
+def _reader(text: str, path: Path) -> csv.DictReader[str]:
+    """The rows, separated as the header is.
+
+    Raises:
+        SourceError: no separator gives the header a column `model`.
+    """
+    for separator in SEPARATORS:
+        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
+        names = [(name or "").strip().lower() for name in reader.fieldnames or ()]
+        if "model" in names:
+            reader.fieldnames = names
+            return reader
+    header = text.split("\n", 1)[0].strip()
+    raise SourceError(
+        f"{path}: no column 'model' in its first line, {shown(header)}; a labels file has "
+        f"{COLUMNS}, separated by commas, semicolons or tabs"
+    )
 
 
 def _cell(row: Mapping[str, str | None], column: str) -> str | None:
     value = row.get(column)
     return None if value is None else value.strip()
+
+
+def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
+    """The id most like each name, where one is like it."""
+    nearest: dict[str, str] = {}
+    for name in names:
+        for spelling in (name, name.rsplit("/", 1)[-1]):
+            near = difflib.get_close_matches(spelling, ids[:COMPARED], n=1, cutoff=0.5)
+            if near:
+                nearest.setdefault(name, near[0])
+    return nearest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace as _replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from ...errors import ModelError, SourceError
 from ...records import ModelRecord
 from ..checkpoint import quantization, read_json, read_start, signature
 from ..words import text_or_none
-from .card import MAX_CARD_CHARS, card_base, split_card
+from .card import MAX_CARD_CHARS, card_bases, parents_note, split_card
 from .dataset_names import label_of
 from .member import Member
 from .paths import storable
@@ -91,6 +91,7 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
         license=text_or_none(front.get("license")),
         task=text_or_none(front.get("pipeline_tag")),
         bytes_total=sum(w.stat().st_size for w in weights),
+        notes=parents_note(tuple(_claims(card_bases(front)))),
     )
     try:
         if adapter:
@@ -99,7 +100,7 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
     except ModelError as err:
         return Member(record=record, folder=folder, refusal=err)
     scheme = quantization(config, (), names)
-    claims = _claims([card_base(front), (config or {}).get("_name_or_path")])
+    claims = _claims([*card_bases(front), (config or {}).get("_name_or_path")])
     return Member(
         record=_replace(record, base_raw=claims[0]) if claims else record,
         folder=folder,
@@ -115,7 +116,7 @@ def _describe_adapter(member: Member, names: list[str], front: Mapping[str, Any]
     config = None
     if "adapter_config.json" in names:
         config = read_json(folder / "adapter_config.json")
-    claims = _claims([(config or {}).get("base_model_name_or_path"), card_base(front)])
+    claims = _claims([(config or {}).get("base_model_name_or_path"), *card_bases(front)])
     record = _replace(
         member.record,
         base_raw=claims[0] if claims else None,
@@ -124,7 +125,7 @@ def _describe_adapter(member: Member, names: list[str], front: Mapping[str, Any]
     return _replace(member, record=record, adapter_config=config, claims=claims)
 
 
-def _claims(values: list[object]) -> tuple[str, ...]:
+def _claims(values: Iterable[object]) -> tuple[str, ...]:
     texts = filter(None, map(text_or_none, values))
     return tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from ..checkpoint import shown
 from .base_name import same_base
 from .member import Member
 from .paths import resolved
+
+CLAIMS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +49,7 @@ def refuse_strangers(member: Member, wanted: Wanted) -> Member:
     if member.refusal is not None and member.refusal.code != "quantized":
         return member
     if member.claims and not wanted.named_in(member.claims) and member.is_adapter:
-        return replace(
-            member, refusal=ModelError("other-base", f"names base {shown(member.claims[0])}")
-        )
+        return replace(member, refusal=ModelError("other-base", _named(member.claims)))
     other = _other_architecture(member, wanted)
     if other:
         return replace(member, refusal=ModelError("other-base", other))
@@ -60,8 +60,14 @@ def _other_architecture(member: Member, wanted: Wanted) -> str | None:
     own, base = (_model_type(c) for c in (member.config, wanted.config))
     if member.is_adapter or own is None or base is None or own == base:
         return None
-    claim = f"names base {shown(member.claims[0])}" if member.claims else "names no base"
-    return f"{claim}; its architecture is {shown(own)}, the base's is {shown(base)}"
+    return f"{_named(member.claims)}; its architecture is {shown(own)}, the base's is {shown(base)}"
+
+
+def _named(claims: Sequence[str]) -> str:
+    """What a model says of its base, every name of a merge's card."""
+    if not claims:
+        return "names no base"
+    return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"
 
 
 def _model_type(config: Mapping[str, Any] | None) -> str | None:

@@ -213,3 +213,30 @@ def test_help_loads_nothing_heavy():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ls",),
+        ("show", "a-0"),
+        ("stats",),
+        ("failures",),
+        ("sql", "FROM coverage"),
+        ("label", "a-0", "a"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_commands_that_only_read_the_catalog_load_no_library_of_numbers(family, arguments):
+    code = (
+        "import sys; from deltadex.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "heavy = {'torch', 'scipy', 'sklearn', 'transformers', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(', '.join(heavy) or 0)"
+    )
+    command = [sys.executable, "-c", code, *arguments, "--db", str(family / "c.duckdb")]
+
+    done = subprocess.run(command, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr

@@ -84,7 +84,7 @@ def test_db_is_the_target_where_it_is_given_and_may_be_new(machines, tmp_path):
 def test_conflicts_are_shown_and_names_do_not_command_the_terminal(machines):
     result = run(*machines)
 
-    assert "1 conflicts" in result.stdout
+    assert "1 conflict (the target's values were kept)" in result.stdout
     assert "[red]y�: weights" in result.stdout
     assert "signature: 1, not 3" in result.stdout
     assert "\x1b" not in result.stdout

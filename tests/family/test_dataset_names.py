@@ -1,6 +1,6 @@
 import pytest
 
-from deltadex.indexer.family.card import card_base, split_card
+from deltadex.indexer.family.card import card_bases, split_card
 from deltadex.indexer.family.dataset_names import NO_LABEL, label_of, normalise
 
 
@@ -56,4 +56,4 @@ def test_a_broken_card_is_an_empty_one():
     assert split_card("---\na: [b\n---\nbody") == ({}, "body")
     assert split_card("no front matter")[0] == {}
     front, body = split_card("---\nbase_model:\n- a/b\n- c\n---\nhello")
-    assert (card_base(front), body) == ("a/b", "hello")
+    assert (card_bases(front), body) == (("a/b", "c"), "hello")

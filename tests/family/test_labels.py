@@ -1,7 +1,7 @@
 import pytest
 
 from deltadex.errors import SourceError
-from deltadex.indexer.family import read_labels
+from deltadex.indexer.family import Member, read_labels
 from deltadex.records import ModelRecord
 
 
@@ -51,3 +51,51 @@ def test_unusable_files_are_one_line(tmp_path, content, message):
 
     with pytest.raises(SourceError, match=message):
         read_labels(path)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_columns_are_separated_as_the_first_line_shows(tmp_path, separator):
+    lines = [["Model", " dataset", "author"], ["m", "imdb", "ann"]]
+    (tmp_path / "labels.csv").write_text("\n".join(separator.join(line) for line in lines))
+
+    record = _apply(tmp_path / "labels.csv", "m")
+
+    assert (record.dataset, record.author) == ("imdb", "ann")
+
+
+def test_a_separator_inside_quotes_belongs_to_its_cell(tmp_path):
+    (tmp_path / "labels.csv").write_text('model;dataset\nm;"a;b, c"\n')
+
+    assert _apply(tmp_path / "labels.csv", "m").dataset == "a;b, c"
+
+
+def _members(*ids):
+    return [Member(record=ModelRecord(id=id, base="b")) for id in ids]
+
+
+def test_rows_without_a_model_are_counted_and_compared_with_what_is_there(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("model,dataset\nbert-imdb,imdb\nbert-agnew,agnews\nzzz,x\nbert-imdb,imdb\n")
+
+    matches = read_labels(path).match(_members("bert-imdb", "bert-agnews", "bert-trec"))
+
+    assert matches.to_json() == {"rows": 3, "matched": 1, "unmatched": ["bert-agnew", "zzz"]}
+    assert str(matches) == (
+        "labels.csv: 3 rows, 1 matched; 2 name no model here, "
+        "nearest: 'bert-agnew' → 'bert-agnews', 'zzz'"
+    )
+
+
+def test_a_file_that_names_no_model_is_refused_with_the_models_there_are(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("model,dataset\nmodels/a,imdb\n")
+
+    with pytest.raises(SourceError, match=r"1 rows, 0 matched; .* models here are: 'b', 'c'"):
+        read_labels(path).match(_members("b", "c"))
+
+
+def test_a_file_without_rows_matches_nothing_and_is_no_error(tmp_path):
+    path = tmp_path / "labels.csv"
+    path.write_text("model,dataset\n")
+
+    assert read_labels(path).match(_members("b")).to_json()["rows"] == 0

@@ -41,8 +41,8 @@ def test_a_signal_ends_the_run_in_one_line_and_it_continues(
     # the last phase may be over before the signal is there
     assert process.exitcode in ({CODES[number], 0} if phase == "closing" else {CODES[number]}), said
     if process.exitcode:
-        assert (
-            said == f"{WORDS[number]}; what was recorded stays, and the same command continues.\n"
+        assert said == (
+            f"{WORDS[number]}. Progress is saved; run the same command again to continue.\n"
         )
     findings = look(INDEX, expected, db, trace)
     nursery.again(INDEX, prepared, db)

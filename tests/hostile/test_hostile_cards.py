@@ -10,7 +10,7 @@ from fuzzing import few
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltadex.indexer.family.card import MAX_CARD_CHARS, card_base, split_card
+from deltadex.indexer.family.card import MAX_CARD_CHARS, card_bases, split_card
 from deltadex.indexer.family.dataset_names import label_of
 from deltadex.indexer.family.local import read_member
 
@@ -34,7 +34,7 @@ def card(front: str) -> str:
 
 def label(text: str) -> str | None:
     front, body = split_card(text)
-    card_base(front)
+    card_bases(front)
     return label_of(name="m", card=front, text=body).dataset
 
 

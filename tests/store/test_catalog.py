@@ -182,7 +182,9 @@ def test_exports_are_read_by_other_tools(catalog, tmp_path):
     catalog.export_safetensors(tmp_path / "v.safetensors", None, None)
 
     fingerprints = pq.read_table(tmp_path / "tables" / "fingerprints.parquet").to_pylist()
+    models = pq.read_table(tmp_path / "tables" / "models.parquet").to_pylist()
     assert np.allclose(fingerprints[0]["vector"], unit(1, 8))
+    assert (models[0]["model"], models[0]["id"]) == ("m", "m")
     with safe_open(tmp_path / "v.safetensors", "numpy") as file:
         assert file.metadata()["ids"] == '["m"]'
         assert np.array_equal(file.get_tensor("vectors")[0], unit(1, 8))

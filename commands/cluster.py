@@ -1,0 +1,60 @@
+"""`deltadex cluster`: groups of a family, and datasets for its unlabelled models."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import click
+
+from ..terminal.options import Common, base_option, option, recipe_option, takes
+from .catalog import open_catalog
+from .output import print_document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clustering:
+    """How a family is grouped; arguments of `cluster_family`."""
+
+    min_size: int | None = option(
+        "--min-size",
+        type=click.IntRange(min=2),
+        help="Fewest models of a cluster.  [default: grows with the family, from 3]",
+    )
+    suggest: bool = option(
+        "--suggest/--no-suggest",
+        default=True,
+        show_default=True,
+        help="Datasets for unlabelled models, where held-out labelled ones vouch for them.",
+    )
+    unknown_share: float = option(
+        "--unknown",
+        type=click.FloatRange(min=0, max=1, max_open=True),
+        default=0.5,
+        show_default=True,
+        metavar="SHARE",
+        help="Share of the unlabelled whose dataset no labelled model has; 0 if labels name "
+        "them all.",
+    )
+    recipe: str | None = recipe_option()
+    base: str | None = base_option()
+
+
+@click.command()
+@takes(Clustering)
+def cluster(common: Common, clustering: Clustering) -> None:
+    """Groups of models that lie close together, and what unlabelled ones were trained on.
+
+    A suggestion comes with the precision to expect; without enough evidence there is none.
+
+    \b
+    Example:
+      deltadex cluster --base bert-base-uncased --min-size 4
+    """
+    from ..search import cluster_family
+    from ..terminal import show_clusters
+
+    with open_catalog(common.db) as catalog:
+        base = catalog.find_base(clustering.base)
+        options = asdict(clustering) | {"base": base}
+        document = cluster_family(catalog, **options).to_json()
+    print_document(document, show_clusters, common)

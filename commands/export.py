@@ -1,0 +1,47 @@
+"""`deltadex export`: the catalog for other tools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from ..terminal.options import Common, argument, base_option, option, recipe_option, takes
+from .catalog import open_catalog
+from .output import print_document, show_pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What is written, and where."""
+
+    target: Path = argument(type=click.Path(path_type=Path))
+    format: str = option(
+        "--format",
+        type=click.Choice(["parquet", "safetensors"]),
+        default="parquet",
+        show_default=True,
+        help="Tables into a folder, or one recipe's vectors into a file.",
+    )
+    recipe: str | None = recipe_option()
+    base: str | None = base_option()
+
+
+@click.command()
+@takes(Export)
+def export(common: Common, options: Export) -> None:
+    """Write the catalog to TARGET for other tools.
+
+    \b
+    Example:
+      deltadex export ./tables
+      deltadex export vectors.safetensors --format safetensors --base bert-base-uncased
+    """
+    with open_catalog(common.db) as catalog:
+        if options.format == "parquet":
+            written = catalog.export_parquet(options.target)
+        else:
+            base = catalog.find_base(options.base)
+            written = [catalog.export_safetensors(options.target, base, options.recipe)]
+    print_document({"written": [str(path) for path in written]}, show_pairs, common)

@@ -1,0 +1,86 @@
+"""`deltadex map`: a family drawn into a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from ..terminal.options import (
+    Common,
+    base_option,
+    option,
+    recipe_option,
+    seed_option,
+    takes,
+)
+from .catalog import open_catalog
+from .output import print_document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyMap:
+    """What is drawn, and how."""
+
+    output: Path = option(
+        "-o",
+        "--output",
+        default="deltadex-map.html",
+        show_default=True,
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="A page (.html) or a picture (.png, .svg).",
+    )
+    layout: Literal["auto", "pca", "tsne", "umap"] = option(
+        "--layout",
+        type=click.Choice(["auto", "pca", "tsne", "umap"]),
+        default="auto",
+        show_default=True,
+        help="auto is t-SNE, of landmarks where models are many; umap needs deltadex[umap].",
+    )
+    seed: int = seed_option("Random seed: another one turns and bends the map.")
+    colour: Literal["dataset", "author", "kind"] | None = option(
+        "--colour",
+        type=click.Choice(["dataset", "author", "kind"]),
+        help="What a picture's colours show.  [default: dataset]",
+    )
+    dark: bool = option(
+        "--dark", is_flag=True, help="A picture on dark; a page follows its reader."
+    )
+    recipe: str | None = recipe_option()
+    base: str | None = base_option()
+
+
+@click.command("map")
+@takes(FamilyMap)
+def map_command(common: Common, family: FamilyMap) -> None:
+    """Draw a family as one HTML file or a picture: near means alike.
+
+    \b
+    Example:
+      deltadex map -o family.html
+      deltadex map -o figure.svg --layout umap --colour author
+    """
+    from ..web import map_family
+
+    if family.output.suffix.lower() == ".html" and (family.colour or family.dark):
+        raise click.UsageError("--colour and --dark are for a .png or .svg picture")
+    with open_catalog(common.db) as catalog:
+        document = map_family(
+            catalog,
+            family.output,
+            layout=family.layout,
+            seed=family.seed,
+            colour=family.colour or "dataset",
+            dark=family.dark,
+            recipe=family.recipe,
+            base=catalog.find_base(family.base),
+        )
+    print_document(document, _show, common)
+
+
+def _show(document: Mapping[str, Any]) -> None:
+    for key in ("written", "models", "layout"):
+        click.echo(f"{key}: {document[key]}")

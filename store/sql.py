@@ -1,0 +1,184 @@
+"""`deltadex sql`: a user's own SELECT over the catalog, which can neither write nor read files.
+
+A statement is parsed before it runs: one SELECT, over tables of the catalog, with table functions
+that read nothing. It runs in a read-only transaction, for it may run in the process that holds the
+file; in this process DuckDB's access to anything but the catalog is switched off as well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from ..errors import BadQuery
+from .connection import connect, translated
+from .sharing import Access, Connection, Own
+
+TABLE_FUNCTIONS = frozenset(
+    {
+        "duckdb_columns",
+        "duckdb_tables",
+        "duckdb_views",
+        "generate_series",
+        "json_each",
+        "json_tree",
+        "range",
+        "unnest",
+    }
+)
+
+_TABLE = re.compile(r"\w+")
+"""A name that DuckDB cannot take for a file's: those have an ending or a folder."""
+
+_WRITING = frozenset({"nextval", "query", "query_table"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryResult:
+    """What a query gives: plain values, ready for JSON but for times."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Columns in order, and one object per row."""
+        return {
+            "columns": list(self.columns),
+            "rows": [dict(zip(self.columns, row, strict=True)) for row in self.rows],
+        }
+
+
+def query_catalog(path: Path, sql: str) -> QueryResult:
+    """The rows that a SELECT gives, also while another process holds the file.
+
+    Raises:
+        BadQuery: it is no single SELECT of the catalog's tables, or DuckDB refuses it.
+        EmptyCatalog: there is no catalog.
+        StoreError: it cannot be opened.
+    """
+    check_query(sql)
+    access = connect(path, read_only=True, create=False)
+    try:
+        with translated(path):
+            connection = Connection(access)
+            _leave_only_the_catalog(access)
+        try:
+            table = _run(connection, sql)
+        finally:
+            connection.close()
+    finally:
+        access.close()
+    columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
+    return QueryResult(
+        columns=_distinct(table.column_names), rows=tuple(zip(*columns, strict=True))
+    )
+
+
+def check_query(sql: str) -> None:
+    """See that a statement only reads the catalog, before it runs anywhere.
+
+    Raises:
+        BadQuery: it does not, or is no SQL.
+    """
+    with duckdb.connect(":memory:") as parser:
+        try:
+            statements = parser.extract_statements(sql)
+            kinds = [statement.type.name for statement in statements]
+            if kinds != ["SELECT"]:
+                got = ", ".join(kinds) or "nothing"
+                raise BadQuery(
+                    f"sql: only one SELECT is run here, which changes nothing; got {got}"
+                )
+            row = parser.execute("SELECT json_serialize_sql(?)", [sql]).fetchone()
+        except duckdb.Error as err:
+            raise BadQuery(f"sql: {_first_line(err)}") from err
+    assert row is not None
+    parsed = json.loads(row[0])
+    if parsed.get("error"):
+        raise BadQuery(f"sql: {parsed.get('error_message', 'not understood')}")
+    for node in _nodes(parsed["statements"]):
+        _check_node(node)
+
+
+def _check_node(node: dict[str, Any]) -> None:
+    kind, name = node.get("type"), str(node.get("function_name", "")).lower()
+    if kind == "TABLE_FUNCTION":
+        name = str(node.get("function", {}).get("function_name", "")).lower()
+        if name not in TABLE_FUNCTIONS:
+            raise BadQuery(
+                f"sql: {name}() may read more than the catalog; table functions here: "
+                f"{', '.join(sorted(TABLE_FUNCTIONS))}"
+            )
+    elif kind == "BASE_TABLE" and not _TABLE.fullmatch(str(node.get("table_name", ""))):
+        raise BadQuery(f"sql: {node.get('table_name')!r} is no table of the catalog")
+    elif kind == "FUNCTION" and name in _WRITING:
+        raise BadQuery(f"sql: {name}() is not for reading")
+
+
+def _nodes(tree: object) -> Iterator[dict[str, Any]]:
+    """Every object of a parsed statement."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            yield node
+            pending += node.values()
+        elif isinstance(node, list):
+            pending += node
+
+
+def _leave_only_the_catalog(access: Access) -> None:
+    """Switch off DuckDB's access to files and settings, if this process has opened the catalog."""
+    _, session = access.session()
+    try:
+        if isinstance(session, Own):
+            session.execute("SET enable_external_access = false")
+            session.execute("SET python_enable_replacements = false")
+            session.execute("SET lock_configuration = true")
+    finally:
+        session.close()
+
+
+def _run(connection: Connection, sql: str) -> pa.Table:
+    try:
+        return connection.looked(lambda: connection.arrow(sql))
+    except duckdb.Error as err:
+        raise BadQuery(f"sql: {_first_line(err)}") from err
+
+
+def _first_line(err: duckdb.Error) -> str:
+    return next(iter(str(err).splitlines()), "DuckDB refuses it")[:300]
+
+
+def _plain(value: Any) -> Any:
+    """Bytes as hex, whole decimals as int, no number as None."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _distinct(names: list[str]) -> tuple[str, ...]:
+    """The names, a number after those that came before."""
+    distinct: list[str] = []
+    for name in names:
+        number, candidate = 1, name
+        while candidate in distinct:
+            number += 1
+            candidate = f"{name}_{number}"
+        distinct.append(candidate)
+    return tuple(distinct)

@@ -1,0 +1,112 @@
+"""`--base`: whatever the command, a family that is not there is an error."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from factories import make_family
+
+from deltadex.cli import main
+from deltadex.errors import ModelError
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.store import Catalog
+
+COMMANDS = [
+    ("find-similar", "m"),
+    ("eval",),
+    ("ls",),
+    ("show", "m"),
+    ("rm", "m"),
+    ("label", "m", "imdb"),
+    ("failures",),
+    ("export", "OUT", "--format", "safetensors"),
+    ("cluster",),
+    ("map", "-o", "OUT"),
+    ("diff", "m", "n"),
+    ("rank", "m"),
+    ("profile", "m"),
+    ("components", "m"),
+]
+
+
+@pytest.fixture
+def db(tmp_path):
+    path = tmp_path / "c.duckdb"
+    with Catalog.open(path) as catalog:
+        for base in ("google-bert/bert-base-uncased", "gpt2"):
+            for id in ("m", "n"):
+                vector = np.eye(4, dtype=np.float32)[len(id)]
+                recipe = Recipe(name="mean-factors", rank=1, dim=4)
+                fingerprint = Fingerprint(recipe=recipe, vector=vector, norm=1.0)
+                catalog.record(
+                    Indexed(
+                        model=ModelRecord(id=id, base=base),
+                        fingerprints=(fingerprint,),
+                        slots=(),
+                        bytes_read=0,
+                        seconds=0.0,
+                    )
+                )
+    return path
+
+
+def run(db, *arguments):
+    places = [str(db.parent / "out.html") if a == "OUT" else a for a in arguments]
+    return CliRunner().invoke(main, [*places, "--db", str(db)])
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[0])
+def test_an_unknown_base_is_a_usage_error_that_lists_the_families(db, command):
+    result = run(db, *command, "--base", "nobody/nothing")
+
+    assert result.exit_code == 2, result.output
+    assert "no family of 'nobody/nothing'; there are: google-bert/bert-base-" in result.stderr
+    assert not (db.parent / "out.html").exists()
+
+
+@pytest.mark.parametrize("spelling", ["bert-base-uncased", "other/BERT-base-uncased", "gpt2"])
+def test_a_base_needs_no_owner_where_it_is_clear(db, spelling):
+    result = run(db, "ls", "--base", spelling, "--csv", "--columns", "base")
+
+    bases = set(result.stdout.splitlines()[1:])
+    assert len(bases) == 1
+    assert spelling.split("/")[-1].lower() in bases.pop()
+
+
+@pytest.fixture
+def empty_hub(monkeypatch):
+    """A Hub that shows nobody anything."""
+
+    def describe(id):
+        raise ModelError("private-or-missing", f"{id}: no such repository, or a private one")
+
+    monkeypatch.setattr("deltadex.indexer.family.hub.describe", describe)
+
+
+@pytest.mark.parametrize("command", ["find-similar", "rank", "components"])
+def test_a_family_is_asked_for_only_after_the_model_was_found(db, tmp_path, empty_hub, command):
+    (tmp_path / "folder").mkdir()
+
+    absent = run(db, command, "someone/nothing")
+    empty = run(db, command, str(tmp_path / "folder"))
+
+    assert (absent.exit_code, empty.exit_code) == (2, 2)
+    assert "someone/nothing: private-or-missing: " in absent.stderr
+    assert "set HF_TOKEN" in absent.stderr
+    assert "no-weights: no model in this folder" in empty.stderr
+    assert "which family" not in absent.stderr + empty.stderr
+
+
+def test_a_model_that_names_no_base_is_asked_for_its_family(db, tmp_path):
+    models = make_family(tmp_path)
+
+    result = run(db, "find-similar", str(models / "a-0"))
+
+    assert result.exit_code == 2
+    assert "which family? Add --base, one of: google-bert/" in result.stderr
+
+
+def test_a_missing_repository_is_told_of_the_token(db, empty_hub):
+    result = run(db, "add", "someone/nothing", "--base", "gpt2")
+
+    assert result.exit_code == 3
+    assert "set HF_TOKEN to a token that may read it" in result.output

@@ -1,0 +1,58 @@
+"""`deltadex completion` prints what the shell evaluates."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from deltadex.cli import main
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["completion", *arguments])
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_its_script(shell):
+    result = run(shell)
+
+    assert result.exit_code == 0
+    assert f"_DELTADEX_COMPLETE={shell}_complete" in result.stdout
+    assert json.loads(run(shell, "--json").stdout) == {
+        "shell": shell,
+        "script": result.stdout.removesuffix("\n"),
+    }
+
+
+def test_another_shell_is_a_usage_error():
+    result = run("csh")
+
+    assert (result.exit_code, "bash" in result.stderr) == (2, True)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+def test_bash_reads_the_script():
+    done = subprocess.run(["bash", "-n"], input=run("bash").stdout, text=True)
+
+    assert done.returncode == 0
+
+
+def test_the_script_completes_commands():
+    # what the script of bash runs, for `deltadex find-s<Tab>`
+    environment = {
+        **os.environ,
+        "_DELTADEX_COMPLETE": "bash_complete",
+        "COMP_WORDS": "deltadex find-s",
+        "COMP_CWORD": "1",
+    }
+    code = "import sys; sys.argv[0] = 'deltadex'; from deltadex.cli import main; main()"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+
+    assert done.stdout.strip() == "plain,find-similar"

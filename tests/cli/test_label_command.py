@@ -1,0 +1,112 @@
+"""Labels from a file and from the command line."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from factories import make_family
+
+from deltadex.cli import main
+
+
+@pytest.fixture
+def family(tmp_path):
+    make_family(tmp_path)
+    return tmp_path
+
+
+def run(folder, *arguments):
+    return CliRunner().invoke(main, [*arguments, "--db", str(folder / "c.duckdb")])
+
+
+def index(folder, text, *arguments):
+    (folder / "labels.csv").write_text(text)
+    return run(
+        folder,
+        *("index", str(folder / "base"), str(folder / "models")),
+        *("--labels", str(folder / "labels.csv"), *arguments),
+    )
+
+
+def test_the_report_counts_rows_on_stderr_and_in_the_document(family):
+    result = index(family, "model;dataset\nmodels/a-0;x\nmodels/a-7;x\n", "--json")
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["labels"] == {
+        "rows": 2,
+        "matched": 1,
+        "unmatched": ["models/a-7"],
+    }
+    assert "labels.csv: 2 rows, 1 matched; 1 name no model here, nearest: " in result.stderr
+
+
+def test_quiet_says_nothing_of_labels(family):
+    result = index(family, "model,dataset\nmodels/a-0,x\n", "--quiet")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_limit_does_not_make_rows_strangers(family):
+    result = index(family, "model,dataset\nmodels/b-1,x\n", "--limit", "1")
+
+    assert result.exit_code == 0, result.output
+
+
+def test_a_file_that_names_no_model_stops_the_run_before_it_reads(family):
+    result = index(family, "model,dataset\nnobody,x\n")
+
+    assert result.exit_code == 3
+    assert "0 matched" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert json.loads(run(family, "stats", "--json").stdout)["bases"] == []
+
+
+def test_label_prints_what_is_said_now_and_what_was_said_before(family):
+    index(family, "model,dataset\nmodels/a-0,x\n")
+
+    document = json.loads(run(family, "label", "a-0", " imdb ", "--run", "r", "--json").stdout)
+    shown = json.loads(run(family, "show", "a-0", "--json").stdout)
+
+    assert (document["model"], document["dataset"], document["run"]) == ("a-0", "imdb", "r")
+    assert document["before"]["dataset"] == "x"
+    assert (shown["dataset"], shown["dataset_raw"], shown["label_source"]) == (
+        "imdb",
+        "imdb",
+        "labels",
+    )
+
+
+def test_a_label_given_by_hand_outlives_another_run(family):
+    index(family, "model,dataset\nmodels/a-0,x\n")
+    run(family, "label", "b-0", "imdb")
+
+    run(family, "index", str(family / "base"), str(family / "models"), "--retry-failed")
+
+    (model,) = json.loads(run(family, "ls", "--dataset", "imdb", "--json").stdout)["models"]
+    assert model["model"] == "b-0"
+
+
+def test_clear_takes_the_dataset_away_and_nothing_else(family):
+    index(family, "model,dataset,author\nmodels/a-0,x,ann\n")
+
+    result = run(family, "label", "a-0", "--clear")
+
+    assert "dataset: –  (was x)" in result.stdout
+    assert json.loads(run(family, "show", "a-0", "--json").stdout)["author"] == "ann"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a-0",), "give a DATASET"),
+        (("a-0", "x", "--clear"), "or --clear"),
+        (("a-0", " "), "--clear takes"),
+        (("a-9", "x"), "no model 'a-9'"),
+    ],
+)
+def test_a_label_that_says_nothing_is_a_usage_error(family, arguments, message):
+    index(family, "model,dataset\nmodels/a-0,x\n")
+
+    result = run(family, "label", *arguments)
+
+    assert (result.exit_code, message in result.stderr) == (2, True), result.output

@@ -1,0 +1,127 @@
+"""`deltadex ls`: columns, order, limit, CSV."""
+
+import csv
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from deltadex.cli import main
+from deltadex.records import ModelRecord, Refused
+from deltadex.store import Catalog, ModelRow
+
+LONG = "someone/" + "a-long-name-" * 20
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ls") / "c.duckdb"
+    with Catalog.open(path) as catalog:
+        for id, downloads, dataset in (
+            ("b", 5, 'x,"y"'),
+            ("a\x1b[31m", None, None),
+            ("c", 70, "x"),
+            (LONG, 6, None),
+        ):
+            model = ModelRecord(id=id, base="base", downloads=downloads, dataset=dataset)
+            catalog.record(Refused(model=model, code="truncated", reason="short"))
+    return path
+
+
+def run(db, *arguments):
+    return CliRunner().invoke(main, ["ls", *arguments, "--db", str(db)])
+
+
+def rows(result):
+    assert result.exit_code == 0, result.output
+    return list(csv.reader(io.StringIO(result.stdout)))
+
+
+def test_columns_are_those_of_the_document(db):
+    models = json.loads(run(db, "--json").stdout)["models"]
+
+    assert tuple(models[0]) == ModelRow.columns()
+
+
+def test_csv_has_the_chosen_columns_in_order_and_quotes_what_needs_it(db):
+    table = rows(run(db, "--csv", "--columns", "downloads, MODEL,dataset,notes", "--sort", "model"))
+
+    assert table[0] == ["downloads", "model", "dataset", "notes"]
+    assert table[1][:3] == ["", "a�[31m", ""]
+    assert table[2] == ["5", "b", 'x,"y"', "[]"]
+
+
+def test_json_has_the_chosen_columns_only_and_the_total(db):
+    document = json.loads(run(db, "--json", "--columns", "model", "--limit", "2").stdout)
+
+    assert document == {"models": [{"model": "a\x1b[31m"}, {"model": "b"}], "total": 4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "order"),
+    [(("--sort", "downloads"), ["5", "6", "70", ""]),
+     (("--sort", "downloads", "--reverse"), ["70", "6", "5", ""])],
+)  # fmt: skip
+def test_unknown_values_come_last_in_either_order(db, arguments, order):
+    table = rows(run(db, "--csv", "--columns", "downloads", *arguments))
+
+    assert [row[0] for row in table[1:]] == order
+
+
+def test_id_is_another_name_of_model(db):
+    assert rows(run(db, "--csv", "--columns", "id"))[0] == ["model"]
+
+
+def test_a_limit_says_how_many_there_are(db):
+    assert run(db, "--limit", "1").stdout.splitlines()[-1] == "1 of 4 models"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--columns", "model,nothing"), "no column 'nothing'; columns: aut"),
+        (("--columns", ","), "no column ','"),
+        (("--sort", "sideways"), "no column 'sideways'"),
+        (("--limit", "0"), "x>=1"),
+        (("--csv", "--json"), "--csv, or --json"),
+    ],
+)
+def test_what_cannot_be_listed_is_a_usage_error(db, arguments, message):
+    result = run(db, *arguments)
+
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+@pytest.mark.parametrize(("wide", "whole"), [((), False), (("--wide",), True)])
+def test_cells_are_shortened_to_a_terminal_unless_wide(db, wide, whole):
+    shown = on_a_terminal("ls", "--db", str(db), *wide)
+
+    assert (LONG in shown) is whole
+    assert ("…" in shown) is not whole
+
+
+def on_a_terminal(*arguments):
+    """What a command prints on a terminal of 60 columns."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "60", "TERM": "xterm"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "deltadex", *arguments], stdout=theirs, env=environment
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                part = os.read(ours, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            shown += part
+    os.close(ours)
+    assert process.returncode == 0
+    return shown.decode()

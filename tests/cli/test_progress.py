@@ -1,0 +1,77 @@
+"""Progress where stderr is no terminal: plain lines, and none for a short run."""
+
+import subprocess
+import sys
+import time
+
+from deltadex.records import ModelRecord, Refused
+from deltadex.terminal.progress import ProgressLines, RunProgress, duration, tracked
+
+
+def outcome(id):
+    model = ModelRecord(id=id, base="base")
+    return Refused(model=model, code="truncated", reason="short", bytes_read=1 << 20)
+
+
+def test_a_line_says_how_many_how_fast_and_how_long(capfd):
+    with RunProgress(quiet=False, every_s=0.05) as progress:
+        progress.begin(4, 4 << 20)
+        progress.outcome(outcome("a\x1b[31m"))
+        progress.outcome(outcome("b"))
+        time.sleep(0.3)
+
+    out, err = capfd.readouterr()
+    assert out == ""
+    last = err.splitlines()[-1]
+    assert last.startswith("indexing 2/4 · 2.0 MiB, ")
+    assert "/s · 2 not indexed · about 0 s left" in last
+    assert "\x1b" not in err
+
+
+def test_a_model_that_takes_long_does_not_silence_the_log(capfd):
+    with RunProgress(quiet=False, every_s=0.05) as progress:
+        progress.begin(1, 0)
+        time.sleep(0.3)
+
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) >= 2
+    assert lines[0] == "indexing 0/1 · 0 s so far"
+
+
+def test_a_short_run_and_a_quiet_one_print_nothing(capfd):
+    with RunProgress(quiet=False) as progress:
+        progress.begin(1, 0)
+        progress.outcome(outcome("a"))
+    with RunProgress(quiet=True, every_s=0.01) as progress:
+        progress.begin(1, 0)
+        time.sleep(0.1)
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_tracked_things_are_the_same_things(capfd):
+    things = list(tracked(iter("abc"), "models", quiet=False, total=3))
+
+    assert things == ["a", "b", "c"]
+
+
+def test_time_left_is_that_of_the_things_left():
+    lines = ProgressLines("models")
+    lines.begin(10)
+    for _ in range(4):
+        lines.advance()
+
+    assert lines.line(60.0) == "models 4/10 · about 2 min left"
+    assert [duration(s) for s in (5.0, 90.0, 5400.0)] == ["5 s", "2 min", "1.5 h"]
+
+
+def test_lines_go_to_stderr_of_a_real_process():
+    code = (
+        "import time\nfrom deltadex.terminal import tracked\n"
+        "for _ in tracked([1, 2], 'batches', quiet=False, every_s=0.05): time.sleep(0.2)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == ""
+    assert done.stderr.startswith("batches 0/2 · 0 s so far\n")

@@ -1,0 +1,180 @@
+"""`deltadex sql`: the catalog's tables, and nothing else."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from deltadex.cli import main
+from deltadex.records import ModelRecord, Refused
+from deltadex.store import Catalog
+
+SECRET = "a-secret-of-this-machine"
+
+REFUSED = [
+    "DELETE FROM models",
+    "DROP TABLE models",
+    "UPDATE models SET id = 'x'",
+    "INSERT INTO meta VALUES (1, 'x')",
+    "CREATE TABLE t AS SELECT 1",
+    "SELECT 1; DROP TABLE models",
+    "SELECT nextval('model_keys')",
+    "SELECT nextval('model_' || 'keys')",
+    "COPY models TO 'FOLDER/out.csv'",
+    "COPY (SELECT 1) TO 'FOLDER/out.csv'",
+    "EXPORT DATABASE 'FOLDER/out'",
+    "ATTACH 'FOLDER/out.duckdb' AS other",
+    "DETACH catalog",
+    "SET enable_external_access = true",
+    "PRAGMA database_list",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "CALL pragma_version()",
+    "CHECKPOINT",
+    "VACUUM",
+    "SELECT * FROM 'FOLDER/secret.csv'",
+    'SELECT * FROM "FOLDER/secret.csv"',
+    'SELECT * FROM "secret.csv"',
+    "SELECT * FROM read_csv('FOLDER/secret.csv')",
+    "SELECT * FROM read_text('FOLDER/secret.csv')",
+    "SELECT * FROM read_blob('FOLDER/secret.csv')",
+    "SELECT * FROM sniff_csv('FOLDER/secret.csv')",
+    "SELECT * FROM glob('FOLDER/*')",
+    "SELECT (SELECT content FROM read_text('FOLDER/secret.csv'))",
+    "WITH a AS (SELECT * FROM read_text('FOLDER/secret.csv')) SELECT * FROM a",
+    "SELECT * FROM models, LATERAL (SELECT * FROM read_text('FOLDER/secret.csv'))",
+    "SELECT 1 UNION ALL SELECT length(content) FROM read_text('FOLDER/secret.csv')",
+    "SELECT * FROM query('SELECT content FROM read_text(''FOLDER/secret.csv'')')",
+    "SELECT * FROM query_table('FOLDER/secret.csv')",
+    "DESCRIBE SELECT * FROM read_csv('FOLDER/secret.csv')",
+    "SUMMARIZE 'FOLDER/secret.csv'",
+    "SELECT * FROM nowhere",
+    "SELECT nothing FROM models",
+    "SELEKT 1",
+    "",
+    ";",
+]
+
+
+@pytest.fixture
+def db(tmp_path):
+    path = tmp_path / "c.duckdb"
+    with Catalog.open(path) as catalog:
+        for id in ("a\x1b[31m", "b"):
+            model = ModelRecord(id=id, base="base", dataset="x,y" if id == "b" else None)
+            catalog.record(Refused(model=model, code="truncated", reason="short"))
+    (tmp_path / "secret.csv").write_text(f"word\n{SECRET}\n")
+    return path
+
+
+@pytest.fixture(params=["free", "held"])
+def catalog_file(request, db):
+    """The file, also while another process holds it and lets others in."""
+    if request.param == "free":
+        yield db
+        return
+    code = (
+        "import sys; from pathlib import Path; from deltadex.store import Catalog\n"
+        "with Catalog.open(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(db)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=db.parent,
+    ) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        yield db
+        holder.stdin.close()
+        assert holder.wait(30) == 0
+
+
+def run(db, *arguments):
+    return CliRunner().invoke(main, ["sql", *arguments, "--db", str(db)])
+
+
+def test_a_select_is_a_table_a_document_or_csv(catalog_file):
+    query = "SELECT id AS model, dataset, key, [1, 2] AS pair FROM models ORDER BY id"
+
+    shown = run(catalog_file, query)
+    document = json.loads(run(catalog_file, query, "--json").stdout)
+    table = list(csv.reader(io.StringIO(run(catalog_file, query, "--csv").stdout)))
+
+    assert shown.stdout.splitlines()[0].split() == ["model", "dataset", "key", "pair"]
+    assert "\x1b" not in shown.stdout
+    assert document["columns"] == ["model", "dataset", "key", "pair"]
+    assert document["rows"][1] == {"model": "b", "dataset": "x,y", "key": 2, "pair": [1, 2]}
+    assert table[2] == ["b", "x,y", "2", "[1, 2]"]
+
+
+@pytest.mark.parametrize("statement", REFUSED)
+def test_nothing_but_a_select_of_the_catalog_runs(db, statement):
+    before = db.read_bytes()
+
+    result = run(db, statement.replace("FOLDER", str(db.parent)))
+
+    assert result.exit_code == 2, result.output
+    assert result.stderr.count("\n") <= 4
+    assert "Traceback" not in result.output
+    assert SECRET not in result.output
+    assert db.read_bytes() == before
+    assert sorted(p.name for p in db.parent.iterdir()) == ["c.duckdb", "secret.csv"]
+
+
+def test_a_holder_runs_nothing_but_a_select_of_the_catalog(db):
+    with Catalog.open(db):
+        for statement in REFUSED:
+            done = subprocess_free_run(db, statement)
+            assert done.exit_code == 2, (statement, done.output)
+            assert SECRET not in done.output
+    with Catalog.open(db) as catalog:
+        assert len(catalog.models()) == 2
+    assert not list(db.parent.glob("out*"))
+
+
+def subprocess_free_run(db, statement):
+    # a second Catalog of this process joins the first as any other process does
+    return run(db, statement.replace("FOLDER", str(db.parent)))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "FROM coverage",
+        "SHOW TABLES",
+        "DESCRIBE models",
+        "VALUES (1)",
+        "SELECT * FROM range(3)",
+        "WITH a AS (SELECT 1 AS n) SELECT n FROM a",
+        "SELECT count(*), sum(key) FROM models WHERE id IN (SELECT model FROM failures)",
+        "SELECT * FROM information_schema.tables",
+        "SELECT m.id, n.id FROM models m JOIN models n USING (key)",
+        "SELECT 'NaN'::DOUBLE AS x, 1.5::DECIMAL(4, 2) AS y, '\\x00\\xFF'::BLOB AS z, now() AS t",
+    ],
+)
+def test_what_reads_only_the_catalog_is_answered(catalog_file, statement):
+    result = run(catalog_file, statement, "--json")
+
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["columns"]
+
+
+def test_equal_names_of_columns_are_kept_apart(db):
+    result = run(db, "SELECT m.id, n.id FROM models m JOIN models n USING (key)", "--json")
+
+    document = json.loads(result.stdout)
+    assert len(set(document["columns"])) == 2
+
+
+def test_without_a_catalog_there_is_nothing_to_ask(tmp_path):
+    result = run(tmp_path / "none.duckdb", "SELECT 1")
+
+    assert (result.exit_code, "no catalog there yet" in result.stderr) == (2, True)
+
+
+def test_csv_and_json_at_once_are_a_usage_error(db):
+    assert run(db, "SELECT 1", "--csv", "--json").exit_code == 2
