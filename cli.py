@@ -127,7 +127,6 @@ def find_similar(
 
 def _query(catalog: Catalog, model: str, recipe: str | None, base: str | None) -> Query:
     """The stored model that `model` names; else a fresh fingerprint of it."""
-    from .indexer import fingerprint_query, guess_base
     from .search import FreshQuery, StoredQuery
 
     try:
@@ -137,6 +136,8 @@ def _query(catalog: Catalog, model: str, recipe: str | None, base: str | None) -
     except UnknownModel:
         if not Path(model).is_dir() and "/" not in model:
             raise
+    from .indexer import fingerprint_query, guess_base
+
     base = base or guess_base(catalog, model)
     chosen = catalog.find_recipe(recipe, base)
     outcome = fingerprint_query(catalog, model, base, chosen)
