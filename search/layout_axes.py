@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Float64, Int64, Shaped
-from scipy.linalg import eigh
-from scipy.sparse.linalg import eigsh
 
 COMPONENTS = 50
 """Axes that neighbourhoods of a large family are taken in, as is usual before t-SNE (Kobak,
@@ -71,6 +69,9 @@ def _largest_two(
     matrix: Float64[np.ndarray, "models models"],
 ) -> tuple[Float64[np.ndarray, " found"], Float64[np.ndarray, "models found"]]:
     """Eigenvalues, descending, and their vectors."""
+    from scipy.linalg import eigh
+    from scipy.sparse.linalg import eigsh
+
     n_models = len(matrix)
     if n_models <= DENSE:
         values, vectors = eigh(matrix, subset_by_index=[max(0, n_models - 2), n_models - 1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from ..records import Recipe
 from ..store import Catalog, VectorIndex
@@ -19,16 +18,12 @@ class FamilyMeans:
     sketches: SketchMeans
 
 
-_KNOWN: WeakKeyDictionary[object, FamilyMeans] = WeakKeyDictionary()
-"""By the models of an index, which all views of one snapshot share."""
-
-
 def family_means(catalog: Catalog, base: str, recipe: Recipe, index: VectorIndex) -> FamilyMeans:
     """The means of the models in `index`; empty for recipes that are not centred."""
     if not is_centred(recipe):
         return FamilyMeans(PooledMeans({}), SketchMeans())
-    known = _KNOWN.get(index.models)
-    if known is None:
+    means: FamilyMeans | None = index.models.derived.get(FamilyMeans)
+    if means is None:
         rows = [row for rows in references(index.ids, index.kinds).values() for row in rows]
         ids, kinds = [index.ids[row] for row in rows], [index.kinds[row] for row in rows]
         kind_of = dict(zip(ids, kinds, strict=True))
@@ -37,5 +32,5 @@ def family_means(catalog: Catalog, base: str, recipe: Recipe, index: VectorIndex
         if has_sketches(recipe):
             sketches = SketchMeans.of(catalog, base, recipe, ids, kinds)
         pooled = PooledMeans.of(names, [kind_of[name] for name in names], vectors)
-        known = _KNOWN[index.models] = FamilyMeans(pooled, sketches)
-    return known
+        means = index.models.derived[FamilyMeans] = FamilyMeans(pooled, sketches)
+    return means

@@ -1,39 +1,5 @@
 """The one source of truth (DuckDB) and the index that is derived from it (FAISS)."""
 
-from .backup import Backup, back_up
-from .catalog import Catalog
-from .copies import copy_outcome
-from .doctor import Finding, examine
-from .filters import ModelFilter
-from .index import RESCORED, VectorIndex
-from .merging import Merged, merge_catalogs
-from .reading import Page, SlotSketches
-from .rows import Family, Known, Labelled, ModelRow
-from .sketches import NO_LENGTH, Layout, SketchMatrix, sketch_files
-from .sql import QueryResult, query_catalog
+import lazy_loader
 
-__all__ = [
-    "NO_LENGTH",
-    "RESCORED",
-    "Backup",
-    "Catalog",
-    "Family",
-    "Finding",
-    "Known",
-    "Labelled",
-    "Layout",
-    "Merged",
-    "ModelFilter",
-    "ModelRow",
-    "Page",
-    "QueryResult",
-    "SketchMatrix",
-    "SlotSketches",
-    "VectorIndex",
-    "back_up",
-    "copy_outcome",
-    "examine",
-    "merge_catalogs",
-    "query_catalog",
-    "sketch_files",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

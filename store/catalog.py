@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -18,7 +18,6 @@ from ..records import Fingerprint, ModelRecord, Outcome, Recipe, Slot, SlotStats
 from .connection import CACHE_SHARE, T, connect, translated, write
 from .directory import keep_directory, labels_of, stored_models
 from .export import write_parquet, write_safetensors
-from .family_vectors import FamilyVectors
 from .filters import Condition, ModelFilter
 from .kept import Listings, Studies
 from .reading import (
@@ -38,10 +37,12 @@ from .reading import (
 from .recipes import choose_recipe
 from .rows import Family, Known, Labelled, ModelRow, Stored
 from .sharing import Access, Connection
-from .sketches import sketch_files
 from .summaries import count_everything, group_failures, mean_cost, name_near, slot_document
 from .vectors import fetch_family
 from .writing import add_vectors, delete_model, relabel_models, replace_family, write_outcome
+
+if TYPE_CHECKING:
+    from .family_vectors import FamilyVectors
 
 
 class Catalog:
@@ -124,7 +125,6 @@ class Catalog:
         with translated(self.path):
             self._connection.close()
             if not self._is_reader:
-                sketch_files(self.access).close()
                 self.access.close()
 
     def __enter__(self) -> Catalog:
@@ -348,6 +348,8 @@ class Catalog:
 
     def family_vectors(self, base: str, recipe: Recipe) -> FamilyVectors:
         """A family's vectors by the models' keys."""
+        from .family_vectors import FamilyVectors
+
         return FamilyVectors(self.access, self._connection, self._lock, self.path, base, recipe)
 
     def keys(self, base: str, ids: Sequence[str]) -> dict[str, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +19,6 @@ from .rows import Labelled, Stored
 from .sharing import Access, Connection
 
 _COLUMNS = ("id", "base", "kind", "dataset", "author", "run")
-
-_KEPT: WeakKeyDictionary[Access, Directory] = WeakKeyDictionary()
-"""The last one of each catalog, shared by its readers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,10 +72,20 @@ class Directory:
         return [column[place].as_py() for column in self.columns]
 
 
+@dataclass(slots=True)
+class _Last:
+    """The directory that was read last, for all readers of a catalog."""
+
+    directory: Directory | None = None
+
+    def close(self) -> None:
+        self.directory = None
+
+
 def keep_directory(access: Access, connection: Connection) -> None:
     """Read it anew, if the catalog is another since."""
     if _kept(access, connection) is None:
-        _KEPT[access] = Directory.read(connection)
+        access.derived(_Last).directory = Directory.read(connection)
 
 
 def labels_of(access: Access, connection: Connection, keys: Sequence[int]) -> dict[str, Labelled]:
@@ -98,5 +104,5 @@ def stored_models(
 
 def _kept(access: Access, connection: Connection) -> Directory | None:
     """The last one that was read, if the catalog is the same still."""
-    kept = _KEPT.get(access)
+    kept = access.derived(_Last).directory
     return kept if kept is not None and kept.changes == connection.changes() else None

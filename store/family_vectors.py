@@ -14,7 +14,7 @@ from ..records import Recipe
 from .connection import translated
 from .derived import derived_path
 from .sharing import Access, Connection
-from .sketches import SketchFile, SketchMatrix, fetch_matrix, sketch_files
+from .sketches import SketchFile, SketchFiles, SketchMatrix, fetch_matrix
 from .vectors import count_vectors, fetch_family, fetch_keys, fetch_vectors_after, fetch_vectors_of
 
 
@@ -81,7 +81,7 @@ class FamilyVectors:
         Raises:
             StoreFull: there is no room for it; searches read the catalog then.
         """
-        files, path = sketch_files(self.access), self._sketch_path()
+        files, path = self.access.derived(SketchFiles), self._sketch_path()
         with self.lock, translated(self.path), self.connection.snapshot():
             files.caught_up(
                 self.base,
@@ -94,4 +94,5 @@ class FamilyVectors:
         return derived_path(self.path, self.base, self.recipe.id, ".sketches")
 
     def _sketch_file(self) -> SketchFile | None:
-        return sketch_files(self.access).of(self.base, self.recipe.id, self._sketch_path())
+        files = self.access.derived(SketchFiles)
+        return files.of(self.base, self.recipe.id, self._sketch_path())

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import faiss
 import numpy as np
@@ -21,7 +21,6 @@ from .catalog import Catalog
 from .derived import derived_path
 from .export import whole, write_whole
 from .family_vectors import FamilyVectors
-from .sharing import Access
 from .shortlist import (
     add,
     coarse_search,
@@ -112,7 +111,7 @@ class VectorIndex:
         base: str,
         recipe: Recipe,
         *,
-        prepare: Callable[[VectorIndex], object] = id,
+        prepare: Callable[[VectorIndex], object] | None = None,
     ) -> VectorIndex:
         """The index as of now: the last one if nothing changed, else its file caught up.
 
@@ -120,14 +119,15 @@ class VectorIndex:
             prepare: What is done with a new one before other threads have it.
         """
         vectors = catalog.family_vectors(base, recipe)
-        opened = _OPENED.setdefault(catalog.access, _Opened()).of(base, recipe.id)
+        opened = catalog.access.derived(_Opened).of(base, recipe.id)
         if opened.index is None or catalog.waits_for_index:
             with opened.lock:
                 changes = catalog.changes
                 if opened.index is None or opened.changes != changes:
                     with catalog.snapshot():
                         index = cls._open(vectors, opened.index)
-                        prepare(index)
+                        if prepare is not None:
+                            prepare(index)
                     opened.index, opened.changes = index, changes
         return opened.index.read_through(vectors)
 
@@ -275,6 +275,7 @@ class _Models:
     Attributes:
         rows: Where each id is.
         saved: How many the index file holds.
+        derived: What was computed from them, by its class.
     """
 
     keys: Int64[np.ndarray, " models"]
@@ -282,6 +283,7 @@ class _Models:
     kinds: list[str]
     rows: dict[str, int]
     saved: int = 0
+    derived: dict[type, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, vectors: FamilyVectors, last: _Models | None) -> _Models:
@@ -327,8 +329,8 @@ class _Opened:
         with self._lock:
             return self._entries.setdefault((base, recipe), _Entry())
 
-
-_OPENED: WeakKeyDictionary[Access, _Opened] = WeakKeyDictionary()
+    def close(self) -> None:
+        self._entries.clear()
 
 
 def _sample(

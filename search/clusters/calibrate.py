@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
-from scipy.special import betaincinv
 
 from .votes import References, elect, tally
 
@@ -121,6 +120,8 @@ def _level(asked: Asked, margin: float, unknown_share: float) -> Level:
 
 def _lower_bound(right: float, n: float) -> float:
     """One-sided Clopper-Pearson bound of a share (1934); the counts may be fractions."""
+    from scipy.special import betaincinv
+
     return float(betaincinv(right, n - right + 1, DOUBT)) if right > 0 else 0.0
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
-from scipy.sparse import coo_matrix
-from scipy.sparse.csgraph import connected_components
 
 from ..precision import Exclude, LabelledFamily, label_codes
 from .scores import by_hash, scores_between
@@ -135,6 +133,9 @@ def _bound_together(
     scores: Float64[np.ndarray, "labelled labelled"], *marks: Sequence[str | None]
 ) -> Int64[np.ndarray, " labelled"]:
     """A number a model, equal where copies and equal marks chain models together."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+
     near, far = np.nonzero(scores >= COPY)
     pairs = [*zip(near.tolist(), far.tolist(), strict=True)]
     for column in marks:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import duckdb
 import pyarrow as pa
@@ -26,6 +26,16 @@ PATIENCE_S = 10.0
 BETWEEN_TRIES_S = 0.05
 
 T = TypeVar("T")
+
+
+@runtime_checkable
+class Derived(Protocol):
+    """What was derived from a catalog and is held open with it."""
+
+    def close(self) -> None: ...
+
+
+D = TypeVar("D", bound=Derived)
 
 
 class Access:
@@ -49,6 +59,7 @@ class Access:
         self._open_own, self._check, self._shares = open_own, check, shares
         self._changing = threading.Lock()
         self._host: Host | None = None
+        self._derived: dict[type[Derived], Any] = {}
         self.generation = 0
         self._root = self._enter()
 
@@ -76,7 +87,15 @@ class Access:
                 if is_alone:
                     self._root.shed()
 
+    def derived(self, kind: type[D]) -> D:
+        """The one object of that class that all readers of this file share."""
+        held: D = self._derived.get(kind) or self._derived.setdefault(kind, kind())
+        return held
+
     def close(self) -> None:
+        for held in self._derived.values():
+            held.close()
+        self._derived.clear()
         if self._host is not None:
             self._host.close()
             self._host = None

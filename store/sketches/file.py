@@ -19,7 +19,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
 import faiss
 import numpy as np
@@ -29,7 +28,7 @@ from jaxtyping import Float32, Float64, Int64
 from ...errors import StoreFull
 from ...records import Recipe, Slot
 from ..export import write_whole
-from ..sharing import Access, Connection
+from ..sharing import Connection
 from ..vectors import fetch_vectors_of
 from .matrix import Layout, SketchMatrix, fetch_rows, index_bytes, index_header
 
@@ -328,14 +327,6 @@ class SketchFiles:
                     file.close()
             self.files.clear()
             self.read.clear()
-
-
-_OPENED: WeakKeyDictionary[Access, SketchFiles] = WeakKeyDictionary()
-
-
-def sketch_files(access: Access) -> SketchFiles:
-    """The open files of a catalog."""
-    return _OPENED.setdefault(access, SketchFiles())
 
 
 def _count(connection: Connection, base: str) -> int:

@@ -13,7 +13,7 @@ from deltadex.records import Slot
 from deltadex.search import StoredQuery, nearest
 from deltadex.store import Catalog
 from deltadex.store.derived import derived_path
-from deltadex.store.sketches import SketchFile, sketch_files
+from deltadex.store.sketches import SketchFile, SketchFiles
 from deltadex.store.sketches import file as sketch_file_module
 
 
@@ -30,7 +30,7 @@ def _kept(catalog):
 
 
 def _file(catalog):
-    return sketch_files(catalog.access).files.get(("base", RECIPE.id))
+    return catalog.access.derived(SketchFiles).files.get(("base", RECIPE.id))
 
 
 def _keys(catalog):
@@ -206,11 +206,10 @@ def test_one_process_writes_the_file_and_the_others_read_it(catalog):
     _kept(catalog).keep_sketches_at_hand()
     code = """
     from outcomes import RECIPE
-    from deltadex.store.sketches import sketch_files
     with Catalog.open(path) as catalog:
         kept = catalog.family_vectors("base", RECIPE)
         kept.keep_sketches_at_hand()
-        files = sketch_files(catalog.access)
+        files = catalog.access.derived(SketchFiles)
         matrix = kept.sketches([2, 1])
         (read,) = files.read.values()
         print(len(files.files), read.matrix(np.array([2, 1])) is not None, flush=True)

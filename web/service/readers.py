@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...errors import BadFilter, RequestError, StoreFull, UnknownModel
 from ...search import StoredQuery, prepare_search
-from ...store import Catalog, ModelFilter, ModelRow, Page, sketch_files
+from ...store import Catalog, ModelFilter, ModelRow, Page, SketchFiles
 from .names import Names
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Readers:
 
     def bring_into_memory(self) -> None:
         """Have the system read ahead what searches will read."""
-        sketch_files(self._catalog.access).bring_into_memory()
+        self._catalog.access.derived(SketchFiles).bring_into_memory()
 
     def state(self) -> str:
         """What is another word after every change of the catalog."""
