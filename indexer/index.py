@@ -93,7 +93,7 @@ def index_family(
     wanted = wanted_base(base)
     members = _members(catalog, options, base)
     matches = labels.match(members) if labels else None
-    if matches is not None:
+    if matches is not None and matches.unmatched:
         log.info("%s", matches)
     members = [
         refuse_strangers(_label(member, labels), wanted) for member in members[: options.limit]

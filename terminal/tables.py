@@ -30,6 +30,8 @@ def show_report(document: Document) -> None:
     screen.print(
         f"{text(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
     )
+    if labels := document.get("labels"):
+        screen.print(f"labels: {labels['rows']} rows, {labels['matched']} matched", style="dim")
     rows = [*document["failed"], *document["skipped_models"]]
     if rows:
         _print(

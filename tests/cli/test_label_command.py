@@ -40,6 +40,13 @@ def test_the_report_counts_rows_on_stderr_and_in_the_document(family):
     assert "labels.csv: 2 rows, 1 matched; 1 name no model here, nearest: " in result.stderr
 
 
+def test_a_file_of_which_every_row_matches_is_counted_in_the_report(family):
+    result = index(family, "model,dataset\nmodels/a-0,x\n")
+
+    assert "labels: 1 rows, 1 matched" in result.stdout
+    assert result.stderr == ""
+
+
 def test_quiet_says_nothing_of_labels(family):
     result = index(family, "model,dataset\nmodels/a-0,x\n", "--quiet")
 
