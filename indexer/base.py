@@ -15,9 +15,9 @@ import torch
 from ..errors import BaseError, ModelError
 from ..records import Slot
 from .architecture import PlacedModel, Placement, place
-from .checkpoint import Checkpoint, open_local, quantization, read_json
+from .checkpoint import WHOLE_TENSORS, Checkpoint, ReadPlan, open_local, quantization, read_json
 from .fingerprint.factors import frobenius
-from .hub import describe, open_hub_model, read_small_file
+from .hub import HubWeights, describe, read_small_file
 
 REMOTE_MEMORY = 1 << 30
 """Bytes of a remote base kept between models; the rest is read again by range."""
@@ -37,7 +37,6 @@ class BaseWeights:
     config: Mapping[str, Any] | None
     checkpoint: Checkpoint
     placed: PlacedModel
-    remote: bool
     _by_key: dict[Key, Placement] = field(default_factory=dict)
     _kept: dict[str, torch.Tensor] = field(default_factory=dict)
     _kept_bytes: int = 0
@@ -94,10 +93,10 @@ class BaseWeights:
     def _tensor(self, name: str) -> Iterator[torch.Tensor]:
         with ExitStack() as opened:
             try:
-                if self.remote:
-                    tensor = self._fetched(name)
-                else:
+                if self.checkpoint.concurrent:
                     tensor = opened.enter_context(self.checkpoint.view(name))
+                else:
+                    tensor = self._fetched(name)
             except ModelError as err:
                 raise BaseError(f"base {self.name}: {err.reason}") from err
             yield tensor
@@ -126,13 +125,13 @@ class Base:
         name: The family's name in the catalog.
         folder: Where its files are; None for a Hub id or a mere name.
         aliases: Other names that members may call it by.
-        few_bytes: Rather a request more than bytes that are of no use.
+        plan: How much of a remote file one read brings.
     """
 
     name: str
     folder: Path | None = None
     aliases: tuple[str, ...] = ()
-    few_bytes: bool = False
+    plan: ReadPlan = WHOLE_TENSORS
     _weights: BaseWeights | None = None
     _failure: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -161,27 +160,22 @@ class Base:
     @property
     def bytes_fetched(self) -> int:
         """Bytes of a remote base that came over the wire."""
-        opened = self._weights
-        return opened.checkpoint.bytes_read if opened is not None and opened.remote else 0
+        if self._weights is None or self.folder is not None:
+            return 0
+        return self._weights.checkpoint.bytes_read
 
     def _open(self) -> BaseWeights:
         if self.folder is not None:
             config_file = self.folder / "config.json"
             config = read_json(config_file) if config_file.exists() else None
-            return self._placed(open_local(self.folder), config, None, remote=False)
+            return self._placed(open_local(self.folder), config, None)
         model = describe(self.name)
         config = dict(read_json(read_small_file(model, "config.json")))
-        return self._placed(
-            open_hub_model(model, few_bytes=self.few_bytes), config, model.sha, remote=True
-        )
+        checkpoint = HubWeights(model, self.plan, adapter=False).open()
+        return self._placed(checkpoint, config, model.sha)
 
     def _placed(
-        self,
-        checkpoint: Checkpoint,
-        config: Mapping[str, Any] | None,
-        revision: str | None,
-        *,
-        remote: bool,
+        self, checkpoint: Checkpoint, config: Mapping[str, Any] | None, revision: str | None
     ) -> BaseWeights:
         scheme = quantization(config, checkpoint.tensors.values(), ())
         if scheme:
@@ -194,5 +188,4 @@ class Base:
             config=config,
             checkpoint=checkpoint,
             placed=placed,
-            remote=remote,
         )

@@ -15,14 +15,13 @@ from .architecture import PlacedModel, Placement, place, require_same_layers
 from .base import BaseWeights
 from .budget import read_parts
 from .checkpoint import Checkpoint, quantization
+from .delta import Scratch, update_against
 from .family import Member
 from .fingerprint.factors import frobenius
 from .fingerprint.rounding import RELATIVE_ROUNDING, rounding_norm
 from .gate import BaseGate, Norms
 from .job import Job
 from .parallel import ordered
-from .scratch import Scratch
-from .subtract import update_against
 from .update import Collector, MatrixUpdate
 
 

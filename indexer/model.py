@@ -12,6 +12,7 @@ from .adapter_update import collect_adapter
 from .checkpoint import Checkpoint
 from .family import Member
 from .full_update import collect_full
+from .hub import HubWeights
 from .job import Job
 from .opening import open_checkpoint, with_config
 from .update import UpdateCollector
@@ -22,8 +23,10 @@ MISFITS = ("wrong-base", "shape-mismatch", "layer-mismatch")
 """What a model of another base runs into."""
 
 
-def fingerprint_member(member: Member, job: Job) -> Outcome:
+def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = None) -> Outcome:
     """The model's fingerprints and statistics, or why there are none. Never raises for a model.
+
+    `remote`: its weight files on the Hub, where they were looked up already.
 
     Peak: a tensor pair in float32 for each of the job's threads, and what the reader
     coalesces.
@@ -47,7 +50,7 @@ def fingerprint_member(member: Member, job: Job) -> Outcome:
         if member.refusal is not None:
             raise member.refusal
         member = with_config(member)
-        checkpoint = open_checkpoint(member, few_bytes=job.parts is not None)
+        checkpoint = remote.open() if remote is not None else open_checkpoint(member, job.plan)
         collector = UpdateCollector(job.recipes, job.layout)
         record = member.record
         if member.is_adapter:

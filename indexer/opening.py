@@ -5,21 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import ModelError
-from .checkpoint import Checkpoint, open_adapter_weights, open_local, read_json
+from .checkpoint import (
+    WHOLE_TENSORS,
+    Checkpoint,
+    ReadPlan,
+    open_adapter_weights,
+    open_local,
+    read_json,
+)
 from .family import Member
-from .hub import HubModel, open_hub_adapter, open_hub_model, read_small_file
+from .hub import HubModel, HubWeights, read_small_file
 
 
-def open_checkpoint(member: Member, *, few_bytes: bool = False) -> Checkpoint:
+def open_checkpoint(member: Member, plan: ReadPlan = WHOLE_TENSORS) -> Checkpoint:
     """The member's weight files, headers read.
 
     Raises:
         ModelError: they cannot be opened.
     """
     if member.hub is not None:
-        if member.is_adapter:
-            return open_hub_adapter(member.hub)
-        return open_hub_model(member.hub, few_bytes=few_bytes)
+        return HubWeights(member.hub, plan).open()
     assert member.folder is not None
     return open_adapter_weights(member.folder) if member.is_adapter else open_local(member.folder)
 

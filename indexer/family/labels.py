@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...errors import SourceError
 from ...records import ModelRecord
-from ..checkpoint import shown
+from ..words import shown
 from .paths import resolved
 from .text_file import read_text_file
 

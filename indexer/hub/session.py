@@ -16,7 +16,6 @@ from ...errors import ModelError
 from .call import Call, origin_of
 from .client import hub_client
 from .patience import Patience
-from .remote_file import RemoteFile
 
 
 @dataclass(kw_only=True)
@@ -27,7 +26,6 @@ class HubSession:
         token: None takes HF_TOKEN or the saved one; False sends none.
         cache_dir: Where files that were downloaded before lie.
         cancelled: Set it to end every wait of this session.
-        located: Files asked for but not yet opened, by repository, commit and path.
         expand_level: How many sets of properties this Hub has refused to list.
     """
 
@@ -37,7 +35,6 @@ class HubSession:
     patience: Patience = field(default_factory=Patience)
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
     expand_level: int = 0
-    located: dict[tuple[str, str, str], RemoteFile] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.endpoint = self.endpoint.rstrip("/")
