@@ -25,6 +25,20 @@ REMOTE_MEMORY = 1 << 30
 Key = tuple[Slot, str]
 
 
+def place_checkpoint(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> PlacedModel:
+    """Where every layer matrix of a full checkpoint belongs.
+
+    Raises:
+        ModelError: `quantized`, `unknown-architecture`, or why it cannot be told.
+    """
+    scheme = quantization(config, checkpoint.tensors.values(), ())
+    if scheme:
+        raise ModelError("quantized", f"weights are stored as {scheme}")
+    placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
+    placed.require_known()
+    return placed
+
+
 @dataclass(slots=True)
 class BaseWeights:
     """The opened base: where each slot's matrix is, and the matrices themselves.
@@ -177,15 +191,10 @@ class Base:
     def _placed(
         self, checkpoint: Checkpoint, config: Mapping[str, Any] | None, revision: str | None
     ) -> BaseWeights:
-        scheme = quantization(config, checkpoint.tensors.values(), ())
-        if scheme:
-            raise ModelError("quantized", f"weights are stored as {scheme}")
-        placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
-        placed.require_known()
         return BaseWeights(
             name=self.name,
             revision=revision,
             config=config,
             checkpoint=checkpoint,
-            placed=placed,
+            placed=place_checkpoint(checkpoint, config),
         )
