@@ -52,8 +52,8 @@ class BaseWeights:
     checkpoint: Checkpoint
     placed: PlacedModel
     _by_key: dict[Key, Placement] = field(default_factory=dict)
-    _kept: dict[str, torch.Tensor] = field(default_factory=dict)
-    _kept_bytes: int = 0
+    _cached: dict[str, torch.Tensor] = field(default_factory=dict)
+    _cached_bytes: int = 0
     _last: threading.local = field(default_factory=threading.local)
     _norms: dict[Key, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -121,12 +121,12 @@ class BaseWeights:
             last: torch.Tensor = self._last.tensor
             return last
         with self._lock:
-            tensor = self._kept.get(name)
+            tensor = self._cached.get(name)
             if tensor is None:
                 tensor = self.checkpoint.read(name)
-                if self._kept_bytes + tensor.nbytes <= REMOTE_MEMORY:
-                    self._kept[name] = tensor
-                    self._kept_bytes += tensor.nbytes
+                if self._cached_bytes + tensor.nbytes <= REMOTE_MEMORY:
+                    self._cached[name] = tensor
+                    self._cached_bytes += tensor.nbytes
         self._last.name, self._last.tensor = name, tensor
         return tensor
 

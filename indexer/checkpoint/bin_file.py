@@ -43,6 +43,9 @@ MAX_DIRECTORY = 32 << 20
 MAX_LIST = 64 << 20
 """Bytes of the pickled list of tensors."""
 
+MAX_MARK = 128 << 10
+"""Bytes of the entry that holds a word on the byte order, with its name and padding."""
+
 LONGEST_END = (64 << 10) + 22 + 20 + 56
 """Bytes of what can follow an archive's list: two records, a locator, a comment."""
 
@@ -76,7 +79,8 @@ class _View:
 class BinFile(TensorFile):
     """One `.bin` in torch's zip form.
 
-    A TensorRef here has no place in the file: start is 0, stop its own size in bytes.
+    A TensorRef here has no place in the file: start is 0, stop its own size in bytes. Peak: two
+    tensors where one lies unaligned in the file and is read into memory of its own.
 
     Raises:
         ModelError: `legacy-pickle`, `unsafe-pickle`, `bad-header`, `truncated`,
@@ -87,7 +91,8 @@ class BinFile(TensorFile):
         entries = _directory(source)
         prefix = _prefix(source.name, entries)
         order = entries.get(f"{prefix}byteorder")
-        self._swapped = order is not None and _content_of(source, order).strip() == b"big"
+        mark = b"little" if order is None else _small_entry(source, order, MAX_MARK)
+        self._swapped = mark.strip() == b"big"
         tensors, entry_at = _list_tensors(source, entries, prefix)
         self._views = {name: _view(tensor, entry_at) for name, tensor in tensors.items()}
         plain = [v.entry for v in self._views.values() if v.tensor.layout is torch.strided]
@@ -99,8 +104,13 @@ class BinFile(TensorFile):
         super().__init__(source, refs, max(0, source.size - stored))
 
     def read(self, name: str) -> torch.Tensor:
-        """One tensor in its stored dtype; of a storage that many share, only its own part."""
-        if not self.concurrent:
+        """One tensor in its stored dtype, contiguous.
+
+        Of a storage that many share only its own part takes memory, where the file is mapped.
+        """
+        ref = self._ref(name)
+        start, stop = self._extent(ref)
+        if not self.concurrent or 2 * (ref.stop - ref.start) >= stop - start:
             return super().read(name)
         with self.view(name) as tensor:
             return tensor.clone()
@@ -229,8 +239,11 @@ def _prefix(file: str, entries: Iterable[str]) -> str:
     raise ModelError("truncated", f"{file}: the archive is damaged: it has no list of tensors")
 
 
-def _content_of(source: ByteSource, entry: _Entry) -> bytes:
-    """A small entry's content, whole."""
+def _small_entry(source: ByteSource, entry: _Entry, limit: int) -> bytes:
+    """An entry's content, whole."""
+    if max(entry.size, entry.end - entry.begin) > limit:
+        line = f"an entry of {entry.size} bytes beside the tensors, at most {limit} are read"
+        raise ModelError("bad-header", f"{source.name}: {line}")
     return bytes(_content(source.read(entry.begin, entry.end), entry, source.name))
 
 
@@ -250,10 +263,7 @@ def _list_tensors(
 ) -> tuple[dict[str, torch.Tensor], dict[int, _Entry]]:
     """The tensors on the meta device, and each storage's entry by the place torch notes."""
     name, entry = source.name, entries[f"{prefix}data.pkl"]
-    if entry.size > MAX_LIST or entry.end - entry.begin > MAX_LIST:
-        line = f"a list of tensors of {entry.size} bytes, at most {MAX_LIST} are read"
-        raise ModelError("bad-header", f"{name}: {line}")
-    pickled = _content_of(source, entry)
+    pickled = _small_entry(source, entry, MAX_LIST)
     if zlib.crc32(pickled) != entry.crc:
         raise ModelError("truncated", f"{name}: the archive's list is damaged")
     if _ALLOCATES in pickled:

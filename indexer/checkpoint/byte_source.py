@@ -31,7 +31,7 @@ class ReadPlan:
         gap: Unwanted bytes between two tensors that cost less than another read.
         row_gap: The same between rows, where bytes are counted.
         ahead: One read where all neighbours will be wanted too, as in adapters; 0 for none.
-        kept: All that was read ahead and is held in memory.
+        memory: All that was read ahead and is held.
     """
 
     first: int = 8
@@ -39,7 +39,7 @@ class ReadPlan:
     gap: int = 0
     row_gap: int = 0
     ahead: int = 0
-    kept: int = 0
+    memory: int = 0
 
 
 AT_HAND = ReadPlan()
@@ -52,7 +52,7 @@ takes about as long as 64 KiB, and about 8 KiB of traffic."""
 FEW_BYTES = replace(WHOLE_TENSORS, first=4 << 10)
 """The same where bytes are counted: the rest of the header is fetched to the byte."""
 
-ALL_TENSORS = replace(WHOLE_TENSORS, ahead=8 << 20, kept=64 << 20)
+ALL_TENSORS = replace(WHOLE_TENSORS, ahead=8 << 20, memory=64 << 20)
 """For adapters: every one of many small tensors is wanted, in any order."""
 
 

@@ -44,7 +44,7 @@ class TensorFile(ABC):
     """One weight file over its bytes; a `Checkpoint` by itself. Safe between threads.
 
     Peak: one tensor; of a remote file one run of tensors, at most `ReadPlan.run` or one tensor,
-    a copy of one tensor, and `ReadPlan.kept`.
+    a copy of one tensor, and `ReadPlan.memory`.
     """
 
     def __init__(self, source: ByteSource, refs: Sequence[TensorRef], listed_bytes: int) -> None:
@@ -166,7 +166,7 @@ class TensorFile(ABC):
                 block = self._bytes(start, stop)
             self._ahead[start] = block
             total = sum(map(len, self._ahead.values()))
-            while total > self._source.plan.kept and len(self._ahead) > 1:
+            while total > self._source.plan.memory and len(self._ahead) > 1:
                 total -= len(self._ahead.pop(next(iter(self._ahead))))
         return start, block
 

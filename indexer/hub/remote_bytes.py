@@ -157,8 +157,8 @@ class RemoteBytes:
     def _fetch(self, file: RemoteFile, transfer: _Transfer, call: Call) -> None:
         """Ask for what is missing and take what comes."""
         call.passes = frozenset({416}) if file.on_hub else _REFUSED | {416}
-        asked = {"Range": f"bytes={transfer.next}-{transfer.stop - 1}"}
-        response = self._session.send("GET", file.url, asked, stream=True)
+        wanted = {"Range": f"bytes={transfer.next}-{transfer.stop - 1}"}
+        response = self._session.send("GET", file.url, wanted, stream=True)
         try:
             if response.status_code in _REFUSED:
                 raise _Expired(response.status_code)
@@ -244,8 +244,8 @@ class _Transfer:
         elif response.status_code != 206 or match is None:
             raise _Again(self._bad(f"status {response.status_code} for a range"))
         elif (int(match[1]), int(match[2])) != (self.next, self.stop - 1):
-            asked = f"bytes {self.next}-{self.stop - 1}"
-            raise _Again(self._bad(f"bytes {match[1]}-{match[2]} where {asked} were asked for"))
+            wanted = f"bytes {self.next}-{self.stop - 1}"
+            raise _Again(self._bad(f"bytes {match[1]}-{match[2]} where {wanted} were asked for"))
         else:
             self._arriving = self.next
 

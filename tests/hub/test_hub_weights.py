@@ -149,7 +149,7 @@ def test_an_adapter_read_in_any_order_travels_once(
 def test_a_large_adapter_is_not_kept_in_memory(
     hub: StandInHub, session: HubSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_ahead(monkeypatch, ahead=40_000, kept=80_000)
+    read_ahead(monkeypatch, ahead=40_000, memory=80_000)
     tensors = {f"m.{i:03}.lora_A.weight": torch.randn(8, 128) for i in range(90)}
     files = {"adapter_model.safetensors": save(tensors), "adapter_config.json": b"{}"}
     checkpoint = open_repo(hub, session, files)
