@@ -173,10 +173,11 @@ class Base:
 
     @property
     def bytes_fetched(self) -> int:
-        """Bytes of a remote base that came over the wire."""
-        if self._weights is None or self.folder is not None:
+        """Bytes of a remote base that came over the wire; of a cached one, none."""
+        opened = self._weights
+        if opened is None or opened.checkpoint.concurrent:
             return 0
-        return self._weights.checkpoint.bytes_read
+        return opened.checkpoint.bytes_read
 
     def _open(self) -> BaseWeights:
         if self.folder is not None:

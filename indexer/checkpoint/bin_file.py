@@ -271,7 +271,7 @@ def _list_tensors(
     try:
         skeleton, entry_at = _skeleton(pickled, entries, prefix)
         with _places_noted():
-            state = torch.load(skeleton, map_location="meta", weights_only=True)
+            state = torch.load(skeleton, map_location="meta", weights_only=True, mmap=False)
         tensors = _named_tensors(state)
     except pickle.UnpicklingError as err:
         raise ModelError("unsafe-pickle", f"{name}: {_offence(str(err))}") from err
