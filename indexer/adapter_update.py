@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..errors import ModelError
@@ -11,16 +11,15 @@ from ..records import ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import Placement, place_modules, require_within_base
 from .checkpoint import Checkpoint, disagreement, file_sha256
-from .delta import Delta, DenseDelta, LowRankDelta
+from .delta import FILE_ROUNDING, Delta, DenseDelta, LowRankDelta
 from .family import Member
-from .fingerprint.rounding import FILE_ROUNDING
 from .job import Job
-from .update import Collector, MatrixUpdate
+from .update import Collector, MatrixUpdate, Measurement
 from .words import name_some
 
 
 def collect_adapter(
-    member: Member, checkpoint: Checkpoint, job: Job, collector: Collector
+    member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
 ) -> ModelRecord:
     """Hand every module's update to the collector; returns what became known of the model.
 
@@ -38,31 +37,22 @@ def collect_adapter(
     if not placed.placements:
         changed = name_some(placed.ignored) or "nothing that is read"
         raise ModelError("no-layer-update", f"it changes only {changed}")
-    by_module: dict[str, list[Placement]] = defaultdict(list)
-    for placement in placed.placements:
-        by_module[placement.tensor].append(placement)
-    for module, placements in by_module.items():
+    for module, placements in placed.by_tensor().items():
         job.stop_if_cancelled()
-        _collect_module(module, placements, adapter, checkpoint, job, collector)
+        for update in _updates(module, placements, adapter, job):
+            collector.take(collector.measure(update))
     return _adapter_record(member, adapter)
 
 
-def _collect_module(
-    module: str,
-    placements: list[Placement],
-    adapter: Adapter,
-    checkpoint: Checkpoint,
-    job: Job,
-    collector: Collector,
-) -> None:
-    """Compute one module's ΔW, cut it into its slots, hand the updates on."""
-    first = placements[0]
+def _updates(
+    module: str, placements: Sequence[Placement], adapter: Adapter, job: Job
+) -> Iterator[MatrixUpdate]:
+    """One module's ΔW, cut into its slots."""
     weight = None
     if module in adapter.needs_base:
-        weight = job.base.weights().whole_matrix((first.slot, first.part))
+        weight = job.base.weights().whole_matrix((placements[0].slot, placements[0].part))
     delta = adapter.delta(module, weight)
-    names = adapter.tensors_of(module)
-    rounding = max(FILE_ROUNDING[checkpoint.tensors[n].dtype] for n in names) * math.sqrt(2)
+    rounding = max(FILE_ROUNDING[dtype] for dtype in adapter.dtypes_of(module)) * math.sqrt(2)
     for placement in placements:
         piece = _cut(delta, placement)
         part = job.parts.parts[placement.slot, placement.part] if job.parts else None
@@ -71,18 +61,15 @@ def _collect_module(
         norm = piece.norm
         if not math.isfinite(norm):
             raise ModelError("non-finite", f"module {module!r}: ΔW holds NaN or infinity")
-        measured = collector.measure(
-            MatrixUpdate(
-                slot=placement.slot,
-                part=placement.part,
-                delta=piece if norm > 0 else None,
-                shape=placement.shape,
-                noise_norm=rounding * norm,
-                weight_norm=None,
-                cut_axis=part.axis if part else None,
-            )
+        yield MatrixUpdate(
+            slot=placement.slot,
+            part=placement.part,
+            delta=piece if norm > 0 else None,
+            shape=placement.shape,
+            noise_norm=rounding * norm,
+            weight_norm=None,
+            cut_axis=part.axis if part else None,
         )
-        collector.take(measured)
 
 
 def _cut(delta: Delta, placement: Placement) -> Delta:

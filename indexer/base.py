@@ -15,14 +15,28 @@ import torch
 from ..errors import BaseError, ModelError
 from ..records import Slot
 from .architecture import PlacedModel, Placement, place
-from .checkpoint import Checkpoint, open_local, quantization, read_json
+from .checkpoint import WHOLE_TENSORS, Checkpoint, ReadPlan, open_local, quantization, read_json
 from .fingerprint.factors import frobenius
-from .hub import describe, open_hub_model, read_small_file
+from .hub import HubWeights, describe, read_small_file
 
 REMOTE_MEMORY = 1 << 30
 """Bytes of a remote base kept between models; the rest is read again by range."""
 
 Key = tuple[Slot, str]
+
+
+def place_checkpoint(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> PlacedModel:
+    """Where every layer matrix of a full checkpoint belongs.
+
+    Raises:
+        ModelError: `quantized`, `unknown-architecture`, or why it cannot be told.
+    """
+    scheme = quantization(config, checkpoint.tensors.values(), ())
+    if scheme:
+        raise ModelError("quantized", f"weights are stored as {scheme}")
+    placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
+    placed.require_known()
+    return placed
 
 
 @dataclass(slots=True)
@@ -37,10 +51,9 @@ class BaseWeights:
     config: Mapping[str, Any] | None
     checkpoint: Checkpoint
     placed: PlacedModel
-    remote: bool
     _by_key: dict[Key, Placement] = field(default_factory=dict)
-    _kept: dict[str, torch.Tensor] = field(default_factory=dict)
-    _kept_bytes: int = 0
+    _cached: dict[str, torch.Tensor] = field(default_factory=dict)
+    _cached_bytes: int = 0
     _last: threading.local = field(default_factory=threading.local)
     _norms: dict[Key, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -94,10 +107,10 @@ class BaseWeights:
     def _tensor(self, name: str) -> Iterator[torch.Tensor]:
         with ExitStack() as opened:
             try:
-                if self.remote:
-                    tensor = self._fetched(name)
-                else:
+                if self.checkpoint.concurrent:
                     tensor = opened.enter_context(self.checkpoint.view(name))
+                else:
+                    tensor = self._fetched(name)
             except ModelError as err:
                 raise BaseError(f"base {self.name}: {err.reason}") from err
             yield tensor
@@ -108,12 +121,12 @@ class BaseWeights:
             last: torch.Tensor = self._last.tensor
             return last
         with self._lock:
-            tensor = self._kept.get(name)
+            tensor = self._cached.get(name)
             if tensor is None:
                 tensor = self.checkpoint.read(name)
-                if self._kept_bytes + tensor.nbytes <= REMOTE_MEMORY:
-                    self._kept[name] = tensor
-                    self._kept_bytes += tensor.nbytes
+                if self._cached_bytes + tensor.nbytes <= REMOTE_MEMORY:
+                    self._cached[name] = tensor
+                    self._cached_bytes += tensor.nbytes
         self._last.name, self._last.tensor = name, tensor
         return tensor
 
@@ -126,13 +139,13 @@ class Base:
         name: The family's name in the catalog.
         folder: Where its files are; None for a Hub id or a mere name.
         aliases: Other names that members may call it by.
-        few_bytes: Rather a request more than bytes that are of no use.
+        plan: How much of a remote file one read brings.
     """
 
     name: str
     folder: Path | None = None
     aliases: tuple[str, ...] = ()
-    few_bytes: bool = False
+    plan: ReadPlan = WHOLE_TENSORS
     _weights: BaseWeights | None = None
     _failure: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -160,39 +173,29 @@ class Base:
 
     @property
     def bytes_fetched(self) -> int:
-        """Bytes of a remote base that came over the wire."""
+        """Bytes of a remote base that came over the wire; of a cached one, none."""
         opened = self._weights
-        return opened.checkpoint.bytes_read if opened is not None and opened.remote else 0
+        if opened is None or opened.checkpoint.concurrent:
+            return 0
+        return opened.checkpoint.bytes_read
 
     def _open(self) -> BaseWeights:
         if self.folder is not None:
             config_file = self.folder / "config.json"
             config = read_json(config_file) if config_file.exists() else None
-            return self._placed(open_local(self.folder), config, None, remote=False)
+            return self._placed(open_local(self.folder), config, None)
         model = describe(self.name)
         config = dict(read_json(read_small_file(model, "config.json")))
-        return self._placed(
-            open_hub_model(model, few_bytes=self.few_bytes), config, model.sha, remote=True
-        )
+        checkpoint = HubWeights(model, self.plan, adapter=False).open()
+        return self._placed(checkpoint, config, model.sha)
 
     def _placed(
-        self,
-        checkpoint: Checkpoint,
-        config: Mapping[str, Any] | None,
-        revision: str | None,
-        *,
-        remote: bool,
+        self, checkpoint: Checkpoint, config: Mapping[str, Any] | None, revision: str | None
     ) -> BaseWeights:
-        scheme = quantization(config, checkpoint.tensors.values(), ())
-        if scheme:
-            raise ModelError("quantized", f"weights are stored as {scheme}")
-        placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, config)
-        placed.require_known()
         return BaseWeights(
             name=self.name,
             revision=revision,
             config=config,
             checkpoint=checkpoint,
-            placed=placed,
-            remote=remote,
+            placed=place_checkpoint(checkpoint, config),
         )

@@ -1,10 +1,31 @@
-"""One slot's weight update ΔW, (out, in), in whichever form costs least."""
+"""One slot's weight update ΔW, (out, in), in whichever form costs least; child − base."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
+
+RELATIVE_ROUNDING = {
+    torch.float64: 0.0,
+    torch.float32: 2.0**-24 / 3**0.5 * 0.735,
+    torch.float16: 2.0**-11 / 3**0.5 * 0.735,
+    torch.bfloat16: 2.0**-8 / 3**0.5 * 0.735,
+}
+"""How much of a stored matrix is only rounding, |round(W) − W| / |W|, by its type: half an ulp,
+uniform, so ulp/√12; 0.735 is the mean of ulp over magnitude across a binade for a Gaussian matrix.
+Measured on one: 1.66e-3 for bfloat16, 2.1e-4 for float16."""
+
+FILE_ROUNDING = {
+    "F64": RELATIVE_ROUNDING[torch.float64],
+    "F32": RELATIVE_ROUNDING[torch.float32],
+    "F16": RELATIVE_ROUNDING[torch.float16],
+    "BF16": RELATIVE_ROUNDING[torch.bfloat16],
+}
+"""The same by the spelling of weight files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +69,89 @@ class LowRankDelta:
 
 
 Delta = DenseDelta | LowRankDelta
+
+
+def rounding_norm(weight_norm: float, dtype: torch.dtype) -> float:
+    """Frobenius norm of the rounding error in a stored matrix of norm `weight_norm`."""
+    return RELATIVE_ROUNDING[dtype] * weight_norm
+
+
+@dataclass(slots=True)
+class Scratch:
+    """One worker's buffers by purpose; each holds what was put there last.
+
+    They are used again for every matrix: fresh pages cost more than the arithmetic.
+    """
+
+    _buffers: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    def float32(self, purpose: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """A float32 tensor of unset values."""
+        size = math.prod(shape)
+        buffer = self._buffers.get(purpose)
+        if buffer is None or len(buffer) < size:
+            buffer = self._buffers[purpose] = torch.empty(size)
+        return buffer[:size].view(shape)
+
+
+class ScratchPool:
+    """As many `Scratch` as there ever were workers at once. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._free: list[Scratch] = []
+
+    @contextmanager
+    def borrow(self) -> Iterator[Scratch]:
+        """Buffers that are nobody else's until the block ends."""
+        try:
+            scratch = self._free.pop()
+        except IndexError:
+            scratch = Scratch()
+        try:
+            yield scratch
+        finally:
+            self._free.append(scratch)
+
+
+def update_against(
+    child: torch.Tensor, base: torch.Tensor, scratch: Scratch, device: str = "cpu"
+) -> DenseDelta:
+    """ΔW = child − base in float32, against the base as the child's training saw it.
+
+    A child stored in a shorter type than its base came either from float32 training that
+    was rounded once, or from training that began at the rounded base. Of child − W and
+    child − round(W) the smaller is the better estimate of the update in both histories.
+    The result lives in `scratch` (on `device`, if that is another): it is good until the
+    next call. Peak: two matrices in float32.
+    """
+    if device != "cpu":
+        child, base = child.to(device), base.to(device)
+    here = scratch if device == "cpu" else None
+    difference = _difference(child, base, here, "update")
+    if child.dtype == base.dtype or child.dtype.itemsize >= base.dtype.itemsize:
+        return difference
+    rounded = _difference(child, base.to(child.dtype), here, "rounded update")
+    return rounded if rounded.norm < difference.norm else difference
+
+
+def _difference(
+    child: torch.Tensor, base: torch.Tensor, scratch: Scratch | None, purpose: str
+) -> DenseDelta:
+    transposed = child.stride(-1) != 1 and child.stride(0) == 1
+    if transposed:
+        child, base = child.T, base.T
+    shape = tuple(child.shape)
+    if scratch is not None:
+        update = scratch.float32(purpose, shape)
+        # torch subtracts mixed types one element at a time, eight times slower than this
+        torch.sub(_wide(child, scratch, "child"), _wide(base, scratch, "base"), out=update)
+    else:
+        update = child.float() - base.float()
+    norm = float(torch.linalg.vector_norm(update))
+    return DenseDelta(update.T if transposed else update, norm)
+
+
+def _wide(matrix: torch.Tensor, scratch: Scratch, whose: str) -> torch.Tensor:
+    if matrix.dtype == torch.float32:
+        return matrix
+    return scratch.float32(f"wide {whose}", tuple(matrix.shape)).copy_(matrix)

@@ -19,8 +19,8 @@ from ..errors import (
 from ..records import Indexed, Recipe, Slot
 from ..store import Catalog
 from .base import Base
-from .base_parts import BaseParts
-from .budget import layer_bytes, parse_budget
+from .budget import BaseParts, layer_bytes, parse_budget
+from .checkpoint import FEW_BYTES
 from .device import choose_device
 from .family import (
     Labels,
@@ -230,7 +230,7 @@ def _share(base: Base, budget: str | None) -> float:
     """The share of every matrix that a budget reads; the base's headers tell what it is of."""
     if budget is None:
         return 1.0
-    base.few_bytes = True
+    base.plan = FEW_BYTES
     return parse_budget(budget, layer_bytes(base.weights()))
 
 
@@ -259,7 +259,7 @@ def _parts(base: Base, recipes: Sequence[Recipe]) -> BaseParts | None:
         return None
     if len(shares) > 1:
         raise RequestError("one run reads one share: give --budget, and one recipe at a time")
-    base.few_bytes = True
+    base.plan = FEW_BYTES
     return BaseParts(base, shares.pop())
 
 

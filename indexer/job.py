@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 from ..records import Recipe
 from .base import Base
-from .base_parts import BaseParts
+from .budget import BaseParts
+from .checkpoint import FEW_BYTES, WHOLE_TENSORS, ReadPlan
+from .delta import ScratchPool
 from .family import Wanted
 from .fingerprint import Layout
-from .scratch import ScratchPool
 
 
 class Cancelled(Exception):
@@ -37,6 +38,11 @@ class Job:
     parts: BaseParts | None = None
     scratch: ScratchPool = field(default_factory=ScratchPool)
     cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def plan(self) -> ReadPlan:
+        """How much of a remote file one read brings."""
+        return WHOLE_TENSORS if self.parts is None else FEW_BYTES
 
     def stop_if_cancelled(self) -> None:
         """Raise `Cancelled` once the run is being stopped."""

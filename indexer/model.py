@@ -1,4 +1,4 @@
-"""One model from files to outcome: opened, compared with its base, fingerprinted."""
+"""One model from its files, wherever they are, to its outcome: opened, compared, fingerprinted."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ from dataclasses import replace
 from ..errors import BaseError, ModelError
 from ..records import Indexed, Outcome, Refused
 from .adapter_update import collect_adapter
-from .checkpoint import Checkpoint
+from .checkpoint import (
+    WHOLE_TENSORS,
+    Checkpoint,
+    ReadPlan,
+    open_adapter_weights,
+    open_local,
+    read_json,
+)
 from .family import Member
 from .full_update import collect_full
+from .hub import HubModel, HubWeights, read_small_file
 from .job import Job
-from .opening import open_checkpoint, with_config
 from .update import UpdateCollector
 
 log = logging.getLogger(__name__)
@@ -22,8 +29,10 @@ MISFITS = ("wrong-base", "shape-mismatch", "layer-mismatch")
 """What a model of another base runs into."""
 
 
-def fingerprint_member(member: Member, job: Job) -> Outcome:
+def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = None) -> Outcome:
     """The model's fingerprints and statistics, or why there are none. Never raises for a model.
+
+    `remote`: its weight files on the Hub, where they were looked up already.
 
     Peak: a tensor pair in float32 for each of the job's threads, and what the reader
     coalesces.
@@ -47,7 +56,7 @@ def fingerprint_member(member: Member, job: Job) -> Outcome:
         if member.refusal is not None:
             raise member.refusal
         member = with_config(member)
-        checkpoint = open_checkpoint(member, few_bytes=job.parts is not None)
+        checkpoint = remote.open() if remote is not None else open_checkpoint(member, job.plan)
         collector = UpdateCollector(job.recipes, job.layout)
         record = member.record
         if member.is_adapter:
@@ -82,3 +91,39 @@ def refusal(err: Exception, id: str) -> tuple[str, str]:
         return "internal", "not enough memory for one of its matrices"
     log.debug("defect while reading %s", id, exc_info=err)
     return "internal", f"{type(err).__name__}: {err}".splitlines()[0][:300]
+
+
+def open_checkpoint(member: Member, plan: ReadPlan = WHOLE_TENSORS) -> Checkpoint:
+    """The member's weight files, headers read.
+
+    Raises:
+        ModelError: they cannot be opened.
+    """
+    if member.hub is not None:
+        return HubWeights(member.hub, plan).open()
+    assert member.folder is not None
+    return open_adapter_weights(member.folder) if member.is_adapter else open_local(member.folder)
+
+
+def with_config(member: Member) -> Member:
+    """The member with its config; a Hub model's is fetched only when it is to be read.
+
+    Raises:
+        ModelError: the config is there and cannot be read.
+    """
+    if member.hub is None:
+        return member
+    if member.is_adapter:
+        return replace(member, adapter_config=_config(member.hub, "adapter_config.json"))
+    return replace(member, config=_config(member.hub, "config.json"))
+
+
+def _config(model: HubModel, name: str) -> dict[str, object] | None:
+    if model.files is not None and name not in model.files:
+        return None
+    try:
+        return read_json(read_small_file(model, name), name=name)
+    except ModelError as err:
+        if err.code == "not-found":
+            return None
+        raise

@@ -15,7 +15,7 @@ from ..errors import REASONS, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..store import Catalog, Known, copy_outcome
 from .family import LabelMatches, Member
-from .hub import content_sha256
+from .hub import HubWeights
 from .job import Job
 from .model import fingerprint_member, refusal
 from .parallel import one_torch_thread, thread_pool
@@ -236,9 +236,11 @@ def _outcomes(
 
 def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | _Copied:
     """One member's outcome; a byte-identical twin of a Hub model is known before reading."""
+    remote: HubWeights | None = None
     if member.hub is not None and member.refusal is None:
         try:
-            sha256 = content_sha256(member.hub)
+            remote = HubWeights(member.hub, job.plan)
+            sha256 = remote.sha256()
         except Exception as err:
             code, reason = refusal(err, member.record.id)
             return Refused(model=member.record, code=code, reason=reason)
@@ -246,4 +248,4 @@ def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | _Copi
         twin = twins.get(sha256) if sha256 else None
         if twin is not None and twin != member.record.id:
             return _Copied(member, twin)
-    return fingerprint_member(member, job)
+    return fingerprint_member(member, job, remote)

@@ -8,7 +8,8 @@ from pathlib import Path
 from ..errors import BaseError, ModelError
 from ..records import Indexed, Recipe
 from .base import Base, BaseWeights
-from .base_parts import BaseParts
+from .budget import BaseParts
+from .checkpoint import FEW_BYTES
 from .family import Wanted, one_member, refuse_strangers
 from .job import Job
 from .model import fingerprint_member
@@ -51,7 +52,7 @@ def fingerprint_sent_adapter(
     member = refuse_strangers(one_member(str(folder), base), wanted)
     job = Job(base=opened, wanted=wanted, recipes=[recipe], layout=layout)
     if recipe.share != 1.0:
-        opened.few_bytes = True
+        opened.plan = FEW_BYTES
         job = replace(job, parts=BaseParts(opened, recipe.share))
     with one_torch_thread():
         outcome = fingerprint_member(member, job)

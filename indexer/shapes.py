@@ -10,7 +10,7 @@ from ..records import Slot
 from .adapter import read_adapter
 from .architecture import Placement, place_modules
 from .family import Member
-from .opening import open_checkpoint, with_config
+from .model import open_checkpoint, with_config
 
 Shapes = Mapping[tuple[Slot, str], tuple[int, int]]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 
 import numpy as np
 import torch
@@ -14,16 +14,15 @@ from ..errors import ModelError, RequestError
 from ..records import ModelRecord, Slot, SlotSpectrum
 from ..store import Catalog
 from .adapter_update import collect_adapter
-from .architecture import PlacedModel, Placement, place
-from .base import Base
-from .checkpoint import Checkpoint, quantization
-from .delta import Delta, LowRankDelta
+from .architecture import PlacedModel, Placement
+from .base import Base, place_checkpoint
+from .checkpoint import Checkpoint
+from .delta import Delta, LowRankDelta, rounding_norm
 from .family import Member, one_member, refuse_strangers
-from .fingerprint.rounding import rounding_norm
 from .full_update import collect_full
 from .index import resolve_base, wanted_base
 from .job import Job
-from .opening import open_checkpoint, with_config
+from .model import open_checkpoint, with_config
 from .parallel import cpu_count, one_torch_thread, ordered
 from .update import MatrixUpdate
 
@@ -88,7 +87,7 @@ def _updates(member: Member, job: Job) -> tuple[SlotSpectrum, ...]:
             collect_full(member, checkpoint, job, collector)
     finally:
         checkpoint.close()
-    return tuple(sorted(collector.spectra, key=lambda one: (one.slot, one.part)))
+    return tuple(sorted(collector.spectra, key=attrgetter("slot", "part")))
 
 
 @dataclass(slots=True)
@@ -128,29 +127,22 @@ def _weights(member: Member, base: Base) -> tuple[SlotSpectrum, ...]:
         return _stored(base.weights().placed, base.weights().checkpoint)
     checkpoint = open_checkpoint(member)
     try:
-        scheme = quantization(member.config, checkpoint.tensors.values(), ())
-        if scheme:
-            raise ModelError("quantized", f"weights are stored as {scheme}")
-        placed = place({n: t.shape for n, t in checkpoint.tensors.items()}, member.config)
-        placed.require_known()
-        return _stored(placed, checkpoint)
+        return _stored(place_checkpoint(checkpoint, member.config), checkpoint)
     finally:
         checkpoint.close()
 
 
 def _stored(placed: PlacedModel, checkpoint: Checkpoint) -> tuple[SlotSpectrum, ...]:
     """Of every layer matrix; a tensor that holds several is read once."""
-    wanted: Mapping[str, list[Placement]] = defaultdict(list)
-    for placement in placed.placements:
-        wanted[placement.tensor].append(placement)
+    wanted = placed.by_tensor()
 
     def spectra(name: str) -> list[SlotSpectrum]:
         with checkpoint.view(name) as tensor:
             return [_spectrum(placement, placement.cut(tensor)) for placement in wanted[name]]
 
     threads = cpu_count() if checkpoint.concurrent else 1
-    found = (one for some in ordered(spectra, wanted, threads) for one in some)
-    return tuple(sorted(found, key=lambda one: (one.slot, one.part)))
+    measured = chain.from_iterable(ordered(spectra, wanted, threads))
+    return tuple(sorted(measured, key=attrgetter("slot", "part")))
 
 
 def _spectrum(placement: Placement, matrix: torch.Tensor) -> SlotSpectrum:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from ..errors import ModelError
 from ..records import Fingerprint, Recipe, Slot, SlotStats
 from .delta import Delta
 from .fingerprint import POWER_STEPS, Layout, Pool, factorise, make_pool
-from .fingerprint.factors import Factors, largest_noise_sigma
+from .fingerprint.factors import Factors, Features, largest_noise_sigma
 from .fingerprint.sketch import SketchPool
 
 ZERO_UPDATE = 1e-7
@@ -31,19 +31,6 @@ class _SlotSums:
     weight_sq: float | None = None
     noise_sq: float = 0.0
     sigmas: list[torch.Tensor] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """One matrix's update as the collector takes it; no factors means an exact zero."""
-
-    slot: Slot
-    shape: tuple[int, int]
-    noise_norm: float
-    weight_norm: float | None
-    cut_axis: int | None = None
-    factors: Factors | None = None
-    features: tuple[tuple[Factors, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +54,36 @@ class MatrixUpdate:
     cut_axis: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What is kept of one matrix's update.
+
+    Attributes:
+        update: Without its ΔW.
+        factors: None for an exact zero.
+        features: For each recipe, the factors it looks at and what it makes of them.
+    """
+
+    update: MatrixUpdate
+    factors: Factors | None = None
+    features: tuple[tuple[Factors, Features], ...] = ()
+
+
+Measurement = TypeVar("Measurement")
+"""What a collector keeps of one update."""
+
+
 @runtime_checkable
-class Collector(Protocol):
+class Collector(Protocol[Measurement]):
     """What a model's updates are handed to, matrix by matrix."""
 
-    def measure(self, update: MatrixUpdate) -> Any:
+    def measure(self, update: MatrixUpdate) -> Measurement:
         """What is kept of one update; in any thread."""
+        ...
 
-    def take(self, measured: Any) -> None:
+    def take(self, measured: Measurement) -> None:
         """Add it; in one thread, in a fixed order."""
+        ...
 
 
 @dataclass(slots=True)
@@ -94,25 +102,18 @@ class UpdateCollector:
 
     def measure(self, update: MatrixUpdate) -> Measured:
         """One matrix's update, factored and turned into features; may run in any thread."""
-        delta = update.delta
-        measured = Measured(
-            slot=update.slot,
-            shape=update.shape,
-            noise_norm=update.noise_norm,
-            weight_norm=update.weight_norm,
-            cut_axis=update.cut_axis,
-        )
+        delta, rest = update.delta, replace(update, delta=None)
         if delta is None:
-            return measured
+            return Measured(rest)
         if update.weight_norm is not None and delta.norm <= ZERO_UPDATE * update.weight_norm:
-            return measured
+            return Measured(rest)
         by_steps = {steps: self._factorise(delta, steps) for steps in set(self._steps)}
         features = []
         for pool, steps in zip(self._pools, self._steps, strict=True):
             noise = largest_noise_sigma(update.noise_norm, delta.shape)
-            kept = by_steps[steps].above(noise).first(pool.recipe.rank)
-            features.append((kept, pool.features(update.slot, update.part, kept)))
-        return replace(measured, factors=by_steps[self._steps[0]], features=tuple(features))
+            factors = by_steps[steps].above(noise).first(pool.recipe.rank)
+            features.append((factors, pool.features(update.slot, update.part, factors)))
+        return Measured(rest, by_steps[self._steps[0]], tuple(features))
 
     def _factorise(self, delta: Delta, steps: int) -> Factors:
         """To the largest rank of the recipes that want this many power steps."""
@@ -122,18 +123,19 @@ class UpdateCollector:
 
     def take(self, measured: Measured) -> None:
         """Add a measured matrix to the model; in one thread, in a fixed order."""
-        sums = self._slots.setdefault(measured.slot, _SlotSums())
-        sums.rows += measured.shape[0]
-        sums.columns = max(sums.columns, measured.shape[1])
-        if measured.weight_norm is not None:
-            sums.weight_sq = (sums.weight_sq or 0.0) + measured.weight_norm**2
+        update = measured.update
+        sums = self._slots.setdefault(update.slot, _SlotSums())
+        sums.rows += update.shape[0]
+        sums.columns = max(sums.columns, update.shape[1])
+        if update.weight_norm is not None:
+            sums.weight_sq = (sums.weight_sq or 0.0) + update.weight_norm**2
         if measured.factors is None:
             return
         sums.update_sq += measured.factors.fro_norm**2
-        sums.noise_sq += measured.noise_norm**2
+        sums.noise_sq += update.noise_norm**2
         sums.sigmas.append(measured.factors.sigma)
-        for pool, (kept, features) in zip(self._pools, measured.features, strict=True):
-            pool.take(measured.slot, kept, features, measured.noise_norm, measured.cut_axis)
+        for pool, (factors, features) in zip(self._pools, measured.features, strict=True):
+            pool.take(update.slot, factors, features, update.noise_norm, update.cut_axis)
 
     @property
     def is_zero(self) -> bool:
@@ -167,7 +169,7 @@ class UpdateCollector:
 def _statistics(slot: Slot, sums: _SlotSums, rank: int, sketches: SketchPool | None) -> SlotStats:
     merged = torch.cat(sums.sigmas) if sums.sigmas else torch.zeros(0)
     sigma = merged.sort(descending=True).values[:rank].numpy()
-    kept = float(np.square(sigma, dtype=np.float64).sum())
+    energy = float(np.square(sigma, dtype=np.float64).sum())
     relative = math.sqrt(sums.update_sq / sums.weight_sq) if sums.weight_sq else None
     empty = np.zeros(0, dtype=np.float16)
     return SlotStats(
@@ -176,7 +178,7 @@ def _statistics(slot: Slot, sums: _SlotSums, rank: int, sketches: SketchPool | N
         fro_norm=math.sqrt(sums.update_sq),
         relative_norm=relative,
         sigma=sigma,
-        energy=min(1.0, kept / sums.update_sq) if sums.update_sq else 0.0,
+        energy=min(1.0, energy / sums.update_sq) if sums.update_sq else 0.0,
         stable_rank=sums.update_sq / float(sigma[0]) ** 2 if len(sigma) else 0.0,
         noise_floor=math.sqrt(sums.noise_sq),
         sketch=sketches.slot_sketch(slot) if sketches and sketches.holds(slot) else empty,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 
 NAMED = 5
@@ -11,11 +12,20 @@ LONGEST_NAME = 120
 LONGEST_TEXT = 4096
 """Characters of a licence, a task or a base's name; what is longer is none."""
 
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = LONGEST_NAME
+
 
 def name_some(names: Sequence[str]) -> str:
     """Up to five names, quoted, and how many more there are."""
-    shown = ", ".join(repr(_shortened(name)) for name in names[:NAMED])
-    return shown + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    first = ", ".join(repr(_shortened(name)) for name in names[:NAMED])
+    return first + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def shown(value: object) -> str:
+    """The value's repr on one line and not too long, however deep or long it is."""
+    text = _SHORT.repr(value)
+    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
 
 
 def text_or_none(value: object) -> str | None:

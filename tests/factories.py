@@ -56,6 +56,31 @@ def write_weights(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         torch.save(dict(tensors), path)
 
 
+NESTED_STATE_DICTS = (
+    (),
+    ("state_dict",),
+    ("model",),
+    ("module",),
+    ("state_dict", "model"),
+    ("model", "model"),
+    ("module", "state_dict"),
+    ("state_dict", "model", "module"),
+    ("model", "model", "model"),
+)
+"""Keys under which a `.bin` file may hold its state dict, outermost first."""
+
+TOO_DEEP = (("model", "model", "model", "model"), ("weights",), ("model", "weights"))
+"""Keys under which none is looked for."""
+
+
+def nest(state: Mapping[str, torch.Tensor], keys: Sequence[str]) -> dict[str, Any]:
+    """The state dict under these keys, beside what trainers save."""
+    nested: dict[str, Any] = dict(state)
+    for key in reversed(keys):
+        nested = {key: nested, "epoch": 3, "optimizer": {"state": {}}}
+    return nested
+
+
 def make_bert(
     folder: Path,
     *,

@@ -50,6 +50,10 @@ class Adapter:
         """The tensors that `delta` reads for a module of `modules` or `full_values`."""
         return self._updates[module].names
 
+    def dtypes_of(self, module: str) -> set[str]:
+        """The types, in safetensors' spelling, in which those tensors are stored."""
+        return {self._tensors.checkpoint.tensors[name].dtype for name in self.tensors_of(module)}
+
     def delta(self, module: str, base_weight: torch.Tensor | None) -> Delta:
         """ΔW of a module of `modules` or `full_values`, in float32.
 

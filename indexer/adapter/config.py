@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ...errors import ModelError
-from ..checkpoint import shown
+from ..words import shown
 from .methods import REFUSED, SUPPORTED
 
 FILE = "adapter_config.json"

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..delta import Delta
-from ..scratch import Scratch
-from ..subtract import update_against
+from ..delta import Delta, Scratch, update_against
 from .tensors import Tensors
 
 

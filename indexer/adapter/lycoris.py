@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from ...errors import ModelError
-from ..checkpoint import shown
 from ..delta import Delta, DenseDelta, LowRankDelta
+from ..words import shown
 from .config import AdapterConfig
 from .scale import Scale, own_alpha, require_parts
 from .tensors import Tensors

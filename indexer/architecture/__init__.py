@@ -2,8 +2,7 @@
 
 from .align import require_same_layers, require_within_base
 from .place import place, place_modules
-from .placed import PlacedModel
-from .placement import Placement
+from .placement import PlacedModel, Placement
 
 __all__ = [
     "PlacedModel",

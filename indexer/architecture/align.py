@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ...errors import ModelError
 from ..words import name_some
-from .placed import PlacedModel
-from .placement import Placement
+from .placement import PlacedModel, Placement
 
 
 def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:

@@ -10,8 +10,7 @@ from ..words import name_some
 from .attention_config import read_attention_config
 from .located import Spot, find_number, locate
 from .pieces import place_stack
-from .placed import Key, PlacedModel, sort_key
-from .placement import Placement
+from .placement import Key, PlacedModel, Placement, sort_key
 from .rules import is_ignored, table
 from .stacks import common_prefix, gather_stacks
 

@@ -1,4 +1,4 @@
-"""Where a stored tensor belongs: which slot, which part of it, which rows."""
+"""Where stored tensors belong: which slot, which part of it, which rows; and a whole model's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
-from ...records import Slot
+from ...errors import ModelError
+from ...records import ROLES, Slot
+from ..words import name_some
+
+Key = tuple[Slot, str]
+"""A slot and the part of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +53,52 @@ class Placement:
         if isinstance(self.rows, slice):
             return matrix[self.rows]
         return matrix[torch.tensor(self.rows)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedModel:
+    """Where every tensor of a checkpoint, or every module of an adapter, belongs.
+
+    Attributes:
+        placements: By stack, layer, role and part; no two fill the same part of a slot.
+        prefix: What stands before the layers' own names, as far as all stacks share it.
+        ignored: Known to be no slot: embeddings, heads, norms, routers, convolutions, ….
+        unknown: Matrices inside numbered layers that no rule places.
+    """
+
+    placements: tuple[Placement, ...]
+    prefix: str
+    ignored: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    def require_known(self) -> None:
+        """Pass, unless some layer matrices are unknown.
+
+        Raises:
+            ModelError: `unknown-architecture`, naming them.
+        """
+        if self.unknown:
+            raise ModelError(
+                "unknown-architecture",
+                f"cannot place {name_some(self.unknown)}: expected layer matrices named as "
+                "transformers names them; such an architecture is not supported yet",
+            )
+
+    def by_tensor(self) -> dict[str, list[Placement]]:
+        """The placements by stored tensor, or by module of an adapter, in order."""
+        placements: dict[str, list[Placement]] = {}
+        for placement in self.placements:
+            placements.setdefault(placement.tensor, []).append(placement)
+        return placements
+
+    def by_key(self) -> dict[Key, Placement]:
+        """The placements by slot and part, in order."""
+        return {(p.slot, p.part): p for p in self.placements}
+
+
+def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
+    """Order of placements: stack, layer, role as printed, part with its number."""
+    slot = placement.slot
+    part = placement.part.rstrip("0123456789")
+    number = int(placement.part[len(part) :] or -1)
+    return slot.stack, slot.layer, ROLES.index(slot.role), part, number

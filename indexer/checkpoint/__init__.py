@@ -1,17 +1,39 @@
 """Bytes to tensors: headers parsed and checked, tensors read one at a time."""
 
-from .base import Checkpoint, RowBlock, TensorRef
+from .bin_file import open_bin_bytes
+from .byte_source import (
+    ALL_TENSORS,
+    FEW_BYTES,
+    WHOLE_TENSORS,
+    ByteSource,
+    LocalFile,
+    ReadPlan,
+)
 from .config_file import read_json, read_start
-from .local import disagreement, open_adapter_weights, open_local
-from .pickled import open_bin_bytes
 from .quantized import quantization
-from .safetensors_header import decode, header_length, parse_header, shown
+from .safetensors_file import decode, header_length, parse_header
 from .signature import file_sha256, signature
+from .tensors import Checkpoint, RowBlock, TensorRef
+from .weights import (
+    choose_weights,
+    disagreement,
+    open_adapter_weights,
+    open_local,
+    open_weights,
+    shard_files,
+)
 
 __all__ = [
+    "ALL_TENSORS",
+    "FEW_BYTES",
+    "WHOLE_TENSORS",
+    "ByteSource",
     "Checkpoint",
+    "LocalFile",
+    "ReadPlan",
     "RowBlock",
     "TensorRef",
+    "choose_weights",
     "decode",
     "disagreement",
     "file_sha256",
@@ -19,10 +41,11 @@ __all__ = [
     "open_adapter_weights",
     "open_bin_bytes",
     "open_local",
+    "open_weights",
     "parse_header",
     "quantization",
     "read_json",
     "read_start",
-    "shown",
+    "shard_files",
     "signature",
 ]

@@ -1,142 +1,221 @@
-"""One safetensors file on disk, read by position."""
+"""One safetensors file: its header parsed and checked, its tensors and rows read by position."""
 
 from __future__ import annotations
 
-import mmap
-import os
-import threading
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
-import numpy as np
 import torch
 
 from ...errors import ModelError
-from .base import RowBlock, TensorRef
-from .safetensors_header import decode, header_length, parse_header, shown
+from ..words import shown
+from .byte_source import Buffer, ByteSource
+from .tensor_file import DTYPES, LFS_POINTER, TensorFile
+from .tensors import RowBlock, TensorRef
 
-_MOST_AT_ONCE = 1 << 30
-"""Bytes of one system call: macOS refuses more than 2³¹ − 1."""
+MAX_HEADER = 25_000_000
+"""Bytes: the Hub client's limit, enough for some 180,000 tensors.
+
+The safetensors library allows 100,000,000, but hostile JSON of that size takes gigabytes.
+"""
+
+MAX_DIMS = 64
+"""Dimensions of one tensor; NumPy's limit."""
+
+_OTHER_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "C64": 64}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class SafetensorsFile:
-    """One safetensors file: tensors read into memory of their own, or seen where they lie.
+class SafetensorsFile(TensorFile):
+    """One safetensors file. What the first read brings beyond the header is used too."""
 
-    Reading survives a file that is cut short meanwhile; a view does not, as in every program
-    that maps files, but costs a third. Views are forgotten when their block ends, so that
-    mapped pages do not add up. Peak: one tensor.
-    """
-
-    concurrent = True
-
-    def __init__(self, path: Path) -> None:
-        self._name = path.name
-        self.bytes_read = 0
-        self._lock = threading.Lock()
-        self._mapped: mmap.mmap | None = None
-        try:
-            self._descriptor = os.open(path, os.O_RDONLY)
-        except OSError as err:
-            raise ModelError("unreadable", f"{path.name}: {err.strerror}") from err
-        try:
-            self._state = self._file_state()
-            self.bytes_total = self._state[0]
-            refs = self._read_header()
-        except BaseException:
-            self.close()
-            raise
-        self.tensors: Mapping[str, TensorRef] = {ref.name: ref for ref in refs}
-
-    def read(self, name: str) -> torch.Tensor:
-        """One tensor in its stored dtype. Safe between threads."""
-        ref = self._ref(name)
-        return decode(self._read(ref.start, ref.stop), ref)
-
-    @contextmanager
-    def view(self, name: str) -> Iterator[torch.Tensor]:
-        """One tensor in the mapped file. Safe between threads."""
-        ref = self._ref(name)
-        self._require_unchanged()
-        mapped = self._map()
-        try:
-            yield decode(memoryview(mapped)[ref.start : ref.stop], ref)
-        finally:
-            if hasattr(mapped, "madvise"):
-                first = ref.start - ref.start % mmap.PAGESIZE
-                mapped.madvise(mmap.MADV_DONTNEED, first, ref.stop - first)
-        with self._lock:
-            self.bytes_read += ref.stop - ref.start
-        self._require_unchanged()
-
-    def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
-        """The named tensors by offset."""
-        refs = {name: self._ref(name) for name in names}
-        for name, _ in sorted(refs.items(), key=lambda item: item[1].start):
-            yield name, self.read(name)
+    def __init__(self, source: ByteSource) -> None:
+        file, size = source.name, source.size
+        head = bytes(source.read(0, min(source.plan.first, size)))
+        length = header_length(head[:8], file=file, file_size=size)
+        if 8 + length > len(head):
+            head += source.read(len(head), 8 + length)
+        self._data_start = 8 + length
+        self._known = head[self._data_start :]
+        super().__init__(source, parse_header(head, file=file, file_size=size), 8 + length)
 
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
-        """The rows by offset."""
-        refs = {block: self._ref(block.tensor).rows(block.start, block.stop) for block in blocks}
-        for block, ref in sorted(refs.items(), key=lambda item: item[1].start):
-            yield block, decode(self._read(ref.start, ref.stop), ref)
+        """The rows by offset; only what is all but adjacent is read together."""
+        block_of = {self._ref(b.tensor).rows(b.start, b.stop): b for b in blocks}
+        for ref, rows in self._read_together(block_of, max_gap=self._source.plan.row_gap):
+            yield block_of[ref], rows
 
-    def close(self) -> None:
-        self._mapped = None
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+    def _extent(self, ref: TensorRef) -> tuple[int, int]:
+        return ref.start, ref.stop
 
-    def _ref(self, name: str) -> TensorRef:
-        ref = self.tensors.get(name)
-        if ref is None:
-            raise ModelError("missing-tensor", f"{self._name}: no tensor {shown(name)}")
-        return ref
+    def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
+        return decode(buffer, ref)
 
-    def _read_header(self) -> tuple[TensorRef, ...]:
-        size = self.bytes_total
-        first8 = bytes(self._read(0, min(8, size)))
-        length = header_length(first8, file=self._name, file_size=size)
-        head = first8 + bytes(self._read(8, 8 + length))
-        return parse_header(head, file=self._name, file_size=size)
+    def _bytes(self, start: int, stop: int) -> Buffer:
+        first = start - self._data_start
+        known = self._known[first : stop - self._data_start]
+        if len(known) == stop - start:
+            return bytearray(known)
+        rest = super()._bytes(start + len(known), stop)
+        return bytearray(known) + rest if known else rest
 
-    def _map(self) -> mmap.mmap:
-        with self._lock:
-            if self._mapped is None:
-                try:
-                    self._mapped = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_COPY)
-                except (OSError, ValueError) as err:
-                    raise ModelError("unreadable", f"{self._name}: {err}") from err
-            return self._mapped
 
-    def _read(self, start: int, stop: int) -> memoryview:
-        """The bytes from `start` to `stop`, in memory that was not cleared before."""
-        size = stop - start
-        view, done = np.empty(size, np.uint8).data, 0
-        try:
-            while done < len(view):
-                part = view[done : done + _MOST_AT_ONCE]
-                got = os.preadv(self._descriptor, [part], start + done)
-                if got == 0:
-                    break
-                done += got
-        except OSError as err:
-            raise ModelError("unreadable", f"{self._name}: {err.strerror}") from err
-        with self._lock:
-            self.bytes_read += done
-        self._require_unchanged(whole=done == len(view))
-        return view
+def header_length(first8: bytes, *, file: str, file_size: int) -> int:
+    """Length in bytes of the JSON header that follows the first 8 bytes.
 
-    def _require_unchanged(self, *, whole: bool = True) -> None:
-        try:
-            same = self._file_state() == self._state
-        except OSError as err:
-            raise ModelError("unreadable", f"{self._name}: {err.strerror}") from err
-        if not (same and whole):
-            line = "the file changed while it was read; index it again"
-            raise ModelError("changed", f"{self._name}: {line}")
+    Raises:
+        ModelError: `truncated` or `bad-header`.
+    """
+    if len(first8) < 8 or file_size < 8:
+        raise ModelError("truncated", f"{file}: {file_size} bytes are too few for a header")
+    if first8[:8] == LFS_POINTER:
+        line = "a Git LFS pointer, not the weights; run `git lfs pull`"
+        raise ModelError("bad-header", f"{file}: {line}")
+    length = int.from_bytes(first8[:8], "little")
+    if length > MAX_HEADER:
+        line = f"header of {length} bytes, at most {MAX_HEADER} are read"
+        raise ModelError("bad-header", f"{file}: {line}")
+    if 8 + length > file_size:
+        line = f"header of {length} bytes in a file of {file_size}; fetch it again"
+        raise ModelError("truncated", f"{file}: {line}")
+    return length
 
-    def _file_state(self) -> tuple[int, int]:
-        """Size in bytes and time of the last change."""
-        status = os.fstat(self._descriptor)
-        return status.st_size, status.st_mtime_ns
+
+def parse_header(head: bytes, *, file: str, file_size: int) -> tuple[TensorRef, ...]:
+    """The tensors that a file declares, by position in the file.
+
+    `head` begins with the 8 length bytes and the header. As by the safetensors library,
+    tensors that overlap, leave holes, or do not end where the file ends are refused.
+    Unlike there, so is a name that stands twice, and an unknown dtype is kept as it is.
+
+    Raises:
+        ModelError: `truncated`, `bad-header`, `bad-offsets`, `duplicate-tensor`.
+    """
+    length = header_length(head[:8], file=file, file_size=file_size)
+    if len(head) < 8 + length:
+        line = f"{len(head)} bytes of a header of {8 + length}"
+        raise ModelError("truncated", f"{file}: {line}")
+    entries = _entries(head[8 : 8 + length], file)
+    refs = sorted(
+        (_tensor_ref(name, entry, file, 8 + length) for name, entry in entries.items()),
+        key=lambda ref: (ref.start, ref.stop),
+    )
+    _require_tiling(refs, 8 + length, file, file_size)
+    return tuple(refs)
+
+
+def decode(buffer: Buffer, ref: TensorRef) -> torch.Tensor:
+    """The tensor whose bytes `buffer` holds, sharing its memory where that can be done.
+
+    Copied are read-only and misaligned buffers.
+
+    Raises:
+        ModelError: `unsupported-dtype`, `truncated`.
+    """
+    dtype = DTYPES.get(ref.dtype)
+    if dtype is None:
+        line = f"tensor {shown(ref.name)} is {shown(ref.dtype)}, which is not read"
+        raise ModelError("unsupported-dtype", f"{ref.file}: {line}")
+    view = memoryview(buffer)
+    if view.nbytes != ref.stop - ref.start:
+        line = f"tensor {shown(ref.name)} has {view.nbytes} of {ref.stop - ref.start} bytes"
+        raise ModelError("truncated", f"{ref.file}: {line}")
+    if not view.nbytes:
+        return torch.empty(ref.shape, dtype=dtype)
+    tensor = torch.frombuffer(bytearray(view) if view.readonly else view, dtype=dtype)
+    if tensor.data_ptr() % dtype.itemsize:
+        tensor = tensor.clone()
+    return tensor.reshape(ref.shape)
+
+
+def _entries(text: bytes, file: str) -> dict[str, object]:
+    """The header's object by tensor name; objects inside are tuples of pairs."""
+    try:
+        pairs = json.loads(text.decode("utf-8"), object_pairs_hook=tuple)
+    except (ValueError, RecursionError) as err:
+        raise ModelError("bad-header", f"{file}: the header is not JSON") from err
+    if not isinstance(pairs, tuple):
+        raise ModelError("bad-header", f"{file}: the header is not a JSON object")
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+        line = f"the name {shown(name)} stands twice in the header"
+        raise ModelError("duplicate-tensor", f"{file}: {line}")
+    entries.pop("__metadata__", None)
+    return entries
+
+
+def _tensor_ref(name: str, entry: object, file: str, data_start: int) -> TensorRef:
+    pairs = entry if isinstance(entry, tuple) else ()
+    fields = dict(pairs)
+    dtype = fields.get("dtype")
+    shape, offsets = _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
+    proper = _is_text(name) and _is_text(dtype) and len(fields) == len(pairs)
+    if not proper or shape is None or offsets is None:
+        line = f"tensor {shown(name)} lacks a proper dtype, shape or data_offsets"
+        raise ModelError("bad-header", f"{file}: {line}")
+    assert isinstance(dtype, str)
+    if len(offsets) != 2 or offsets[0] > offsets[1]:
+        line = f"tensor {shown(name)} has offsets {shown(offsets)}"
+        raise ModelError("bad-offsets", f"{file}: {line}")
+    n_bits, n_elements = 8 * (offsets[1] - offsets[0]), _n_elements(shape)
+    element_bits = _bits(dtype)
+    if n_elements is None or (element_bits and n_elements * element_bits != n_bits):
+        line = f"{shown(dtype)} of shape {shown(list(shape))} in {n_bits // 8} bytes"
+        raise ModelError("bad-offsets", f"{file}: tensor {shown(name)}: {line}")
+    return TensorRef(
+        name=name,
+        dtype=dtype,
+        shape=shape,
+        file=file,
+        start=data_start + offsets[0],
+        stop=data_start + offsets[1],
+    )
+
+
+def _require_tiling(refs: Sequence[TensorRef], start: int, file: str, size: int) -> None:
+    end = start
+    for ref in refs:
+        if ref.start != end:
+            what = "overlaps another" if ref.start < end else "leaves a hole before it"
+            line = f"tensor {shown(ref.name)} begins at byte {ref.start}, expected {end}"
+            raise ModelError("bad-offsets", f"{file}: {line}; it {what}")
+        end = ref.stop
+    if end > size:
+        line = f"tensor {shown(refs[-1].name)} ends at byte {end}, the file at {size}"
+        raise ModelError("truncated", f"{file}: {line}; fetch it again")
+    if end < size:
+        raise ModelError("bad-offsets", f"{file}: {size - end} bytes belong to no tensor")
+
+
+def _sizes(values: object) -> tuple[int, ...] | None:
+    """The list as sizes; None where it is anything else."""
+    if not isinstance(values, list):
+        return None
+    if not all(type(value) is int and 0 <= value < 2**63 for value in values):
+        return None
+    return tuple(values)
+
+
+def _n_elements(shape: tuple[int, ...]) -> int | None:
+    """Elements of a tensor; None where torch could not number them."""
+    if len(shape) > MAX_DIMS:
+        return None
+    extent = math.prod(max(size, 1) for size in shape)
+    if extent >= 2**63:
+        return None
+    return 0 if 0 in shape else extent
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not _SURROGATE.search(value)
+
+
+def _bits(dtype: str) -> int | None:
+    """Bits an element; None for a spelling that is not known."""
+    if dtype in DTYPES:
+        return 8 * int(DTYPES[dtype].itemsize)
+    return 8 if dtype.startswith("F8_") else _OTHER_BITS.get(dtype)

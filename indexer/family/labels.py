@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import SourceError
 from ...records import ModelRecord
-from ..checkpoint import shown
+from ..words import shown
 from .member import Member
 from .paths import resolved
 from .text_file import read_text_file

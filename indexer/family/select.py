@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError
-from ..checkpoint import shown
+from ..words import shown
 from .base_name import same_base
 from .member import Member
 from .paths import resolved

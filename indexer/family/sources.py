@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import ModelError
 from ...records import ModelRecord
-from ..checkpoint import shown
+from ..words import shown
 from .hub import hub_member
 from .local import find_models, read_member
 from .member import Member

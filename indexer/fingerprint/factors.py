@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 
 from ..delta import Delta, DenseDelta
+
+Features = Mapping[str, torch.Tensor]
+"""What a recipe makes of one matrix's factors, by the block of the fingerprint it is added to."""
 
 OVERSAMPLING = 8
 

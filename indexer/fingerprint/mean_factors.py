@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float32
 
 from ...records import ROLES, STACKS, Recipe, Slot
-from .factors import Factors
+from .factors import Factors, Features
 
 SAME_SIZE = 1e-5
 """Entries of U closer than this share of themselves are equally large."""
@@ -53,25 +53,26 @@ class MeanFactorsPool:
     layout: Layout
     _sums: dict[tuple[str, str, int], tuple[torch.Tensor, int]] = field(default_factory=dict)
 
-    def features(self, slot: Slot, part: str, factors: Factors) -> torch.Tensor:
+    def features(self, slot: Slot, part: str, factors: Factors) -> Features:
         """One matrix's signed UΣ, (out, rank), padded with zeros; may run in any thread."""
         signed = fix_signs(factors.u) * factors.sigma
         padded = torch.zeros(signed.shape[0], self.recipe.rank)
         padded[:, : min(self.recipe.rank, signed.shape[1])] = signed[:, : self.recipe.rank]
-        return padded
+        return {"mean": padded}
 
     def take(
         self,
         slot: Slot,
         factors: Factors,
-        features: torch.Tensor,
+        features: Features,
         noise_norm: float,
         cut_axis: int | None = None,
     ) -> None:
         """Add one matrix's UΣ to the sum of its role; noise does not matter here."""
-        key = (slot.stack, slot.role, features.shape[0])
-        total, count = self._sums.get(key, (torch.zeros_like(features), 0))
-        self._sums[key] = (total + features, count + 1)
+        scaled = features["mean"]
+        key = (slot.stack, slot.role, scaled.shape[0])
+        total, count = self._sums.get(key, (torch.zeros_like(scaled), 0))
+        self._sums[key] = (total + scaled, count + 1)
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The concatenated means, unit length, and their length before; absent roles are 0."""

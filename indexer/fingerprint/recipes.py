@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float32
 
 from ...errors import RequestError, UnknownRecipe
 from ...records import Recipe, Slot
-from .factors import Factors
+from .factors import Factors, Features
 from .mean_factors import Layout, MeanFactorsPool, mean_factors_recipe
 from .sketch import SketchPool, sketch_recipe
 
@@ -26,13 +26,13 @@ class Pool(Protocol):
 
     recipe: Recipe
 
-    def features(self, slot: Slot, part: str, factors: Factors) -> Any: ...
+    def features(self, slot: Slot, part: str, factors: Factors) -> Features: ...
 
     def take(
         self,
         slot: Slot,
         factors: Factors,
-        features: Any,
+        features: Features,
         noise_norm: float,
         cut_axis: int | None = None,
     ) -> None: ...

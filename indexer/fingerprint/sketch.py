@@ -18,15 +18,16 @@ count-sketches, multiplied as spectra. Spectra of all slots add up under indepen
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import torch
 from jaxtyping import Float16, Float32
 
 from ...records import Recipe, Slot
-from .factors import Factors
-from .hashing import sketch_pair
+from .factors import Factors, Features
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
 SLOT_DIMS = {"update": 512, "output": 1024, "input": 512}
@@ -75,7 +76,7 @@ class SketchPool:
     recipe: Recipe
     _slots: dict[Slot, _SlotSpectra] = field(default_factory=dict)
 
-    def features(self, slot: Slot, part: str, factors: Factors) -> dict[str, torch.Tensor]:
+    def features(self, slot: Slot, part: str, factors: Factors) -> Features:
         """One matrix's spectrum a block; may run in any thread."""
         if len(factors.sigma) == 0:
             return {}
@@ -95,7 +96,7 @@ class SketchPool:
         self,
         slot: Slot,
         factors: Factors,
-        features: dict[str, torch.Tensor],
+        features: Features,
         noise_norm: float,
         cut_axis: int | None = None,
     ) -> None:
@@ -180,3 +181,39 @@ def _block_scales(sums: _SlotSpectra) -> dict[str, float]:
         block: (signal * WEIGHTS[block] * share[block] / sums.squares[block]) ** 0.5
         for block in BLOCK_DIMS
     }
+
+
+def hash_rows(seed: int, key: str, n_rows: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A count-sketch hash of `n_rows` coordinates: buckets (int64) and signs (float32).
+
+    Depends on its arguments only, on every machine: Philox keyed by a SHA-256 of them.
+    """
+    digest = hashlib.sha256(f"{seed}/{key}/{n_rows}/{dim}".encode()).digest()
+    generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
+    buckets = generator.integers(0, dim, size=n_rows, dtype=np.int64)
+    signs = generator.integers(0, 2, size=n_rows, dtype=np.int8)
+    return torch.from_numpy(buckets), torch.from_numpy(signs * 2.0 - 1.0).float()
+
+
+def sketch_pair(
+    left: torch.Tensor, right: torch.Tensor, seed: int, key: str, dim: int
+) -> torch.Tensor:
+    """Count sketches of the columns of two matrices, (n, rank) each: (rank, 2, dim), float32.
+
+    Charikar, Chen, Farach-Colton 2002: inner products are kept in expectation. Both sides in
+    one pass, under hashes of their own.
+    """
+    buckets, signs = _pair_hash(seed, key, len(left), len(right), dim)
+    rows = torch.cat([left, right]).mul_(signs)
+    sketch = torch.zeros(2 * dim, left.shape[1]).index_add_(0, buckets, rows)
+    return sketch.T.contiguous().view(-1, 2, dim)
+
+
+@lru_cache(maxsize=4096)
+def _pair_hash(
+    seed: int, key: str, n_left: int, n_right: int, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Buckets of both sides, the right's after the left's, and signs as a column."""
+    left = hash_rows(seed, key + "/a", n_left, dim)
+    right = hash_rows(seed, key + "/b", n_right, dim)
+    return torch.cat([left[0], right[0] + dim]), torch.cat([left[1], right[1]])[:, None]

@@ -5,15 +5,23 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Mapping
+import ssl
+import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import httpx2
+from httpcore2 import (
+    SOCKET_OPTION,
+    NetworkBackend,
+    NetworkStream,
+    ReadTimeout,
+    SyncBackend,
+)
 from huggingface_hub import get_session, is_offline_mode, set_client_factory
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from ...errors import ModelError
-from .bounded_reads import bound_reads
 from .call import current_call
 from .patience import Patience
 
@@ -35,7 +43,9 @@ class HubClient(httpx2.Client):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         for transport in (self._transport, *self._mounts.values()):
-            bound_reads(transport)
+            pool = getattr(transport, "_pool", None)
+            if pool is not None:
+                pool._network_backend = _BoundedBackend()
 
     def send(
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
@@ -77,6 +87,61 @@ def _make_client() -> HubClient:
             logger.addFilter(_HideQueries())
     timeout = httpx2.Timeout(_DEFAULT.read_s, connect=_DEFAULT.connect_s)
     return HubClient(follow_redirects=True, timeout=timeout)
+
+
+class _BoundedBackend(NetworkBackend):
+    """Connections whose reads end with the thread's current call, however slowly bytes trickle in.
+
+    The client's own limit is for one read. A server that sends a header byte by byte keeps
+    every single read short, and all of them together without an end.
+    """
+
+    def __init__(self) -> None:
+        self._inner = SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[SOCKET_OPTION] | None = None,
+    ) -> NetworkStream:
+        """A connection whose reads are bounded."""
+        return _BoundedStream(
+            self._inner.connect_tcp(host, port, timeout, local_address, socket_options)
+        )
+
+
+class _BoundedStream(NetworkStream):
+    def __init__(self, inner: NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        call = current_call()
+        if call is None:
+            return self._inner.read(max_bytes, timeout)
+        left = call.deadline - time.monotonic()
+        if left <= 0:
+            raise ReadTimeout("the call has taken too long")
+        return self._inner.read(max_bytes, left if timeout is None else min(timeout, left))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, timeout)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> NetworkStream:
+        return _BoundedStream(self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
 
 
 class _HideQueries(logging.Filter):

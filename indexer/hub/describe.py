@@ -10,10 +10,9 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError
 from ..checkpoint import read_json
-from .answers import ask
 from .cache import cached_commit, cached_file, cached_files
 from .hub_model import HubModel
-from .session import HubSession, default_session
+from .session import HubSession, ask, default_session
 
 _CORE = (
     "sha",

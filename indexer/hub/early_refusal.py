@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 from ...errors import ModelError
-from ..checkpoint import quantization
+from ..checkpoint import choose_weights, quantization
 from .hub_model import HubModel
 from .session import HubSession, default_session
-from .weight_files import adapter_file, full_file
 
 _TAG = re.compile(
     r"gptq|awq|[2348]-bit|bitsandbytes|(mx|nv)?fp[48]|compressed-tensors|exl[23]|hqq|aqlm|eetq"
@@ -34,16 +33,11 @@ def early_refusal(model: HubModel, *, session: HubSession | None = None) -> Mode
     scheme = _quantised_as(model)
     if scheme is not None:
         return ModelError("quantized", f"{model.id}: weights are stored as {scheme}")
-    if model.files is not None and not _has_weights(model):
+    top = [name for name in model.files or () if "/" not in name]
+    is_adapter = model.kind == "adapter"
+    if model.files is not None and choose_weights(top, adapter=is_adapter) is None:
         return ModelError("no-weights", f"{model.id}: no safetensors or .bin weights at its top")
     return None
-
-
-def _has_weights(model: HubModel) -> bool:
-    assert model.files is not None
-    if model.kind == "adapter":
-        return adapter_file(model.files) is not None
-    return bool(full_file(model.files))
 
 
 def _quantised_as(model: HubModel) -> str | None:

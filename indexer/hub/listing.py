@@ -11,10 +11,9 @@ from urllib.parse import urlencode
 import httpx2
 
 from ...errors import ModelError, SourceError
-from .answers import ask
 from .describe import EXPAND_SETS, FULL_FIELDS, describe, is_repo_id
 from .hub_model import HubModel
-from .session import HubSession, default_session
+from .session import HubSession, ask, default_session
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -10,7 +11,8 @@ import httpx2
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
-from .remote_file import is_count
+
+_COUNT = re.compile(r"[0-9]{1,15}")
 
 DISABLED = "Access to this resource is disabled."
 BAD_TOKEN = "Invalid credentials in Authorization header"
@@ -24,6 +26,11 @@ _BY_ERROR_CODE = {
     "RevisionNotFound": ("not-found", "no such revision"),
     "EntryNotFound": ("not-found", "no such file in the repository"),
 }
+
+
+def is_count(text: str) -> bool:
+    """Whether a header's text is a number of bytes or seconds that can be true."""
+    return _COUNT.fullmatch(text) is not None
 
 
 def refusal(response: httpx2.Response, what: str) -> ModelError:

@@ -1,16 +1,18 @@
-"""The bytes of one file on the Hub, fetched in ranges, every answer checked."""
+"""One file on the Hub: where its bytes are, and ranges of them, every answer checked."""
 
 from __future__ import annotations
 
 import re
 import threading
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 
 import httpx2
 
 from ...errors import ModelError
+from ..checkpoint import WHOLE_TENSORS, ReadPlan
 from .call import RETRIED, Call, describe_error
-from .locate import locate
-from .remote_file import RemoteFile, is_count
+from .refusals import is_count
 from .session import HubSession
 
 SLACK = 64 << 10
@@ -21,6 +23,77 @@ _CONTENT_RANGE = re.compile(r"^bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})$"
 _REFUSED = frozenset({401, 403, 404, 410})
 """What an address answers once its signature has expired."""
 
+_SHA256 = re.compile(r"^[0-9a-f]{64}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteFile:
+    """One file of one commit, as the Hub answers a HEAD.
+
+    Attributes:
+        path: From the top of the repository.
+        etag: Identifies the content.
+        url: Where its bytes are handed out; signed, so never shown.
+        on_hub: Whether that is the Hub itself, which may see the token.
+    """
+
+    repo_id: str
+    commit: str
+    path: str
+    size: int
+    etag: str
+    url: str = field(repr=False)
+    on_hub: bool
+
+    @property
+    def what(self) -> str:
+        """Repository and file, as messages name them."""
+        return f"{self.repo_id}: {self.path}"
+
+    @property
+    def sha256(self) -> str | None:
+        """Of the content, where the Hub knows it (files in large-file storage)."""
+        return self.etag if _SHA256.match(self.etag) else None
+
+
+def locate(session: HubSession, repo_id: str, commit: str, path: str) -> RemoteFile:
+    """Ask the Hub for a file without its bytes: one HEAD gives size, content hash and address.
+
+    Raises:
+        ModelError: the file or the answer is not there, or is another commit's.
+    """
+    what = f"{repo_id}: {path}"
+    session.refuse_offline(what)
+    with session.call(what, leaves_hub=False).current():
+        response = session.send("HEAD", session.file_url(repo_id, commit or "main", path), {})
+    headers = response.headers
+    require_commit(response, commit, what)
+    target = response.next_request
+    etag = headers.get("X-Linked-Etag") or headers.get("ETag") or ""
+    length = headers.get("X-Linked-Size") or ""
+    if not length and target is None:
+        length = headers.get("Content-Length") or ""
+    if not etag or not is_count(length):
+        raise ModelError("hub-bad-answer", f"{what}: the answer has no ETag or no size")
+    return RemoteFile(
+        repo_id=repo_id,
+        commit=commit,
+        path=path,
+        size=int(length),
+        etag=etag.removeprefix("W/").strip('"'),
+        url=str(target.url if target else response.request.url),
+        on_hub=target is None,
+    )
+
+
+def require_commit(response: httpx2.Response, commit: str, what: str) -> None:
+    """Raise where a file answer is not the Hub's, or speaks of another commit."""
+    answered = response.headers.get("X-Repo-Commit")
+    if answered is None:
+        raise ModelError("hub-bad-answer", f"{what}: the answer is not a Hub's (no X-Repo-Commit)")
+    if commit and answered != commit:
+        raise ModelError("changed", f"{what}: asked for commit {commit[:12]}, got {answered[:12]}")
+
 
 class RemoteBytes:
     """A file of the Hub, read from its signed address.
@@ -28,25 +101,20 @@ class RemoteBytes:
     A body that is cut goes on where it stopped; an expired address is asked for again.
     """
 
-    def __init__(self, session: HubSession, repo_id: str, commit: str, name: str) -> None:
-        self.name = name
-        self.bytes_read = 0
+    def __init__(
+        self, session: HubSession, file: RemoteFile, plan: ReadPlan = WHOLE_TENSORS
+    ) -> None:
+        self.name = file.path
+        self.plan = plan
+        self.bytes_fetched = 0
         self._session = session
-        self._place = (repo_id, commit, name)
-        known = session.located
-        self._file = (
-            known.pop(self._place) if self._place in known else locate(session, *self._place)
-        )
+        self._file = file
         self._seen: tuple[str, str] | None = None
         self._lock = threading.Lock()
 
     @property
     def size(self) -> int:
         return self._file.size
-
-    @property
-    def sha256(self) -> str | None:
-        return self._file.sha256
 
     def read(self, start: int, stop: int) -> bytearray:
         """Bytes `start` to `stop` of the file.
@@ -79,11 +147,18 @@ class RemoteBytes:
                     call.failed(err.error)
         return transfer.buffer
 
+    def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
+        """The same, for a block."""
+        return nullcontext(self.read(start, stop))
+
+    def close(self) -> None:
+        return
+
     def _fetch(self, file: RemoteFile, transfer: _Transfer, call: Call) -> None:
         """Ask for what is missing and take what comes."""
         call.passes = frozenset({416}) if file.on_hub else _REFUSED | {416}
-        asked = {"Range": f"bytes={transfer.next}-{transfer.stop - 1}"}
-        response = self._session.send("GET", file.url, asked, stream=True)
+        wanted = {"Range": f"bytes={transfer.next}-{transfer.stop - 1}"}
+        response = self._session.send("GET", file.url, wanted, stream=True)
         try:
             if response.status_code in _REFUSED:
                 raise _Expired(response.status_code)
@@ -123,14 +198,14 @@ class RemoteBytes:
         with self._lock:
             if self._file is not file:
                 return
-            fresh = locate(self._session, *self._place)
+            fresh = locate(self._session, file.repo_id, file.commit, file.path)
             if (fresh.etag, fresh.size) != (file.etag, file.size):
                 raise ModelError("changed", f"{file.what}: another ETag or size than before")
             self._file = fresh
 
     def _count(self, n_bytes: int) -> None:
         with self._lock:
-            self.bytes_read += n_bytes
+            self.bytes_fetched += n_bytes
 
 
 class _Transfer:
@@ -169,8 +244,8 @@ class _Transfer:
         elif response.status_code != 206 or match is None:
             raise _Again(self._bad(f"status {response.status_code} for a range"))
         elif (int(match[1]), int(match[2])) != (self.next, self.stop - 1):
-            asked = f"bytes {self.next}-{self.stop - 1}"
-            raise _Again(self._bad(f"bytes {match[1]}-{match[2]} where {asked} were asked for"))
+            wanted = f"bytes {self.next}-{self.stop - 1}"
+            raise _Again(self._bad(f"bytes {match[1]}-{match[2]} where {wanted} were asked for"))
         else:
             self._arriving = self.next
 

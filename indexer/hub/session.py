@@ -1,12 +1,15 @@
-"""Where the Hub is, who asks, and how patiently: what all calls of a run share."""
+"""Where the Hub is, who asks, and how patiently: what all calls of a run share; JSON answers."""
 
 from __future__ import annotations
 
+import json
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import httpx2
 from huggingface_hub import constants, get_token, hf_hub_url, is_offline_mode
@@ -16,7 +19,9 @@ from ...errors import ModelError
 from .call import Call, origin_of
 from .client import hub_client
 from .patience import Patience
-from .remote_file import RemoteFile
+
+_PACKED = {"Accept-Encoding": "gzip"}
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass(kw_only=True)
@@ -27,7 +32,6 @@ class HubSession:
         token: None takes HF_TOKEN or the saved one; False sends none.
         cache_dir: Where files that were downloaded before lie.
         cancelled: Set it to end every wait of this session.
-        located: Files asked for but not yet opened, by repository, commit and path.
         expand_level: How many sets of properties this Hub has refused to list.
     """
 
@@ -37,7 +41,6 @@ class HubSession:
     patience: Patience = field(default_factory=Patience)
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
     expand_level: int = 0
-    located: dict[tuple[str, str, str], RemoteFile] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.endpoint = self.endpoint.rstrip("/")
@@ -105,6 +108,37 @@ class HubSession:
         if self.offline:
             line = "offline mode (HF_HUB_OFFLINE), and not in the local cache"
             raise ModelError("offline", f"{what}: {line}")
+
+
+def ask(session: HubSession, call: Call, url: str) -> tuple[Any, httpx2.Response]:
+    """The JSON value at an address of the Hub, and the answer that held it.
+
+    Statuses that `call` passes are handed on with None as their value. Text that cannot be
+    written as UTF-8 is mended.
+
+    Raises:
+        ModelError: the Hub refuses, does not answer, or does not answer in JSON.
+    """
+    with call.current():
+        while True:
+            response = session.send("GET", url, _PACKED)
+            if response.status_code in call.passes:
+                return None, response
+            try:
+                return _value(response), response
+            except (ValueError, RecursionError):
+                call.failed(ModelError("hub-bad-answer", f"{call.what}: an answer that is no JSON"))
+
+
+def _value(response: httpx2.Response) -> Any:
+    if response.status_code != 200:
+        raise ValueError(response.status_code)
+    text = response.content.decode("utf-8")
+    value = json.loads(text)
+    if _SURROGATE.search(text) is None:
+        return value
+    mended = json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass")
+    return json.loads(mended.decode("utf-16", "replace"))
 
 
 @cache

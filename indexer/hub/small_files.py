@@ -11,7 +11,7 @@ from ...errors import ModelError
 from .cache import cached_file
 from .call import origin_of
 from .hub_model import HubModel
-from .locate import require_commit
+from .remote_bytes import require_commit
 from .session import HubSession, default_session
 
 MAX_SMALL_FILE = 16 << 20

@@ -117,6 +117,18 @@ def test_a_vast_list_of_tensors_is_refused_unread(tmp_path: Path) -> None:
         assert code_of(lambda: open_local(tmp_path)) == "bad-header"
 
 
+def test_a_vast_word_on_the_byte_order_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    with zipfile.ZipFile(path, "w") as made:
+        made.writestr("archive/data.pkl", b"x")
+        with made.open("archive/byteorder", "w") as entry:
+            for _ in range(70):
+                entry.write(bytes(1 << 20))
+
+    with within(seconds=10, mebibytes=16):
+        assert code_of(lambda: open_local(tmp_path)) == "bad-header"
+
+
 @pytest.mark.parametrize(
     "name", ["../../owned", "/owned", "archive/../../owned", "a\0b", "x" * 9000]
 )

@@ -13,7 +13,7 @@ from safetensors.torch import save
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import file_sha256
-from deltadex.indexer.hub import content_sha256, describe, open_hub_model, read_small_file
+from deltadex.indexer.hub import HubWeights, describe, read_small_file
 from deltadex.indexer.hub.session import HubSession
 
 
@@ -23,11 +23,11 @@ def test_the_hash_of_a_file_is_known_before_it_is_read(
     content = save(ODD)
     hub.add("org/model", {"model.safetensors": content})
     (tmp_path / "copy").write_bytes(content)
-    model = describe("org/model", session=session)
+    weights = HubWeights(describe("org/model", session=session), session=session)
 
-    assert content_sha256(model, session=session) == file_sha256(tmp_path / "copy")
+    assert weights.sha256() == file_sha256(tmp_path / "copy")
     assert hub.requests("cdn") == []
-    open_hub_model(model, session=session)
+    weights.open()
     assert len(hub.requests("hub", "HEAD")) == 1
 
 
@@ -40,7 +40,7 @@ def test_the_hash_of_shards_depends_on_their_content_alone(
     changed = next(name for name in files if name.endswith(".safetensors"))
     hub.add("org/c", {**files, changed: save({"plain": torch.zeros(1)})})
     a, b, c = (
-        content_sha256(describe(f"org/{x}", session=session), session=session) for x in "abc"
+        HubWeights(describe(f"org/{x}", session=session), session=session).sha256() for x in "abc"
     )
     hashes = [
         hashlib.sha256(content).hexdigest()
@@ -61,16 +61,16 @@ def test_cached_files_are_read_from_the_cache(
     for name in cached:
         put_in_cache(tmp_path, "org/model", repo.sha, name, files[name])
     model = describe("org/model", session=session)
-    expected_hash = content_sha256(model, session=session)
+    expected_hash = HubWeights(model, session=session).sha256()
     hub.log.clear()
 
-    assert_same(open_hub_model(model, session=session), ODD)
+    assert_same(HubWeights(model, session=session).open(), ODD)
     assert read_small_file(model, "config.json", session=session) == b'{"hub": 1}'
     assert {r.path.rsplit("/", 1)[-1] for r in hub.requests("hub")} <= {
         "model-00002-of-00003.safetensors"
     }
     (tmp_path / "models--org--model").rename(tmp_path / "away")
-    assert content_sha256(model, session=session) == expected_hash
+    assert HubWeights(model, session=session).sha256() == expected_hash
 
 
 def test_offline_only_the_cache_is_read(
@@ -84,9 +84,9 @@ def test_offline_only_the_cache_is_read(
     hub.log.clear()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
-    assert_same(open_hub_model(here, session=session), ODD)
+    assert_same(HubWeights(here, session=session).open(), ODD)
     with pytest.raises(ModelError, match=r"^offline: org/other"):
-        open_hub_model(other, session=session)
+        HubWeights(other, session=session).open()
     with pytest.raises(ModelError, match=r"^offline: org/other"):
         read_small_file(other, "config.json", session=session)
     assert hub.log == []
@@ -100,4 +100,4 @@ def test_a_truncated_cached_file_is_refused_as_such(
     put_in_cache(tmp_path, "org/model", repo.sha, "model.safetensors", content[:-8])
 
     with pytest.raises(ModelError, match=r"^truncated: "):
-        open_hub_model(describe("org/model", session=session), session=session)
+        HubWeights(describe("org/model", session=session), session=session).open()

@@ -15,7 +15,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.utils import build_hf_headers
 
 from deltadex.errors import ModelError
-from deltadex.indexer.hub import describe, open_hub_model
+from deltadex.indexer.hub import HubWeights, describe
 from deltadex.indexer.hub.call import origin_of
 from deltadex.indexer.hub.client import HubClient, hub_client
 from deltadex.indexer.hub.patience import Patience
@@ -84,7 +84,7 @@ def test_no_log_line_at_any_level_holds_a_secret(
     hub.add("org/model", {"model.safetensors": b"\2\0\0\0\0\0\0\0{}"})
     hub.faults.append(Fault(path="/store/", kind="status"))
 
-    open_hub_model(describe("org/model", session=session), session=session)
+    HubWeights(describe("org/model", session=session), session=session).open()
 
     assert "/store/" in caplog.text
     assert "SECRET" not in caplog.text
@@ -148,7 +148,7 @@ def test_headers_are_those_of_huggingface_hub(session: HubSession) -> None:
 
 SCRIPT = """
 import json, sys
-from deltadex.indexer.hub import describe, list_family, open_hub_model, read_small_file
+from deltadex.indexer.hub import HubWeights, describe, list_family, read_small_file
 
 class Memory(dict):
     load = dict.get
@@ -156,7 +156,7 @@ class Memory(dict):
 
 family = [m.id for m in list_family("org/base", remember=Memory())]
 model = describe("org/base")
-checkpoint = open_hub_model(model)
+checkpoint = HubWeights(model).open()
 names = list(checkpoint.tensors)
 values = {n: t.tolist() for n, t in checkpoint.stream(names)}
 print(json.dumps([family, values, read_small_file(model, "config.json").decode()]))

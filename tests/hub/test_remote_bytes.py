@@ -11,7 +11,7 @@ import pytest
 from hub_standin import Fault, StandInHub
 
 from deltadex.errors import ModelError
-from deltadex.indexer.hub.remote_bytes import SLACK, RemoteBytes
+from deltadex.indexer.hub.remote_bytes import SLACK, RemoteBytes, locate
 from deltadex.indexer.hub.session import HubSession
 
 ELSEWHERE = {"Location": "http://127.0.0.1:9/login"}
@@ -21,12 +21,16 @@ CONTENT = random.Random(0).randbytes(300_000)
 @pytest.fixture
 def source(hub: StandInHub, session: HubSession) -> RemoteBytes:
     repo = hub.add("org/model", {"model.safetensors": CONTENT})
-    return RemoteBytes(session, "org/model", repo.sha, "model.safetensors")
+    return RemoteBytes(session, locate(session, "org/model", repo.sha, "model.safetensors"))
 
 
-def test_the_head_tells_size_and_hash_before_any_byte(hub: StandInHub, source: RemoteBytes) -> None:
-    assert source.size == len(CONTENT)
-    assert source.sha256 == hashlib.sha256(CONTENT).hexdigest()
+def test_the_head_tells_size_and_hash_before_any_byte(hub: StandInHub, session: HubSession) -> None:
+    repo = hub.add("org/model", {"model.safetensors": CONTENT})
+
+    file = locate(session, "org/model", repo.sha, "model.safetensors")
+
+    assert RemoteBytes(session, file).size == len(CONTENT)
+    assert file.sha256 == hashlib.sha256(CONTENT).hexdigest()
     assert hub.wire_bytes() == 0
 
 
@@ -36,7 +40,7 @@ def test_any_range_is_the_files_own_bytes(hub: StandInHub, source: RemoteBytes) 
     ranges += [tuple(sorted(rng.choices(range(len(CONTENT)), k=2))) for _ in range(20)]
 
     assert all(source.read(a, b) == CONTENT[a:b] for a, b in ranges)
-    assert source.bytes_read == sum(b - a for a, b in ranges) == hub.wire_bytes("cdn")
+    assert source.bytes_fetched == sum(b - a for a, b in ranges) == hub.wire_bytes("cdn")
 
 
 def test_one_head_serves_all_ranges_and_the_token_never_leaves_the_hub(
@@ -127,7 +131,7 @@ def test_a_cut_body_goes_on_where_it_stopped(hub: StandInHub, source: RemoteByte
 
     asked = [r.headers["range"] for r in hub.requests("cdn")]
     assert asked == ["bytes=0-199999", "bytes=65536-199999"]
-    assert source.bytes_read == 200_000
+    assert source.bytes_fetched == 200_000
 
 
 def test_a_body_cut_many_times_arrives_as_long_as_it_grows(
@@ -175,7 +179,7 @@ def test_a_server_without_ranges_is_good_enough_for_a_small_file(
     content = CONTENT[: SLACK + 1_000]
     repo = hub.add("org/small", {"a.bin": content})
     hub.faults.append(Fault(path="/store/", kind="whole", nth=0))
-    source = RemoteBytes(session, "org/small", repo.sha, "a.bin")
+    source = RemoteBytes(session, locate(session, "org/small", repo.sha, "a.bin"))
 
     assert source.read(500, 1_500) == content[500:1_500]
     with pytest.raises(ModelError, match="the whole file of 66536 bytes instead of a range"):
@@ -187,7 +191,7 @@ def test_a_refused_whole_file_is_not_downloaded(hub: StandInHub, source: RemoteB
 
     with pytest.raises(ModelError, match="instead of a range"):
         source.read(0, 10)
-    assert source.bytes_read == 0
+    assert source.bytes_fetched == 0
 
 
 def test_a_range_beyond_the_end_is_not_asked_for(hub: StandInHub, source: RemoteBytes) -> None:
@@ -200,10 +204,10 @@ def test_a_file_that_the_hub_hands_out_itself_is_read_with_the_token(
     hub: StandInHub, session: HubSession
 ) -> None:
     repo = hub.add("org/plain", {"weights.txt": CONTENT})
-    source = RemoteBytes(session, "org/plain", repo.sha, "weights.txt")
+    file = locate(session, "org/plain", repo.sha, "weights.txt")
 
-    assert source.read(5, 50_000) == CONTENT[5:50_000]
-    assert source.sha256 is None
+    assert RemoteBytes(session, file).read(5, 50_000) == CONTENT[5:50_000]
+    assert file.sha256 is None
     assert "authorization" in hub.requests("hub", "GET")[0].headers
 
 
@@ -227,7 +231,7 @@ def test_a_head_without_the_hubs_answer_opens_nothing(
     hub.faults.append(Fault(path="resolve", where="hub", nth=0, **fault))
 
     with pytest.raises(ModelError) as caught:
-        RemoteBytes(session, "org/model", repo.sha, "model.safetensors")
+        RemoteBytes(session, locate(session, "org/model", repo.sha, "model.safetensors"))
     assert caught.value.code == code
 
 
@@ -241,7 +245,7 @@ def test_an_answer_for_another_commit_is_a_changed_repository(
     hub.faults.append(Fault(path="resolve", kind="body", where="hub", headers=headers))
 
     with pytest.raises(ModelError, match=r"^changed: "):
-        RemoteBytes(session, "org/model", asked, "model.safetensors")
+        RemoteBytes(session, locate(session, "org/model", asked, "model.safetensors"))
 
 
 def test_a_stopped_session_ends_its_waits_at_once(

@@ -14,7 +14,7 @@ from hub_standin import Fault, StandInHub
 from safetensors.torch import save
 
 from deltadex.errors import ModelError
-from deltadex.indexer.hub import describe, open_hub_model, read_small_file
+from deltadex.indexer.hub import HubWeights, describe, read_small_file
 from deltadex.indexer.hub.session import HubSession
 from deltadex.indexer.hub.small_files import MAX_SMALL_FILE
 
@@ -69,8 +69,8 @@ def test_a_gated_file_without_a_token_says_so(hub: StandInHub, session: HubSessi
     model = describe("org/model", session=anonymous)
 
     with pytest.raises(ModelError, match=r"^gated: org/model"):
-        open_hub_model(model, session=anonymous)
-    assert_same(open_hub_model(model, session=session), ODD)
+        HubWeights(model, session=anonymous).open()
+    assert_same(HubWeights(model, session=session).open(), ODD)
 
 
 @pytest.mark.parametrize("name", ["config.json", "card.bin"])

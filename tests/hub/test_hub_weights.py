@@ -5,22 +5,20 @@ from __future__ import annotations
 import io
 import random
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
+from factories import NESTED_STATE_DICTS, TOO_DEEP, nest
 from hub_repos import ODD, assert_same, bert_like, sharded, to_bin
 from hub_standin import StandInHub
 from safetensors.torch import save
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import Checkpoint
-from deltadex.indexer.checkpoint.pickled import LONGEST_END
-from deltadex.indexer.hub import (
-    describe,
-    open_hub_adapter,
-    open_hub_model,
-)
-from deltadex.indexer.hub.ranged import FIRST_READ, MAX_GAP, RangedFile
+from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, Checkpoint
+from deltadex.indexer.checkpoint.bin_file import LONGEST_END
+from deltadex.indexer.checkpoint.tensor_file import TensorFile
+from deltadex.indexer.hub import HubWeights, describe
 from deltadex.indexer.hub.session import HubSession
 
 
@@ -32,8 +30,11 @@ def open_repo(hub: StandInHub, session: HubSession, files: dict[str, bytes]) -> 
     hub.add("org/model", files)
     model = describe("org/model", session=session)
     hub.log.clear()
-    opener = open_hub_adapter if model.kind == "adapter" else open_hub_model
-    return opener(model, session=session)
+    return HubWeights(model, session=session).open()
+
+
+def read_ahead(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> None:
+    monkeypatch.setattr("deltadex.indexer.hub.weights.ALL_TENSORS", replace(ALL_TENSORS, **sizes))
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,21 @@ def test_a_bin_keeps_views_and_transposed_tensors_apart(
     assert_same(open_repo(hub, session, {"pytorch_model.bin": to_bin(tensors)}), tensors)
 
 
+@pytest.mark.parametrize("keys", NESTED_STATE_DICTS, ids=".".join)
+def test_a_state_dict_may_lie_down_to_three_levels_deep_on_the_hub_as_on_disk(
+    hub: StandInHub, session: HubSession, keys: tuple[str, ...]
+) -> None:
+    assert_same(open_repo(hub, session, {"pytorch_model.bin": to_bin(nest(ODD, keys))}), ODD)
+
+
+@pytest.mark.parametrize("keys", TOO_DEEP, ids=".".join)
+def test_a_state_dict_that_lies_elsewhere_is_refused_on_the_hub_as_on_disk(
+    hub: StandInHub, session: HubSession, keys: tuple[str, ...]
+) -> None:
+    with pytest.raises(ModelError, match=r"^no-weights: pytorch_model\.bin: no tensors by name"):
+        open_repo(hub, session, {"pytorch_model.bin": to_bin(nest(ODD, keys))})
+
+
 @pytest.mark.parametrize("form", ["model.safetensors", "pytorch_model.bin"])
 def test_only_the_wanted_matrices_travel(hub: StandInHub, session: HubSession, form: str) -> None:
     tensors = bert_like()
@@ -81,7 +97,7 @@ def test_only_the_wanted_matrices_travel(hub: StandInHub, session: HubSession, f
 
     assert all(torch.equal(got[name], tensors[name]) for name in wanted)
     assert checkpoint.bytes_read == hub.wire_bytes()
-    assert needed <= checkpoint.bytes_read < needed + FIRST_READ + LONGEST_END
+    assert needed <= checkpoint.bytes_read < needed + WHOLE_TENSORS.first + LONGEST_END
     assert checkpoint.bytes_read < 0.4 * len(content)
     assert len(hub.requests("hub")) == 1
     assert len(hub.requests("cdn")) <= 5
@@ -90,10 +106,10 @@ def test_only_the_wanted_matrices_travel(hub: StandInHub, session: HubSession, f
 def test_neighbours_travel_together_and_far_tensors_alone(
     hub: StandInHub, session: HubSession
 ) -> None:
-    far = MAX_GAP // 4 + 256
+    far = WHOLE_TENSORS.gap // 4 + 256
     sizes = {"a": 64, "b": 64, "c": far, "d": 64, "e": 100, "f": far * 3, "g": 64}
     tensors = {n: torch.full((s,), float(i)) for i, (n, s) in enumerate(sizes.items())}
-    padding = {"0": torch.zeros(FIRST_READ)}
+    padding = {"0": torch.zeros(WHOLE_TENSORS.first)}
     checkpoint = open_repo(hub, session, {"model.safetensors": save(padding | tensors)})
     hub.log.clear()
 
@@ -118,7 +134,7 @@ def test_a_header_longer_than_the_first_request_costs_one_more(
 def test_an_adapter_read_in_any_order_travels_once(
     hub: StandInHub, session: HubSession, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr("deltadex.indexer.hub.ranged.AHEAD", 100_000)
+    read_ahead(monkeypatch, ahead=100_000)
     tensors = {f"m.{i}.lora_{x}.weight": torch.randn(8, 128) for i in range(60) for x in "AB"}
     files = {"adapter_model.safetensors": save(tensors), "adapter_config.json": b"{}"}
     checkpoint = open_repo(hub, session, files)
@@ -133,16 +149,15 @@ def test_an_adapter_read_in_any_order_travels_once(
 def test_a_large_adapter_is_not_kept_in_memory(
     hub: StandInHub, session: HubSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deltadex.indexer.hub.ranged.AHEAD", 40_000)
-    monkeypatch.setattr("deltadex.indexer.hub.ranged.MAX_KEPT", 80_000)
+    read_ahead(monkeypatch, ahead=40_000, memory=80_000)
     tensors = {f"m.{i:03}.lora_A.weight": torch.randn(8, 128) for i in range(90)}
     files = {"adapter_model.safetensors": save(tensors), "adapter_config.json": b"{}"}
     checkpoint = open_repo(hub, session, files)
-    assert isinstance(checkpoint, RangedFile)
+    assert isinstance(checkpoint, TensorFile)
 
     for name in tensors:
         assert torch.equal(checkpoint.read(name), tensors[name])
-        assert sum(map(len, checkpoint._kept.values())) <= 80_000
+        assert sum(map(len, checkpoint._ahead.values())) <= 80_000
 
 
 def test_threads_may_share_a_checkpoint(hub: StandInHub, session: HubSession) -> None:
@@ -176,7 +191,7 @@ REFUSED: list[tuple[dict[str, bytes], str]] = [
     ({"pytorch_model.bin": b""}, "truncated"),
     ({"pytorch_model.bin": to_bin(ODD)[:-30]}, "truncated"),
     ({"pytorch_model.bin": b"\x80\x02" + b"0" * 500}, "legacy-pickle"),
-    ({"pytorch_model.bin": to_bin([1, 2])}, "unsafe-pickle"),
+    ({"pytorch_model.bin": to_bin([1, 2])}, "no-weights"),
     ({"pytorch_model.bin": to_bin({"f": io.BytesIO(b"code")})}, "unsafe-pickle"),
     ({"model.safetensors.index.json": b"{}"}, "bad-config"),
     ({"model.safetensors.index.json": b'{"weight_map": {"a": "../x.safetensors"}}'}, "bad-config"),
@@ -214,6 +229,6 @@ def test_weights_in_a_subfolder_are_found_there_only(hub: StandInHub, session: H
     hub.add("org/model", files)
     model = describe("org/model", session=session)
 
-    assert_same(open_hub_model(model, subfolder="sub", session=session), ODD)
+    assert_same(HubWeights(model, subfolder="sub", session=session).open(), ODD)
     with pytest.raises(ModelError, match=r"^no-weights: "):
-        open_hub_model(model, session=session)
+        HubWeights(model, session=session).open()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from factories import make_checkpoint
+from factories import NESTED_STATE_DICTS, TOO_DEEP, make_checkpoint, nest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -91,18 +91,70 @@ def test_views_strides_sharing_and_parameters_are_resolved(path: Path, opened: O
 
 
 @both
-@pytest.mark.parametrize("key", ["state_dict", "model", "module"])
-def test_a_state_dict_may_lie_one_level_down(path: Path, opened: Opener, key: str) -> None:
-    torch.save({key: {"w": WEIGHT}, "epoch": 3, "optimizer": {"state": {}}}, path)
+@pytest.mark.parametrize("keys", NESTED_STATE_DICTS, ids=".".join)
+def test_a_state_dict_may_lie_down_to_three_levels_deep(
+    path: Path, opened: Opener, keys: tuple[str, ...]
+) -> None:
+    torch.save(nest({"w": WEIGHT}, keys), path)
 
+    checkpoint = opened(path)
+
+    assert list(checkpoint.tensors) == ["w"]
+    assert torch.equal(checkpoint.read("w"), WEIGHT)
+
+
+@both
+@pytest.mark.parametrize("keys", TOO_DEEP, ids=".".join)
+def test_a_state_dict_that_lies_elsewhere_is_refused(
+    path: Path, opened: Opener, keys: tuple[str, ...]
+) -> None:
+    torch.save(nest({"w": WEIGHT}, keys), path)
+
+    with pytest.raises(ModelError, match=r"no-weights: pytorch_model\.bin: no tensors by name"):
+        opened(path)
+
+
+@both
+@pytest.mark.parametrize("beside", [{"step": torch.tensor(7)}, {"module": {"lr": 0.1}}, {}])
+def test_what_lies_beside_a_nested_state_dict_is_no_weight(
+    path: Path, opened: Opener, beside: dict[str, Any]
+) -> None:
+    torch.save({**beside, "state_dict": {"w": WEIGHT}}, path)
     assert list(opened(path).tensors) == ["w"]
+
+    torch.save({"w": WEIGHT, "state_dict": {"lr": 0.1}, "model": {}}, path)
+    assert list(opened(path).tensors) == ["w"]
+
+
+@both
+def test_a_big_endian_archive_is_read_as_torch_reads_it(path: Path, opened: Opener) -> None:
+    torch.save({"w": WEIGHT, "half": WEIGHT.half().T}, path)
+    rewrite(path, lambda n, d: b"big" if n.endswith("/byteorder") else d)
+    expected = torch.load(path, weights_only=True)
+
+    checkpoint = opened(path)
+
+    assert torch.equal(checkpoint.read("w"), expected["w"])
+    assert torch.equal(checkpoint.read("half"), expected["half"])
+
+
+@both
+def test_a_small_part_of_a_large_storage_is_read_alone(path: Path, opened: Opener) -> None:
+    whole = torch.arange(2**16, dtype=torch.float32)
+    torch.save({f"part.{i}": whole[i : i + 4] for i in range(0, 2**16, 2**12)}, path)
+
+    checkpoint = opened(path)
+
+    part = checkpoint.read("part.8192")
+    assert part.tolist() == [8192.0, 8193.0, 8194.0, 8195.0]
+    assert opened is from_memory or part.untyped_storage().nbytes() == 16
 
 
 @both
 @pytest.mark.parametrize(
     "content",
-    [{}, {"a": 1}, WEIGHT, [WEIGHT], {0: WEIGHT}, {"model": {"model": {"w": WEIGHT}}}],
-    ids=["nothing", "no tensor", "bare tensor", "list", "no names", "two levels down"],
+    [{}, {"a": 1}, WEIGHT, [WEIGHT], {0: WEIGHT}],
+    ids=["nothing", "no tensor", "bare tensor", "list", "no names"],
 )
 def test_anything_but_named_tensors_is_refused(path: Path, opened: Opener, content: Any) -> None:
     torch.save(content, path)
@@ -157,6 +209,32 @@ def test_an_archive_written_again_without_alignment_is_read(path: Path, opened: 
     rewrite(path)
 
     assert torch.equal(opened(path).read("w"), WEIGHT)
+
+
+@both
+def test_a_torch_that_does_not_note_places_is_named(
+    path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"w": WEIGHT}, path)
+    monkeypatch.setattr(torch, "load", lambda *_, **__: {"w": torch.empty(3, 4, device="meta")})
+
+    with pytest.raises(ModelError, match=r"legacy-pickle: .* update torch"):
+        opened(path)
+
+
+@both
+def test_a_torch_that_notes_places_in_fake_mode_only_is_asked_there(
+    path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    torch.save({"w": WEIGHT, "turned": WEIGHT.T}, path)
+    monkeypatch.setattr("deltadex.indexer.checkpoint.bin_file._places_noted", FakeTensorMode)
+
+    checkpoint = opened(path)
+
+    assert torch.equal(checkpoint.read("w"), WEIGHT)
+    assert torch.equal(checkpoint.read("turned"), WEIGHT.T)
 
 
 DAMAGE: dict[str, tuple[Callable[[str, bytes], bytes | None], str]] = {

@@ -1,0 +1,380 @@
+"""One torch archive (`.bin`): tensors only, never unpickled otherwise, read by position.
+
+torch stores the elements uncompressed, so they can be read where they are. Where that is, torch
+itself says: its weights-only reader reads the archive's own list from a small copy of the archive
+in which every storage is empty; on the meta device it notes where a storage would begin, without
+looking into it.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+from ...errors import ModelError
+from ..words import shown
+from .byte_source import Buffer, ByteSource, MemoryBytes
+from .tensor_file import DTYPES, LFS_POINTER, TensorFile
+from .tensors import TensorRef
+
+_SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.float8_e5m2: "F8_E5M2",
+}
+
+NESTED = ("state_dict", "model", "module")
+"""Where trainers put the state dict among other things that they save."""
+
+MAX_NESTING = 3
+"""Levels down to which a state dict is searched: `{"state_dict": {"model": {"module": …}}}`."""
+
+MAX_DIRECTORY = 32 << 20
+"""Bytes of an archive's own list, some 400,000 tensors; in Python it takes ten times as much."""
+
+MAX_LIST = 64 << 20
+"""Bytes of the pickled list of tensors."""
+
+MAX_MARK = 128 << 10
+"""Bytes of the entry that holds a word on the byte order, with its name and padding."""
+
+LONGEST_END = (64 << 10) + 22 + 20 + 56
+"""Bytes of what can follow an archive's list: two records, a locator, a comment."""
+
+_ALLOCATES = b"\nbytearray\n"
+"""The one name that torch's weights-only reader allows and that fills memory by a number."""
+
+_DAMAGED = (zipfile.BadZipFile, ValueError, OverflowError, RuntimeError, EOFError, struct.error)
+"""What zipfile raises beside its own error, for an entry that says it is encrypted or far off."""
+
+_LOCAL_HEADER = 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One entry of the archive: where it begins, where the next does, bytes of content."""
+
+    begin: int
+    end: int
+    size: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A tensor within its storage, in elements; no entry where it has none that is read."""
+
+    tensor: torch.Tensor
+    entry: _Entry | None
+
+
+class BinFile(TensorFile):
+    """One `.bin` in torch's zip form.
+
+    A TensorRef here has no place in the file: start is 0, stop its own size in bytes. Peak: two
+    tensors where one lies unaligned in the file and is read into memory of its own.
+
+    Raises:
+        ModelError: `legacy-pickle`, `unsafe-pickle`, `bad-header`, `truncated`,
+            `unsupported-dtype`, `no-weights`, or what reading raises.
+    """
+
+    def __init__(self, source: ByteSource) -> None:
+        entries = _directory(source)
+        prefix = _prefix(source.name, entries)
+        order = entries.get(f"{prefix}byteorder")
+        mark = b"little" if order is None else _small_entry(source, order, MAX_MARK)
+        self._swapped = mark.strip() == b"big"
+        tensors, entry_at = _list_tensors(source, entries, prefix)
+        self._views = {name: _view(tensor, entry_at) for name, tensor in tensors.items()}
+        plain = [v.entry for v in self._views.values() if v.tensor.layout is torch.strided]
+        if entry_at and plain and not any(plain):
+            line = "this torch does not say where its tensors are; update torch, 2.7 does"
+            raise ModelError("legacy-pickle", f"{source.name}: {line}")
+        refs = [_tensor_ref(name, view, source.name) for name, view in self._views.items()]
+        stored = sum(entry.size for name, entry in entries.items() if "/data/" in name)
+        super().__init__(source, refs, max(0, source.size - stored))
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor in its stored dtype, contiguous.
+
+        Of a storage that many share only its own part takes memory, where the file is mapped.
+        """
+        ref = self._ref(name)
+        start, stop = self._extent(ref)
+        if not self.concurrent or 2 * (ref.stop - ref.start) >= stop - start:
+            return super().read(name)
+        with self.view(name) as tensor:
+            return tensor.clone()
+
+    def _extent(self, ref: TensorRef) -> tuple[int, int]:
+        entry = self._views[ref.name].entry
+        return (entry.begin, entry.end) if entry is not None else (0, 0)
+
+    def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
+        tensor, entry = self._views[ref.name].tensor, self._views[ref.name].entry
+        if ref.dtype not in DTYPES or entry is None:
+            line = f"tensor {shown(ref.name)} is {ref.dtype}, which is not read"
+            raise ModelError("unsupported-dtype", f"{ref.file}: {line}")
+        if ref.stop > entry.size:
+            line = f"tensor {shown(ref.name)} repeats {entry.size} stored bytes over {ref.stop}"
+            raise ModelError("bad-offsets", f"{ref.file}: {line}")
+        if not ref.stop:
+            return torch.empty(ref.shape, dtype=tensor.dtype)
+        content = _content(buffer, entry, ref.file)
+        width = tensor.dtype.itemsize
+        stored = torch.frombuffer(content, dtype=torch.uint8, count=entry.size // width * width)
+        if self._swapped:
+            stored = stored.reshape(-1, width).flip(1).reshape(-1)
+        elif stored.data_ptr() % width:
+            stored = stored.clone()
+        elements = stored.view(tensor.dtype)
+        return elements.as_strided(
+            tensor.shape, tensor.stride(), tensor.storage_offset()
+        ).contiguous()
+
+
+def open_bin_bytes(data: bytes, file: str) -> BinFile:
+    """A `.bin` that is in memory already; all of it counts as read.
+
+    Raises:
+        ModelError: as `BinFile`.
+    """
+    return BinFile(MemoryBytes(data, file))
+
+
+class _SeekableSource(io.RawIOBase):
+    """A source as a file to seek in; its end is read once, the rest when asked for."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._at = 0
+        self._end_start = max(0, source.size - LONGEST_END)
+        self._end = bytes(source.read(self._end_start, source.size))
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = (0, self._at, self._source.size)[whence]
+        if origin + offset < 0:
+            raise OSError("before the beginning of the file")
+        self._at = origin + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        stop = self._source.size if size < 0 else min(self._at + size, self._source.size)
+        start, self._at = self._at, max(self._at, stop)
+        if start >= stop:
+            return b""
+        if start >= self._end_start:
+            return self._end[start - self._end_start : stop - self._end_start]
+        return bytes(self._source.read(start, stop))
+
+    def listed_bytes(self) -> int:
+        """How long the archive says that its own list is. APPNOTE 6.3.10, 4.3.14 to 4.3.16."""
+        at = self._end.rfind(b"PK\x05\x06")
+        (listed,) = struct.unpack_from("<L", self._end, at + 12)
+        far = self._end.rfind(b"PK\x06\x06", 0, at)
+        if listed == 0xFFFFFFFF and far >= 0:
+            (listed,) = struct.unpack_from("<Q", self._end, far + 40)
+        return int(listed)
+
+
+def _directory(source: ByteSource) -> dict[str, _Entry]:
+    """The archive's entries by name, from its directory alone; of torch's zip form or refused."""
+    name, file = source.name, _SeekableSource(source)
+    try:
+        if not zipfile.is_zipfile(file):
+            raise _not_an_archive(bytes(source.read(0, min(8, source.size))), name)
+        if (listed := file.listed_bytes()) > MAX_DIRECTORY:
+            line = f"a list of {listed} bytes, at most {MAX_DIRECTORY} are read"
+            raise ModelError("bad-header", f"{name}: {line}")
+        with zipfile.ZipFile(file) as archive:
+            infos, directory_start = archive.infolist(), archive.start_dir
+    except (*_DAMAGED, OSError) as err:
+        raise ModelError("truncated", f"{name}: the archive's list is damaged") from err
+    if any(info.filename.endswith("/constants.pkl") for info in infos):
+        line = "a TorchScript program, not a state dict; save model.state_dict()"
+        raise ModelError("unsafe-pickle", f"{name}: {line}")
+    if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
+        line = "compressed inside; write it again with torch.save"
+        raise ModelError("bad-header", f"{name}: {line}")
+    infos.sort(key=lambda info: info.header_offset)
+    bounds = [0, *(info.header_offset for info in infos), directory_start, source.size]
+    if bounds != sorted(bounds):
+        raise ModelError("truncated", f"{name}: the archive's list is damaged")
+    return {
+        info.filename: _Entry(info.header_offset, end, info.file_size, info.CRC)
+        for info, end in zip(infos, bounds[2:], strict=False)
+    }
+
+
+def _not_an_archive(start: bytes, name: str) -> ModelError:
+    if not start or start.startswith(b"PK"):
+        return ModelError("truncated", f"{name}: the archive ends early; fetch it again")
+    if start == LFS_POINTER:
+        line = "a Git LFS pointer, not the weights; run `git lfs pull`"
+        return ModelError("bad-header", f"{name}: {line}")
+    line = "not torch's zip form, and nothing else is unpickled; save it as safetensors"
+    return ModelError("legacy-pickle", f"{name}: {line}")
+
+
+def _prefix(file: str, entries: Iterable[str]) -> str:
+    """What the names of all entries that torch reads begin with."""
+    for name in entries:
+        if name.endswith("/data.pkl"):
+            return name.removesuffix("data.pkl")
+    raise ModelError("truncated", f"{file}: the archive is damaged: it has no list of tensors")
+
+
+def _small_entry(source: ByteSource, entry: _Entry, limit: int) -> bytes:
+    """An entry's content, whole."""
+    if max(entry.size, entry.end - entry.begin) > limit:
+        line = f"an entry of {entry.size} bytes beside the tensors, at most {limit} are read"
+        raise ModelError("bad-header", f"{source.name}: {line}")
+    return bytes(_content(source.read(entry.begin, entry.end), entry, source.name))
+
+
+def _content(buffer: Buffer, entry: _Entry, file: str) -> memoryview:
+    """An entry's content in the bytes of the whole entry, its local header included."""
+    head = bytes(buffer[:_LOCAL_HEADER])
+    if len(head) < _LOCAL_HEADER or not head.startswith(b"PK\x03\x04"):
+        raise ModelError("bad-header", f"{file}: an archive entry does not begin where it should")
+    begin = _LOCAL_HEADER + sum(struct.unpack_from("<2H", head, 26))
+    if begin + entry.size > len(buffer):
+        raise ModelError("bad-offsets", f"{file}: an archive entry reaches into the next")
+    return memoryview(buffer)[begin : begin + entry.size]
+
+
+def _list_tensors(
+    source: ByteSource, entries: Mapping[str, _Entry], prefix: str
+) -> tuple[dict[str, torch.Tensor], dict[int, _Entry]]:
+    """The tensors on the meta device, and each storage's entry by the place torch notes."""
+    name, entry = source.name, entries[f"{prefix}data.pkl"]
+    pickled = _small_entry(source, entry, MAX_LIST)
+    if zlib.crc32(pickled) != entry.crc:
+        raise ModelError("truncated", f"{name}: the archive's list is damaged")
+    if _ALLOCATES in pickled:
+        raise ModelError("unsafe-pickle", f"{name}: holds more than tensors: 'bytearray'")
+    try:
+        skeleton, entry_at = _skeleton(pickled, entries, prefix)
+        with _places_noted():
+            state = torch.load(skeleton, map_location="meta", weights_only=True, mmap=False)
+        tensors = _named_tensors(state)
+    except pickle.UnpicklingError as err:
+        raise ModelError("unsafe-pickle", f"{name}: {_offence(str(err))}") from err
+    except NotImplementedError as err:
+        line = "holds tensors of a kind that torch cannot list unread, as quantised ones"
+        raise ModelError("unsupported-dtype", f"{name}: {line}") from err
+    except RuntimeError as err:
+        line = f"the archive is damaged: {shown(str(err).partition('.')[0])}"
+        raise ModelError("truncated", f"{name}: {line}") from err
+    # A damaged pickle can make torch's restricted reader fail in any way.
+    except Exception as err:
+        line = f"its list of tensors is damaged ({type(err).__name__})"
+        raise ModelError("unsafe-pickle", f"{name}: {line}") from err
+    if not tensors:
+        raise ModelError("no-weights", f"{name}: no tensors by name; expected a state dict")
+    return tensors, entry_at
+
+
+def _skeleton(
+    pickled: bytes, entries: Mapping[str, _Entry], prefix: str
+) -> tuple[io.BytesIO, dict[int, _Entry]]:
+    """The archive with empty storages, and each storage's entry by where it would begin."""
+    file = io.BytesIO()
+    storages = [name for name in entries if name.startswith(f"{prefix}data/")]
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as copy:
+        copy.writestr(f"{prefix}data.pkl", pickled)
+        copy.writestr(f"{prefix}version", b"3\n")
+        for name in storages:
+            copy.writestr(name, b"")
+        entry_at = {
+            copy.getinfo(name).header_offset + _LOCAL_HEADER + len(name.encode()): entries[name]
+            for name in storages
+        }
+    file.seek(0)
+    return file, entry_at
+
+
+def _places_noted() -> AbstractContextManager[object]:
+    """Where torch notes a storage's place: on the meta device, older ones in fake mode only."""
+    if hasattr(torch.serialization, "_is_meta_location"):
+        return nullcontext()
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode()
+
+
+def _named_tensors(state: object, levels: int = MAX_NESTING) -> dict[str, torch.Tensor]:
+    """The tensors of a state dict, without gradients: nested ones first, as the rest beside a
+    nested state dict belongs to the training."""
+    if not isinstance(state, dict):
+        return {}
+    for key in NESTED if levels else ():
+        if tensors := _named_tensors(state.get(key), levels - 1):
+            return tensors
+    return {
+        name: value.detach()
+        for name, value in state.items()
+        if isinstance(name, str) and isinstance(value, torch.Tensor)
+    }
+
+
+def _offence(message: str) -> str:
+    """What torch's weights-only reader stumbled over, from its long message."""
+    if match := re.search(r"GLOBAL (\S+)", message):
+        return f"holds more than tensors: {shown(match[1])}"
+    match = re.search(r"WeightsUnpickler error:\s*(.*)", message)
+    why = shown(match[1].strip()) if match else "no reason given"
+    return f"torch's weights-only reader refuses it: {why}; save it as safetensors"
+
+
+def _view(tensor: torch.Tensor, entry_at: Mapping[int, _Entry]) -> _View:
+    if tensor.layout is not torch.strided:
+        return _View(tensor, None)
+    place = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)
+    return _View(tensor, entry_at.get(place) if place is not None else None)
+
+
+def _tensor_ref(name: str, view: _View, file: str) -> TensorRef:
+    """The tensor as the list declares it.
+
+    Raises:
+        ModelError: `truncated` where it reaches beyond what its storage holds.
+    """
+    tensor = view.tensor
+    if tensor.layout is not torch.strided:
+        dtype = str(tensor.layout)
+    elif view.entry is None:
+        dtype = "meta"
+    elif tensor.is_neg():
+        dtype = "a negated view"
+    else:
+        dtype = _SPELLING.get(tensor.dtype, str(tensor.dtype))
+    if view.entry is not None and tensor.numel():
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        last = tensor.storage_offset() + sum((size - 1) * step for size, step in steps)
+        if (last + 1) * tensor.itemsize > view.entry.size:
+            line = f"the archive is damaged: tensor {shown(name)} lies outside its storage"
+            raise ModelError("truncated", f"{file}: {line}")
+    return TensorRef(
+        name=name,
+        dtype=dtype,
+        shape=tuple(tensor.shape),
+        file=file,
+        start=0,
+        stop=tensor.numel() * tensor.itemsize,
+    )

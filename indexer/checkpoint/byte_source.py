@@ -1,0 +1,203 @@
+"""The bytes of one file by position, wherever they are: what readers of weight files read from."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from ...errors import ModelError
+
+Buffer = bytearray | memoryview
+
+_MOST_AT_ONCE = 1 << 30
+"""Bytes of one system call: macOS refuses more than 2³¹ − 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPlan:
+    """How much of a file one read brings, in bytes.
+
+    Attributes:
+        first: The first read, which begins with the header.
+        run: The longest read that brings several tensors; 0 reads every tensor alone.
+        gap: Unwanted bytes between two tensors that cost less than another read.
+        row_gap: The same between rows, where bytes are counted.
+        ahead: One read where all neighbours will be wanted too, as in adapters; 0 for none.
+        memory: All that was read ahead and is held.
+    """
+
+    first: int = 8
+    run: int = 0
+    gap: int = 0
+    row_gap: int = 0
+    ahead: int = 0
+    memory: int = 0
+
+
+AT_HAND = ReadPlan()
+"""For files on this machine: a read costs nothing but its own bytes."""
+
+WHOLE_TENSORS = ReadPlan(first=64 << 10, run=32 << 20, gap=64 << 10, row_gap=8 << 10)
+"""For ranges of a remote file. 64 KiB hold the header of most files; a request with its headers
+takes about as long as 64 KiB, and about 8 KiB of traffic."""
+
+FEW_BYTES = replace(WHOLE_TENSORS, first=4 << 10)
+"""The same where bytes are counted: the rest of the header is fetched to the byte."""
+
+ALL_TENSORS = replace(WHOLE_TENSORS, ahead=8 << 20, memory=64 << 20)
+"""For adapters: every one of many small tensors is wanted, in any order."""
+
+
+@runtime_checkable
+class ByteSource(Protocol):
+    """One file's bytes by position. Safe between threads.
+
+    Every reading method raises `ModelError` where the bytes cannot be had.
+    """
+
+    @property
+    def name(self) -> str:
+        """The file's name, to begin a reason with."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Size of the file, in bytes."""
+        ...
+
+    @property
+    def plan(self) -> ReadPlan:
+        """How much to read at once."""
+        ...
+
+    @property
+    def bytes_fetched(self) -> int | None:
+        """Bytes that travelled here so far; None for a file at hand, where none do."""
+        ...
+
+    def read(self, start: int, stop: int) -> Buffer:
+        """Bytes `start` to `stop`, all of them, in memory of their own."""
+        ...
+
+    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
+        """The same for as long as the block lasts, without a copy where that can be had."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LocalFile:
+    """A file on disk, be it a model's own or in the Hub client's cache.
+
+    Reading survives a file that is cut short meanwhile; a view does not, as in every program
+    that maps files, but costs a third. Views are forgotten when their block ends, so that
+    mapped pages do not add up. Both refuse a file that changed since it was opened.
+    """
+
+    plan = AT_HAND
+    bytes_fetched = None
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        self.name = name or path.name
+        self._lock = threading.Lock()
+        self._mapped: mmap.mmap | None = None
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY)
+        except OSError as err:
+            raise self._unreadable(err) from err
+        try:
+            self._state = self._file_state()
+        except OSError as err:
+            self.close()
+            raise self._unreadable(err) from err
+        self.size = self._state[0]
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Bytes `start` to `stop`, in memory that was not cleared before."""
+        view, done = np.empty(stop - start, np.uint8).data, 0
+        try:
+            while done < len(view):
+                part = view[done : done + _MOST_AT_ONCE]
+                got = os.preadv(self._descriptor, [part], start + done)
+                if got == 0:
+                    break
+                done += got
+        except OSError as err:
+            raise self._unreadable(err) from err
+        self._require_unchanged(whole=done == len(view))
+        return view
+
+    @contextmanager
+    def view(self, start: int, stop: int) -> Iterator[memoryview]:
+        """Bytes `start` to `stop` of the mapped file."""
+        self._require_unchanged()
+        mapped = self._map()
+        try:
+            yield memoryview(mapped)[start:stop]
+        finally:
+            if hasattr(mapped, "madvise") and stop > start:
+                first = start - start % mmap.PAGESIZE
+                mapped.madvise(mmap.MADV_DONTNEED, first, stop - first)
+        self._require_unchanged()
+
+    def close(self) -> None:
+        self._mapped = None
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _map(self) -> mmap.mmap:
+        with self._lock:
+            if self._mapped is None:
+                try:
+                    self._mapped = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_COPY)
+                except (OSError, ValueError) as err:
+                    raise ModelError("unreadable", f"{self.name}: {err}") from err
+            return self._mapped
+
+    def _require_unchanged(self, *, whole: bool = True) -> None:
+        try:
+            same = self._file_state() == self._state
+        except OSError as err:
+            raise self._unreadable(err) from err
+        if not (same and whole):
+            line = "the file changed while it was read; index it again"
+            raise ModelError("changed", f"{self.name}: {line}")
+
+    def _file_state(self) -> tuple[int, int]:
+        """Size in bytes and time of the last change."""
+        status = os.fstat(self._descriptor)
+        return status.st_size, status.st_mtime_ns
+
+    def _unreadable(self, err: OSError) -> ModelError:
+        return ModelError("unreadable", f"{self.name}: {err.strerror}")
+
+
+class MemoryBytes:
+    """A file that is in memory already: all of it was fetched."""
+
+    plan = AT_HAND
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self.name = name
+        self.size = self.bytes_fetched = len(data)
+        self._data = data
+
+    def read(self, start: int, stop: int) -> bytearray:
+        """A copy of bytes `start` to `stop`."""
+        return bytearray(self._data[start:stop])
+
+    def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
+        """The same, for a block."""
+        return nullcontext(self.read(start, stop))
+
+    def close(self) -> None:
+        self._data = b""

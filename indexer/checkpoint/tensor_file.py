@@ -1,0 +1,182 @@
+"""One weight file of whatever format: tensors and rows read by position, neighbours together."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from operator import attrgetter
+
+import torch
+
+from ...errors import ModelError
+from ..words import shown
+from .byte_source import Buffer, ByteSource
+from .tensors import RowBlock, TensorRef
+
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+"""Types that are read; others may stand in a header but not be asked for."""
+
+LFS_POINTER = b"version "
+"""The first bytes of what git leaves in place of a large file that it did not fetch."""
+
+Run = list[tuple[int, int, TensorRef]]
+"""First byte, one past the last, and the tensor, of each that one read brings."""
+
+
+class TensorFile(ABC):
+    """One weight file over its bytes; a `Checkpoint` by itself. Safe between threads.
+
+    Peak: one tensor; of a remote file one run of tensors, at most `ReadPlan.run` or one tensor,
+    a copy of one tensor, and `ReadPlan.memory`.
+    """
+
+    def __init__(self, source: ByteSource, refs: Sequence[TensorRef], listed_bytes: int) -> None:
+        """`listed_bytes`: the part of the file that is no tensor, and was read to list them."""
+        self._source = source
+        self._lock = threading.Lock()
+        self._used_bytes = listed_bytes
+        self._ahead: dict[int, Buffer] = {}
+        self.concurrent = source.bytes_fetched is None
+        self.bytes_total = source.size
+        self.tensors: Mapping[str, TensorRef] = {ref.name: ref for ref in refs}
+        together = self._runs(refs, source.plan.ahead, source.plan.gap) if source.plan.ahead else ()
+        self._block_of = {ref.name: _span(run) for run in together for _, _, ref in run}
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that travelled; of a file at hand, the header's and the tensors' own."""
+        fetched = self._source.bytes_fetched
+        return self._used_bytes if fetched is None else fetched
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor in its stored dtype, in memory of its own."""
+        ref = self._ref(name)
+        start, stop = self._extent(ref)
+        if name in self._block_of:
+            first, block = self._block(name)
+            return self._decode(bytearray(memoryview(block)[start - first : stop - first]), ref)
+        tensor = self._decode(self._bytes(start, stop), ref)
+        self._count(ref)
+        return tensor
+
+    @contextmanager
+    def view(self, name: str) -> Iterator[torch.Tensor]:
+        """One tensor in the mapped file; of a remote file, the same as `read`."""
+        if not self.concurrent:
+            yield self.read(name)
+            return
+        ref = self._ref(name)
+        with self._source.view(*self._extent(ref)) as buffer:
+            yield self._decode(buffer, ref)
+        self._count(ref)
+
+    def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The named tensors by offset, neighbours read together."""
+        refs = [self._ref(name) for name in dict.fromkeys(names)]
+        if self.concurrent:
+            for ref in sorted(refs, key=self._extent):
+                yield ref.name, self.read(ref.name)
+            return
+        for ref, tensor in self._read_together(refs, max_gap=self._source.plan.gap):
+            yield ref.name, tensor
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """The rows, cut from whole tensors: not every format can be read by rows."""
+        by_tensor = attrgetter("tensor")
+        for name, of_tensor in groupby(sorted(blocks, key=by_tensor), by_tensor):
+            rows = self.read(name).flatten(0, -2)
+            for block in of_tensor:
+                yield block, rows[block.start : block.stop]
+
+    def close(self) -> None:
+        self._ahead.clear()
+        self._source.close()
+
+    @abstractmethod
+    def _extent(self, ref: TensorRef) -> tuple[int, int]:
+        """Where in the file the bytes that `_decode` wants begin and end."""
+
+    @abstractmethod
+    def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
+        """The contiguous tensor in the bytes of its extent, in their memory where that can be."""
+
+    def _bytes(self, start: int, stop: int) -> Buffer:
+        return self._source.read(start, stop)
+
+    def _ref(self, name: str) -> TensorRef:
+        ref = self.tensors.get(name)
+        if ref is None:
+            line = f"{self._source.name}: no tensor {shown(name)}"
+            raise ModelError("missing-tensor", line)
+        return ref
+
+    def _count(self, ref: TensorRef) -> None:
+        with self._lock:
+            self._used_bytes += ref.stop - ref.start
+
+    def _read_together(
+        self, refs: Iterable[TensorRef], *, max_gap: int
+    ) -> Iterator[tuple[TensorRef, torch.Tensor]]:
+        """Each tensor by offset, in memory of its own."""
+        for run in self._runs(refs, self._source.plan.run, max_gap):
+            first, last = _span(run)
+            buffer = self._bytes(first, last)
+            for start, stop, ref in run:
+                tensor = self._decode(_cut(buffer, start - first, stop - first), ref)
+                self._count(ref)
+                yield ref, tensor
+
+    def _runs(self, refs: Iterable[TensorRef], max_bytes: int, max_gap: int) -> Iterator[Run]:
+        """Neighbours that one read brings; a tensor larger than `max_bytes` is a run of its own."""
+        run: Run = []
+        for ref in sorted(refs, key=lambda ref: (*self._extent(ref), ref.name)):
+            start, stop = self._extent(ref)
+            if run:
+                first, last = _span(run)
+                if start - last > max_gap or max(last, stop) - first > max_bytes:
+                    yield run
+                    run = []
+            run.append((start, stop, ref))
+        if run:
+            yield run
+
+    def _block(self, name: str) -> tuple[int, Buffer]:
+        """Where a tensor's block begins, and its bytes; those unused for longest make room."""
+        start, stop = self._block_of[name]
+        with self._lock:
+            block = self._ahead.pop(start, None)
+            if block is None:
+                block = self._bytes(start, stop)
+            self._ahead[start] = block
+            total = sum(map(len, self._ahead.values()))
+            while total > self._source.plan.memory and len(self._ahead) > 1:
+                total -= len(self._ahead.pop(next(iter(self._ahead))))
+        return start, block
+
+
+def _span(run: Run) -> tuple[int, int]:
+    return run[0][0], max(stop for _, stop, _ in run)
+
+
+def _cut(buffer: Buffer, start: int, stop: int) -> Buffer:
+    """A part in memory of its own; the whole as it is."""
+    if start == 0 and stop == len(buffer):
+        return buffer
+    return bytearray(memoryview(buffer)[start:stop])

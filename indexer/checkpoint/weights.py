@@ -1,0 +1,292 @@
+"""A model's weight files, in a folder or a repository: chosen by name, opened, shards as one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from ...errors import ModelError
+from ..words import shown
+from .bin_file import BinFile
+from .byte_source import ByteSource, LocalFile
+from .config_file import MAX_BYTES, read_json, read_start
+from .safetensors_file import SafetensorsFile
+from .tensor_file import TensorFile
+from .tensors import Checkpoint, RowBlock, TensorRef
+
+_FULL = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+"""In the order in which transformers looks for them."""
+
+_ADAPTER = ("adapter_model.safetensors", "adapter_model.bin")
+"""In the order in which PEFT looks for them."""
+
+_SUFFIXES = (".safetensors", ".bin")
+_SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.safetensors$")
+
+
+@runtime_checkable
+class ModelFiles(Protocol):
+    """The files of one model by name: a folder, or a repository at one commit."""
+
+    def has(self, file: str) -> bool:
+        """Whether there is such a file."""
+        ...
+
+    def content(self, file: str) -> bytes:
+        """A small file, whole."""
+        ...
+
+    def source(self, file: str) -> ByteSource:
+        """A weight file, to be read by position."""
+        ...
+
+
+def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
+    """The weight file among a model's files, or the index of its shards; None where it is unclear.
+
+    safetensors before `.bin`, one file before shards; where a full checkpoint has none of the
+    usual names, a safetensors file that stands alone.
+    """
+    usual = next((name for name in (_ADAPTER if adapter else _FULL) if name in names), None)
+    if usual is not None or adapter:
+        return usual
+    others = _other_weights(names)
+    return others[0] if len(others) == 1 and not _SHARD.search(others[0]) else None
+
+
+def open_weights(files: ModelFiles, name: str) -> Checkpoint:
+    """The checkpoint in a weight file, or in the shards that an index file names.
+
+    Raises:
+        ModelError: with the code of whatever is wrong.
+    """
+    if not name.endswith(".json"):
+        return _open_file(files.source(name))
+    index = files.content(name)
+    weight_map = _weight_map(index, name)
+    for file in sorted(set(weight_map.values())):
+        if not files.has(file):
+            line = f"names {shown(file)}, which is not there; fetch it"
+            raise ModelError("missing-shard", f"{name}: {line}")
+    with ExitStack() as opened:
+        shards: dict[str, TensorFile] = {}
+        for file in sorted(set(weight_map.values())):
+            shards[file] = _open_file(files.source(file))
+            opened.callback(shards[file].close)
+        checkpoint = ShardedCheckpoint(shards, weight_map, len(index))
+        opened.pop_all()
+    return checkpoint
+
+
+def shard_files(index: bytes, name: str) -> list[str]:
+    """The weight files that an index file of this name and content says there are.
+
+    Raises:
+        ModelError: `bad-config`.
+    """
+    return sorted(set(_weight_map(index, name).values()))
+
+
+def open_local(folder: Path) -> Checkpoint:
+    """The full checkpoint in a transformers folder.
+
+    Raises:
+        ModelError: with the code of whatever is wrong.
+    """
+    names = _list(folder)
+    name = choose_weights(names, adapter=False)
+    if name is None:
+        others = _other_weights(names)
+        if any(_SHARD.search(other) for other in others):
+            line = f"{len(others)} shards, but no model.safetensors.index.json; fetch it"
+            raise ModelError("missing-shard", f"{folder.name}: {line}")
+        what = f"{len(others)} safetensors files" if others else "no weight file"
+        raise ModelError("no-weights", f"{folder.name}: {what}; expected model.safetensors")
+    return open_weights(_Folder(folder), name)
+
+
+def open_adapter_weights(folder: Path) -> Checkpoint:
+    """The weights of a PEFT adapter folder.
+
+    Raises:
+        ModelError: with the code of whatever is wrong.
+    """
+    name = choose_weights(_list(folder), adapter=True)
+    if name is None:
+        raise ModelError("no-weights", f"{folder.name}: no {_ADAPTER[0]} or {_ADAPTER[1]}")
+    return open_weights(_Folder(folder), name)
+
+
+def disagreement(folder: Path) -> str | None:
+    """One line where an adapter's two weight files hold different tensors, byte for byte.
+
+    Peak: one tensor pair.
+
+    Raises:
+        ModelError: the safetensors file, which counts, cannot be read.
+    """
+    first, second = _ADAPTER
+    if not (folder / first).exists() or not (folder / second).exists():
+        return None
+    with closing(open_weights(_Folder(folder), first)) as counting:
+        try:
+            with closing(open_weights(_Folder(folder), second)) as other:
+                if _same_tensors(counting, other):
+                    return None
+        except ModelError as err:
+            return f"{second} could not be compared ({err.code}); {first} was read"
+    return f"{second} disagrees with {first}, which was read"
+
+
+class ShardedCheckpoint:
+    """Several files as one checkpoint, opened together so that every claim is checked.
+
+    Raises:
+        ModelError: `missing-tensor` where the index names a tensor that a file does not hold.
+    """
+
+    def __init__(
+        self, shards: Mapping[str, TensorFile], weight_map: Mapping[str, str], index_bytes: int
+    ) -> None:
+        for name, file in weight_map.items():
+            if name not in shards[file].tensors:
+                line = f"no tensor {shown(name)}, which the index places there"
+                raise ModelError("missing-tensor", f"{file}: {line}")
+        self._shards = dict(shards)
+        self._file_of = dict(weight_map)
+        self.tensors: Mapping[str, TensorRef] = {
+            name: shards[file].tensors[name] for name, file in weight_map.items()
+        }
+        self.bytes_total = sum(shard.bytes_total for shard in shards.values())
+        self.concurrent = all(shard.concurrent for shard in shards.values())
+        self._index_bytes = 0 if self.concurrent else index_bytes
+
+    @property
+    def bytes_read(self) -> int:
+        """Those of all files; the index counts where it was fetched."""
+        return self._index_bytes + sum(shard.bytes_read for shard in self._shards.values())
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor in its stored dtype."""
+        return self._shards[self._file(name)].read(name)
+
+    def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
+        """One tensor for as long as the block lasts."""
+        return self._shards[self._file(name)].view(name)
+
+    def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The named tensors shard by shard, each in that file's best order."""
+        by_file: dict[str, list[str]] = {}
+        for name in names:
+            by_file.setdefault(self._file(name), []).append(name)
+        for file in sorted(by_file):
+            yield from self._shards[file].stream(by_file[file])
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """The rows shard by shard, each in that file's best order."""
+        by_file: dict[str, list[RowBlock]] = {}
+        for block in blocks:
+            by_file.setdefault(self._file(block.tensor), []).append(block)
+        for file in sorted(by_file):
+            yield from self._shards[file].stream_rows(by_file[file])
+
+    def close(self) -> None:
+        for shard in self._shards.values():
+            shard.close()
+
+    def _file(self, name: str) -> str:
+        file = self._file_of.get(name)
+        if file is None:
+            raise ModelError("missing-tensor", f"the index has no tensor {shown(name)}")
+        return file
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """The files in a folder on disk."""
+
+    path: Path
+
+    def has(self, file: str) -> bool:
+        return os.path.exists(self.path / file)
+
+    def content(self, file: str) -> bytes:
+        return read_start(self.path / file, MAX_BYTES + 1)
+
+    def source(self, file: str) -> LocalFile:
+        """Never a pipe, which would be waited for, or a dangling link."""
+        try:
+            is_file = (self.path / file).is_file()
+        except OSError as err:
+            raise ModelError("unreadable", f"{file}: {err.strerror}") from err
+        if not is_file:
+            raise ModelError("unreadable", f"{file}: not a file, or a link to nowhere")
+        return LocalFile(self.path / file)
+
+
+def _open_file(source: ByteSource) -> TensorFile:
+    """The source's tensors; it is closed where they cannot be listed."""
+    with ExitStack() as opened:
+        opened.callback(source.close)
+        form = SafetensorsFile if source.name.endswith(".safetensors") else BinFile
+        file: TensorFile = form(source)
+        opened.pop_all()
+    return file
+
+
+def _other_weights(names: Iterable[str]) -> list[str]:
+    """safetensors files of unusual names."""
+    return sorted(n for n in names if n.endswith(".safetensors") and not n.startswith("adapter_"))
+
+
+def _weight_map(index: bytes, name: str) -> dict[str, str]:
+    """Weight file by tensor name; every file in the index's own folder."""
+    weight_map = read_json(index, name=name).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ModelError("bad-config", f"{name}: no weight_map")
+    if not all(_is_file_name(file) for file in weight_map.values()):
+        line = "weight_map names something that is not a weight file beside it"
+        raise ModelError("bad-config", f"{name}: {line}")
+    return dict(weight_map)
+
+
+def _is_file_name(value: object) -> bool:
+    """Whether the value names a weight file, and no folder."""
+    if not isinstance(value, str) or not value.endswith(_SUFFIXES):
+        return False
+    return value.isprintable() and not {"/", "\\"} & set(value)
+
+
+def _same_tensors(first: Checkpoint, second: Checkpoint) -> bool:
+    return first.tensors.keys() == second.tensors.keys() and all(
+        _same_bytes(first.read(name), second.read(name)) for name in first.tensors
+    )
+
+
+def _same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Whether they are equal as stored, NaN included."""
+    if first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    ours, theirs = (tensor.reshape(-1).view(torch.uint8) for tensor in (first, second))
+    return bool(torch.equal(ours, theirs))
+
+
+def _list(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError) as err:
+        raise ModelError("not-found", f"{folder}: no such folder") from err
+    except OSError as err:
+        raise ModelError("unreadable", f"{folder}: {err.strerror}") from err

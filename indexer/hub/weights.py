@@ -1,0 +1,125 @@
+"""A model's weight files on the Hub: chosen, named by content, opened to be read by ranges."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+
+from ...errors import ModelError
+from ..checkpoint import (
+    ALL_TENSORS,
+    WHOLE_TENSORS,
+    ByteSource,
+    Checkpoint,
+    LocalFile,
+    ReadPlan,
+    choose_weights,
+    open_weights,
+    shard_files,
+)
+from .cache import cached_file, cached_sha256
+from .describe import describe
+from .hub_model import HubModel
+from .remote_bytes import RemoteBytes, RemoteFile, locate
+from .session import HubSession, default_session
+from .small_files import read_small_file
+
+
+class HubWeights:
+    """The weight files of one model at one commit; the Hub is asked once where each of them is.
+
+    Files in the local cache are read there.
+    """
+
+    def __init__(
+        self,
+        model: HubModel,
+        plan: ReadPlan = WHOLE_TENSORS,
+        *,
+        adapter: bool | None = None,
+        subfolder: str = "",
+        session: HubSession | None = None,
+    ) -> None:
+        """`adapter`: whether an adapter's weights are wanted; None for what the model is."""
+        self._described = model
+        self._adapter = model.kind == "adapter" if adapter is None else adapter
+        self._prefix = f"{subfolder.strip('/')}/" if subfolder.strip("/") else ""
+        self._session = session or default_session()
+        self._located: dict[str, RemoteFile] = {}
+        self._plan = ALL_TENSORS if self._adapter else plan
+
+    def sha256(self) -> str | None:
+        """The hash of the files' content, before a byte of them is read.
+
+        One file: its own SHA-256, as `checkpoint.file_sha256` gives it. Shards: the SHA-256 of
+        their hexadecimal hashes, sorted, one a line. None where the Hub does not know it.
+        Costs one HEAD a file, which opening them then does not need.
+
+        Raises:
+            ModelError: the files cannot be asked for.
+        """
+        name = self._name
+        if name is None:
+            return None
+        if not name.endswith(".index.json"):
+            return self._hash(name)
+        hashes = [self._hash(shard) for shard in shard_files(self.content(name), name)]
+        known = sorted(value for value in hashes if value is not None)
+        if len(known) < len(hashes):
+            return None
+        return hashlib.sha256("\n".join(known).encode()).hexdigest()
+
+    def open(self) -> Checkpoint:
+        """The checkpoint, headers read; an adapter's small tensors are fetched many at a time.
+
+        Raises:
+            ModelError: with the code of whatever is wrong.
+        """
+        if self._name is None:
+            expected = "adapter_model.safetensors or .bin" if self._adapter else "model.safetensors"
+            line = f"no weight file; expected {expected}"
+            raise ModelError("no-weights", f"{self._described.id}: {line}")
+        return open_weights(self, self._name)
+
+    def has(self, file: str) -> bool:
+        """Whether the repository has such a file."""
+        return self._prefix + file in (self._model.files or ())
+
+    def content(self, file: str) -> bytes:
+        """A small file, whole."""
+        return read_small_file(self._model, self._prefix + file, session=self._session)
+
+    def source(self, file: str) -> ByteSource:
+        """A weight file, cached or to be read by ranges."""
+        path = self._prefix + file
+        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, path)
+        if cached is not None:
+            return LocalFile(cached, path)
+        return RemoteBytes(self._session, self._locate(path), self._plan)
+
+    @cached_property
+    def _model(self) -> HubModel:
+        """The description with its files and commit; asked for where the listing lacks them."""
+        model = self._described
+        if model.files is not None and model.sha:
+            return model
+        return describe(model.id, model.sha or None, session=self._session)
+
+    @cached_property
+    def _name(self) -> str | None:
+        inside = [
+            name.removeprefix(self._prefix)
+            for name in self._model.files or ()
+            if name.startswith(self._prefix)
+        ]
+        return choose_weights([n for n in inside if "/" not in n], adapter=self._adapter)
+
+    def _hash(self, file: str) -> str | None:
+        path = self._prefix + file
+        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, path)
+        return cached_sha256(cached) if cached is not None else self._locate(path).sha256
+
+    def _locate(self, path: str) -> RemoteFile:
+        if path not in self._located:
+            self._located[path] = locate(self._session, self._model.id, self._model.sha, path)
+        return self._located[path]
