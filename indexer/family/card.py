@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from ..checkpoint import shown
+from ..words import shown
 from .base_name import base_key
 
 MAX_CARD_CHARS = 400_000
