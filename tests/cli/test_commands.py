@@ -224,6 +224,7 @@ def test_help_loads_nothing_heavy():
         ("failures",),
         ("sql", "FROM coverage"),
         ("label", "a-0", "a"),
+        ("find-similar", "a-0"),
     ],
     ids=lambda arguments: arguments[0],
 )

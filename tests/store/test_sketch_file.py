@@ -205,6 +205,7 @@ def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
 def test_one_process_writes_the_file_and_the_others_read_it(catalog):
     _kept(catalog).keep_sketches_at_hand()
     code = """
+    from deltadex.store.sketches import SketchFiles
     from outcomes import RECIPE
     with Catalog.open(path) as catalog:
         kept = catalog.family_vectors("base", RECIPE)
