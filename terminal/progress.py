@@ -32,7 +32,7 @@ EVERY_S = 10.0
 
 
 class ProgressLines:
-    """Plain lines on stderr, one every few seconds, while the block runs.
+    """Plain lines on stderr, one every few seconds, from `begin` until all is done.
 
     A thread prints them, so that a model that takes minutes does not silence a log.
     """
@@ -43,6 +43,7 @@ class ProgressLines:
         self._total: int | None = None
         self._note = ""
         self._start = time.monotonic()
+        self._has_begun = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._print, name="progress", daemon=True)
 
@@ -62,6 +63,7 @@ class ProgressLines:
     def begin(self, total: int | None) -> None:
         """Time counts from now."""
         self._total, self._start = total, time.monotonic()
+        self._has_begun = True
 
     def advance(self, note: str = "") -> None:
         """One more is done; `note` is said of the whole."""
@@ -76,11 +78,13 @@ class ProgressLines:
             left_s = elapsed_s / self._done * (self._total - self._done)
             parts.append(f"about {duration(left_s)} left")
         else:
-            parts.append(f"{duration(elapsed_s)} so far")
+            parts.append(f"{elapsed_s:.0f} s so far")
         return plain(" · ".join(filter(None, parts)))
 
     def _print(self) -> None:
         while not self._ended.wait(self._every_s):
+            if not self._has_begun or self._done == self._total:
+                continue
             line = self.line(time.monotonic() - self._start)
             Console(stderr=True, highlight=False, markup=False, emoji=False, width=10_000).print(
                 line

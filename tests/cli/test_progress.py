@@ -38,6 +38,16 @@ def test_a_model_that_takes_long_does_not_silence_the_log(capfd):
     assert lines[0] == "indexing 0/1 · 0 s so far"
 
 
+def test_what_comes_before_a_run_and_after_it_is_not_indexing(capfd):
+    with RunProgress(quiet=False, every_s=0.02) as progress:
+        time.sleep(0.2)
+        progress.begin(1, 0)
+        progress.outcome(outcome("a"))
+        time.sleep(0.2)
+
+    assert len(capfd.readouterr().err.splitlines()) <= 1
+
+
 def test_a_short_run_and_a_quiet_one_print_nothing(capfd):
     with RunProgress(quiet=False) as progress:
         progress.begin(1, 0)
