@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float16, Float32, Float64
 
+from .arrays import Float16, Float32, Float64
 from .errors import REASONS, Status
 
 Stack = Literal["encoder", "decoder", "text", "vision"]

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Int64
 from sklearn import datasets
+
+from ..arrays import Int64
 
 PAD, CLS, MASK, FIRST_LEVEL = 0, 1, 2, 3
 N_LEVELS = 17

@@ -8,8 +8,8 @@ from operator import attrgetter
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 
+from ..arrays import Float64
 from ..errors import ModelError, RequestError
 from ..records import ModelRecord, Slot, SlotSpectrum
 from ..store import Catalog

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64, Int64, Shaped
 
+from ..arrays import Float64, Int64, Shaped
 from ..records import Recipe
 
 SHRINKAGE = 2.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import fsum
 
 import numpy as np
-from jaxtyping import Float64
 
+from ..arrays import Float64
 from ..errors import RequestError
 from ..records import ROLES, STACKS, Recipe, Slot, SlotStats
 from ..store import Catalog, VectorIndex

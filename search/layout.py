@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Float64, Int64, Shaped
 from threadpoolctl import threadpool_limits
 
+from ..arrays import Float64, Int64, Shaped
 from .layout_axes import Axes, gram_axes, sampled_axes
 from .layout_landmarks import choose_landmarks, place_among
 from .layout_neighbours import Start, place_by_tsne, place_by_umap, require_umap

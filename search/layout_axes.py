@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64, Shaped
+
+from ..arrays import Float, Float64, Int64, Shaped
 
 COMPONENTS = 50
 """Axes that neighbourhoods of a large family are taken in, as is usual before t-SNE (Kobak,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64
+
+from ..arrays import Float, Float64, Int64
 
 NEAREST = 15
 PERPLEXITY = 5.0

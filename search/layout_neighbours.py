@@ -10,8 +10,8 @@ import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float, Float64
 
+from ..arrays import Float, Float64
 from ..errors import RequestError
 
 PERPLEXITY = 30.0

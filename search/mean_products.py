@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float32
 
+from ..arrays import Float32
 from ..store import SketchMatrix
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
 
+from ..arrays import Float32, Float64, Int64
 from ..errors import EmptyCatalog, HolderLost, RequestError, UnknownRecipe
 from ..records import Fingerprint, Recipe, SlotStats
 from ..store import NO_LENGTH, RESCORED, Catalog, Labelled, SketchMatrix, VectorIndex

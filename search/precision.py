@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64, Shaped
+
+from ..arrays import Bool, Float64, Int64, Shaped
 
 Exclude = Literal["author", "run"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64
 
+from ..arrays import Float, Float32, Float64
 from ..records import Recipe, Slot
 from ..store import NO_LENGTH, Catalog, Layout, SketchMatrix
 from .centring import references, shrinkage

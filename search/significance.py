@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Int64
 
+from ..arrays import Int64
 from .precision import (
     Exclude,
     LabelledFamily,

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float64
 
+from ..arrays import Float64
 from .precision import LabelledFamily
 
 MOST_MODELS = 4_000

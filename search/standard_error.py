@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Float32, Float64, Shaped
+
+from ..arrays import Float32, Float64, Shaped
 
 
 class StandardErrors:

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float32
 
+from ..arrays import Float32
 from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel
 from ..records import Fingerprint, ModelRecord, Outcome, Recipe, Slot, SlotStats
 from .connection import CACHE_SHARE, T, connect, translated, write

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Int64
 
+from ..arrays import Int64
 from .reading import select_labels, select_stored
 from .rows import Labelled, Stored
 from .sharing import Access, Connection

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32
 from safetensors.numpy import save
 
+from ..arrays import Float32
 from ..errors import StoreFull
 from ..records import Recipe
 from .sharing import Connection

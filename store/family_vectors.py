@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float32, Int64
 
+from ..arrays import Float32, Int64
 from ..records import Recipe
 from .connection import translated
 from .derived import derived_path

@@ -13,8 +13,8 @@ from typing import Any
 
 import faiss
 import numpy as np
-from jaxtyping import Float32, Int64
 
+from ..arrays import Float32, Int64
 from ..errors import StoreFull
 from ..records import Recipe
 from .catalog import Catalog

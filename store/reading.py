@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float16, Int64
 
+from ..arrays import Float16, Int64
 from ..records import ModelRecord, Recipe, Slot, SlotStats
 from .filters import Condition
 from .rows import Family, Labelled, ModelRow, Stored

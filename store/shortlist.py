@@ -15,7 +15,8 @@ import math
 
 import faiss
 import numpy as np
-from jaxtyping import Float32, Int64
+
+from ..arrays import Float32, Int64
 
 FLAT_UP_TO = 50_000
 """Vectors that are scanned exactly."""

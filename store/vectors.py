@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float32, Int64
 
+from ..arrays import Float32, Int64
 from ..errors import RecipeMismatch
 from ..records import Fingerprint, Recipe
 from .sharing import Connection

@@ -8,17 +8,19 @@ import deltadex
 
 ROOT = Path(deltadex.__file__).parent
 MAY_IMPORT = {
+    "arrays": set(),
     "errors": set(),
-    "records": {"errors"},
-    "store": {"errors", "records"},
-    "indexer": {"errors", "records", "store"},
-    "search": {"errors", "records", "store"},
-    "study": {"errors", "records", "store"},
-    "web": {"errors", "records", "store", "indexer", "search"},
-    "terminal": {"errors", "records"},
-    "demo": {"errors", "records", "store", "indexer", "search", "web"},
-    "cli": {"errors", "commands", "terminal"},
+    "records": {"arrays", "errors"},
+    "store": {"arrays", "errors", "records"},
+    "indexer": {"arrays", "errors", "records", "store"},
+    "search": {"arrays", "errors", "records", "store"},
+    "study": {"arrays", "errors", "records", "store"},
+    "web": {"arrays", "errors", "records", "store", "indexer", "search"},
+    "terminal": {"arrays", "errors", "records"},
+    "demo": {"arrays", "errors", "records", "store", "indexer", "search", "web"},
+    "cli": {"arrays", "errors", "commands", "terminal"},
     "commands": {
+        "arrays",
         "errors",
         "records",
         "store",

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 
+from ..arrays import Float64
 from ..errors import RequestError
 from ..search import LabelledFamily, Method
 from ..store import Catalog

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from jaxtyping import Float32
 
+from ...arrays import Float32
 from ...records import ROLES, STACKS, Recipe, Slot
 from .factors import Factors, Features
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float32
 
+from ...arrays import Float32
 from ...errors import RequestError, UnknownRecipe
 from ...records import Recipe, Slot
 from .factors import Factors, Features

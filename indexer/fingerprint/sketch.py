@@ -24,8 +24,8 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Float16, Float32
 
+from ...arrays import Float16, Float32
 from ...records import Recipe, Slot
 from .factors import Factors, Features
 

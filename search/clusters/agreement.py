@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int64
 
+from ...arrays import Int64
 from ..precision import LabelledFamily
 from ..silhouette import MOST_MODELS, silhouettes
 from .hierarchy import NOISE

@@ -11,8 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
 
+from ...arrays import Bool, Float64, Int64
 from .votes import References, elect, tally
 
 TARGET = 0.95

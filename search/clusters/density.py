@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Float64, Int64
 
+from ...arrays import Float64, Int64
 from ..precision import LabelledFamily
 from ..refine import WHOLE_FAMILY
 from .hierarchy import BLOCK, NOISE, SAME_SCORE, Distances, hdbscan

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
-from jaxtyping import Float64, Int64
+
+from ...arrays import Float64, Int64
 
 NOISE = -1
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Int64
 
+from ...arrays import Int64
 from ...errors import RequestError
 from ...records import ModelRecord
 from ...store import Catalog

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from jaxtyping import Float64, Int64
 
+from ...arrays import Float64, Int64
 from ..precision import TIE_DECIMALS, LabelledFamily
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
 
+from ...arrays import Bool, Float64, Int64
 from ..precision import Exclude, LabelledFamily, label_codes
 from .scores import by_hash, scores_between
 

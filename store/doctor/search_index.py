@@ -8,8 +8,8 @@ from pathlib import Path
 
 import faiss
 import numpy as np
-from jaxtyping import Int64
 
+from ...arrays import Int64
 from ...records import Recipe
 from ..derived import derived_path
 from ..index import RESCORED, VectorIndex, load_index

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 from filelock import FileLock, Timeout
-from jaxtyping import Float64, Int64
 
+from ...arrays import Float64, Int64
 from ...records import Recipe
 from ..derived import derived_path
 from ..sketches import (

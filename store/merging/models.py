@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Float64
 
+from ...arrays import Float64
 from ...records import Recipe
 from ..keys import move_models, new_keys
 from ..sharing import Connection

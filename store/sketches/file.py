@@ -23,8 +23,8 @@ from pathlib import Path
 import faiss
 import numpy as np
 from filelock import FileLock, Timeout
-from jaxtyping import Float32, Float64, Int64
 
+from ...arrays import Float32, Float64, Int64
 from ...errors import StoreFull
 from ...records import Recipe, Slot
 from ..export import write_whole

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import faiss
 import numpy as np
-from jaxtyping import Float, Float32, Float64, Int64
 
+from ...arrays import Float, Float32, Float64, Int64
 from ...records import Slot
 from ..sharing import Connection
 

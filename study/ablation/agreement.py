@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float64, Int64
 
+from ...arrays import Float64, Int64
 from .predictions import NONE
 
 

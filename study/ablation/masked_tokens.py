@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
 
+from ...arrays import Float32, Int64
 from ...errors import StudyError
 from .predictions import NONE, SubsetPredictions, codes_of, commonest
 from .probe import Training, probe_subsets

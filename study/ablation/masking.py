@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Int64
 
+from ...arrays import Bool, Int64
 from ...errors import StudyError
 
 CHOSEN = 0.15

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
 
+from ...arrays import Float32, Int64
 from .predictions import NONE
 from .split import Split
 from .subsets import subset_sums, term_subsets

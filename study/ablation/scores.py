@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float64, Int64, Shaped
 
+from ...arrays import Float64, Int64, Shaped
 from .predictions import NONE
 
 Score = Literal["accuracy", "macro-F1"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Int64
 
+from ...arrays import Bool, Int64
 from ...errors import StudyError
 
 TRAIN_VALIDATE_TEST = (0.8, 0.1, 0.1)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float64
 
+from ...arrays import Float64
 from ...errors import StudyError
 from .agreement import agreement_matrix
 from .predictions import NONE, SubsetPredictions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float32, Int64
 
+from ...arrays import Float32, Int64
 from ...errors import StudyError
 from .predictions import SubsetPredictions, codes_of, commonest
 from .probe import Training, probe_subsets

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int64
 
+from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
 from .predictions import NONE, SubsetPredictions, commonest
 from .split import TRAIN_TEST, Split, split_by_text

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int64
 
+from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
 
 NO_WORD = -1

@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float32
 from torch import nn
 
+from ...arrays import Float32
 from ..network.anatomy import Stack, Sublayer, is_linear, linear_in, normalisation
 from ..network.encode import Batch
 from ..network.load import Network

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float32
+
+from ...arrays import Float32
 
 
 def importance(

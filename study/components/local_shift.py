@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float64
 from torch import nn
 
+from ...arrays import Float64
 from ..network.anatomy import Stack, Sublayer
 from ..network.encode import Batch
 from ..network.load import Network

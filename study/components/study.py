@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64
 from scipy.stats import spearmanr
 
+from ...arrays import Float32, Float64
 from ...errors import StudyError
 from ..network.anatomy import Stack
 from ..network.encode import Batch, encoded

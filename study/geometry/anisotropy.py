@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Float64
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from ...arrays import Float, Float64
 from .eigen import top_eigenpairs
 from .moments import Moments, RowSums
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float32, Int64
 
+from ...arrays import Float32, Int64
 from ...errors import StudyError
 from ..texts import Text
 from .divergence import moments_of

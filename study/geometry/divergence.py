@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Float64
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_softmax
 
+from ...arrays import Float, Float64
 from .eigen import top_eigenpairs
 from .moments import Moments, pooled
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float64
 from scipy.linalg import eigh
 from scipy.sparse.linalg import eigsh
+
+from ...arrays import Float64
 
 LARGE_SIDE = 1024
 """Sides above which tridiagonalisation takes seconds, and Lanczos to rounding a fifth of it."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64
 
+from ...arrays import Float, Float64, Int64
 from .neighbours import distinct_rows, two_nearest
 
 Estimator = Literal["low-fifth", "facco", "mle"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from jaxtyping import Float, Float64
+
+from ...arrays import Float, Float64
 
 
 class Moments:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64
+
+from ...arrays import Float, Float64, Int64
 
 BLOCK_BYTES = 16 * 2**20
 """Distances held at a time. Ranking them takes about three times as much again."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
-from jaxtyping import Float64
 from scipy.stats import binomtest
 
+from ...arrays import Float64
 from .options import GeometryOptions
 from .report import GroupGeometry, LayerDifference, LayerGeometry, PairedMeasure, ScriptPair
 

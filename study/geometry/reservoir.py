@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float32, Int64
+
+from ...arrays import Float32, Int64
 
 
 class Reservoir:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
 
+from ...arrays import Float64, Int64
 from .classifier import LayerClassifier
 
 N_LARGEST = 10

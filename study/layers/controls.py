@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
 
+from ...arrays import Int64
 from .classifier import (
     MOST_ITERATIONS,
     LayerClassifier,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
 
+from ...arrays import Float32, Float64, Int64
 from .classifier import MOST_ITERATIONS, LayerClassifier, score_predictions
 from .contributions import contributions
 from .controls import Control, score_retrained

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Float64
 
+from ...arrays import Float32, Float64
 from ...errors import StudyError
 
 EXPONENTIAL_R2 = 0.9

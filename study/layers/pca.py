@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Float64, Int64
 from scipy.linalg import eigh
 from scipy.stats import spearmanr
 
+from ...arrays import Float32, Float64, Int64
 from .norms import unit_rows
 from .rows import LayerRows
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64, Int64
 
+from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
 
 if TYPE_CHECKING:

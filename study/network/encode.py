@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
 
+from ...arrays import Bool, Int64
 from ...errors import StudyError
 from ..texts import Text
 from .load import Network

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
 
+from ...arrays import Float32, Int64
 from ..texts import Text
 from .encode import Batch, encoded
 from .load import Network

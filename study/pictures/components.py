@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float64
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ...arrays import Float64
 from ..components.study import Against, ComponentsReport, StackComponents
 from .names import short
 

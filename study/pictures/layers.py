@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib import colormaps, rcParams
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -20,6 +19,7 @@ from matplotlib.ticker import (
     StrMethodFormatter,
 )
 
+from ...arrays import Float
 from ..layers import LayersReport
 
 FONT = 9.5

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 
+from ...arrays import Float64
 from ...errors import StudyError
 from ...records import Fingerprint
 from ..components import components_study

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Float64
 
+from ...arrays import Float32, Float64
 from ...errors import StudyError
 from ...records import Fingerprint, Recipe
 from ..components.decompose import branch_constants, decompose

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float64
+
+from ...arrays import Float64
 
 SAME_SHARE = 1e-12
 """Shares of the energy closer than this are equal: float64 sums are not exact."""

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64, Int64
 from scipy.optimize import least_squares
 
+from ...arrays import Float64, Int64
 from .fitted import FittedLaw, LawChoice, Parameter, Segments
 from .laws import LAW_NAMED, LAWS, Law, Start
 

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64
 from scipy.special import expit
+
+from ...arrays import Float64
 
 Basis = Callable[
     [Float64[np.ndarray, " depth"], int, tuple[float, ...]], Float64[np.ndarray, "depth linear"]
