@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.manifold import trustworthiness
 from sklearn.neighbors import NearestNeighbors
 
-from deltadex.search import load_families, place_models
+from deltadex.search import family_views, labelled_models, place_models
 from deltadex.store import Catalog
 
 SAMPLE = 3_000
@@ -39,7 +39,7 @@ def main() -> None:
 
 def measure_catalog(path: Path, layouts: list[str]) -> None:
     with Catalog.open(path, read_only=True, create=False) as catalog:
-        ((_, family),) = load_families(catalog, None, None)
+        family = labelled_models(*family_views(catalog, None, None))
     labels = np.array([label or "" for label in family.labels])
     n_models = len(labels)
     gram = family.vectors @ family.vectors.T if family.scores is None else family.scores

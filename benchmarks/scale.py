@@ -23,12 +23,13 @@ import pyarrow as pa
 
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
-from deltadex.search import StoredQuery, nearest
-from deltadex.search.means import FamilyMeans, family_means
-from deltadex.store import RESCORED, Catalog, VectorIndex
-from deltadex.store.derived import index_folder
-from deltadex.store.sharing import Connection
-from deltadex.store.vectors import ensure_table
+from deltadex.search import StoredQuery, find_similar
+from deltadex.search.neighbours import POOLED_CANDIDATES
+from deltadex.search.sketch_scores import KindMeans, kind_means
+from deltadex.store import Catalog, FamilyView
+from deltadex.store.derived.paths import index_folder
+from deltadex.store.session import Session
+from deltadex.store.tables.vectors import ensure_table
 
 BATCH = 10_000
 FIRST_KEY = 10
@@ -72,12 +73,12 @@ def fill(path: Path, made: Synthetic) -> None:
         catalog.record(
             Indexed(model=first, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0)
         )
-        with closing(Connection(catalog.access)) as connection:
+        with closing(Session(catalog.access)) as session:
             for first_key, vectors in made.batches():
-                insert(connection, recipe, first_key, vectors)
+                insert(session, recipe, first_key, vectors)
 
 
-def insert(connection: Connection, recipe: Recipe, first_key: int, vectors: np.ndarray) -> None:
+def insert(session: Session, recipe: Recipe, first_key: int, vectors: np.ndarray) -> None:
     """Write one batch of models that are known by nothing but their vectors."""
     rows = pa.table(
         {
@@ -86,18 +87,21 @@ def insert(connection: Connection, recipe: Recipe, first_key: int, vectors: np.n
             "norm": pa.array(np.ones(len(vectors))),
         }
     )
-    with connection.transaction():
-        table = ensure_table(connection, recipe)
-        with connection.registered("added", rows):
-            connection.execute(f"INSERT INTO {table} SELECT * FROM added")
-            connection.execute(
+
+    def write(session: Session) -> None:
+        table = ensure_table(session, recipe)
+        with session.registered("added", rows):
+            session.execute(f"INSERT INTO {table} SELECT * FROM added")
+            session.execute(
                 "INSERT INTO models (key, base, id, status, kind, indexed_at) "
                 "SELECT model, ?, 'm' || model, 'indexed', 'full', now() FROM added",
                 [BASE],
             )
 
+    session.write(write)
 
-def exact(made: Synthetic, means: FamilyMeans, queries: np.ndarray, k: int) -> np.ndarray:
+
+def exact(made: Synthetic, means: KindMeans, queries: np.ndarray, k: int) -> np.ndarray:
     """Keys of the k best by centred cosine with the centred `queries`, over every batch."""
     (mean,) = means.pooled.by_kind.values()
     mean = mean.astype(np.float32)
@@ -131,30 +135,33 @@ def main() -> None:
         _say("fill the catalog", start)
         with Catalog.open(path) as catalog:
             start = time.perf_counter()
-            index = VectorIndex.open(catalog, BASE, recipe)
-            _say(f"open the index of {len(index)}", start)
+            view = catalog.family(BASE, recipe)
+            _say(f"open the index of {len(view.index.keys)}", start)
             start = time.perf_counter()
-            means = family_means(catalog, BASE, recipe, index)
+            means = kind_means(view)
             _say("means", start)
-            _queries(catalog, index, means, made, options.queries)
+            _queries(catalog, view, means, made, options.queries)
         size = sum(file.stat().st_size for file in index_folder(path).glob("*.faiss"))
         print(f"index file {size / 2**30:.2f} GiB, catalog {path.stat().st_size / 2**30:.1f} GiB")
         with Catalog.open(path) as catalog:
             start = time.perf_counter()
-            VectorIndex.open(catalog, BASE, recipe)
+            _ = catalog.family(BASE, recipe).index
             _say("open the index again, from its file", start)
         _catch_up(path, made, recipe)
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
 
 
 def _queries(
-    catalog: Catalog, index: VectorIndex, means: FamilyMeans, made: Synthetic, n_queries: int
+    catalog: Catalog, view: FamilyView, means: KindMeans, made: Synthetic, n_queries: int
 ) -> None:
     """Print recall and times of queries from models of the family."""
     rng = np.random.default_rng(7)
     names = [f"m{FIRST_KEY + row}" for row in rng.integers(0, made.n_models, n_queries)]
     centred = np.concatenate(
-        [means.pooled.centred(["full"], index.vectors_of([name])) for name in names]
+        [
+            means.pooled.centred(["full"], view.vectors(view.keys[view.rows([name])]))
+            for name in names
+        ]
     ).astype(np.float32)
     truth = exact(made, means, centred, 11)
     first, found = _asked(catalog, names)
@@ -162,7 +169,7 @@ def _queries(
     bare = []
     for query in centred:
         start = time.perf_counter()
-        index.search_codes(query, RESCORED)
+        view.index.scan(query, POOLED_CANDIDATES)
         bare.append(time.perf_counter() - start)
     recall = np.mean(
         [
@@ -171,8 +178,8 @@ def _queries(
         ]
     )
     for what, times in (
-        ("nearest(), vectors read for the first time", first),
-        ("nearest(), warm", warm),
+        ("find_similar(), vectors read for the first time", first),
+        ("find_similar(), warm", warm),
         ("bare FAISS, same candidates", bare),
     ):
         p50, p95 = np.percentile(times, [50, 95]) * 1e3
@@ -185,7 +192,7 @@ def _asked(catalog: Catalog, names: Sequence[str]) -> tuple[list[float], list[se
     times, found = [], []
     for name in names:
         start = time.perf_counter()
-        answer = nearest(catalog, StoredQuery(name, BASE), k=10)
+        answer = find_similar(catalog, StoredQuery(name, BASE), k=10)
         times.append(time.perf_counter() - start)
         found.append({int(one.model[1:]) for one in answer.neighbours if one.model != "first"})
     return times, found
@@ -194,13 +201,13 @@ def _asked(catalog: Catalog, names: Sequence[str]) -> tuple[list[float], list[se
 def _catch_up(path: Path, made: Synthetic, recipe: Recipe) -> None:
     """Add a batch, or as many models as there are, and time the opening of the index."""
     n_new = min(BATCH, made.n_models)
-    with Catalog.open(path) as catalog, closing(Connection(catalog.access)) as connection:
-        ((highest,),) = connection.execute("SELECT max(key) FROM models")
-        insert(connection, recipe, highest + 1, made.batch(highest, n_new))
+    with Catalog.open(path) as catalog, closing(Session(catalog.access)) as session:
+        ((highest,),) = session.execute("SELECT max(key) FROM models")
+        insert(session, recipe, highest + 1, made.batch(highest, n_new))
     with Catalog.open(path) as catalog:
         start = time.perf_counter()
-        index = VectorIndex.open(catalog, BASE, recipe)
-        _say(f"catch up {n_new} new rows to {len(index)}", start)
+        n_models = len(catalog.family(BASE, recipe).index.keys)
+        _say(f"catch up {n_new} new rows to {n_models}", start)
 
 
 def _say(what: str, start: float) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
-from deltadex.search import LabelledFamily, load_families
+from deltadex.search import LabelledModels, family_views, labelled_models
 from deltadex.search.clusters import suggest_datasets
 from deltadex.store import Catalog
 
@@ -72,7 +72,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
-def ask(family: LabelledFamily, seed: int, n_hidden: int, unknown: float) -> Counter[str]:
+def ask(family: LabelledModels, seed: int, n_hidden: int, unknown: float) -> Counter[str]:
     """Counts of one split: models of known and unknown datasets, suggestions, right ones."""
     rng = np.random.default_rng(seed)
     units = [
@@ -103,7 +103,7 @@ def ask(family: LabelledFamily, seed: int, n_hidden: int, unknown: float) -> Cou
     return counts
 
 
-def report(name: str, family: LabelledFamily, seeds: int) -> None:
+def report(name: str, family: LabelledModels, seeds: int) -> None:
     n_datasets = len({label for label in family.labels if label is not None})
     for hidden, unknown in ((0, 0.0), (0, 0.5), (n_datasets // 3, 0.5)):
         counts: Counter[str] = Counter()
@@ -140,7 +140,7 @@ def main() -> None:
     print("|", " --- |" * 8)
     if options.db:
         with Catalog.open(options.db, read_only=True, create=False) as catalog:
-            for _, family in load_families(catalog, None, None):
+            for family in map(labelled_models, family_views(catalog, None, None)):
                 if options.only:
                     labels = [d if d in options.only else None for d in family.labels]
                     family = replace(family, labels=tuple(labels))
@@ -151,7 +151,7 @@ def main() -> None:
             with Catalog.open(Path(folder) / "c.duckdb") as catalog:
                 for one in records(FAMILIES[name]):
                     catalog.record(one)
-                ((_, family),) = load_families(catalog, None, None)
+                family = labelled_models(*family_views(catalog, None, None))
             report(name, family, options.seeds)
 
 

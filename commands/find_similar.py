@@ -124,11 +124,11 @@ class _Questions:
 
     def answer(self, model: str) -> dict[str, Any]:
         """The neighbours of one model, ready for JSON."""
-        from ..search import explain_pair, nearest
+        from ..search import explain_pair, find_similar
 
         recipe = self._search.recipe
         query = self._query(model)
-        neighbours = nearest(
+        neighbours = find_similar(
             self._catalog, query, k=self._search.k, recipe=recipe, **asdict(self._filters)
         )
         document: dict[str, Any] = neighbours.to_json()

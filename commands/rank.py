@@ -120,7 +120,7 @@ def _measure(db: Path, subject: Subject, settings: RankSettings) -> RankReport:
     spectra_of = weight_spectra if settings.subject == "weights" else update_spectra
     with reading(db) as catalog:
         _, spectra = spectra_of(catalog, subject.require_source(), subject.require_base())
-        family = catalog.family(subject.require_base())
+        family = catalog.base(subject.require_base())
         shapes = family.slots.get("shapes", {}) if family else {}
     depths: dict[str, int] = {}
     for stack, layer in (

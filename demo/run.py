@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from ..indexer import IndexOptions, Progress, index_family
-from ..search import StoredQuery, evaluate, nearest
+from ..search import StoredQuery, evaluate, find_similar
 from ..store import Catalog
 from ..web import map_family
 from .family import Trained, train_family
@@ -53,7 +53,7 @@ def run_demo(folder: Path, db: Path, screen: Screen) -> dict[str, Any]:
             screen.document("eval", document[recipe])
         screen.heading("The nearest to one of the adapters")
         query = StoredQuery("wine-lora-0", report.base)
-        document["neighbours"] = nearest(catalog, query, k=5).to_json()
+        document["neighbours"] = find_similar(catalog, query, k=5).to_json()
         screen.document("neighbours", document["neighbours"])
         target = folder / "map.html"
         map_family(catalog, target, base=report.base)

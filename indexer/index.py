@@ -294,7 +294,7 @@ def _place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[
         shapes = {(p.slot, p.part): p.shape for p in weights.placed.placements}
     else:
         shapes = family_shapes(members)
-        family = catalog.family(base.name)
+        family = catalog.base(base.name)
         for text, shape in (family.slots.get("shapes", {}) if family else {}).items():
             stack, layer, role = text.split(".")
             shapes.setdefault((Slot(stack, int(layer), role), ""), (shape[0], shape[1]))
@@ -319,18 +319,18 @@ def _layout(
 
 
 def _stored_layout(catalog: Catalog, base: Base) -> Layout:
-    family = catalog.family(base.name)
+    family = catalog.base(base.name)
     blocks = family.slots.get("layout", []) if family else []
     return tuple((str(s), str(r), int(n)) for s, r, n in blocks)
 
 
 def _remember_family(catalog: Catalog, base: Base, layout: Layout) -> None:
-    family = catalog.family(base.name)
+    family = catalog.base(base.name)
     shapes = dict(family.slots.get("shapes", {})) if family else {}
     shapes.update({str(slot): list(shape) for slot, shape in catalog.shapes(base.name).items()})
     weights = base.opened()
     architecture = (weights.config or {}).get("model_type") if weights else None
-    catalog.save_family(
+    catalog.save_base(
         base.name,
         weights.revision if weights else None,
         architecture if isinstance(architecture, str) else None,

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from ..errors import REASONS, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
-from ..store import Catalog, Known, copy_outcome
+from ..store import Catalog, Known
 from .family import LabelMatches, Member
 from .hub import HubWeights
 from .job import Job
@@ -210,7 +210,7 @@ def _outcomes(
     def finish(done: Outcome | _Copied) -> Outcome:
         if isinstance(done, _Copied):
             record = replace(done.member.record, duplicate_of=done.twin)
-            return copy_outcome(catalog, job.base.name, done.twin, record, ids)
+            return catalog.outcome_of_copy(job.base.name, done.twin, record, ids)
         if isinstance(done, Indexed) and done.model.content_sha256:
             twins.setdefault(done.model.content_sha256, done.model.id)
         return done

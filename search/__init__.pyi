@@ -1,23 +1,36 @@
 from .clusters import ClusterReport, cluster_family
-from .evaluate import evaluate
-from .explain import explain_pair
-from .families import load_families
-from .layout import Layout, Method, place_models
-from .neighbours import FreshQuery, StoredQuery, nearest, prepare_search
-from .precision import LabelledFamily
+from .evaluate import Evaluation, evaluate
+from .explain import Explanation, explain_pair
+from .labelled import LabelledModels, family_views, labelled_models
+from .layout import Method, Placement, place_models
+from .neighbours import (
+    FreshQuery,
+    Neighbour,
+    Neighbours,
+    Query,
+    StoredQuery,
+    find_similar,
+    prepare_search,
+)
 
 __all__ = [
     "ClusterReport",
+    "Evaluation",
+    "Explanation",
     "FreshQuery",
-    "LabelledFamily",
-    "Layout",
+    "LabelledModels",
     "Method",
+    "Neighbour",
+    "Neighbours",
+    "Placement",
+    "Query",
     "StoredQuery",
     "cluster_family",
     "evaluate",
     "explain_pair",
-    "load_families",
-    "nearest",
+    "family_views",
+    "find_similar",
+    "labelled_models",
     "place_models",
     "prepare_search",
 ]

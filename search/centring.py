@@ -33,13 +33,14 @@ def is_centred(recipe: Recipe) -> bool:
 def references(
     ids: Sequence[str], kinds: Sequence[str]
 ) -> dict[str, Int64[np.ndarray, " reference"]]:
-    """Rows by kind that a mean is taken over: all, or `REFERENCE` of them, picked by their ids."""
+    """Rows by kind that a mean is taken over, in order of id: all, or `REFERENCE` of them, picked
+    by their ids."""
     chosen = {}
     for kind in sorted(set(kinds)):
-        rows = [row for row, one in enumerate(kinds) if one == kind]
+        rows = [row for row, other in enumerate(kinds) if other == kind]
         if len(rows) > REFERENCE:
             rows.sort(key=lambda row: hashlib.sha256(ids[row].encode()).digest())
-            rows = sorted(rows[:REFERENCE])
+        rows = sorted(rows[:REFERENCE], key=ids.__getitem__)
         chosen[kind] = np.array(rows, dtype=np.int64)
     return chosen
 

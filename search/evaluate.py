@@ -9,9 +9,10 @@ from statistics import fmean
 from typing import Any
 
 from ..errors import RequestError
+from ..records import Recipe
 from ..store import Catalog
-from .families import load_families
-from .precision import Exclude, LabelledFamily, QueryResult, score_queries
+from .labelled import LabelledModels, family_views, labelled_models
+from .precision import Exclude, QueryResult, score_queries
 from .significance import bootstrap_interval, permutation_p
 from .silhouette import mean_silhouette
 
@@ -157,20 +158,26 @@ def evaluate(
         EmptyCatalog, UnknownRecipe: As named.
         RequestError: No such base, or no two labelled models to compare.
     """
-    loaded = load_families(catalog, recipe, base)
-    ids = sorted({one.id for one, _ in loaded})
+
+    def read() -> tuple[list[LabelledModels], list[Recipe], dict[str, Any]]:
+        views = family_views(catalog, recipe, base)
+        recipes = [view.recipe for view in views]
+        cost = catalog.cost(sorted({made_by.id for made_by in recipes}))
+        return [labelled_models(view) for view in views], recipes, cost
+
+    families, recipes, cost = catalog.look(read)
     evaluation = evaluate_families(
-        [family for _, family in loaded],
-        recipe=loaded[0][0].name,
-        recipe_id=", ".join(ids),
+        families,
+        recipe=recipes[0].name,
+        recipe_id=", ".join(sorted({made_by.id for made_by in recipes})),
         exclude=exclude,
         seed=seed,
     )
-    return replace(evaluation, cost=catalog.cost(ids))
+    return replace(evaluation, cost=cost)
 
 
 def evaluate_families(
-    families: Sequence[LabelledFamily],
+    families: Sequence[LabelledModels],
     *,
     recipe: str,
     recipe_id: str,
@@ -249,13 +256,13 @@ def _confusion(results: Iterable[QueryResult], datasets: Sequence[str]) -> Confu
     return Confusion(tuple(datasets), rows)
 
 
-def _count_singletons(family: LabelledFamily) -> int:
+def _count_singletons(family: LabelledModels) -> int:
     counts = Counter(label for label in family.labels if label is not None)
     return sum(n == 1 for n in counts.values())
 
 
 def _why_no_queries(
-    families: Sequence[LabelledFamily],
+    families: Sequence[LabelledModels],
     labels: Sequence[str],
     singletons: int,
     exclude: Exclude | None,

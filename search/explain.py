@@ -11,10 +11,9 @@ import numpy as np
 from ..arrays import Float64
 from ..errors import RequestError
 from ..records import ROLES, STACKS, Recipe, Slot, SlotStats
-from ..store import Catalog, VectorIndex
-from .means import family_means
+from ..store import Catalog
 from .neighbours import FreshQuery, Query
-from .refine import SketchMeans
+from .sketch_scores import SketchMeans, kind_means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,16 +102,14 @@ def explain_pair(
         row = catalog.model(query.model, query.base or base)
         name, kind, family = row.id, row.record.kind, row.base
         made_by = catalog.find_recipe(recipe, family)
-        slots = tuple(catalog.slots(row.base, row.id, made_by.id))
+        slots = tuple(catalog.slots(row.key, made_by.id))
     sketch_blocks(made_by)
     other = catalog.model(model, family)
-    index = VectorIndex.open(catalog, family, made_by)
-    means = family_means(catalog, family, made_by, index).sketches
     return explain_slots(
         Explained(name, kind, slots),
-        Explained(other.id, other.record.kind, catalog.slots(family, other.id, made_by.id)),
+        Explained(other.id, other.record.kind, catalog.slots(other.key, made_by.id)),
         made_by,
-        means,
+        kind_means(catalog.family(family, made_by)).sketches,
     )
 
 

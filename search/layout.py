@@ -29,7 +29,7 @@ LARGEST_TSNE = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Placement:
     """A map of a family. For looking at: no number is to be computed from it.
 
     Attributes:
@@ -55,7 +55,7 @@ def place_models(
     *,
     scores: Float64[np.ndarray, "models models"] | None = None,
     seed: int = 0,
-) -> Layout:
+) -> Placement:
     """Two coordinates a model, the same for the same models, seed and method.
 
     Neither the order of models nor the number of threads matters: rows are taken in order of
@@ -84,7 +84,7 @@ def place_models(
             placed = _place_many([ids[row] for row in order], vectors, order, method, seed)
     coordinates = np.empty_like(placed.coordinates)
     coordinates[order] = placed.coordinates
-    return Layout(
+    return Placement(
         method=placed.method,
         coordinates=coordinates,
         explained=placed.explained,
@@ -103,7 +103,7 @@ def _place_all(
     method: Method,
     scores: Float64[np.ndarray, "models models"] | None,
     seed: int,
-) -> Layout:
+) -> Placement:
     """From every pair's similarity."""
     vectors = vectors.astype(np.float64)
     gram = vectors @ vectors.T if scores is None else scores
@@ -122,7 +122,7 @@ def _place_many(
     order: Int64[np.ndarray, " models"],
     method: Method,
     seed: int,
-) -> Layout:
+) -> Placement:
     """From the main axes of the family, where pairs are too many."""
     hashed = _by_hash(ids)
     axes = sampled_axes(vectors, order, hashed, seed)
@@ -137,17 +137,17 @@ def _place_many(
     return _neighbourhoods("tsne", place_among(axes.points, chosen, places), landmarks=len(chosen))
 
 
-def _pca(axes: Axes) -> Layout:
+def _pca(axes: Axes) -> Placement:
     points = axes.points[:, :2].astype(np.float64)
-    return Layout(method="pca", coordinates=points, explained=axes.explained)
+    return Placement(method="pca", coordinates=points, explained=axes.explained)
 
 
 def _neighbourhoods(
     method: Literal["tsne", "umap"],
     coordinates: Float64[np.ndarray, "models 2"],
     landmarks: int | None = None,
-) -> Layout:
-    return Layout(
+) -> Placement:
+    return Placement(
         method=method, coordinates=coordinates - coordinates.mean(axis=0), landmarks=landmarks
     )
 

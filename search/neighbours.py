@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..arrays import Float32, Float64, Int64
-from ..errors import EmptyCatalog, HolderLost, RequestError, UnknownRecipe
+from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import Fingerprint, Recipe, SlotStats
-from ..store import NO_LENGTH, RESCORED, Catalog, Labelled, SketchMatrix, VectorIndex
-from .means import family_means
-from .precision import TIE_DECIMALS
-from .refine import CANDIDATES, ROUGHNESS, Candidates, SketchMeans, has_sketches
+from ..store import NO_LENGTH, Catalog, FamilyView, ModelFilter, SketchMatrix, Stored
+from .labelled import TIE_DECIMALS
+from .sketch_scores import CANDIDATES, ROUGHNESS, Candidates, has_sketches, kind_means
 from .standard_error import StandardErrors
+
+SKETCH_FILE_MIN_MODELS = 1_000
+"""Models of a family whose sketches are worth a file beside the catalog."""
+
+POOLED_CANDIDATES = 28
+"""Candidates of a recipe without sketches: four bits a number hold the ten nearest among them."""
+
+SPARE = 8
+"""Answers to spare: a view that was not caught up may name models that are gone."""
+
+EVERY_MODEL = ModelFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +52,6 @@ class FreshQuery:
     dataset: str | None = None
     slots: tuple[SlotStats, ...] = ()
 
-
-AT_HAND_FROM = 1_000
-"""Models of a family whose sketches are worth a file beside the catalog."""
-
-MAYBE_GONE = 8
-"""Answers to spare: an index that was not caught up may name models that are gone."""
-
-TRIES = 3
-"""Answers that are made while the catalog changes under them, which may leave a model out, or
-while its holder ends."""
 
 Query = StoredQuery | FreshQuery
 
@@ -97,34 +97,33 @@ class Neighbours:
             "recipe_id": self.recipe.id,
             "neighbours": [
                 {
-                    "rank": one.rank,
-                    "model": one.model,
-                    "score": one.score,
-                    "score_se": one.score_se,
-                    "cosine": one.cosine,
-                    "dataset": one.dataset,
-                    "author": one.author,
-                    "run": one.run,
-                    "base": one.base,
+                    "rank": neighbour.rank,
+                    "model": neighbour.model,
+                    "score": neighbour.score,
+                    "score_se": neighbour.score_se,
+                    "cosine": neighbour.cosine,
+                    "dataset": neighbour.dataset,
+                    "author": neighbour.author,
+                    "run": neighbour.run,
+                    "base": neighbour.base,
                 }
-                for one in self.neighbours
+                for neighbour in self.neighbours
             ],
         }
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """A query with everything resolved. A stored one leaves itself out of its answer.
+class ResolvedQuery:
+    """A query with everything that a search needs of it.
 
     Attributes:
+        itself: The stored model that is left out of its own answer.
         sketches: One row; None where it has none.
     """
 
     model: str
     dataset: str | None
-    base: str
     kind: str
-    recipe: Recipe
     vector: Float32[np.ndarray, " dim"]
     itself: str | None
     sketches: SketchMatrix | None
@@ -132,24 +131,15 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """One of the nearest: centred cosine, its standard error, plain cosine."""
+    """One of the nearest: its row, centred cosine, the standard error of that, plain cosine."""
 
-    model: str
+    row: int
     score: float
     error: float
     cosine: float
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """Which models are wanted as neighbours."""
-
-    dataset: str | None = None
-    author: str | None = None
-    where: str | None = None
-
-
-def nearest(
+def find_similar(
     catalog: Catalog,
     query: Query,
     *,
@@ -160,7 +150,11 @@ def nearest(
     recipe: str | None = None,
     base: str | None = None,
 ) -> Neighbours:
-    """The `k` nearest of the query's family that pass every filter, or all if fewer do.
+    """The `k` nearest of the query's family that pass every filter, at one moment.
+
+    Args:
+        recipe: By name or id; by default the one that most of the family's models have.
+        base: Which family, where several have a model of that id.
 
     Raises:
         RequestError: k < 1, or the query has no vector to search with; an unknown model or
@@ -168,19 +162,97 @@ def nearest(
     """
     if k < 1:
         raise RequestError(f"k must be at least 1, got {k}")
+    wanted = ModelFilter(dataset=dataset, author=author, where=where)
 
-    for n_left in reversed(range(TRIES)):
-        before = catalog.changes
-        try:
-            asked = _resolve(catalog, query, recipe, base)
-            found = _nearest(catalog, asked, k, Filters(dataset, author, where))
-        except HolderLost:
-            if not n_left:
-                raise
-            continue
-        if not catalog.waits_for_index or catalog.changes == before:
-            break
-    return found
+    def answer() -> Neighbours:
+        view, resolved = resolve(catalog, query, recipe, base)
+        return nearest(view, resolved, k=k, wanted=wanted)
+
+    return catalog.look(answer)
+
+
+def resolve(
+    catalog: Catalog, query: Query, recipe: str | None, base: str | None
+) -> tuple[FamilyView, ResolvedQuery]:
+    """The family that a query is asked of, and what a search needs of the query.
+
+    Raises:
+        RequestError: the query has no vector to search with; an unknown model or recipe raises
+            its subclass.
+    """
+    if isinstance(query, StoredQuery):
+        stored = catalog.stored(query.model, query.base or base)
+        view = catalog.family(stored.base, catalog.find_recipe(recipe, stored.base))
+        return view, _stored_query(catalog, view, stored)
+    made_by = query.fingerprint.recipe
+    if recipe not in (None, made_by.name, made_by.id):
+        raise RequestError(f"{query.model} was fingerprinted under {made_by.name}, not {recipe}")
+    sketches = {s.slot: s.sketch for s in query.slots if s.sketch.size}
+    return catalog.family(query.base, made_by), ResolvedQuery(
+        model=query.model,
+        dataset=query.dataset,
+        kind=query.kind,
+        vector=query.fingerprint.vector,
+        itself=None,
+        sketches=SketchMatrix.of_model(sketches) if sketches else None,
+    )
+
+
+def _stored_query(catalog: Catalog, view: FamilyView, stored: Stored) -> ResolvedQuery:
+    keys = np.array([stored.key], dtype=np.int64)
+    try:
+        (vector,) = view.vectors(keys)
+    except KeyError:
+        recipe, others = view.recipe, catalog.model(stored.id, stored.base).recipes
+        raise UnknownRecipe(
+            f"{stored.id} has no {recipe.name} fingerprint ({recipe.id}), only "
+            f"{', '.join(others) or 'none'}: name one of those as the recipe"
+        ) from None
+    sketches = view.sketches(keys) if has_sketches(view.recipe) else None
+    return ResolvedQuery(
+        model=stored.id,
+        dataset=stored.dataset,
+        kind=stored.kind,
+        vector=vector,
+        itself=stored.id,
+        sketches=None if sketches is None or sketches.lengths[0] == NO_LENGTH else sketches,
+    )
+
+
+def nearest(
+    view: FamilyView, query: ResolvedQuery, *, k: int, wanted: ModelFilter = EVERY_MODEL
+) -> Neighbours:
+    """The `k` nearest of a family that pass a filter, or all if fewer do.
+
+    Raises:
+        EmptyCatalog: the family is empty.
+        BadFilter: the filter's condition is not understood.
+    """
+    if not len(view):
+        raise EmptyCatalog(f"no model of {view.base} has a {view.recipe.name} fingerprint")
+    allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
+    scored = _best(view, query, k, allowed)
+    labels = view.labels_at([best.row for best in scored])
+    return Neighbours(
+        model=query.model,
+        dataset=query.dataset,
+        base=view.base,
+        recipe=view.recipe,
+        neighbours=tuple(
+            Neighbour(
+                rank=rank,
+                model=view.ids[best.row],
+                base=view.base,
+                score=min(1.0, max(-1.0, best.score)),
+                score_se=best.error,
+                cosine=min(1.0, max(-1.0, best.cosine)),
+                dataset=labels[best.row].dataset,
+                author=labels[best.row].author,
+                run=labels[best.row].run,
+            )
+            for rank, best in enumerate(scored, start=1)
+        ),
+    )
 
 
 def prepare_search(
@@ -194,153 +266,105 @@ def prepare_search(
     Raises:
         StoreFull: there is no room for the sketches; searches read the catalog then.
     """
-    kept = catalog.family_vectors(base, recipe)
-    try:
-        if has_sketches(recipe) and kept.count() >= AT_HAND_FROM:
-            kept.keep_sketches_at_hand(goes_on)
-    finally:
-        VectorIndex.open(
-            catalog,
-            base,
-            recipe,
-            prepare=lambda index: family_means(catalog, base, recipe, index),
-        )
 
+    def prepare(view: FamilyView) -> None:
+        try:
+            if has_sketches(recipe) and len(view) >= SKETCH_FILE_MIN_MODELS:
+                view.write_sketch_file(goes_on)
+        finally:
+            _ = view.index, view.labels, kind_means(view)
 
-def _nearest(catalog: Catalog, asked: _Asked, k: int, filters: Filters) -> Neighbours:
-    index = VectorIndex.open(catalog, asked.base, asked.recipe)
-    if not len(index):
-        raise EmptyCatalog(f"no model of {asked.base} has a {asked.recipe.name} fingerprint")
-    with catalog.snapshot():
-        allowed = None
-        if filters != Filters():
-            passed = catalog.models(base=asked.base, **asdict(filters))
-            allowed = [row.id for row in passed]
-        scored, known = _best(catalog, asked, index, k, allowed)
-    return Neighbours(
-        model=asked.model,
-        dataset=asked.dataset,
-        base=asked.base,
-        recipe=asked.recipe,
-        neighbours=_answers(scored, known),
-    )
-
-
-def _resolve(catalog: Catalog, query: Query, recipe: str | None, base: str | None) -> _Asked:
-    if isinstance(query, StoredQuery):
-        return _resolve_stored(catalog, query, recipe, base)
-    made = query.fingerprint
-    if recipe not in (None, made.recipe.name, made.recipe.id):
-        raise RequestError(
-            f"{query.model} was fingerprinted under {made.recipe.name}, not {recipe}"
-        )
-    return _Asked(
-        query.model,
-        query.dataset,
-        query.base,
-        query.kind,
-        made.recipe,
-        made.vector,
-        None,
-        _sketches_of(query),
-    )
-
-
-def _sketches_of(query: FreshQuery) -> SketchMatrix | None:
-    sketches = {s.slot: s.sketch for s in query.slots if s.sketch.size}
-    return SketchMatrix.of_model(sketches) if sketches else None
-
-
-def _resolve_stored(
-    catalog: Catalog, query: StoredQuery, recipe: str | None, base: str | None
-) -> _Asked:
-    model = catalog.stored(query.model, query.base or base)
-    chosen = catalog.find_recipe(recipe, model.base)
-    kept = catalog.family_vectors(model.base, chosen)
-    _, vectors = kept.of(np.array([model.key], dtype=np.int64))
-    if not len(vectors):
-        others = catalog.model(model.id, model.base).recipes
-        raise UnknownRecipe(
-            f"{model.id} has no {chosen.name} fingerprint ({chosen.id}), only "
-            f"{', '.join(others) or 'none'}: name one of those as the recipe"
-        )
-    sketches = kept.sketches([model.key]) if has_sketches(chosen) else None
-    if sketches is not None and sketches.lengths[0] == NO_LENGTH:
-        sketches = None
-    return _Asked(
-        model.id, model.dataset, model.base, model.kind, chosen, vectors[0], model.id, sketches
-    )
+    catalog.family(base, recipe, prepare=prepare)
 
 
 def _best(
-    catalog: Catalog, asked: _Asked, index: VectorIndex, k: int, allowed: list[str] | None
-) -> tuple[list[_Scored], dict[str, Labelled]]:
-    """The `k` nearest, best first, and what is known of them.
+    view: FamilyView, query: ResolvedQuery, k: int, allowed: Int64[np.ndarray, " allowed"] | None
+) -> list[_Scored]:
+    """The `k` nearest, best first.
 
     Candidates by their pooled vectors, each kind for itself, since its mean shifts all of its
     scores alike; then scored from their sketches, where there are any.
     """
-    means = family_means(catalog, asked.base, asked.recipe, index)
-    vector = means.pooled.centred([asked.kind], asked.vector[None, :])
-    query_vector = vector[0].astype(np.float32)
-    sketches = asked.sketches if has_sketches(asked.recipe) else None
-    n_candidates = max(2 * k, RESCORED if sketches is None else CANDIDATES)
-    found = {
-        name
-        for names in index.by_kind(allowed)
-        for name in index.shortlist(query_vector, n_candidates, allowed=names)
-    }
-    names = sorted(found - {asked.itself})
-    if names and sketches is not None:
-        return _best_in_detail(catalog, asked, index, k, names, means.sketches, sketches)
-    known = catalog.labels_of(index.keys_of(names))
-    names = [name for name in names if name in known]
-    vectors = index.vectors_of(names)
-    centred_vectors = means.pooled.centred(index.kinds_of(names), vectors)
-    scores = centred_vectors @ vector[0]
-    rows = _ranked(names, scores)[:k]
-    errors = np.zeros(len(rows))
-    if has_sketches(asked.recipe):
-        errors_of = StandardErrors(vector[0])
-        errors = np.array([errors_of.cosine(centred_vectors[row])[1] for row in rows])
-    plain = vectors[rows].astype(np.float64) @ asked.vector.astype(np.float64)
-    scored = [
-        _Scored(names[row], *map(float, numbers))
-        for row, *numbers in zip(rows, scores[rows], errors, plain, strict=True)
-    ]
-    return scored, known
+    centred = kind_means(view).pooled.centred([query.kind], query.vector[None, :])[0]
+    sketches = query.sketches if has_sketches(view.recipe) else None
+    n_candidates = max(2 * k, POOLED_CANDIDATES if sketches is None else CANDIDATES)
+    single = centred.astype(np.float32)
+    rows = [view.candidates(single, n_candidates, of_kind) for of_kind in _by_kind(view, allowed)]
+    candidates = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *rows]))
+    if query.itself is not None:
+        candidates = np.setdiff1d(candidates, view.rows([query.itself]))
+    if len(candidates) and sketches is not None:
+        return _best_by_sketches(view, query, k, candidates, sketches)
+    return _best_by_vectors(view, query, k, candidates, centred)
 
 
-def _best_in_detail(
-    catalog: Catalog,
-    asked: _Asked,
-    index: VectorIndex,
+def _by_kind(
+    view: FamilyView, allowed: Int64[np.ndarray, " allowed"] | None
+) -> list[Int64[np.ndarray, " some"] | None]:
+    """The rows that are allowed, kind by kind; None for all, of one kind or of a large family."""
+    if allowed is None:
+        if not view.index.is_exact or len(set(view.kinds)) <= 1:
+            return [None]
+        allowed = np.arange(len(view))
+    kinds = np.array([view.kinds[row] for row in allowed.tolist()])
+    return [allowed[kinds == kind] for kind in np.unique(kinds)]
+
+
+def _best_by_vectors(
+    view: FamilyView,
+    query: ResolvedQuery,
     k: int,
-    names: Sequence[str],
-    means: SketchMeans,
+    candidates: Int64[np.ndarray, " candidates"],
+    centred: Float64[np.ndarray, " dim"],
+) -> list[_Scored]:
+    """The `k` nearest of some models by their pooled vectors."""
+    rows = list(view.labels_at(candidates.tolist()))
+    vectors = view.vectors(view.keys[rows])
+    centred_vectors = kind_means(view).pooled.centred([view.kinds[row] for row in rows], vectors)
+    scores = centred_vectors @ centred
+    errors_of = StandardErrors(centred) if has_sketches(view.recipe) else None
+    plain = query.vector.astype(np.float64)
+    return [
+        _Scored(
+            row=rows[i],
+            score=float(scores[i]),
+            error=errors_of.cosine(centred_vectors[i])[1] if errors_of else 0.0,
+            cosine=float(vectors[i].astype(np.float64) @ plain),
+        )
+        for i in _ranked([view.ids[row] for row in rows], scores)[:k]
+    ]
+
+
+def _best_by_sketches(
+    view: FamilyView,
+    query: ResolvedQuery,
+    k: int,
+    candidates: Int64[np.ndarray, " candidates"],
     sketches: SketchMatrix,
-) -> tuple[list[_Scored], dict[str, Labelled]]:
-    """The `k` nearest of some models by their sketches, and what is known of them.
+) -> list[_Scored]:
+    """The `k` nearest of some models by their sketches.
 
     All are scored roughly; exactly those that may be among the best.
     """
-    keys, kinds = index.keys_of(names), index.kinds_of(names)
-    matrix = catalog.family_vectors(asked.base, asked.recipe).sketches(keys)
-    candidates = Candidates(matrix, kinds, means, sketches, asked.kind)
-    rough = candidates.rough()
-    # an index that was not caught up may name models that are gone
-    known = catalog.labels_of([keys[row] for row in _likely(rough, k + MAYBE_GONE)])
-    there = np.array([row for row, name in enumerate(names) if name in known], dtype=np.int64)
-    rows = there[_likely(rough[there], k)].tolist()
-    exact = candidates.exact(rows)
-    order = _ranked([names[row] for row in rows], exact.scores)[:k]
-    scored = [
+    kinds = [view.kinds[row] for row in candidates.tolist()]
+    matrix = view.sketches(view.keys[candidates])
+    scorer = Candidates(matrix, kinds, kind_means(view).sketches, sketches, query.kind)
+    rough = scorer.rough()
+    # a view that was not caught up may name models that are gone
+    likely = _likely(rough, k + SPARE)
+    labels = view.labels_at(candidates[likely].tolist())
+    there = np.array([i for i in likely.tolist() if int(candidates[i]) in labels], dtype=np.int64)
+    chosen = there[_likely(rough[there], k)]
+    exact = scorer.exact(chosen.tolist())
+    return [
         _Scored(
-            names[rows[i]], float(exact.scores[i]), float(exact.errors[i]), float(exact.cosines[i])
+            row=int(candidates[chosen[i]]),
+            score=float(exact.scores[i]),
+            error=float(exact.errors[i]),
+            cosine=float(exact.cosines[i]),
         )
-        for i in order
+        for i in _ranked([view.ids[row] for row in candidates[chosen].tolist()], exact.scores)[:k]
     ]
-    return scored, known
 
 
 def _likely(rough: Float64[np.ndarray, " models"], n: int) -> Int64[np.ndarray, " likely"]:
@@ -352,29 +376,6 @@ def _likely(rough: Float64[np.ndarray, " models"], n: int) -> Int64[np.ndarray, 
     return np.flatnonzero(rough >= last - ROUGHNESS)
 
 
-def _ranked(
-    names: Sequence[str], scores: Float64[np.ndarray, " models"]
-) -> Int64[np.ndarray, " models"]:
-    """Rows, the best first; equal scores in order of id."""
-    keys = sorted(
-        range(len(names)), key=lambda i: (-round(float(scores[i]), TIE_DECIMALS), names[i])
-    )
-    return np.array(keys, dtype=np.int64)
-
-
-def _answers(scored: Sequence[_Scored], known: Mapping[str, Labelled]) -> tuple[Neighbour, ...]:
-    """What is known of each found model, its score clipped to the range of a cosine."""
-    return tuple(
-        Neighbour(
-            rank=rank,
-            model=one.model,
-            base=known[one.model].base,
-            score=min(1.0, max(-1.0, one.score)),
-            score_se=one.error,
-            cosine=min(1.0, max(-1.0, one.cosine)),
-            dataset=known[one.model].dataset,
-            author=known[one.model].author,
-            run=known[one.model].run,
-        )
-        for rank, one in enumerate(scored, start=1)
-    )
+def _ranked(ids: Sequence[str], scores: Float64[np.ndarray, " models"]) -> list[int]:
+    """Places, the best first; equal scores in order of id."""
+    return sorted(range(len(ids)), key=lambda i: (-round(float(scores[i]), TIE_DECIMALS), ids[i]))

@@ -8,71 +8,15 @@ and a label with one member is no query.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from ..arrays import Bool, Float64, Int64, Shaped
+from ..arrays import Bool, Int64
+from .labelled import BLOCK_BYTES, LabelledModels
 
 Exclude = Literal["author", "run"]
-
-BLOCK_BYTES = 16 * 2**20
-"""Scores held at a time. Ranking them takes about three times as much again."""
-
-TIE_DECIMALS = 9
-"""Scores equal to this many decimals are ties, and the smaller model id comes first."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledFamily:
-    """The vectors of one base's fine-tunes and what is known of them, row by row.
-
-    Attributes:
-        vectors: Unit length, so that inner products are cosines.
-        labels: None = unlabelled.
-        authors: None = unknown; two unknown authors are not the same author.
-        runs: None = unknown, likewise.
-        scores: Every pair's cosine where there is a better estimate than the vectors'.
-    """
-
-    base: str
-    ids: tuple[str, ...]
-    vectors: Shaped[np.ndarray, "models dim"] = field(compare=False)
-    labels: tuple[str | None, ...]
-    authors: tuple[str | None, ...]
-    runs: tuple[str | None, ...]
-    scores: Float64[np.ndarray, "models models"] | None = field(default=None, compare=False)
-
-    def __post_init__(self) -> None:
-        columns = (self.vectors, self.labels, self.authors, self.runs)
-        if {len(column) for column in columns} != {len(self.ids)}:
-            raise ValueError(
-                f"{self.base}: {len(self.ids)} ids, but "
-                f"{[len(column) for column in columns]} vectors, labels, authors, runs"
-            )
-        if len(set(self.ids)) != len(self.ids):
-            raise ValueError(f"{self.base}: an id stands twice")
-
-    def sorted_by_id(self) -> LabelledFamily:
-        """The same family in the order that breaks ties."""
-        order = sorted(range(len(self.ids)), key=self.ids.__getitem__)
-        return LabelledFamily(
-            base=self.base,
-            ids=tuple(self.ids[i] for i in order),
-            vectors=self.vectors[order],
-            labels=tuple(self.labels[i] for i in order),
-            authors=tuple(self.authors[i] for i in order),
-            runs=tuple(self.runs[i] for i in order),
-            scores=None if self.scores is None else self.scores[np.ix_(order, order)],
-        )
-
-    def score_block(self, rows: Int64[np.ndarray, " block"]) -> Float64[np.ndarray, "block models"]:
-        """Cosines of some models with all, rounded to `TIE_DECIMALS`."""
-        if self.scores is None:
-            return cosine_block(self.vectors, rows)
-        block: Float64[np.ndarray, "block models"] = np.round(self.scores[rows], TIE_DECIMALS)
-        return block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +43,7 @@ class QueryResult:
     retrieved: tuple[str | None, ...]
 
 
-def score_queries(family: LabelledFamily, exclude: Exclude | None = None) -> list[QueryResult]:
+def score_queries(family: LabelledModels, exclude: Exclude | None = None) -> list[QueryResult]:
     """One result for each labelled model that has a sibling left, in order of id.
 
     `exclude` removes the query's own author or run from its candidates and siblings alike.
@@ -126,7 +70,7 @@ def label_codes(labels: Sequence[str | None], names: Sequence[str]) -> Int64[np.
 
 
 def exclusion_groups(
-    family: LabelledFamily, exclude: Exclude | None
+    family: LabelledModels, exclude: Exclude | None
 ) -> Int64[np.ndarray, " models"]:
     """A number a model; a query's candidates are the models of every other number.
 
@@ -158,7 +102,7 @@ def count_siblings(
 
 
 def ranked_blocks(
-    family: LabelledFamily,
+    family: LabelledModels,
     groups: Int64[np.ndarray, " models"],
     queries: Int64[np.ndarray, " queries"],
 ) -> Iterator[tuple[Int64[np.ndarray, " block"], Int64[np.ndarray, "block models"]]]:
@@ -177,25 +121,8 @@ def ranked_blocks(
         yield rows, ranking
 
 
-def cosine_block(
-    vectors: Shaped[np.ndarray, "models dim"], rows: Int64[np.ndarray, " block"]
-) -> Float64[np.ndarray, "block models"]:
-    """Scores of some rows against all, rounded to `TIE_DECIMALS`.
-
-    In float64, a stretch of candidates at a time: float32 sums of equal vectors may differ
-    in their last bit with their place in the matrix, and ties would hang on it.
-    """
-    queries = vectors[rows].astype(np.float64)
-    scores = np.empty((len(rows), len(vectors)))
-    width = max(1, BLOCK_BYTES // (8 * max(1, vectors.shape[1])))
-    for start in range(0, len(vectors), width):
-        candidates = vectors[start : start + width].astype(np.float64)
-        np.matmul(queries, candidates.T, out=scores[:, start : start + width])
-    return np.round(scores, TIE_DECIMALS, out=scores)
-
-
 def _score_one(
-    family: LabelledFamily,
+    family: LabelledModels,
     row: int,
     ranked: Int64[np.ndarray, " candidates"],
     own: int,

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..arrays import Int64
+from .labelled import LabelledModels
 from .precision import (
     Exclude,
-    LabelledFamily,
     QueryResult,
     count_siblings,
     exclusion_groups,
@@ -55,7 +55,7 @@ class _Ranked:
 
 
 def permutation_p(
-    families: Sequence[LabelledFamily],
+    families: Sequence[LabelledModels],
     exclude: Exclude | None = None,
     *,
     seed: int = 0,
@@ -81,7 +81,7 @@ def permutation_p(
     return (1 + as_high) / (1 + permutations)
 
 
-def _cells(families: Sequence[LabelledFamily]) -> int:
+def _cells(families: Sequence[LabelledModels]) -> int:
     """Labelled models × the largest label's members, summed over families."""
     total = 0
     for family in families:
@@ -91,7 +91,7 @@ def _cells(families: Sequence[LabelledFamily]) -> int:
     return total
 
 
-def _rank(family: LabelledFamily, exclude: Exclude | None) -> _Ranked:
+def _rank(family: LabelledModels, exclude: Exclude | None) -> _Ranked:
     family = family.sorted_by_id()
     names = sorted({label for label in family.labels if label is not None})
     codes = label_codes(family.labels, names)

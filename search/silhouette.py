@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..arrays import Float64
-from .precision import LabelledFamily
+from .labelled import LabelledModels
 
 MOST_MODELS = 4_000
 """Labelled models of a family up to which all their distances are held: 128 MB."""
 
 
-def mean_silhouette(families: Sequence[LabelledFamily]) -> float | None:
+def mean_silhouette(families: Sequence[LabelledModels]) -> float | None:
     """Mean silhouette (Rousseeuw 1987) of all labelled models, by cosine distance 1 − score.
 
     Models whose dataset no other model of their base has count 0, as their definition says.

@@ -1,36 +1,39 @@
-from .backup import Backup, back_up
+from .care.backup import Backup, back_up
+from .care.doctor import Finding, examine
+from .care.merging import Merged, merge_catalogs
 from .catalog import Catalog
-from .copies import copy_outcome
-from .doctor import Finding, examine
-from .filters import ModelFilter
-from .index import RESCORED, VectorIndex
-from .merging import Merged, merge_catalogs
-from .reading import Page, SlotSketches
-from .rows import Family, Known, Labelled, ModelRow
-from .sketches import NO_LENGTH, Layout, SketchFiles, SketchMatrix
+from .derived.index import SearchIndex
+from .derived.sketch_file import SketchFiles
+from .derived.sketch_matrix import NO_LENGTH, SketchColumns, SketchMatrix
+from .family import FamilyView
 from .sql import QueryResult, query_catalog
+from .tables.bases import BaseRecord
+from .tables.filters import ModelFilter
+from .tables.models import Known, Label, Labels, ModelRow, Page, Stored
+from .tables.slots import SlotSketches
 
 __all__ = [
     "NO_LENGTH",
-    "RESCORED",
     "Backup",
+    "BaseRecord",
     "Catalog",
-    "Family",
+    "FamilyView",
     "Finding",
     "Known",
-    "Labelled",
-    "Layout",
+    "Label",
+    "Labels",
     "Merged",
     "ModelFilter",
     "ModelRow",
     "Page",
     "QueryResult",
+    "SearchIndex",
+    "SketchColumns",
     "SketchFiles",
     "SketchMatrix",
     "SlotSketches",
-    "VectorIndex",
+    "Stored",
     "back_up",
-    "copy_outcome",
     "examine",
     "merge_catalogs",
     "query_catalog",

@@ -2,47 +2,49 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..arrays import Float32
 from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel
-from ..records import Fingerprint, ModelRecord, Outcome, Recipe, Slot, SlotStats
-from .connection import CACHE_SHARE, T, connect, translated, write
-from .directory import keep_directory, labels_of, stored_models
-from .export import write_parquet, write_safetensors
-from .filters import Condition, ModelFilter
-from .kept import Listings, Studies
-from .reading import (
+from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe, Slot, SlotStats
+from .care.export import write_parquet, write_safetensors
+from .family import FamilyView, Moments
+from .session import CACHE_SHARE, Session, connect
+from .sharing import Access
+from .tables.bases import BaseRecord, replace_base, select_base, select_bases
+from .tables.filters import Condition, ModelFilter
+from .tables.listings import Listings
+from .tables.models import (
+    Known,
+    ModelRow,
     Page,
-    SlotSketches,
-    count_by_recipe,
+    Stored,
     count_models,
-    select_bases,
-    select_family,
-    select_keys,
+    group_failures,
+    name_near,
+    relabel_models,
     select_models,
-    select_recipes,
-    select_shapes,
-    select_sketches,
-    select_slots,
+    select_stored,
 )
-from .recipes import choose_recipe
-from .rows import Family, Known, Labelled, ModelRow, Stored
-from .sharing import Access, Connection
-from .summaries import count_everything, group_failures, mean_cost, name_near, slot_document
-from .vectors import fetch_family
-from .writing import add_vectors, delete_model, relabel_models, replace_family, write_outcome
+from .tables.outcomes import add_vectors, delete_model, write_outcome
+from .tables.recipes import (
+    choose_recipe,
+    count_by_recipe,
+    count_everything,
+    mean_cost,
+    select_recipes,
+)
+from .tables.slots import select_shapes, select_slots, slot_document
+from .tables.studies import Studies
+from .tables.vectors import fetch_norm, fetch_vectors_of
 
-if TYPE_CHECKING:
-    from .family_vectors import FamilyVectors
+T = TypeVar("T")
 
 
 class Catalog:
@@ -66,10 +68,9 @@ class Catalog:
         self.access = access
         self._is_reader = is_reader
         self.waits_for_index = waits_for_index
-        self._connection = Connection(access)
+        self._session = Session(access)
         self.path = path
         self.read_only = read_only
-        self._lock = threading.RLock()
         self._remembered: tuple[str, dict[str, Any]] = ("", {})
 
     @classmethod
@@ -95,35 +96,38 @@ class Catalog:
 
     def reader(self, *, waits_for_index: bool = True) -> Catalog:
         """The same catalog for another thread; to be closed before this one."""
-        with translated(self.path):
-            return Catalog(
-                self.access,
-                self.path,
-                read_only=self.read_only,
-                is_reader=True,
-                waits_for_index=waits_for_index,
-            )
+        return Catalog(
+            self.access,
+            self.path,
+            read_only=self.read_only,
+            is_reader=True,
+            waits_for_index=waits_for_index,
+        )
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """The catalog of one moment, for all that the block reads."""
-        with self._lock, translated(self.path), self._connection.snapshot():
+        with self._session.snapshot():
             yield
+
+    def look(self, question: Callable[[], T]) -> T:
+        """What a question gives of the catalog of one moment; asked again, once, where the process
+        that held the file ended meanwhile."""
+        return self._session.look(question)
 
     @property
     def changes(self) -> str:
         """Another word after every change, whichever process made it."""
-        with self._lock, translated(self.path):
-            return self._connection.changes()
+        return self._session.changes
 
     def shed_memory(self) -> None:
         """Give back what DuckDB remembers of the file, unless other processes use it too."""
-        with self._lock, translated(self.path):
+        with self._session.turn():
             self.access.shed()
 
     def close(self) -> None:
-        with translated(self.path):
-            self._connection.close()
+        with self._session.turn():
+            self._session.close()
             if not self._is_reader:
                 self.access.close()
 
@@ -142,18 +146,18 @@ class Catalog:
 
     def record(self, outcome: Outcome) -> None:
         """Write one model's outcome, all of it or none, in place of what was known of it."""
-        self._write(lambda c: write_outcome(c, outcome))
+        self._session.write(lambda s: write_outcome(s, outcome))
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
         """Forget a model; returns what was known of it."""
         row = self.model(id, base)
-        self._write(lambda c: delete_model(c, row.key))
+        self._session.write(lambda s: delete_model(s, row.key))
         return row
 
     def relabel(self, base: str, records: Sequence[ModelRecord]) -> None:
         """Bring labels, authors and runs of indexed models up to date."""
         if records:
-            self._write(lambda c: relabel_models(c, base, records))
+            self._session.write(lambda s: relabel_models(s, base, records))
 
     def label(
         self,
@@ -182,18 +186,18 @@ class Catalog:
         self.relabel(record.base, [record])
         return before, replace(before, record=record)
 
-    def save_family(
+    def save_base(
         self, base: str, revision: str | None, architecture: str | None, slots: Mapping[str, Any]
     ) -> None:
         """Remember what is known of a base's shapes; a None leaves what was known."""
-        before = self.family(base)
-        family = Family(
+        before = self.base(base)
+        record = BaseRecord(
             base=base,
             revision=revision or (before.revision if before else None),
             architecture=architecture or (before.architecture if before else None),
             slots=slots,
         )
-        self._write(lambda c: replace_family(c, family))
+        self._session.write(lambda s: replace_base(s, record))
 
     def add_fingerprints(self, key: int, fingerprints: Sequence[Fingerprint]) -> int:
         """Give an indexed model more vectors, in place of those of the same recipes; its new key.
@@ -201,17 +205,17 @@ class Catalog:
         Raises:
             StoreError: there is no model of that key any more.
         """
-        return self._write(lambda c: add_vectors(c, key, fingerprints))
+        return self._session.write(lambda s: add_vectors(s, key, fingerprints))
 
-    # kept beside the models
+    # beside the models
 
     def listings(self, base: str) -> Listings:
         """The walk of the Hub that starts at `base`."""
-        return Listings(self._connection, self.path, base)
+        return Listings(self._session, base)
 
     def studies(self, key: int) -> Studies:
         """The studies of the model with this key."""
-        return Studies(self._connection, self.path, key)
+        return Studies(self._session, key)
 
     # models
 
@@ -233,30 +237,22 @@ class Catalog:
         Raises:
             BadFilter: `where` is not understood.
         """
-        asked = ModelFilter(base=base, status=status, dataset=dataset, author=author, where=where)
-        return self._select(*asked.conditions())
+        wanted = ModelFilter(base=base, status=status, dataset=dataset, author=author, where=where)
+        return self._select(*wanted.conditions())
 
-    def page_of_models(self, asked: ModelFilter, page: Page) -> tuple[list[ModelRow], int]:
+    def page_of_models(self, wanted: ModelFilter, page: Page) -> tuple[list[ModelRow], int]:
         """One page of the models that pass, and how many pass altogether."""
-        conditions = asked.conditions()
-        return self._looked(
-            lambda c: (select_models(c, conditions, page), count_models(c, conditions))
+        session, conditions = self._session, wanted.conditions()
+        return self.look(
+            lambda: (
+                select_models(session, conditions, page),
+                count_models(session, conditions),
+            )
         )
-
-    def labels_of(self, keys: Sequence[int]) -> dict[str, Labelled]:
-        """Base, dataset, author and run of the models with these keys, by id."""
-        with self._lock, translated(self.path):
-            return labels_of(self.access, self._connection, keys)
 
     def stored_models(self, id: str, base: str | None = None) -> list[Stored]:
         """The indexed models of exactly that id, one a family."""
-        with self._lock, translated(self.path):
-            return stored_models(self.access, self._connection, id, base)
-
-    def keep_labels_at_hand(self) -> None:
-        """Have `labels_of` and `stored_models` answered from memory until something changes."""
-        with self._lock, translated(self.path):
-            keep_directory(self.access, self._connection)
+        return select_stored(self._session, id, base)
 
     def stored(self, id: str, base: str | None = None) -> Stored:
         """The indexed model of that id, or in that folder, as far as a search asks about it.
@@ -265,9 +261,9 @@ class Catalog:
             UnknownModel: with the nearest ids.
             RequestError: several families have one, or it is not indexed.
         """
-        found = self.stored_models(id, base)
-        if len(found) == 1:
-            return found[0]
+        stored = self.stored_models(id, base)
+        if len(stored) == 1:
+            return stored[0]
         row = self.model(id, base)
         if row.status != "indexed":
             raise RequestError(
@@ -286,8 +282,8 @@ class Catalog:
         exact: list[ModelRow] = []
         for column, value in (("id", id), ("source", str(Path(id).resolve()))):
             # of one condition only, for DuckDB to use the index
-            found = [] if exact else self._select(Condition(f"m.{column} = ?", (value,)))
-            exact += [row for row in found if base in (None, row.base)]
+            rows = [] if exact else self._select(Condition(f"m.{column} = ?", (value,)))
+            exact += [row for row in rows if base in (None, row.base)]
         exact = [row for row in exact if row.status == "indexed"] or exact
         if len(exact) > 1:
             bases = ", ".join(row.base for row in exact)
@@ -302,16 +298,12 @@ class Catalog:
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
         """Everything known of a model, ready for JSON."""
         row = self.model(id, base)
-        return {**row.to_json(), "slots": [slot_document(s) for s in self.slots_of(row.key)]}
+        return {**row.to_json(), "slots": [slot_document(s) for s in self.slots(row.key)]}
 
-    def slots(self, base: str, id: str, recipe: str | None = None) -> list[SlotStats]:
-        """What a model changed, slot by slot; with the sketches of the recipe of that id."""
-        return self.slots_of(self.model(id, base).key, recipe)
-
-    def slots_of(self, key: int, recipe: str | None = None) -> list[SlotStats]:
-        """The same, by the model's key."""
-        with self._lock, translated(self.path):
-            return select_slots(self._connection, key, recipe)
+    def slots(self, key: int, recipe: str | None = None) -> list[SlotStats]:
+        """What the model with this key changed, slot by slot; with the sketches of the recipe of
+        that id."""
+        return select_slots(self._session, key, recipe)
 
     def contents(self, base: str, recipes: Sequence[str]) -> dict[str, str]:
         """SHA-256 of weights → id, of the indexed models that have all these recipes."""
@@ -325,8 +317,8 @@ class Catalog:
 
     def recipes(self) -> dict[str, Recipe]:
         """Every recipe by id."""
-        found: dict[str, Recipe] = self._remember("recipes", select_recipes)
-        return found
+        recipes: dict[str, Recipe] = self._remember("recipes", select_recipes)
+        return recipes
 
     def find_recipe(self, name: str | None, base: str | None = None) -> Recipe:
         """The recipe of that name or id that most models of the base have.
@@ -338,37 +330,48 @@ class Catalog:
         counts = self._remember("counts", count_by_recipe)
         return choose_recipe(self.recipes(), counts, self.path, name=name, base=base)
 
-    def vectors(
-        self, base: str, recipe: Recipe, *, ids: Sequence[str] | None = None
-    ) -> tuple[list[str], Float32[np.ndarray, "models dim"]]:
-        """Names and unit vectors of a family, by id; or of some of its models."""
-        keys = None if ids is None else list(self.keys(base, ids).values())
-        with self._lock, translated(self.path):
-            return fetch_family(self._connection, base, recipe, keys)[:2]
+    def family(
+        self,
+        base: str,
+        recipe: Recipe,
+        *,
+        prepare: Callable[[FamilyView], object] | None = None,
+    ) -> FamilyView:
+        """The models of `base` with a vector under a recipe, at this moment; made once for every
+        version of the catalog.
 
-    def family_vectors(self, base: str, recipe: Recipe) -> FamilyVectors:
-        """A family's vectors by the models' keys."""
-        from .family_vectors import FamilyVectors
+        Args:
+            prepare: What is done with a new view before other threads have it.
+        """
+        return self.access.derived(Moments).view(
+            self._session, base, recipe, is_current=self.waits_for_index, prepare=prepare
+        )
 
-        return FamilyVectors(self.access, self._connection, self._lock, self.path, base, recipe)
-
-    def keys(self, base: str, ids: Sequence[str]) -> dict[str, int]:
-        """Keys of the named models of a family, as far as it has them."""
-        with self._lock, translated(self.path):
-            return select_keys(self._connection, base, ids)
-
-    def sketches(self, base: str, recipe: Recipe, ids: Sequence[str]) -> Iterator[SlotSketches]:
-        """Slot by slot, the sketches of the named models; indices are places in `ids`."""
-        keys = self.keys(base, ids)
-        with self._lock, translated(self.path):
-            yield from select_sketches(self._connection, [keys[id] for id in ids], recipe.id)
+    def outcome_of_copy(
+        self, base: str, twin: str, model: ModelRecord, recipes: Sequence[str]
+    ) -> Indexed:
+        """What indexing a byte-identical copy of `twin` would give, under these recipe ids."""
+        row, by_id = self.model(twin, base), self.recipes()
+        sketched = next((id for id in recipes if by_id[id].name == "sketch"), None)
+        fingerprints = []
+        for recipe in (by_id[id] for id in recipes):
+            _, vectors = fetch_vectors_of(self._session, recipe, np.array([row.key]))
+            norm = fetch_norm(self._session, recipe, row.key)
+            fingerprints.append(Fingerprint(recipe=recipe, vector=vectors[0], norm=norm))
+        return Indexed(
+            model=replace(model, method=row.record.method, bytes_total=row.record.bytes_total),
+            fingerprints=tuple(fingerprints),
+            slots=tuple(self.slots(row.key, sketched)),
+            bytes_read=0,
+            seconds=0.0,
+        )
 
     # the whole
 
     def bases(self) -> list[str]:
         """Names of the families, sorted."""
-        found: list[str] = self._remember("bases", select_bases)
-        return list(found)
+        bases: list[str] = self._remember("bases", select_bases)
+        return list(bases)
 
     def find_base(self, spelling: str | None) -> str | None:
         """The family's name in the catalog: its exact name, its folder, or its name without the
@@ -392,15 +395,13 @@ class Catalog:
             return alike[0]
         raise UnknownBase(f"no family of {spelling!r}; there are: {', '.join(bases)}")
 
-    def family(self, base: str) -> Family | None:
+    def base(self, base: str) -> BaseRecord | None:
         """What is known of a base."""
-        with self._lock, translated(self.path):
-            return select_family(self._connection, base)
+        return select_base(self._session, base)
 
     def shapes(self, base: str) -> dict[Slot, tuple[int, int]]:
         """(out, in) of every slot that a model of the family changed."""
-        with self._lock, translated(self.path):
-            return select_shapes(self._connection, base)
+        return select_shapes(self._session, base)
 
     def failures(self, base: str | None = None) -> list[dict[str, Any]]:
         """Models that are not indexed, by reason code, the most frequent first."""
@@ -408,18 +409,16 @@ class Catalog:
 
     def stats(self) -> dict[str, Any]:
         """Counts by base, recipe and status, and the file's size in bytes."""
-        counts = self._looked(count_everything)
+        counts = self.look(lambda: count_everything(self._session))
         return {"path": str(self.path), "bytes": self.path.stat().st_size, **counts}
 
     def cost(self, recipes: Sequence[str]) -> dict[str, Any]:
         """What one model's fingerprint took under these recipe ids, on average."""
-        with self._lock, translated(self.path):
-            return mean_cost(self._connection, recipes)
+        return mean_cost(self._session, recipes)
 
     def export_parquet(self, folder: Path) -> list[Path]:
         """`models`, `slots` and `fingerprints` as Parquet files in `folder`."""
-        with self._lock, translated(self.path):
-            return write_parquet(self._connection, folder)
+        return write_parquet(self._session, folder)
 
     def export_safetensors(self, target: Path, base: str | None, recipe: str | None) -> Path:
         """One recipe's vectors of one family as a safetensors file, ids in its metadata."""
@@ -431,34 +430,24 @@ class Catalog:
                 f"the catalog has {len(bases)} families; add --base, one of: {', '.join(bases)}"
             )
         chosen = self.find_recipe(recipe, bases[0])
-        ids, vectors = self.vectors(bases[0], chosen)
+        ids, vectors = self.look(lambda: self.family(bases[0], chosen).by_id())
         return write_safetensors(target, bases[0], chosen, ids, vectors)
 
     def _empty(self) -> EmptyCatalog:
         return EmptyCatalog(f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them")
 
     def _select(self, *conditions: Condition) -> list[ModelRow]:
-        return self._looked(lambda c: select_models(c, conditions))
+        return self.look(lambda: select_models(self._session, conditions))
 
-    def _looked(self, question: Callable[[Connection], T]) -> T:
-        """What a question finds in the catalog of one moment."""
-        with self._lock, translated(self.path):
-            return self._connection.looked(lambda: question(self._connection))
-
-    def _remember(self, name: str, select: Callable[[Connection], Any]) -> Any:
+    def _remember(self, name: str, select: Callable[[Session], Any]) -> Any:
         """What `select` gives, asked again only after a change."""
         changes = self.changes
         if self._remembered[0] != changes:
             self._remembered = (changes, {})
-        known = self._remembered[1]
-        if name not in known:
-            with self._lock, translated(self.path):
-                known[name] = select(self._connection)
-        return known[name]
-
-    def _write(self, change: Callable[[Connection], T]) -> T:
-        with self._lock:
-            return write(self._connection, self.path, change)
+        answers = self._remembered[1]
+        if name not in answers:
+            answers[name] = select(self._session)
+        return answers[name]
 
 
 def _last_part(base: str) -> str:

@@ -19,9 +19,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from ..errors import BadQuery
-from .connection import connect, translated
-from .sharing import Access, Connection, Own
+from ..errors import BadQuery, StoreError
+from .session import Session, connect
+from .sharing import Access, Own
 
 TABLE_FUNCTIONS = frozenset(
     {
@@ -68,13 +68,13 @@ def query_catalog(path: Path, sql: str) -> QueryResult:
     check_query(sql)
     access = connect(path, read_only=True, create=False)
     try:
-        with translated(path):
-            connection = Connection(access)
-            _leave_only_the_catalog(access)
+        session = Session(access)
         try:
-            table = _run(connection, sql)
+            with session.turn():
+                _leave_only_the_catalog(access)
+            table = _run(session, sql)
         finally:
-            connection.close()
+            session.close()
     finally:
         access.close()
     columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
@@ -148,11 +148,13 @@ def _leave_only_the_catalog(access: Access) -> None:
         session.close()
 
 
-def _run(connection: Connection, sql: str) -> pa.Table:
+def _run(session: Session, sql: str) -> pa.Table:
     try:
-        return connection.looked(lambda: connection.arrow(sql))
-    except duckdb.Error as err:
-        raise BadQuery(f"sql: {_first_line(err)}") from err
+        return session.look(lambda: session.arrow(sql))
+    except StoreError as err:
+        if isinstance(err.__cause__, duckdb.Error):
+            raise BadQuery(f"sql: {_first_line(err.__cause__)}") from err
+        raise
 
 
 def _first_line(err: duckdb.Error) -> str:

@@ -93,8 +93,8 @@ def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> 
     for row in (one, other):
         if row.status != "indexed":
             raise RequestError(f"{row.id} is not indexed ({row.code}: {row.reason})")
-    mine = {stats.slot: stats for stats in catalog.slots_of(one.key)}
-    theirs = {stats.slot: stats for stats in catalog.slots_of(other.key)}
+    mine = {stats.slot: stats for stats in catalog.slots(one.key)}
+    theirs = {stats.slot: stats for stats in catalog.slots(other.key)}
     relative = all(stats.relative_norm is not None for stats in (*mine.values(), *theirs.values()))
     slots = tuple(
         _slot(slot, mine.get(slot), theirs.get(slot), relative=relative)

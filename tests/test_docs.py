@@ -8,7 +8,7 @@ from click.testing import CliRunner
 import deltadex
 from deltadex.cli import main
 from deltadex.errors import REASONS
-from deltadex.store.filters import COLUMNS
+from deltadex.store.tables.filters import COLUMNS
 
 ROOT = Path(deltadex.__file__).parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))

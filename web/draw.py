@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Float64
 from ..errors import RequestError
-from ..search import LabelledFamily, Method
+from ..search import LabelledModels, Method
 from ..store import Catalog
 from .family_map import write_page
 from .map_document import (
@@ -84,7 +84,7 @@ def check_ending(target: Path) -> None:
         raise RequestError(f"{target}: a map's name ends in one of {', '.join(ENDINGS)}")
 
 
-def _neighbours(family: LabelledFamily) -> list[tuple[tuple[str, float], ...]]:
+def _neighbours(family: LabelledModels) -> list[tuple[tuple[str, float], ...]]:
     """The nearest of every model, and their scores; equal scores in order of id.
 
     Nothing for families of more than `NEIGHBOURS_UP_TO` models.

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import RequestError
-from ..records import Recipe
-from ..search import LabelledFamily, Layout, Method, load_families, place_models
+from ..records import ModelRecord, Recipe
+from ..search import (
+    LabelledModels,
+    Method,
+    Placement,
+    family_views,
+    labelled_models,
+    place_models,
+)
 from ..store import Catalog
 
 Colour = Literal["dataset", "author", "kind"]
@@ -17,7 +24,7 @@ Colour = Literal["dataset", "author", "kind"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedFamily:
+class PlacedModels:
     """A family with a place for each of its models.
 
     Attributes:
@@ -25,8 +32,8 @@ class PlacedFamily:
     """
 
     recipe: Recipe
-    family: LabelledFamily
-    layout: Layout
+    family: LabelledModels
+    layout: Placement
     kinds: tuple[str, ...]
     downloads: tuple[int | None, ...]
     seed: int
@@ -39,25 +46,29 @@ def place_family(
     recipe: str | None = None,
     layout: Method = "auto",
     seed: int = 0,
-) -> PlacedFamily:
+) -> PlacedModels:
     """One family's fingerprints, placed.
 
     Raises:
         RequestError: There are several families and no `base`; an unknown recipe and an empty
             catalog raise its subclasses.
     """
-    families = load_families(catalog, recipe, base)
-    if len(families) > 1:
-        names = ", ".join(family.base for _, family in families)
-        raise RequestError(f"one map shows one family; add --base, one of: {names}")
-    (chosen, family), *_ = families
-    records = {row.id: row.record for row in catalog.models(base=family.base)}
-    return PlacedFamily(
+
+    def read() -> tuple[Recipe, LabelledModels, dict[str, ModelRecord]]:
+        view, *others = family_views(catalog, recipe, base)
+        if others:
+            names = ", ".join(each.base for each in (view, *others))
+            raise RequestError(f"one map shows one family; add --base, one of: {names}")
+        records = {row.id: row.record for row in catalog.models(base=view.base)}
+        return view.recipe, labelled_models(view), records
+
+    chosen, models, records = catalog.look(read)
+    return PlacedModels(
         recipe=chosen,
-        family=family,
-        layout=place_models(family.ids, family.vectors, layout, scores=family.scores, seed=seed),
-        kinds=tuple(records[model].kind for model in family.ids),
-        downloads=tuple(records[model].downloads for model in family.ids),
+        family=models,
+        layout=place_models(models.ids, models.vectors, layout, scores=models.scores, seed=seed),
+        kinds=tuple(records[model].kind for model in models.ids),
+        downloads=tuple(records[model].downloads for model in models.ids),
         seed=seed,
     )
 
@@ -77,7 +88,7 @@ def layout_document(
     return map_document(place_family(catalog, base=base, recipe=recipe, layout=layout, seed=seed))
 
 
-def map_document(placed: PlacedFamily) -> dict[str, Any]:
+def map_document(placed: PlacedModels) -> dict[str, Any]:
     """A placed family as columns, ready for JSON; names are told by their place in a list."""
     family, coordinates = placed.family, placed.layout.coordinates.round(6)
     document: dict[str, Any] = {
@@ -107,14 +118,14 @@ def encode_names(column: Sequence[str | None]) -> tuple[list[int | None], list[s
     return [None if name is None else place[name] for name in column], names
 
 
-def describe_layout(placed: PlacedFamily) -> str:
+def describe_layout(placed: PlacedModels) -> str:
     """One line: which fingerprints, how many models, how they were placed, how to read it."""
     n_models = len(placed.family.ids)
     models = "1 model" if n_models == 1 else f"{n_models:,} models"
     return f"{placed.recipe.name} fingerprints of {models} · {_reading(placed.layout)}"
 
 
-def _reading(layout: Layout) -> str:
+def _reading(layout: Placement) -> str:
     if layout.explained is not None:
         return f"PCA: two axes with {sum(layout.explained):.0%} of the variance"
     name = {"tsne": "t-SNE", "umap": "UMAP"}[layout.method]

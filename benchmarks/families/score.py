@@ -13,7 +13,7 @@ from sklearn.metrics import silhouette_score
 from deltadex.errors import RequestError
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.records import Recipe
-from deltadex.search import LabelledFamily, evaluate, load_families
+from deltadex.search import LabelledModels, evaluate, family_views, labelled_models
 from deltadex.store import Catalog
 
 from .build import write_labels
@@ -70,7 +70,7 @@ def kind_of(model: str) -> str:
     return model.split("/", 1)[0]
 
 
-def ask(family: LabelledFamily, question: Question) -> Answer | None:
+def ask(family: LabelledModels, question: Question) -> Answer | None:
     """Purity of the question's queries; None where nothing can be asked."""
     names = np.array([_name(label, question) for label in family.labels])
     kinds = np.array([kind_of(id) for id in family.ids])
@@ -108,7 +108,7 @@ def _name(label: str | None, question: Question) -> str:
     return label.split(" ")[0] if question.merged else label
 
 
-def _silhouette(family: LabelledFamily, question: Question) -> float | None:
+def _silhouette(family: LabelledModels, question: Question) -> float | None:
     """Of the queries by cosine distance; None where they are not among the candidates."""
     rows = [
         row
@@ -146,7 +146,10 @@ def score_families(out: Path, base: Path, db: Path, budgets: Sequence[str]) -> s
             for name, budget in [("sketch", None), *(("sketch", b) for b in budgets),
                                  ("mean-factors", None)]
         ]  # fmt: skip
-        loaded = [load_families(catalog, recipe.id, None)[0] for recipe in recipes]
+        loaded = [
+            (recipe, labelled_models(family_views(catalog, recipe.id, None)[0]))
+            for recipe in recipes
+        ]
     lines = [
         "| question | recipe | queries | purity | 95 % | nn1 | silhouette | chance |",
         "| --- | --- | ---: | ---: | --- | ---: | ---: | ---: |",
@@ -191,7 +194,7 @@ def score_adapters(folder: Path, db: Path) -> str:
     return "\n".join(lines)
 
 
-def parents_found(family: LabelledFamily, labels: Path) -> tuple[int, int]:
+def parents_found(family: LabelledModels, labels: Path) -> tuple[int, int]:
     """Merges whose first two datasets of full fine-tunes are their parents'; and how many."""
     with labels.open(encoding="utf-8", newline="") as file:
         parents = {row["model"]: row["parents"].split() for row in csv.DictReader(file)}

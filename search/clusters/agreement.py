@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...arrays import Int64
-from ..precision import LabelledFamily
+from ..labelled import LabelledModels
 from ..silhouette import MOST_MODELS, silhouettes
 from .hierarchy import NOISE
 from .scores import by_hash, scores_between
@@ -34,7 +34,7 @@ class Agreement:
     of_clusters: float | None
 
 
-def measure_agreement(family: LabelledFamily, codes: Int64[np.ndarray, " models"]) -> Agreement:
+def measure_agreement(family: LabelledModels, codes: Int64[np.ndarray, " models"]) -> Agreement:
     """The agreement of clusters with the family's labels."""
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
@@ -54,7 +54,7 @@ def measure_agreement(family: LabelledFamily, codes: Int64[np.ndarray, " models"
     )
 
 
-def _silhouette(family: LabelledFamily, groups: Sequence[str | None]) -> float | None:
+def _silhouette(family: LabelledModels, groups: Sequence[str | None]) -> float | None:
     """Mean silhouette (Rousseeuw 1987) over grouped models; one that is alone counts 0.
 
     Over `MOST_MODELS` of them, picked by their ids, where there are more.

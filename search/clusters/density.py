@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from ...arrays import Float64, Int64
-from ..precision import LabelledFamily
-from ..refine import WHOLE_FAMILY
+from ..labelled import LabelledModels
+from ..sketch_scores import WHOLE_FAMILY
 from .hierarchy import BLOCK, NOISE, SAME_SCORE, Distances, hdbscan
 from .scores import by_hash, cosines_between
 
@@ -34,7 +34,7 @@ def default_min_size(n_models: int) -> int:
     return max(3, round(math.sqrt(n_models) / 4))
 
 
-def find_clusters(family: LabelledFamily, min_size: int) -> Int64[np.ndarray, " models"]:
+def find_clusters(family: LabelledModels, min_size: int) -> Int64[np.ndarray, " models"]:
     """A cluster's number for every model, or `NOISE`: the largest is 0, then by first id.
 
     The order of the models does not matter. Above `WHOLE_FAMILY` models distances are those
@@ -64,7 +64,7 @@ def _chords(scores: Float64[np.ndarray, "points points"]) -> Float64[np.ndarray,
 
 
 def _in_principal_axes(
-    family: LabelledFamily, order: Int64[np.ndarray, " models"], min_size: int
+    family: LabelledModels, order: Int64[np.ndarray, " models"], min_size: int
 ) -> Int64[np.ndarray, " models"]:
     """Clusters of models in `order`, in few dimensions and from a sample of them."""
     from sklearn.decomposition import PCA

@@ -9,10 +9,9 @@ import numpy as np
 from ...arrays import Int64
 from ...errors import RequestError
 from ...records import ModelRecord
-from ...store import Catalog
-from ..families import load_families
-from ..precision import LabelledFamily
-from ..refine import WHOLE_FAMILY
+from ...store import Catalog, FamilyView
+from ..labelled import LabelledModels, family_views, labelled_models
+from ..sketch_scores import WHOLE_FAMILY
 from .agreement import Agreement, measure_agreement
 from .calibrate import UNKNOWN_SHARE
 from .density import AXES, SAMPLE, default_min_size, find_clusters
@@ -86,8 +85,12 @@ class ClusterReport:
         }
         if self.suggestions is not None and self.calibration is not None:
             document["suggestions"] = [
-                {"model": one.model, "dataset": one.dataset, "confidence": one.confidence}
-                for one in self.suggestions
+                {
+                    "model": suggestion.model,
+                    "dataset": suggestion.dataset,
+                    "confidence": suggestion.confidence,
+                }
+                for suggestion in self.suggestions
             ]
             document["abstained"] = self.abstained
             document["calibration"] = self.calibration.to_json()
@@ -119,17 +122,20 @@ def cluster_family(
         )
     if min_size is not None and min_size < 2:
         raise RequestError(f"a cluster has at least 2 models, not {min_size}")
-    families = load_families(catalog, recipe, base)
-    if len(families) > 1:
-        names = ", ".join(family.base for _, family in families)
-        raise RequestError(f"clusters are those of one family; add --base, one of: {names}")
-    (chosen, family), *_ = families
-    rows = catalog.models(base=family.base, status="indexed")
-    records = {row.id: row.record for row in rows}
+
+    def read() -> tuple[FamilyView, LabelledModels, dict[str, ModelRecord]]:
+        view, *others = family_views(catalog, recipe, base)
+        if others:
+            names = ", ".join(each.base for each in (view, *others))
+            raise RequestError(f"clusters are those of one family; add --base, one of: {names}")
+        rows = catalog.models(base=view.base, status="indexed")
+        return view, labelled_models(view), {row.id: row.record for row in rows}
+
+    view, models, records = catalog.look(read)
     return report_family(
-        family,
+        models,
         records,
-        recipe=chosen.name,
+        recipe=view.recipe.name,
         min_size=min_size,
         suggest=suggest,
         unknown_share=unknown_share,
@@ -137,7 +143,7 @@ def cluster_family(
 
 
 def report_family(
-    family: LabelledFamily,
+    family: LabelledModels,
     records: dict[str, ModelRecord],
     *,
     recipe: str,
@@ -167,7 +173,7 @@ def report_family(
 
 
 def _clusters(
-    family: LabelledFamily,
+    family: LabelledModels,
     codes: Int64[np.ndarray, " models"],
     records: dict[str, ModelRecord],
 ) -> tuple[Cluster, ...]:
@@ -181,7 +187,7 @@ def _clusters(
 
 
 def _members(
-    family: LabelledFamily, codes: Int64[np.ndarray, " models"], code: int
+    family: LabelledModels, codes: Int64[np.ndarray, " models"], code: int
 ) -> tuple[str, ...]:
     return tuple(sorted(family.ids[row] for row in np.flatnonzero(codes == code).tolist()))
 

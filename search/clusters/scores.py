@@ -7,22 +7,22 @@ import hashlib
 import numpy as np
 
 from ...arrays import Float64, Int64
-from ..precision import TIE_DECIMALS, LabelledFamily
+from ..labelled import TIE_DECIMALS, LabelledModels
 
 
 def scores_between(
-    family: LabelledFamily,
+    family: LabelledModels,
     rows: Int64[np.ndarray, " queries"],
     columns: Int64[np.ndarray, " reference"],
 ) -> Float64[np.ndarray, "queries reference"]:
-    """Cosines of some models with some others, as `LabelledFamily.score_block` has them."""
+    """Cosines of some models with some others, as `LabelledModels.score_block` has them."""
     cosines = cosines_between(family, rows, columns)
     rounded: Float64[np.ndarray, "queries reference"] = np.round(cosines, TIE_DECIMALS)
     return rounded
 
 
 def cosines_between(
-    family: LabelledFamily,
+    family: LabelledModels,
     rows: Int64[np.ndarray, " queries"],
     columns: Int64[np.ndarray, " reference"],
 ) -> Float64[np.ndarray, "queries reference"]:

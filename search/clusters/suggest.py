@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..precision import Exclude, LabelledFamily
+from ..labelled import LabelledModels
+from ..precision import Exclude
 from .calibrate import TARGET, UNKNOWN_SHARE, Level, ask_labelled, measure_levels
 from .scores import scores_between
 from .votes import References, elect, may_answer, pick_references, tally
@@ -93,7 +94,7 @@ class Calibration:
 
 
 def suggest_datasets(
-    family: LabelledFamily, unknown_share: float = UNKNOWN_SHARE
+    family: LabelledModels, unknown_share: float = UNKNOWN_SHARE
 ) -> tuple[list[Suggestion], Calibration]:
     """Datasets for the unlabelled models that reach the target, by id; and why these.
 
@@ -116,7 +117,7 @@ def suggest_datasets(
 
 
 def _suggest(
-    family: LabelledFamily,
+    family: LabelledModels,
     unlabelled: Sequence[int],
     references: References,
     calibration: Calibration,

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...arrays import Bool, Float64, Int64
-from ..precision import Exclude, LabelledFamily, label_codes
+from ..labelled import LabelledModels
+from ..precision import Exclude, label_codes
 from .scores import by_hash, scores_between
 
 VOICES = 3
@@ -42,7 +43,7 @@ class References:
     held_out: Exclude
 
 
-def pick_references(family: LabelledFamily) -> References:
+def pick_references(family: LabelledModels) -> References:
     """All labelled models, or of each dataset in turn one after the other, by hash of their ids.
 
     Authors are held out where that leaves half of the models that have a sibling in another
@@ -77,7 +78,7 @@ def pick_references(family: LabelledFamily) -> References:
 
 
 def may_answer(
-    family: LabelledFamily,
+    family: LabelledModels,
     rows: Int64[np.ndarray, " queries"],
     scores: Float64[np.ndarray, "queries labelled"],
     references: References,

@@ -18,9 +18,9 @@ from factories import make_family
 
 from deltadex.cli import main
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
-from deltadex.search import StoredQuery, evaluate, nearest
+from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
-from deltadex.store.sharing import connection as sharing_connection
+from deltadex.store.sharing import access as sharing_access
 
 RECIPE = Recipe(name="sketch", rank=2, dim=8)
 
@@ -142,7 +142,7 @@ def test_a_writer_is_told_which_process_reads(open_folder, monkeypatch, who):
         catalog.record(outcome(0))
     if who == "another user":
         _open_to_all(path)
-    monkeypatch.setattr(sharing_connection, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(sharing_access, "PATIENCE_S", 0.3)
     with python(READER, path, who) as reader:
         refused = CliRunner().invoke(main, ["rm", "m000", "--db", str(path)])
 
@@ -198,7 +198,7 @@ def ask_ls(catalog):
 
 
 def ask_find_similar(catalog):
-    neighbours = nearest(catalog, StoredQuery("m007"), k=1000).neighbours
+    neighbours = find_similar(catalog, StoredQuery("m007"), k=1000).neighbours
     known = first(1 + max(int(n.model[1:]) for n in neighbours))
     # one that is written again between index and answer may be left out of it
     assert set(known) - {"m007", *(n.model for n in neighbours)} <= REWRITTEN
@@ -269,13 +269,13 @@ def test_eight_readers_see_whole_moments_while_many_models_are_written(tmp_path,
 GUEST = """
 import json, sys
 from pathlib import Path
-from deltadex.search import StoredQuery, evaluate, nearest
+from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
 with Catalog.open(Path(sys.argv[1]), read_only=True) as catalog:
     print("ready", flush=True)
     while True:
         rows = catalog.models()
-        found = nearest(catalog, StoredQuery("m007"), k=1000).neighbours
+        found = find_similar(catalog, StoredQuery("m007"), k=1000).neighbours
         print(json.dumps([len(rows), 1 + len(found), evaluate(catalog).models]), flush=True)
         if len(rows) == int(sys.argv[2]):
             break

@@ -7,7 +7,7 @@ import pytest
 from killing import TASKS, check, lowered, undisturbed
 
 from deltadex.errors import StoreFull
-from deltadex.search import StoredQuery, nearest, prepare_search
+from deltadex.search import StoredQuery, find_similar, prepare_search
 from deltadex.store import Catalog
 
 INDEX = next(task for task in TASKS if task.name == "index")
@@ -52,17 +52,17 @@ def test_a_full_disk_for_derived_files_fails_no_search(prepared, tmp_path, monke
     folder.mkdir()
     db = folder / "c.duckdb"
     shutil.copy(prepared.starts["whole"] / "c.duckdb", db)
-    derived = importlib.import_module("deltadex.store.derived").index_folder(db)
+    derived = importlib.import_module("deltadex.store.derived.paths").index_folder(db)
     with Catalog.open(db, read_only=True) as catalog:
         (base,) = catalog.bases()
-        expected = nearest(catalog, StoredQuery("m00001"), k=20).to_json()
+        expected = find_similar(catalog, StoredQuery("m00001"), k=20).to_json()
     with _small_disk(derived, "40k"), lowered():
         for spare in (0, 1 << 40):
-            sketches = importlib.import_module("deltadex.store.sketches.file")
+            sketches = importlib.import_module("deltadex.store.derived.sketch_file")
             monkeypatch.setattr(sketches, "SPARE_BYTES", spare)
             with Catalog.open(db) as catalog:
                 with pytest.raises(StoreFull, match="sketches"):
                     prepare_search(catalog, base, catalog.find_recipe(None))
-                assert nearest(catalog, StoredQuery("m00001"), k=20).to_json() == expected
+                assert find_similar(catalog, StoredQuery("m00001"), k=20).to_json() == expected
             with Catalog.open(db, read_only=True) as catalog:
-                assert nearest(catalog, StoredQuery("m00001"), k=20).to_json() == expected
+                assert find_similar(catalog, StoredQuery("m00001"), k=20).to_json() == expected

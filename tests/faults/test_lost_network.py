@@ -65,7 +65,7 @@ def _files(folder):
 
 
 def _vectors(catalog):
-    ids, vectors = catalog.vectors(BASE, catalog.find_recipe(None))
+    ids, vectors = catalog.family(BASE, catalog.find_recipe(None)).by_id()
     return dict(zip(ids, vectors, strict=True))
 
 

@@ -163,7 +163,7 @@ def run(folder: Path, *arguments: str) -> Run:
             codes[row.id] = "indexed" if row.status == "indexed" else str(row.code)
             reasons[row.id] = str(row.reason)
         if "indexed" in codes.values():
-            ids, stored = catalog.vectors("org/base", catalog.find_recipe(None, "org/base"))
+            ids, stored = catalog.family("org/base", catalog.find_recipe(None, "org/base")).by_id()
             vectors = {id: vector.tobytes() for id, vector in zip(ids, stored, strict=True)}
     kept = b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
     return Run(

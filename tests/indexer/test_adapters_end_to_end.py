@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 from deltadex.indexer import IndexOptions, index_family
-from deltadex.search import StoredQuery, nearest
+from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
 
 
@@ -68,7 +68,7 @@ def test_an_adapter_and_its_merged_checkpoint_are_neighbours(made, catalog):
     report = _index(made, catalog)
 
     assert report.indexed == 3, report.refused
-    (near,) = nearest(catalog, StoredQuery("adapter"), k=1).neighbours
+    (near,) = find_similar(catalog, StoredQuery("adapter"), k=1).neighbours
     assert near.model == "merged"
     assert near.cosine >= 0.999
 
@@ -88,7 +88,7 @@ def test_refactorising_an_adapter_changes_nothing(made, catalog):
 
     _index(made, catalog)
 
-    (near,) = nearest(catalog, StoredQuery("adapter"), k=1, where="id = 'turned'").neighbours
+    (near,) = find_similar(catalog, StoredQuery("adapter"), k=1, where="id = 'turned'").neighbours
     assert near.score >= 0.9999
 
 

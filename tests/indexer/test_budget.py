@@ -32,7 +32,7 @@ from deltadex.indexer.architecture import place
 from deltadex.indexer.budget import choose_parts, parse_budget, read_parts
 from deltadex.indexer.checkpoint import open_local, read_json
 from deltadex.indexer.delta import DenseDelta
-from deltadex.search import StoredQuery, evaluate, nearest
+from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
 
 MODELS = {
@@ -125,7 +125,7 @@ def test_an_adapter_and_its_merge_are_copies_under_a_budget_too(kind, tmp_path, 
     report = index_family(catalog, options)
 
     assert report.indexed == 2, report.refused
-    (near,) = nearest(catalog, StoredQuery("adapter"), k=1).neighbours
+    (near,) = find_similar(catalog, StoredQuery("adapter"), k=1).neighbours
     assert near.cosine >= 0.999
 
 
@@ -143,7 +143,9 @@ def test_budgets_stand_side_by_side_and_do_not_mix(tmp_path, catalog):
     assert shares == {whole.recipes[0].id: 1.0, some.recipes[0].id: 0.2}
     for recipe in shares:
         assert evaluate(catalog, recipe=recipe).micro == 1.0
-        assert nearest(catalog, StoredQuery("a-0"), k=1, recipe=recipe).neighbours[0].score > 0.5
+        assert (
+            find_similar(catalog, StoredQuery("a-0"), k=1, recipe=recipe).neighbours[0].score > 0.5
+        )
     assert some.bytes_read < 0.5 * whole.bytes_read
 
 

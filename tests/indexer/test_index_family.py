@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from deltadex.errors import BaseError, RequestError, SourceError
 from deltadex.indexer import IndexOptions, fingerprint_query, index_family
-from deltadex.search import StoredQuery, evaluate, nearest
+from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
 
 
@@ -36,7 +36,7 @@ def _codes(report):
 
 def _vector(catalog, id):
     row = catalog.model(id)
-    return catalog.vectors(row.base, catalog.find_recipe(None, row.base), ids=[id])[1][0]
+    return catalog.family(row.base, catalog.find_recipe(None, row.base)).by_id([id])[1][0]
 
 
 def _config(folder):
@@ -47,7 +47,7 @@ def test_a_family_is_indexed_found_and_scored(family, catalog):
     report = index_family(catalog, _options(family, labels=family / "models" / "labels.csv"))
 
     assert (report.indexed, report.refused) == (4, [])
-    assert nearest(catalog, StoredQuery("a-0"), k=1).neighbours[0].model == "a-1"
+    assert find_similar(catalog, StoredQuery("a-0"), k=1).neighbours[0].model == "a-1"
     assert evaluate(catalog).micro == 1.0
     assert evaluate(catalog, exclude="author").micro == 1.0
 
@@ -128,7 +128,7 @@ def test_storage_types_keep_the_direction_of_a_normal_update(tmp_path, catalog, 
     index_family(catalog, _options(tmp_path))
 
     assert _vector(catalog, "f32") @ _vector(catalog, "other") >= least
-    (near,) = nearest(catalog, StoredQuery("f32"), k=1).neighbours
+    (near,) = find_similar(catalog, StoredQuery("f32"), k=1).neighbours
     assert near.score >= least
 
 
@@ -203,7 +203,9 @@ def test_frozen_matrices_are_exact_zeros(tmp_path, catalog):
 
     index_family(catalog, _options(tmp_path))
 
-    norms = {s.slot.layer: s.fro_norm for s in catalog.slots(catalog.bases()[0], "m")}
+    norms = {
+        s.slot.layer: s.fro_norm for s in catalog.slots(catalog.model("m", catalog.bases()[0]).key)
+    }
     assert norms[0] == 0.0
     assert norms[1] > 0.0
 

@@ -16,10 +16,9 @@ from unittest.mock import patch
 import numpy as np
 
 from deltadex.indexer import IndexOptions, index_family
-from deltadex.search import StoredQuery, nearest
+from deltadex.search import StoredQuery, find_similar
 from deltadex.search.clusters import density
-from deltadex.search.families import load_family
-from deltadex.search.precision import LabelledFamily
+from deltadex.search.labelled import LabelledModels, labelled_models
 from deltadex.store import Catalog
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -56,13 +55,13 @@ def compute_answers() -> Answers:
 def _answers(catalog: Catalog) -> Answers:
     [base] = catalog.bases()
     recipe = catalog.find_recipe(None, base)
-    ids, vectors = catalog.vectors(base, recipe)
-    family = load_family(catalog, recipe, base)
+    ids, vectors = catalog.family(base, recipe).by_id()
+    family = labelled_models(catalog.family(base, recipe))
     assert ids == sorted(ids)
     assert list(family.ids) == ids
     place = {id: row for row, id in enumerate(ids)}
     queries = ids[:: len(FORMS) + 1]  # of each data set another form
-    found = [nearest(catalog, StoredQuery(id), k=len(ids)).neighbours for id in queries]
+    found = [find_similar(catalog, StoredQuery(id), k=len(ids)).neighbours for id in queries]
     return {
         "ids": np.array(ids),
         "fingerprints": vectors[: len(FORMS), ::EVERY],
@@ -80,7 +79,7 @@ def _large_clusters() -> np.ndarray:
     n_models, dim = LARGE
     points = integers("points", LARGE)
     points[: 5 * n_models // 6] += np.repeat(integers("centres", (20, dim)), 50, axis=0) * 11 / 16
-    family = LabelledFamily(
+    family = LabelledModels(
         base="base",
         ids=tuple(f"m{row:04}" for row in range(n_models)),
         vectors=points / np.sqrt((points**2).sum(axis=1, keepdims=True)),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from deltadex.search.precision import LabelledFamily
+from deltadex.search.labelled import LabelledModels
 
 
 def unit_rows(vectors):
@@ -19,7 +19,7 @@ def make_labelled(n, *, datasets=8, strength=1.0, seed=0, dim=64, labelled=1.0, 
     truth = rng.integers(datasets, size=n)
     noise = unit_rows(rng.normal(size=(n, dim)))
     kept = rng.random(n) < labelled
-    family = LabelledFamily(
+    family = LabelledModels(
         base="base",
         ids=tuple(f"m{i:04}" for i in range(n)),
         vectors=unit_rows(strength * centres[truth] + noise),
@@ -32,7 +32,7 @@ def make_labelled(n, *, datasets=8, strength=1.0, seed=0, dim=64, labelled=1.0, 
 
 def shuffled(family, order):
     """The same family with its models in another order."""
-    return LabelledFamily(
+    return LabelledModels(
         base=family.base,
         ids=tuple(family.ids[i] for i in order),
         vectors=family.vectors[order],

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.records import Recipe
-from deltadex.search import FreshQuery, StoredQuery, load_families, nearest
+from deltadex.search import FreshQuery, StoredQuery, family_views, find_similar, labelled_models
 from deltadex.search.centring import (
     REFERENCE,
     SHRINKAGE,
@@ -114,12 +114,12 @@ def catalog(tmp_path):
 
 
 def test_search_and_evaluation_score_alike(catalog):
-    ((_, family),) = load_families(catalog, None, None)
+    family = labelled_models(*family_views(catalog, None, None))
     for row, name in enumerate(family.ids):
         (scores,) = family.score_block(np.array([row]))
         expected = {other: scores[i] for i, other in enumerate(family.ids) if i != row}
 
-        answer = nearest(catalog, StoredQuery(name), k=20)
+        answer = find_similar(catalog, StoredQuery(name), k=20)
 
         found = {one.model: one.score for one in answer.neighbours}
         assert found == pytest.approx(expected, abs=2e-3)
@@ -133,10 +133,10 @@ def test_without_sketches_the_pooled_vectors_are_centred(tmp_path):
         for i in range(6)
     ]
     catalog = make_catalog(tmp_path / "p.duckdb", *models)
-    ids, vectors = catalog.vectors("base", CENTRED)
+    ids, vectors = catalog.family("base", CENTRED).by_id()
     expected = centre_scores(vectors.astype(float) @ vectors.T, ids, ["full"] * 6)
 
-    answer = nearest(catalog, StoredQuery("m0"), k=5)
+    answer = find_similar(catalog, StoredQuery("m0"), k=5)
 
     found = {one.model: one.score for one in answer.neighbours}
     assert found == pytest.approx({n: expected[0, i] for i, n in enumerate(ids) if i}, abs=1e-6)
@@ -150,7 +150,7 @@ def test_a_copy_of_the_other_kind_shows_in_the_plain_cosine(catalog):
         model="new", base="base", fingerprint=fingerprint, kind="full", slots=copied.slots
     )
 
-    by_name = {one.model: one for one in nearest(catalog, query, k=20).neighbours}
+    by_name = {one.model: one for one in find_similar(catalog, query, k=20).neighbours}
 
     assert by_name["copy"].cosine == pytest.approx(1.0, abs=1e-3)
     assert by_name["copy"].score < 1.0

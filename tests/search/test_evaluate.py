@@ -3,7 +3,7 @@ from catalogs import PLAIN, SKETCH, make_catalog, make_indexed
 
 from deltadex.errors import EmptyCatalog, RequestError, UnknownRecipe
 from deltadex.records import ModelRecord, Refused
-from deltadex.search import evaluate, explain_pair, nearest
+from deltadex.search import evaluate, explain_pair, find_similar
 from deltadex.search.neighbours import FreshQuery, StoredQuery
 
 BOTH = (SKETCH, PLAIN)
@@ -76,7 +76,7 @@ def test_an_empty_catalog_is_refused(tmp_path):
 
 
 def test_the_nearest_found_are_the_nearest_evaluated(catalog):
-    (first, *_) = nearest(catalog, StoredQuery("b2"), k=3).neighbours
+    (first, *_) = find_similar(catalog, StoredQuery("b2"), k=3).neighbours
 
     assert first.model == "a2"
     assert {"dataset": "a", "n": 1} in evaluate(catalog).to_json()["taken_for"]["b"]

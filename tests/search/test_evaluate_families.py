@@ -6,7 +6,7 @@ from sklearn.metrics import confusion_matrix, silhouette_score
 
 from deltadex.errors import RequestError
 from deltadex.search.evaluate import evaluate_families
-from deltadex.search.precision import LabelledFamily
+from deltadex.search.labelled import LabelledModels
 from deltadex.search.silhouette import mean_silhouette
 
 DOCUMENTED = {
@@ -17,7 +17,7 @@ DOCUMENTED = {
 
 def make_family(vectors, labels, authors=None, base="base"):
     n = len(labels)
-    return LabelledFamily(
+    return LabelledModels(
         base=base,
         ids=tuple(f"model-{i}" for i in range(n)),
         vectors=np.asarray(vectors, dtype=np.float32),
@@ -131,7 +131,7 @@ def test_the_silhouette_is_that_of_scikit_learn():
     vectors = rng.normal(size=(12, 5))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     labels = [None, "x", "y", "z"] * 3
-    family = LabelledFamily(
+    family = LabelledModels(
         base="b",
         ids=tuple(f"m{i:02}" for i in range(12)),
         vectors=vectors,
@@ -146,7 +146,7 @@ def test_the_silhouette_is_that_of_scikit_learn():
 
 
 def test_without_two_datasets_there_is_no_silhouette():
-    family = LabelledFamily(
+    family = LabelledModels(
         base="b", ids=("a", "b"), vectors=np.eye(2), labels=("x", "x"),
         authors=(None, None), runs=(None, None),
     )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 from deltadex.errors import RequestError
 from deltadex.records import Recipe, Slot, SlotStats
 from deltadex.search.explain import Explained, explain_slots
-from deltadex.search.refine import SketchMeans
+from deltadex.search.sketch_scores import SketchMeans
 
 RECIPE = Recipe(
     name="sketch", rank=4, dim=64, params=(("slot_blocks", "update:4,output:8,input:4"),)

@@ -12,7 +12,7 @@ from deltadex.errors import (
     UnknownRecipe,
 )
 from deltadex.records import ModelRecord, Refused
-from deltadex.search import FreshQuery, StoredQuery, nearest
+from deltadex.search import FreshQuery, StoredQuery, find_similar
 
 HALF_PRECISION = 2e-3
 """Scores come from sketches, which are kept as float16."""
@@ -48,7 +48,7 @@ def names(found):
 
 
 def test_a_stored_model_leaves_out_itself_and_no_twin(catalog):
-    found = nearest(catalog, StoredQuery("a", "base"), k=10)
+    found = find_similar(catalog, StoredQuery("a", "base"), k=10)
 
     assert names(found) == ["a-twin", "b", "c", "d"]
     assert [one.score for one in found.neighbours] == pytest.approx(
@@ -58,7 +58,7 @@ def test_a_stored_model_leaves_out_itself_and_no_twin(catalog):
 
 
 def test_a_fresh_model_meets_every_stored_one_and_ties_come_by_id(catalog):
-    found = nearest(catalog, fresh([1, 0, 0, 0]), k=3)
+    found = find_similar(catalog, fresh([1, 0, 0, 0]), k=3)
 
     assert names(found) == ["a", "a-twin", "b"]
     assert (found.model, found.dataset) == ("./new", "mnli")
@@ -67,7 +67,7 @@ def test_a_fresh_model_meets_every_stored_one_and_ties_come_by_id(catalog):
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 9])
 def test_k_models_come_back_whenever_there_are_k(catalog, k):
-    assert len(nearest(catalog, StoredQuery("b"), k=k).neighbours) == min(k, 4)
+    assert len(find_similar(catalog, StoredQuery("b"), k=k).neighbours) == min(k, 4)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_k_models_come_back_whenever_there_are_k(catalog, k):
     ],
 )
 def test_filters_decide_who_may_answer(catalog, filters, expected):
-    assert names(nearest(catalog, StoredQuery("a", "base"), k=2, **filters)) == expected
+    assert names(find_similar(catalog, StoredQuery("a", "base"), k=2, **filters)) == expected
 
 
 def test_filtered_answers_are_the_best_of_those_allowed(tmp_path):
@@ -90,7 +90,7 @@ def test_filtered_answers_are_the_best_of_those_allowed(tmp_path):
     vectors = rng.normal(size=(60, 4))
     models = [make_indexed(f"m{i:02d}", v, author=f"a{i % 7}") for i, v in enumerate(vectors)]
     with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
-        found = nearest(catalog, fresh([1, 2, 3, 4]), k=5, author="a3")
+        found = find_similar(catalog, fresh([1, 2, 3, 4]), k=5, author="a3")
 
     scores = {f"m{i:02d}": float(unit(vectors[i]) @ unit([1, 2, 3, 4])) for i in range(3, 60, 7)}
     expected = sorted(scores, key=lambda model: -scores[model])[:5]
@@ -101,7 +101,7 @@ def test_filtered_answers_are_the_best_of_those_allowed(tmp_path):
 
 
 def test_scores_are_cosines_with_errors(catalog):
-    found = nearest(catalog, fresh([1, 0, 0, 0]), k=9).neighbours
+    found = find_similar(catalog, fresh([1, 0, 0, 0]), k=9).neighbours
 
     assert all(-1 <= one.score <= 1 for one in found)
     assert found[0].score_se == pytest.approx(0, abs=HALF_PRECISION)
@@ -109,13 +109,13 @@ def test_scores_are_cosines_with_errors(catalog):
 
 
 def test_a_recipe_without_random_features_has_no_error_to_state(catalog):
-    (found,) = nearest(catalog, fresh([1, 0, 0, 0], recipe=PLAIN), k=9).neighbours
+    (found,) = find_similar(catalog, fresh([1, 0, 0, 0], recipe=PLAIN), k=9).neighbours
 
     assert (found.model, found.score_se) == ("b", 0.0)
 
 
 def test_json_has_the_documented_keys(catalog):
-    document = nearest(catalog, StoredQuery("a", "base"), k=1).to_json()
+    document = find_similar(catalog, StoredQuery("a", "base"), k=1).to_json()
 
     assert json.loads(json.dumps(document)) == document
     assert document["query"] == {"model": "a", "dataset": "sst2", "base": "base"}
@@ -149,14 +149,14 @@ def test_json_has_the_documented_keys(catalog):
 )
 def test_what_cannot_be_answered_is_refused_by_name(catalog, query, options, error, message):
     with pytest.raises(error, match=message):
-        nearest(catalog, query, **({"k": 3} | options))
+        find_similar(catalog, query, **({"k": 3} | options))
 
 
 def test_a_fresh_query_cannot_change_its_recipe(catalog):
     with pytest.raises(RequestError, match="fingerprinted under sketch, not mean-factors"):
-        nearest(catalog, fresh([1, 0, 0, 0]), k=1, recipe="mean-factors")
+        find_similar(catalog, fresh([1, 0, 0, 0]), k=1, recipe="mean-factors")
 
 
 def test_a_family_without_fingerprints_is_refused(catalog):
     with pytest.raises(EmptyCatalog, match="no model of nobody has a sketch fingerprint"):
-        nearest(catalog, fresh([1, 0, 0, 0], base="nobody"), k=1)
+        find_similar(catalog, fresh([1, 0, 0, 0], base="nobody"), k=1)

@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from deltadex.search import precision
-from deltadex.search.precision import LabelledFamily, score_queries
+from deltadex.search.labelled import LabelledModels
+from deltadex.search.precision import score_queries
 
 
 def make_family(vectors, labels, authors=None, runs=None, ids=None, base="base"):
     n = len(labels)
     vectors = np.asarray(vectors, dtype=np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return LabelledFamily(
+    return LabelledModels(
         base=base,
         ids=tuple(ids or [f"model-{i:03d}" for i in range(n)]),
         vectors=vectors / np.where(lengths > 0, lengths, 1),
@@ -89,7 +90,7 @@ def test_every_query_scores_as_the_definition_says(made, exclude):
 def test_the_order_of_models_changes_nothing(made, seed):
     family = make_family(*made)
     order = np.random.default_rng(seed).permutation(len(family.ids))
-    shuffled = LabelledFamily(
+    shuffled = LabelledModels(
         base=family.base,
         ids=tuple(family.ids[i] for i in order),
         vectors=family.vectors[order],
@@ -176,7 +177,7 @@ def test_average_precision_agrees_with_scikit_learn_where_nothing_ties():
 
 def test_a_family_whose_columns_disagree_is_refused():
     with pytest.raises(ValueError, match="2 ids"):
-        LabelledFamily(
+        LabelledModels(
             base="b",
             ids=("x", "y"),
             vectors=np.zeros((2, 3), np.float32),

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from deltadex.search import significance
-from deltadex.search.precision import LabelledFamily, score_queries
+from deltadex.search.labelled import LabelledModels
+from deltadex.search.precision import score_queries
 from deltadex.search.significance import bootstrap_interval, permutation_p
 
 
 def make_family(vectors, labels, authors=None):
     n = len(labels)
-    return LabelledFamily(
+    return LabelledModels(
         base="base",
         ids=tuple(f"model-{i:03d}" for i in range(n)),
         vectors=np.asarray(vectors, dtype=np.float32),

@@ -6,9 +6,8 @@ import pytest
 from outcomes import RECIPE, indexed
 
 from deltadex.store import Catalog
-from deltadex.store import index as index_module
-from deltadex.store.doctor import search_index
-from deltadex.store.index import VectorIndex
+from deltadex.store.care.doctor import search_index
+from deltadex.store.derived import index as index_module
 
 
 @pytest.fixture
@@ -29,8 +28,8 @@ def made(tmp_path_factory):
         patch.setattr(index_module, "PERSIST_FROM", 4)
         for number in range(12):
             catalog.record(indexed(f"m{number:02}", seed=number))
-        VectorIndex.open(catalog, "base", RECIPE)
-        catalog.family_vectors("base", RECIPE).keep_sketches_at_hand()
+        _ = catalog.family("base", RECIPE).index
+        catalog.family("base", RECIPE).write_sketch_file()
     return path.parent
 
 

@@ -3,9 +3,9 @@
 import duckdb
 from outcomes import RECIPE
 
-from deltadex.search import StoredQuery, nearest
+from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, examine
-from deltadex.store.derived import derived_path
+from deltadex.store.derived.paths import derived_path
 
 CHECKS = [
     *("versions", "threads", "space", "holder", "catalog", "tables", "recipes", "views", "keys"),
@@ -56,4 +56,4 @@ def flip(path, place):
 
 def answers(path):
     with Catalog.open(path) as catalog:
-        return [nearest(catalog, StoredQuery(f"m{n:02}"), k=5).to_json() for n in range(12)]
+        return [find_similar(catalog, StoredQuery(f"m{n:02}"), k=5).to_json() for n in range(12)]

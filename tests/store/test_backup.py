@@ -10,10 +10,10 @@ from processes import HOLDER, process, said
 
 from deltadex.errors import RequestError, StoreFull
 from deltadex.records import ModelRecord, Refused
-from deltadex.search import StoredQuery, nearest
+from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
-from deltadex.store import backup as backup_module
-from deltadex.store.backup import back_up
+from deltadex.store.care import backup as backup_module
+from deltadex.store.care.backup import back_up
 from deltadex.store.sharing import Guest
 
 WRITER = """
@@ -81,7 +81,7 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
                 seconds=0.0,
             )
         )
-        catalog.save_family("base", "r", "bert", {"q": [4, 3]})
+        catalog.save_base("base", "r", "bert", {"q": [4, 3]})
         catalog.listings("base").save("base", [{"id": "x"}])
         catalog.studies(catalog.model("m1").key).save("rank", {"a": 1}, {"b": 2})
 
@@ -96,13 +96,13 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
 def test_a_backup_answers_as_the_catalog_and_takes_new_models(path, target):
     with Catalog.open(path) as catalog:
         _fill(catalog, 9)
-        before = nearest(catalog, StoredQuery("m4"), k=5).to_json()
+        before = find_similar(catalog, StoredQuery("m4"), k=5).to_json()
         back_up(catalog, target)
 
     with Catalog.open(target) as restored:
-        assert nearest(restored, StoredQuery("m4"), k=5).to_json() == before
+        assert find_similar(restored, StoredQuery("m4"), k=5).to_json() == before
         restored.record(indexed("new", seed=99))
-        assert np.array_equal(restored.vectors("base", RECIPE, ids=["new"])[1][0], unit(99, 8))
+        assert np.array_equal(restored.family("base", RECIPE).by_id(["new"])[1][0], unit(99, 8))
 
 
 def test_a_restored_catalog_gives_no_key_that_was_given_after_the_backup(path, target):
@@ -167,7 +167,7 @@ def test_a_backup_by_the_holder_while_a_guest_writes_is_a_whole_prefix(path, tar
 
 def _check_prefix(path, n_models):
     with Catalog.open(path, read_only=True) as backup:
-        ids, vectors = backup.vectors("base", RECIPE)
+        ids, vectors = backup.family("base", RECIPE).by_id()
         assert ids == [row.id for row in backup.models()]
         assert ids == [f"m{number:05}" for number in range(n_models)]
         for number, (id, vector) in enumerate(zip(ids, vectors, strict=True)):
@@ -241,7 +241,7 @@ def test_a_backup_that_fails_leaves_no_file_and_a_catalog_that_works(
         monkeypatch.undo()
 
         assert list(target.parent.iterdir()) == []
-        attached = catalog._connection.execute("SELECT database_name FROM duckdb_databases()")
+        attached = catalog._session.execute("SELECT database_name FROM duckdb_databases()")
         assert not [name for (name,) in attached if name.startswith("backup")]
         catalog.record(indexed("later"))
         assert back_up(catalog, target).models == 4
@@ -264,7 +264,7 @@ def test_a_disk_that_is_too_small_is_said_and_left_empty(path, small_disk, monke
         for number in range(20):
             note = np.random.default_rng(number).bytes(200_000).hex()
             catalog.record(indexed(f"m{number}", notes=(note,)))
-        catalog._connection.execute("CHECKPOINT catalog")
+        catalog._session.execute("CHECKPOINT catalog")
         if not is_known:
             monkeypatch.setattr(backup_module, "_check_room", lambda *asked: None)
         with pytest.raises(StoreFull, match="MiB are free" if is_known else "no space left"):

@@ -22,7 +22,7 @@ from deltadex.errors import (
     UnknownRecipe,
 )
 from deltadex.records import Fingerprint, ModelRecord, Recipe, Refused
-from deltadex.store import Catalog, ModelFilter, Page, copy_outcome, schema
+from deltadex.store import Catalog, ModelFilter, Page, schema
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def test_what_was_recorded_comes_back(catalog):
     catalog.record(outcome)
 
     row = catalog.model("m")
-    ids, vectors = catalog.vectors("base", RECIPE)
-    slots = catalog.slots("base", "m")
+    ids, vectors = catalog.family("base", RECIPE).by_id()
+    slots = catalog.slots(catalog.model("m", "base").key)
 
     assert row.record == outcome.model
     assert (row.status, row.recipes) == ("indexed", (RECIPE.id,))
@@ -64,8 +64,8 @@ def test_a_refusal_is_a_row_without_vectors(catalog):
     catalog.record(indexed("m"))
     catalog.record(Refused(model=ModelRecord(id="m", base="base"), code="non-finite", reason="NaN"))
 
-    assert catalog.vectors("base", RECIPE)[0] == []
-    assert catalog.slots("base", "m") == []
+    assert catalog.family("base", RECIPE).by_id()[0] == []
+    assert catalog.slots(catalog.model("m", "base").key) == []
     assert [(g["code"], len(g["models"])) for g in catalog.failures()] == [("non-finite", 1)]
 
 
@@ -78,8 +78,8 @@ def test_a_recording_that_fails_changes_nothing(catalog):
     with pytest.raises(RecipeMismatch, match="length"):
         catalog.record(bad)
 
-    assert np.array_equal(catalog.vectors("base", RECIPE)[1][0], unit(1, 8))
-    assert len(catalog.slots("base", "m")) == 2
+    assert np.array_equal(catalog.family("base", RECIPE).by_id()[1][0], unit(1, 8))
+    assert len(catalog.slots(catalog.model("m", "base").key)) == 2
 
 
 def test_another_recipe_keeps_the_first_ones_vectors_while_files_are_the_same(catalog):
@@ -87,13 +87,13 @@ def test_another_recipe_keeps_the_first_ones_vectors_while_files_are_the_same(ca
     catalog.record(indexed("m", seed=2, recipe=OTHER, sketched=False))
 
     assert set(catalog.model("m").recipes) == {RECIPE.id, OTHER.id}
-    assert np.array_equal(catalog.vectors("base", RECIPE)[1][0], unit(1, 8))
-    assert all(s.sketch.size for s in catalog.slots("base", "m"))
+    assert np.array_equal(catalog.family("base", RECIPE).by_id()[1][0], unit(1, 8))
+    assert all(s.sketch.size for s in catalog.slots(catalog.model("m", "base").key))
 
     catalog.record(indexed("m", seed=3, recipe=OTHER, signature="changed", sketched=False))
 
     assert catalog.model("m").recipes == (OTHER.id,)
-    assert not any(s.sketch.size for s in catalog.slots("base", "m"))
+    assert not any(s.sketch.size for s in catalog.slots(catalog.model("m", "base").key))
 
 
 def test_a_labels_file_is_believed_until_one_speaks_again(catalog):
@@ -112,7 +112,7 @@ def test_removal_is_complete(catalog):
     catalog.remove("m")
 
     assert catalog.models() == []
-    assert catalog.vectors("base", RECIPE)[0] == []
+    assert catalog.family("base", RECIPE).by_id()[0] == []
     with pytest.raises(EmptyCatalog):
         catalog.model("m")
 
@@ -142,15 +142,16 @@ def test_sketches_come_slot_by_slot_in_the_order_asked(catalog):
     for number, id in enumerate("xyz"):
         catalog.record(indexed(id, seed=number))
 
+    view = catalog.family("base", RECIPE)
     found = {
         str(slot): (places.tolist(), sketches)
-        for slot, places, sketches in catalog.sketches("base", RECIPE, ["z", "x"])
+        for slot, places, sketches in view.sketches_by_slot(view.rows(["z", "x"]))
     }
 
     assert set(found) == {"encoder.0.q", "encoder.1.q"}
     places, sketches = found["encoder.1.q"]
     assert places == [0, 1]
-    assert np.array_equal(sketches[0], catalog.slots("base", "z")[1].sketch)
+    assert np.array_equal(sketches[0], catalog.slots(catalog.model("z", "base").key)[1].sketch)
 
 
 def test_a_copy_is_what_its_twin_is(catalog):
@@ -158,9 +159,9 @@ def test_a_copy_is_what_its_twin_is(catalog):
 
     assert catalog.contents("base", [RECIPE.id]) == {"f00": "m"}
     assert catalog.contents("base", [RECIPE.id, OTHER.id]) == {}
-    copy = copy_outcome(catalog, "base", "m", ModelRecord(id="c", base="base"), [RECIPE.id])
+    copy = catalog.outcome_of_copy("base", "m", ModelRecord(id="c", base="base"), [RECIPE.id])
     catalog.record(copy)
-    ids, vectors = catalog.vectors("base", RECIPE)
+    ids, vectors = catalog.family("base", RECIPE).by_id()
     assert ids == ["c", "m"]
     assert np.array_equal(vectors[0], vectors[1])
 
@@ -244,12 +245,12 @@ def test_a_killed_writer_loses_nothing_acknowledged(tmp_path, acknowledged):
         process.kill()
 
     with Catalog.open(tmp_path / "c.duckdb") as catalog:
-        ids, vectors = catalog.vectors("base", RECIPE)
+        ids, vectors = catalog.family("base", RECIPE).by_id()
         assert len(ids) >= last + 1
         assert ids == [row.id for row in catalog.models()]
         for number, vector in enumerate(vectors):
             assert np.array_equal(vector, unit(number, 8))
-            assert len(catalog.slots("base", ids[number])) == 2
+            assert len(catalog.slots(catalog.model(ids[number], "base").key)) == 2
 
 
 def _fill_disk(path, done):
@@ -289,14 +290,15 @@ def test_sketches_of_two_recipes_stand_side_by_side(tmp_path):
         catalog.record(indexed("a", seed=2, recipe=some))
 
         kept = {
-            recipe.id: next(iter(catalog.sketches("base", recipe, ["a"])))[2]
+            recipe.id: next(catalog.family("base", recipe).sketches_by_slot(np.array([0])))[2]
             for recipe in (RECIPE, some)
         }
 
         assert not np.array_equal(kept[RECIPE.id], kept[some.id])
         assert {r.id: r.share for r in catalog.recipes().values()} == {RECIPE.id: 1, some.id: 0.02}
-        assert len(catalog.slots("base", "a")) == 2
-        assert np.array_equal(catalog.slots("base", "a")[0].sketch, kept[RECIPE.id][0])
+        assert len(catalog.slots(catalog.model("a", "base").key)) == 2
+        stored = catalog.slots(catalog.model("a", "base").key)[0].sketch
+        assert np.array_equal(stored, kept[RECIPE.id][0])
 
 
 def test_a_catalog_of_the_first_schema_is_brought_up_to_date(tmp_path, monkeypatch):

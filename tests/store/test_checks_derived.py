@@ -9,10 +9,9 @@ from patients import VECTORS, answers, derived, flip, look, sql, state, troubles
 from processes import HOLDER, process, said
 
 from deltadex.store import Catalog
-from deltadex.store import shortlist as shortlist_module
-from deltadex.store.derived import index_folder
-from deltadex.store.doctor.surroundings import space
-from deltadex.store.index import VectorIndex
+from deltadex.store.care.doctor.surroundings import space
+from deltadex.store.derived import shortlist as shortlist_module
+from deltadex.store.derived.paths import index_folder
 from deltadex.store.sharing import note_path
 
 pytestmark = pytest.mark.usefixtures("small_files")
@@ -67,7 +66,7 @@ def coarse(tmp_path, monkeypatch):
     with Catalog.open(path) as catalog:
         for number in range(24):
             catalog.record(indexed(f"m{number:03}", seed=number))
-        VectorIndex.open(catalog, "base", RECIPE)
+        _ = catalog.family("base", RECIPE).index
     return path
 
 
@@ -118,7 +117,7 @@ def test_a_damaged_file_that_another_process_writes_is_left_to_it(db):
     keep = """
     with Catalog.open(path) as catalog:
         recipe = catalog.find_recipe(None)
-        catalog.family_vectors("base", recipe).keep_sketches_at_hand()
+        catalog.family("base", recipe).write_sketch_file()
         print("kept", flush=True)
         sys.stdin.readline()
     """

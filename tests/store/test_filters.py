@@ -5,7 +5,7 @@ from outcomes import indexed
 
 from deltadex.errors import BadFilter
 from deltadex.store import Catalog
-from deltadex.store.filters import COLUMNS, parse_filter
+from deltadex.store.tables.filters import COLUMNS, parse_filter
 
 MODELS = [
     {"id": "a", "dataset": "imdb", "downloads": 5, "author": "x"},

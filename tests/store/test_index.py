@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searching import search
 
 from deltadex.errors import StoreError
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
-from deltadex.store import Catalog, VectorIndex, index
-from deltadex.store.derived import index_folder
+from deltadex.store import Catalog
+from deltadex.store.derived import index
+from deltadex.store.derived.paths import index_folder
 
 RECIPE = Recipe(name="sketch", rank=1, dim=5)
 LATE = Recipe(name="late", rank=1, dim=5)
@@ -30,7 +32,7 @@ def _give(catalog, id, axis):
 
 
 def _brute_force(catalog, query, k, allowed=None):
-    ids, vectors = catalog.vectors("b", RECIPE)
+    ids, vectors = catalog.family("b", RECIPE).by_id()
     scores = [
         (id, float(v.astype(np.float64) @ query.astype(np.float64)))
         for id, v in zip(ids, vectors, strict=True)
@@ -61,12 +63,11 @@ def test_search_is_brute_force_with_ties_and_filters(tmp_path_factory, n, k, sha
             _record(
                 catalog, f"m{rng.permutation(1000)[0]:04}-{number}", rng.integers(-1, 2, 5) + 0.25
             )
-        allowed = {id for id in catalog.vectors("b", RECIPE)[0] if rng.random() < share}
+        allowed = {id for id in catalog.family("b", RECIPE).by_id()[0] if rng.random() < share}
         query = rng.integers(-1, 2, 5).astype(np.float32) + 0.5
 
-        opened = VectorIndex.open(catalog, "b", RECIPE)
-        plain = opened.search(query[None, :], k)[0]
-        filtered = opened.search(query[None, :], k, allowed=allowed)[0]
+        plain = search(catalog, "b", RECIPE, query[None, :], k)[0]
+        filtered = search(catalog, "b", RECIPE, query[None, :], k, allowed)[0]
 
         assert [id for id, _ in plain] == [id for id, _ in _brute_force(catalog, query, k)]
         assert [id for id, _ in filtered] == [
@@ -78,7 +79,7 @@ def test_search_is_brute_force_with_ties_and_filters(tmp_path_factory, n, k, sha
 def test_a_harmed_index_file_is_made_again(catalog, harm, caplog):
     _fill(catalog, 6)
     query = np.ones(5, dtype=np.float32)
-    before = VectorIndex.open(catalog, "b", RECIPE).search(query[None, :], 3)
+    before = search(catalog, "b", RECIPE, query[None, :], 3)
     (data,) = index_folder(catalog.path).glob("*.faiss")
     note = data.with_suffix(".json")
     content = bytearray(data.read_bytes())
@@ -95,7 +96,7 @@ def test_a_harmed_index_file_is_made_again(catalog, harm, caplog):
         note.write_text('{"keys": "nonsense"}')
 
     with caplog.at_level(logging.INFO, logger="deltadex"):
-        after = VectorIndex.open(catalog, "b", RECIPE).search(query[None, :], 3)
+        after = search(catalog, "b", RECIPE, query[None, :], 3)
 
     assert after == before
     assert len(caplog.records) <= 1
@@ -104,16 +105,14 @@ def test_a_harmed_index_file_is_made_again(catalog, harm, caplog):
 def test_the_index_follows_additions_removals_and_changes(catalog):
     _fill(catalog, 5)
     query = np.ones(5, dtype=np.float32)
-    VectorIndex.open(catalog, "b", RECIPE)
+    _ = catalog.family("b", RECIPE).index
     _record(catalog, "new", np.ones(5))
-    assert VectorIndex.open(catalog, "b", RECIPE).search(query[None, :], 1)[0][0][0] == "new"
+    assert search(catalog, "b", RECIPE, query[None, :], 1)[0][0][0] == "new"
     catalog.remove("m002")
     _record(catalog, "new", -np.ones(5))
 
-    opened = VectorIndex.open(catalog, "b", RECIPE)
-
-    assert len(opened) == 5
-    assert opened.search(query[None, :], 5)[0] == [
+    assert len(catalog.family("b", RECIPE)) == 5
+    assert search(catalog, "b", RECIPE, query[None, :], 5)[0] == [
         (id, pytest.approx(score)) for id, score in _brute_force(catalog, query, 5)
     ]
 
@@ -125,11 +124,11 @@ def test_queries_without_direction_are_refused(catalog, query):
     _fill(catalog, 3)
 
     with pytest.raises(ValueError, match="quer"):
-        VectorIndex.open(catalog, "b", RECIPE).search(query.astype(np.float32), 1)
+        search(catalog, "b", RECIPE, query.astype(np.float32), 1)
 
 
 def test_an_empty_family_has_no_neighbours(catalog):
-    assert VectorIndex.open(catalog, "b", RECIPE).search(np.ones((1, 5), np.float32), 3) == [[]]
+    assert search(catalog, "b", RECIPE, np.ones((1, 5), np.float32), 3) == [[]]
 
 
 def test_an_older_model_that_gets_its_first_vector_is_found(catalog, tmp_path):
@@ -137,15 +136,14 @@ def test_an_older_model_that_gets_its_first_vector_is_found(catalog, tmp_path):
         _record(catalog, f"m{number}", np.eye(5)[number])
     _give(catalog, "m1", 1)
     _give(catalog, "m3", 3)
-    assert len(VectorIndex.open(catalog, "b", LATE)) == 2
+    assert len(catalog.family("b", LATE).index.keys) == 2
     _give(catalog, "m0", 0)
     _give(catalog, "m2", 2)
 
     for catalog_now in (catalog, catalog.reader()):
-        opened = VectorIndex.open(catalog_now, "b", LATE)
         for axis in range(4):
             query = np.eye(5, dtype=np.float32)[axis]
-            assert opened.search(query[None, :], 1)[0] == [(f"m{axis}", 1.0)]
+            assert search(catalog_now, "b", LATE, query[None, :], 1)[0] == [(f"m{axis}", 1.0)]
 
 
 @pytest.mark.parametrize("is_new", [False, True])
@@ -153,16 +151,15 @@ def test_a_vector_in_place_of_another_is_found(catalog, is_new):
     for number in range(4):
         _record(catalog, f"m{number}", np.eye(5)[number])
         _give(catalog, f"m{number}", number)
-    assert VectorIndex.open(catalog, "b", LATE).search(np.eye(5, dtype=np.float32)[4:], 1)
+    assert search(catalog, "b", LATE, np.eye(5, dtype=np.float32)[4:], 1)
     _give(catalog, "m2", 4)
 
-    opened = VectorIndex.open(catalog.reader() if is_new else catalog, "b", LATE)
+    by = catalog.reader() if is_new else catalog
 
-    assert len(opened) == 4
-    assert opened.search(np.eye(5, dtype=np.float32)[4:], 1) == [[("m2", 1.0)]]
+    assert len(by.family("b", LATE)) == 4
+    assert search(by, "b", LATE, np.eye(5, dtype=np.float32)[4:], 1) == [[("m2", 1.0)]]
     # what else is known of the model is as it was
-    first = VectorIndex.open(catalog, "b", RECIPE)
-    assert first.search(np.eye(5, dtype=np.float32)[2:3], 1) == [[("m2", 1.0)]]
+    assert search(catalog, "b", RECIPE, np.eye(5, dtype=np.float32)[2:3], 1) == [[("m2", 1.0)]]
 
 
 def test_a_model_that_is_gone_gets_no_vector_and_no_study(catalog):

@@ -35,9 +35,7 @@ def large(number):
 def pages(catalog):
     """Bytes of the file that DuckDB has in memory."""
     with catalog.snapshot():
-        ((used,),) = catalog._connection.execute(
-            "SELECT sum(memory_usage_bytes) FROM duckdb_memory()"
-        )
+        ((used,),) = catalog._session.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()")
     return int(used)
 
 
@@ -63,8 +61,8 @@ def test_pages_of_the_file_are_given_back(catalog):
     assert before > N_MODELS * BYTES_A_MODEL
     assert pages(catalog) <= 8_000_000
     # and as much may be used as before
-    assert len(catalog.slots_of(catalog.model("m3").key, catalog.model("m3").recipes[0])) == 1
-    assert catalog._connection.execute("SELECT current_setting('memory_limit')") != [("7.6 MiB",)]
+    assert len(catalog.slots(catalog.model("m3").key, catalog.model("m3").recipes[0])) == 1
+    assert catalog._session.execute("SELECT current_setting('memory_limit')") != [("7.6 MiB",)]
 
 
 @pytest.mark.parametrize("is_guest_here", [True, False])
@@ -88,11 +86,11 @@ def test_a_guest_leaves_the_holders_memory_to_it(tmp_path):
         assert said(holder) == "holding"
         with Catalog.open(path) as guest:
             assert read_note(path).pid == holder.pid
-            limit = guest._connection.execute("SELECT current_setting('memory_limit')")
+            limit = guest._session.execute("SELECT current_setting('memory_limit')")
 
             guest.shed_memory()
 
-            assert guest._connection.execute("SELECT current_setting('memory_limit')") == limit
+            assert guest._session.execute("SELECT current_setting('memory_limit')") == limit
             assert len(guest.models()) == 3
 
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from merges import contents, counts, merge, refused, write
 from outcomes import OTHER, RECIPE, indexed, unit
 
-from deltadex.search import StoredQuery, nearest
+from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, merge_catalogs
-from deltadex.store.merging import merge as merge_module
+from deltadex.store.care.merging import merge as merge_module
 
 
 def test_a_merge_into_nothing_is_a_copy(a, b):
     write(b, indexed("x", seed=1, notes=("odd",)), indexed("y", seed=2, recipe=OTHER), refused("z"))
     with Catalog.open(b) as catalog:
-        catalog.save_family("base", "r", "bert", {"shapes": {"encoder.0.q": [4, 3]}})
+        catalog.save_base("base", "r", "bert", {"shapes": {"encoder.0.q": [4, 3]}})
         catalog.studies(catalog.model("x").key).save("rank", {"a": 1}, {"b": 2})
 
     document = merge(a, b)
@@ -98,13 +98,13 @@ def test_search_after_a_merge_is_as_if_one_machine_had_done_it_all(tmp_path, a, 
     write(b, *outcomes[1::2])
     one = write(tmp_path / "one.duckdb", *outcomes)
     with Catalog.open(a) as catalog:
-        nearest(catalog, StoredQuery("m04"), k=5)
+        find_similar(catalog, StoredQuery("m04"), k=5)
         merge_catalogs(catalog, [b])
 
-        found = nearest(catalog, StoredQuery("m04"), k=19).to_json()
+        found = find_similar(catalog, StoredQuery("m04"), k=19).to_json()
 
     with Catalog.open(one) as catalog:
-        assert found == nearest(catalog, StoredQuery("m04"), k=19).to_json()
+        assert found == find_similar(catalog, StoredQuery("m04"), k=19).to_json()
 
 
 def test_batches_end_where_they_may(a, b, monkeypatch):
@@ -133,10 +133,10 @@ def test_models_get_what_they_lack(a, b):
         assert set(x.recipes) == {RECIPE.id, OTHER.id}
         assert catalog.studies(x.key).latest("rank") == {"mine": 1}
         assert catalog.studies(y.key).latest("layers") == {"b": 2}
-        stored = catalog.slots("base", "x", RECIPE.id)
+        stored = catalog.slots(catalog.model("x", "base").key, RECIPE.id)
         assert np.array_equal(stored[0].sketch, indexed("x", seed=1).slots[0].sketch)
-        assert len(catalog.slots_of(x.key)) == 2
-        assert np.array_equal(catalog.vectors("base", RECIPE, ids=["x"])[1][0], unit(1, 8))
+        assert len(catalog.slots(x.key)) == 2
+        assert np.array_equal(catalog.family("base", RECIPE).by_id(["x"])[1][0], unit(1, 8))
 
 
 def test_an_index_that_is_there_finds_models_that_got_a_vector(a, b):
@@ -144,13 +144,15 @@ def test_an_index_that_is_there_finds_models_that_got_a_vector(a, b):
     write(a, *(indexed(f"m{n:03}", seed=n, recipe=RECIPE if n % 3 else OTHER) for n in numbers))
     write(b, *(indexed(f"m{n:03}", seed=n) for n in numbers))
     with Catalog.open(a) as catalog:
-        nearest(catalog, StoredQuery("m001"), k=5, recipe=RECIPE.id)
+        find_similar(catalog, StoredQuery("m001"), k=5, recipe=RECIPE.id)
         merge_catalogs(catalog, [b])
 
-        found = nearest(catalog, StoredQuery("m003"), k=299, recipe=RECIPE.id).to_json()
+        found = find_similar(catalog, StoredQuery("m003"), k=299, recipe=RECIPE.id).to_json()
 
     with Catalog.open(b) as catalog:
-        assert found == nearest(catalog, StoredQuery("m003"), k=299, recipe=RECIPE.id).to_json()
+        assert (
+            found == find_similar(catalog, StoredQuery("m003"), k=299, recipe=RECIPE.id).to_json()
+        )
 
 
 @pytest.mark.parametrize("swapped", [False, True])

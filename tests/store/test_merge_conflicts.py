@@ -21,7 +21,7 @@ def test_other_weights_stay_out_and_are_reported_with_both(a, b):
     assert (conflict["kept"]["signature"], conflict["other"]["signature"]) == ("one", "two")
     with Catalog.open(a) as catalog:
         assert catalog.model("x").dataset == "d"
-        assert np.array_equal(catalog.vectors("base", RECIPE, ids=["x"])[1][0], unit(1, 8))
+        assert np.array_equal(catalog.family("base", RECIPE).by_id(["x"])[1][0], unit(1, 8))
     assert merge(a, b)["conflicts"] == document["conflicts"]
 
 
@@ -86,9 +86,9 @@ def test_labels_are_filled_and_never_overruled(a, b, mine, theirs, dataset, conf
 
 def test_families_are_joined_and_contradictions_reported(a, b):
     with Catalog.open(a) as one, Catalog.open(b) as two:
-        one.save_family("base", None, "bert", {"shapes": {"q": [4, 3], "k": [4, 3]}, "layout": []})
-        two.save_family("base", "r", "bert", {"shapes": {"q": [4, 9], "v": [4, 3]}})
-        two.save_family("more", None, None, {})
+        one.save_base("base", None, "bert", {"shapes": {"q": [4, 3], "k": [4, 3]}, "layout": []})
+        two.save_base("base", "r", "bert", {"shapes": {"q": [4, 9], "v": [4, 3]}})
+        two.save_base("more", None, None, {})
 
     document = merge(a, b)
 
@@ -97,7 +97,7 @@ def test_families_are_joined_and_contradictions_reported(a, b):
     assert (conflict["kept"], conflict["other"]) == ({"q": [4, 3]}, {"q": [4, 9]})
     with Catalog.open(a) as catalog:
         assert catalog.bases() == ["base", "more"]
-        family = catalog.family("base")
+        family = catalog.base("base")
         assert family.slots["shapes"] == {"k": [4, 3], "q": [4, 3], "v": [4, 3]}
         assert (family.revision, family.architecture) == ("r", "bert")
 

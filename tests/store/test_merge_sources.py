@@ -44,7 +44,7 @@ def test_source_and_target_may_be_held_by_others(a, b):
         one.communicate("end\n")
         two.communicate("end\n")
     with Catalog.open(a) as catalog:
-        assert len(catalog.vectors("base", RECIPE)[0]) == 6
+        assert len(catalog.family("base", RECIPE).by_id()[0]) == 6
 
 
 def test_a_batch_is_made_again_when_the_targets_holder_dies(a, b, monkeypatch):
@@ -72,7 +72,7 @@ def test_a_batch_is_made_again_when_the_targets_holder_dies(a, b, monkeypatch):
 def test_a_killed_merge_leaves_whole_models_and_goes_on(a, b):
     write(b, *(indexed(f"m{number:03}", seed=number) for number in range(40)))
     code = f"""
-    from deltadex.store.merging import merge
+    from deltadex.store.care.merging import merge
     merge.AT_ONCE = 1
     def slowly(batches):
         for number, batch in enumerate(batches):
@@ -90,8 +90,8 @@ def test_a_killed_merge_leaves_whole_models_and_goes_on(a, b):
     with Catalog.open(a) as catalog:
         there = [row.id for row in catalog.models()]
         assert 17 <= len(there) < 40
-        assert catalog.vectors("base", RECIPE)[0] == there
-        assert all(len(catalog.slots("base", id)) == 2 for id in there)
+        assert catalog.family("base", RECIPE).by_id()[0] == there
+        assert all(len(catalog.slots(catalog.model(id, "base").key)) == 2 for id in there)
 
     document = merge(a, b)
 

@@ -13,12 +13,12 @@ from outcomes import indexed
 from processes import HOLDER, process, said
 
 from deltadex.errors import HolderLost, NewerSchema, StoreLocked
-from deltadex.search import StoredQuery, nearest
+from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, ModelFilter, Page
 from deltadex.store import catalog as catalog_module
-from deltadex.store import connection as store_connection
+from deltadex.store import session as store_session
 from deltadex.store.sharing import Guest, Ledger, Own, note_path
-from deltadex.store.sharing import connection as sharing_connection
+from deltadex.store.sharing import access as sharing_access
 from deltadex.store.sharing.guest import join
 from deltadex.store.sharing.host import Host
 from deltadex.store.sharing.note import HolderNote, read_note, write_note
@@ -31,7 +31,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(sharing_connection, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(sharing_access, "PATIENCE_S", 0.3)
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ def test_search_gives_a_guest_the_same_answer(path):
     with process(path, HOLDER.format(n=30)) as holder:
         said(holder)
         with Catalog.open(path, read_only=True) as catalog:
-            through_holder = nearest(catalog, StoredQuery("held004"), k=9).to_json()
+            through_holder = find_similar(catalog, StoredQuery("held004"), k=9).to_json()
         holder.communicate("end\n")
 
     with Catalog.open(path, read_only=True) as catalog:
-        assert nearest(catalog, StoredQuery("held004"), k=9).to_json() == through_holder
+        assert find_similar(catalog, StoredQuery("held004"), k=9).to_json() == through_holder
 
 
 def test_what_a_guest_writes_is_seen_by_the_holder_and_stays(path):
@@ -96,7 +96,7 @@ def test_what_a_guest_writes_is_seen_by_the_holder_and_stays(path):
 
     with Catalog.open(path, read_only=True) as catalog:
         assert _ids(catalog) == ["guest"]
-        assert len(catalog.slots("base", "guest")) == len(indexed("guest").slots)
+        assert len(catalog.slots(catalog.model("guest", "base").key)) == len(indexed("guest").slots)
 
 
 def test_several_writers_at_once_leave_every_model_once(path):
@@ -111,7 +111,7 @@ def test_several_writers_at_once_leave_every_model_once(path):
 
     with Catalog.open(path, read_only=True) as catalog:
         assert _ids(catalog) == [f"m{number:03}" for number in range(40)]
-        assert catalog.vectors("base", catalog.find_recipe(None))[1].shape[0] == 40
+        assert catalog.family("base", catalog.find_recipe(None)).by_id()[1].shape[0] == 40
 
 
 def test_a_guest_goes_on_when_the_holder_ends(path):
@@ -197,7 +197,7 @@ def test_a_snapshot_of_several_questions_is_lost_with_its_holder(path):
 
 
 def test_a_holder_that_dies_while_one_enters_is_succeeded(path, monkeypatch):
-    check = store_connection.check_schema
+    check = store_session.check_schema
     with process(path, HOLDER.format(n=3)) as holder:
         said(holder)
 
@@ -206,7 +206,7 @@ def test_a_holder_that_dies_while_one_enters_is_succeeded(path, monkeypatch):
             holder.wait()
             check(*asked)
 
-        monkeypatch.setattr(store_connection, "check_schema", after_a_death)
+        monkeypatch.setattr(store_session, "check_schema", after_a_death)
 
         with Catalog.open(path) as catalog:
             assert len(_ids(catalog)) == 3
@@ -301,7 +301,7 @@ def test_readers_answer_while_a_thread_writes(path):
             try:
                 with catalog.reader() as reader:
                     while not ended.is_set():
-                        found = nearest(reader, StoredQuery("m003"), k=5)
+                        found = find_similar(reader, StoredQuery("m003"), k=5)
                         asked.append(len(found.neighbours))
             except Exception as err:
                 failures.append(err)
@@ -318,7 +318,7 @@ def test_readers_answer_while_a_thread_writes(path):
 
         assert not failures
         assert set(asked) == {5}
-        last = {n.model for n in nearest(catalog, StoredQuery("m003"), k=100).neighbours}
+        last = {n.model for n in find_similar(catalog, StoredQuery("m003"), k=100).neighbours}
         assert last == set(_ids(catalog)) - {"m003"}
 
 
@@ -328,7 +328,7 @@ def test_a_reader_that_does_not_wait_sees_the_last_snapshot_that_was_caught_up(p
             catalog.record(indexed(f"m{number}", seed=number))
 
         def found(by):
-            return {n.model for n in nearest(by, StoredQuery("m0"), k=9).neighbours}
+            return {n.model for n in find_similar(by, StoredQuery("m0"), k=9).neighbours}
 
         assert found(reader) == {"m1", "m2"}
         catalog.record(indexed("m3", seed=3))
@@ -405,7 +405,7 @@ def test_a_folder_that_refuses_the_note_keeps_the_catalog_usable(path, monkeypat
 
 def test_a_catalog_of_a_later_version_is_refused_through_its_holder_too(path):
     with Catalog.open(path) as catalog:
-        catalog._connection.execute("UPDATE meta SET schema_version = 99")
+        catalog._session.execute("UPDATE meta SET schema_version = 99")
 
         with pytest.raises(NewerSchema):
             Catalog.open(path)

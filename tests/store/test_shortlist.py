@@ -3,9 +3,11 @@
 import faiss
 import numpy as np
 import pytest
+from searching import search
 
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
-from deltadex.store import Catalog, VectorIndex, index, shortlist
+from deltadex.store import Catalog
+from deltadex.store.derived import index, shortlist
 
 RECIPE = Recipe(name="sketch", rank=1, dim=64)
 
@@ -15,7 +17,6 @@ def catalog(tmp_path, monkeypatch):
     """Families of more than 40 models count as large."""
     monkeypatch.setattr(shortlist, "FLAT_UP_TO", 40)
     monkeypatch.setattr(index, "PERSIST_FROM", 2)
-    monkeypatch.setattr(index, "RESCORED", 40)
     with Catalog.open(tmp_path / "c.duckdb") as opened:
         yield opened
 
@@ -38,7 +39,7 @@ def _fill(catalog, start, stop):
 
 
 def _exact(catalog, query, k, allowed=None):
-    ids, vectors = catalog.vectors("b", RECIPE)
+    ids, vectors = catalog.family("b", RECIPE).by_id()
     pairs = [
         (id, float(vector.astype(np.float64) @ query))
         for id, vector in zip(ids, vectors, strict=True)
@@ -52,8 +53,8 @@ def _exact(catalog, query, k, allowed=None):
 # five nearest are among them whatever the draw: 100 others missed none of 24,000 neighbours.
 def _agree(catalog, number, k=5, allowed=None):
     """Share of the exact answer that the search gives, with exact scores."""
-    (query,) = catalog.vectors("b", RECIPE, ids=[f"m{number:04}"])[1]
-    (found,) = VectorIndex.open(catalog, "b", RECIPE).search(query[None], k, allowed=allowed)
+    (query,) = catalog.family("b", RECIPE).by_id([f"m{number:04}"])[1]
+    (found,) = search(catalog, "b", RECIPE, query[None], k, allowed, n_candidates=40)
     exact = _exact(catalog, query.astype(np.float64), k, allowed)
     scores = dict(_exact(catalog, query.astype(np.float64), 10_000))
     assert all(score == pytest.approx(scores[id], abs=1e-6) for id, score in found)
@@ -66,7 +67,7 @@ def test_a_large_family_is_answered_from_a_shortlist(catalog):
 
     agreement = [_agree(catalog, number) for number in range(0, 240, 8)]
 
-    assert not shortlist.is_exact(VectorIndex.open(catalog, "b", RECIPE)._index)
+    assert not catalog.family("b", RECIPE).index.is_exact
     assert min(agreement) == 1.0
 
 
@@ -79,7 +80,7 @@ def test_a_filter_leaves_what_it_allows(catalog):
 
 def test_additions_and_removals_do_not_train_it_again(catalog, monkeypatch):
     _fill(catalog, 0, 120)
-    VectorIndex.open(catalog, "b", RECIPE)
+    _ = catalog.family("b", RECIPE).index
     monkeypatch.setattr(index, "make_index", _never)
 
     _fill(catalog, 120, 160)
@@ -87,29 +88,29 @@ def test_additions_and_removals_do_not_train_it_again(catalog, monkeypatch):
     catalog.remove("m0130")
 
     assert min(_agree(catalog, number) for number in range(0, 160, 9)) == 1.0
-    assert len(VectorIndex.open(catalog, "b", RECIPE)) == 158
+    assert len(catalog.family("b", RECIPE).index.keys) == 158
 
 
 def test_a_family_that_outgrew_its_lists_is_trained_again(catalog):
     _fill(catalog, 0, 41)
-    first = VectorIndex.open(catalog, "b", RECIPE)._index
+    first = catalog.family("b", RECIPE).index._index
     _fill(catalog, 41, 41 * (shortlist.RETRAIN_AT + 1))
 
-    second = VectorIndex.open(catalog, "b", RECIPE)._index
+    second = catalog.family("b", RECIPE).index._index
 
-    lists = [faiss.extract_index_ivf(one).nlist for one in (first, second)]
+    lists = [faiss.extract_index_ivf(made).nlist for made in (first, second)]
     assert lists[0] < lists[1]
 
 
 def test_the_file_of_a_coarse_index_is_used_again(catalog, tmp_path, monkeypatch):
     _fill(catalog, 0, 120)
-    (query,) = catalog.vectors("b", RECIPE, ids=["m0003"])[1]
-    before = VectorIndex.open(catalog, "b", RECIPE).search(query[None], 5)
+    (query,) = catalog.family("b", RECIPE).by_id(["m0003"])[1]
+    before = search(catalog, "b", RECIPE, query[None], 5, n_candidates=40)
     catalog.close()
     monkeypatch.setattr(index, "make_index", _never)
 
     with Catalog.open(tmp_path / "c.duckdb") as again:
-        after = VectorIndex.open(again, "b", RECIPE).search(query[None], 5)
+        after = search(again, "b", RECIPE, query[None], 5, n_candidates=40)
 
     assert after == before
 

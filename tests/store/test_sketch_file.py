@@ -10,11 +10,11 @@ from processes import process, said
 
 from deltadex.errors import StoreFull
 from deltadex.records import Slot
-from deltadex.search import StoredQuery, nearest
+from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
-from deltadex.store.derived import derived_path
-from deltadex.store.sketches import SketchFile, SketchFiles
-from deltadex.store.sketches import file as sketch_file_module
+from deltadex.store.derived import sketch_file as sketch_file_module
+from deltadex.store.derived.paths import derived_path
+from deltadex.store.derived.sketch_file import SketchFile, SketchFiles
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def catalog(tmp_path):
         yield opened
 
 
-def _kept(catalog):
-    return catalog.family_vectors("base", RECIPE)
+def _view(catalog):
+    return catalog.family("base", RECIPE)
 
 
 def _file(catalog):
@@ -40,8 +40,7 @@ def _keys(catalog):
 def _as_stored(catalog, keys):
     """The sketches of models by way of the catalog's slots."""
     return [
-        {s.slot: s.sketch.astype(np.float64) for s in catalog.slots_of(key, RECIPE.id)}
-        for key in keys
+        {s.slot: s.sketch.astype(np.float64) for s in catalog.slots(key, RECIPE.id)} for key in keys
     ]
 
 
@@ -52,9 +51,9 @@ def _same(one, other):
 
 
 def _read(catalog, keys):
-    matrix = _kept(catalog).sketches(keys)
+    matrix = _view(catalog).sketches(np.array(keys))
     rows = [matrix.row(number) for number in range(len(keys))]
-    sketches = [{s: row[columns] for s, columns in matrix.layout.columns.items()} for row in rows]
+    sketches = [{s: row[columns] for s, columns in matrix.columns.of_slot.items()} for row in rows]
     return [{slot: some for slot, some in model.items() if some.any()} for model in sketches]
 
 
@@ -63,27 +62,27 @@ def test_rows_are_those_of_the_catalog_in_any_order(catalog):
     stored = _as_stored(catalog, keys)
 
     assert _same(_read(catalog, keys), stored)
-    _kept(catalog).keep_sketches_at_hand()
+    _view(catalog).write_sketch_file()
     assert _file(catalog).matrix(np.array(keys)) is not None
     assert _same(_read(catalog, keys), stored)
 
 
 def test_answers_are_the_same_with_and_without_the_file(catalog):
     def answers():
-        return [nearest(catalog, StoredQuery(f"m{n:02}"), k=5).to_json() for n in range(12)]
+        return [find_similar(catalog, StoredQuery(f"m{n:02}"), k=5).to_json() for n in range(12)]
 
     before = answers()
-    _kept(catalog).keep_sketches_at_hand()
+    _view(catalog).write_sketch_file()
 
     assert answers() == before
 
 
 def test_products_and_lengths_are_those_of_numpy(catalog):
-    _kept(catalog).keep_sketches_at_hand()
+    _view(catalog).write_sketch_file()
     keys = np.random.default_rng(1).permutation(_keys(catalog))[:7].tolist()
-    matrix = _kept(catalog).sketches(keys)
+    matrix = _view(catalog).sketches(np.array(keys))
     rows = np.stack([matrix.row(number) for number in range(len(matrix))])
-    vectors = np.random.default_rng(0).normal(size=(3, matrix.layout.width)).astype(np.float32)
+    vectors = np.random.default_rng(0).normal(size=(3, matrix.columns.width)).astype(np.float32)
 
     assert np.allclose(matrix.dots(vectors), rows @ vectors.T, atol=1e-4)
     assert np.allclose(matrix.lengths, np.linalg.norm(rows, axis=1))
@@ -91,23 +90,21 @@ def test_products_and_lengths_are_those_of_numpy(catalog):
 
 def test_one_vector_comes_from_the_file_as_from_the_catalog(catalog):
     keys = _keys(catalog)
-    before = [_kept(catalog).of(np.array([key])) for key in keys]
-    _kept(catalog).keep_sketches_at_hand()
+    before = [_view(catalog).vectors(np.array([key])) for key in keys]
+    _view(catalog).write_sketch_file()
     path = derived_path(catalog.path, "base", RECIPE.id, ".vectors")
 
     assert path.stat().st_size == len(keys) * RECIPE.dim * 4
-    for key, (names, vectors) in zip(keys, before, strict=True):
+    for key, vectors in zip(keys, before, strict=True):
         assert np.array_equal(_file(catalog).vector(key), vectors[0])
-        again, same = _kept(catalog).of(np.array([key]))
-        assert again == names
-        assert np.array_equal(same, vectors)
+        assert np.array_equal(_view(catalog).vectors(np.array([key])), vectors)
     assert _file(catalog).vector(10_000) is None
 
 
 def test_the_file_is_an_index_that_faiss_reads(catalog):
-    _kept(catalog).keep_sketches_at_hand()
+    _view(catalog).write_sketch_file()
     index = faiss.read_index(str(derived_path(catalog.path, "base", RECIPE.id, ".sketches")))
-    matrix = _kept(catalog).sketches(_keys(catalog))
+    matrix = _view(catalog).sketches(np.array(_keys(catalog)))
 
     assert index.ntotal == 12
     for row in range(12):
@@ -115,7 +112,7 @@ def test_the_file_is_an_index_that_faiss_reads(catalog):
 
 
 def test_new_models_are_added_and_old_rows_stay(catalog):
-    _kept(catalog).keep_sketches_at_hand()
+    _view(catalog).write_sketch_file()
     size = derived_path(catalog.path, "base", RECIPE.id, ".sketches").stat().st_size
     catalog.record(indexed("later", seed=99))
     keys = _keys(catalog)
@@ -123,7 +120,7 @@ def test_new_models_are_added_and_old_rows_stay(catalog):
     assert _file(catalog).matrix(np.array(keys)) is None
     assert _same(_read(catalog, keys), _as_stored(catalog, keys))
 
-    _kept(catalog).keep_sketches_at_hand()
+    _view(catalog).write_sketch_file()
 
     assert _file(catalog).matrix(np.array(keys)) is not None
     grown = derived_path(catalog.path, "base", RECIPE.id, ".sketches").stat().st_size
@@ -132,13 +129,13 @@ def test_new_models_are_added_and_old_rows_stay(catalog):
 
 
 def test_a_slot_that_no_model_had_makes_the_file_anew(catalog, monkeypatch):
-    _kept(catalog).keep_sketches_at_hand()
+    _view(catalog).write_sketch_file()
     wider = indexed("wider", seed=5)
     more = [*wider.slots, *(_moved(slot) for slot in wider.slots)]
     catalog.record(_with_slots(wider, more))
     keys = _keys(catalog)
 
-    _kept(catalog).keep_sketches_at_hand()
+    _view(catalog).write_sketch_file()
 
     assert _file(catalog).matrix(np.array(keys)) is not None
     assert _same(_read(catalog, keys), _as_stored(catalog, keys))
@@ -161,7 +158,7 @@ def test_another_opening_goes_on_with_the_file(tmp_path):
     for number in range(3):
         with Catalog.open(path) as catalog:
             catalog.record(indexed(f"m{number}", seed=number))
-            _kept(catalog).keep_sketches_at_hand()
+            _view(catalog).write_sketch_file()
             keys = _keys(catalog)
             assert _same(_read(catalog, keys), _as_stored(catalog, keys))
             assert len(_file(catalog)._rows.keys) == number + 1
@@ -173,14 +170,14 @@ def test_a_file_cut_short_is_used_as_far_as_it_is_whole(tmp_path, harm):
     with Catalog.open(path) as catalog:
         for number in range(8):
             catalog.record(indexed(f"m{number}", seed=number))
-        _kept(catalog).keep_sketches_at_hand()
+        _view(catalog).write_sketch_file()
     for ending in ("rows", "vectors", "keys", "slots"):
         file = derived_path(path, "base", RECIPE.id, "." + ending.replace("rows", "sketches"))
         if harm in (ending, "all"):
             os.truncate(file, file.stat().st_size // 2 + 3)
 
     with Catalog.open(path) as catalog:
-        _kept(catalog).keep_sketches_at_hand()
+        _view(catalog).write_sketch_file()
         keys = _keys(catalog)
 
         assert _file(catalog).matrix(np.array(keys)) is not None
@@ -190,12 +187,12 @@ def test_a_file_cut_short_is_used_as_far_as_it_is_whole(tmp_path, harm):
 def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
     monkeypatch.setattr(sketch_file_module, "AT_ONCE", 4)
     for number in range(12):
-        _kept(catalog).keep_sketches_at_hand()
+        _view(catalog).write_sketch_file()
         catalog.record(indexed(f"m{number:02}", seed=number + 50))
     for number in range(12):
-        _kept(catalog).keep_sketches_at_hand()
+        _view(catalog).write_sketch_file()
         catalog.record(indexed(f"m{number:02}", seed=number + 70))
-    _kept(catalog).keep_sketches_at_hand()
+    _view(catalog).write_sketch_file()
     keys = _keys(catalog)
 
     assert len(_file(catalog)._rows.keys) <= 2 * 12 + 5
@@ -203,15 +200,15 @@ def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
 
 
 def test_one_process_writes_the_file_and_the_others_read_it(catalog):
-    _kept(catalog).keep_sketches_at_hand()
+    _view(catalog).write_sketch_file()
     code = """
-    from deltadex.store.sketches import SketchFiles
+    from deltadex.store.derived.sketch_file import SketchFiles
     from outcomes import RECIPE
     with Catalog.open(path) as catalog:
-        kept = catalog.family_vectors("base", RECIPE)
-        kept.keep_sketches_at_hand()
+        view = catalog.family("base", RECIPE)
+        view.write_sketch_file()
         files = catalog.access.derived(SketchFiles)
-        matrix = kept.sketches([2, 1])
+        matrix = view.sketches([2, 1])
         (read,) = files.read.values()
         print(len(files.files), read.matrix(np.array([2, 1])) is not None, flush=True)
         values = np.concatenate([matrix.row(0), matrix.row(1)])
@@ -228,14 +225,14 @@ def test_a_full_disk_leaves_the_catalog_to_be_read(catalog, monkeypatch):
     monkeypatch.setattr(sketch_file_module, "SPARE_BYTES", 1 << 60)
 
     with pytest.raises(StoreFull, match="GiB"):
-        _kept(catalog).keep_sketches_at_hand()
+        _view(catalog).write_sketch_file()
     keys = _keys(catalog)
 
     assert _same(_read(catalog, keys), _as_stored(catalog, keys))
 
 
 def test_threads_read_while_the_file_grows(catalog):
-    _kept(catalog).keep_sketches_at_hand()
+    _view(catalog).write_sketch_file()
     keys = _keys(catalog)
     stored = _as_stored(catalog, keys)
     wrong, ended = [], threading.Event()
@@ -251,7 +248,7 @@ def test_threads_read_while_the_file_grows(catalog):
         thread.start()
     for number in range(20):
         catalog.record(indexed(f"new{number}", seed=number))
-        _kept(catalog).keep_sketches_at_hand()
+        _view(catalog).write_sketch_file()
     ended.set()
     for thread in threads:
         thread.join()

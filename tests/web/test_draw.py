@@ -6,7 +6,7 @@ import pytest
 
 from deltadex.errors import EmptyCatalog, RequestError
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
-from deltadex.search import StoredQuery, nearest
+from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
 from deltadex.web import map_family
 from deltadex.web.draw import layout_document
@@ -68,7 +68,7 @@ def test_every_model_is_drawn_with_its_nearest(tmp_path, layout):
 def test_the_nearest_are_those_that_a_search_finds(tmp_path):
     with make_catalog(tmp_path / "c.duckdb") as catalog:
         map_family(catalog, tmp_path / "map.html")
-        found = nearest(catalog, StoredQuery("m3"), k=6).neighbours
+        found = find_similar(catalog, StoredQuery("m3"), k=6).neighbours
 
     listed = drawn_models(tmp_path / "map.html")["m3"]["neighbours"]
     assert [name for name, _ in listed] == [n.model for n in found]

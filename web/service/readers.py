@@ -103,7 +103,6 @@ class Readers:
 
 def prepare_searches(catalog: Catalog, goes_on: Callable[[], bool]) -> None:
     """Make every index ready for what the catalog holds now."""
-    catalog.keep_labels_at_hand()
     for group in catalog.stats()["recipes"]:
         recipe = catalog.recipes()[group["id"]]
         try:

@@ -61,7 +61,7 @@ class Uploads:
 
     def layout_of(self, catalog: Catalog, base: str) -> Layout:
         """The family's blocks, as far as they are known."""
-        family = catalog.family(base)
+        family = catalog.base(base)
         blocks = family.slots.get("layout", []) if family else []
         return tuple((str(s), str(r), int(n)) for s, r, n in blocks)
 

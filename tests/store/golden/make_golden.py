@@ -17,7 +17,7 @@ import numpy as np
 
 import deltadex
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Refused, Slot, SlotStats
-from deltadex.search import StoredQuery, evaluate, nearest
+from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
 
 HERE = Path(__file__).parent
@@ -51,21 +51,21 @@ def answered(catalog: Catalog) -> dict[str, object]:
         "failures": catalog.failures(),
         "bases": [_family(catalog, base) for base in catalog.bases()],
         "recipes": sorted(catalog.recipes()),
-        "slots": {row.id: [_slot(s) for s in catalog.slots_of(row.key)] for row in indexed},
+        "slots": {row.id: [_slot(s) for s in catalog.slots(row.key)] for row in indexed},
         "sketches": {
-            row.id: [s.sketch.tolist() for s in catalog.slots_of(row.key, SKETCH.id)]
+            row.id: [s.sketch.tolist() for s in catalog.slots(row.key, SKETCH.id)]
             for row in indexed
         },
         "vectors": {
             f"{base} {recipe.name}": dict(zip(ids, vectors.tolist(), strict=True))
             for base in catalog.bases()
             for recipe in (SKETCH, MEAN)
-            for ids, vectors in [catalog.vectors(base, recipe)]
+            for ids, vectors in [catalog.family(base, recipe).by_id()]
         },
         "studies": {row.id: catalog.studies(row.key).latest("rank") for row in indexed},
         "listing": catalog.listings(BASE).load(BASE),
         "nearest": [
-            nearest(catalog, StoredQuery(row.id, row.base), k=3, recipe=recipe.name).to_json()
+            find_similar(catalog, StoredQuery(row.id, row.base), k=3, recipe=recipe.name).to_json()
             for row in indexed
             for recipe in (SKETCH, MEAN)
             if recipe.id in row.recipes
@@ -76,7 +76,7 @@ def answered(catalog: Catalog) -> dict[str, object]:
 
 def _fill(catalog: Catalog) -> None:
     slots = {"shapes": {"encoder.0.q": [4, 3]}, "layout": [["encoder", "q", 2]]}
-    catalog.save_family(BASE, "abc123", "TinyModel", slots)
+    catalog.save_base(BASE, "abc123", "TinyModel", slots)
     for number, id in enumerate(("a/rot-0", "a/rot-1", "b/blau-0", "b/blau-ü 1", "c/unlabelled")):
         dataset = id.partition("/")[2].partition("-")[0] if "-" in id else None
         catalog.record(_indexed(id, number, dataset, recipes=(SKETCH, MEAN)))
@@ -145,7 +145,7 @@ def _unit(shared: np.random.Generator, own: np.random.Generator, dim: int) -> np
 
 
 def _family(catalog: Catalog, base: str) -> dict[str, object]:
-    family = catalog.family(base)
+    family = catalog.base(base)
     known = (family.revision, family.architecture, dict(family.slots)) if family else None
     return {"base": base, "known": list(known) if known else None}
 

@@ -77,8 +77,8 @@ def test_it_can_be_written_to(golden):
     path, expected = golden
     twin = next(m for m in expected["models"] if m["model"] == "a/rot-0")
     with Catalog.open(path) as catalog:
-        vectors = {r.id: catalog.vectors(BASE, r, ids=["a/rot-0"])[1][0] for r in (SKETCH, MEAN)}
-        slots = tuple(catalog.slots(BASE, "a/rot-0", SKETCH.id))
+        vectors = {r.id: catalog.family(BASE, r).by_id(["a/rot-0"])[1][0] for r in (SKETCH, MEAN)}
+        slots = tuple(catalog.slots(catalog.model("a/rot-0", BASE).key, SKETCH.id))
         model = ModelRecord(id="g/new", base=BASE, signature="new", dataset="rot")
         made = tuple(Fingerprint(recipe=r, vector=vectors[r.id], norm=1.0) for r in (SKETCH, MEAN))
         new = Indexed(model=model, fingerprints=made, slots=slots, bytes_read=1, seconds=0.1)
@@ -90,7 +90,7 @@ def test_it_can_be_written_to(golden):
         ids = {row.id: row for row in catalog.models()}
         assert ids.keys() == {m["model"] for m in expected["models"]} - {"b/blau-0"} | {"g/new"}
         assert ids["c/unlabelled"].dataset == "grün"
-        assert (catalog.vectors(BASE, SKETCH, ids=["g/new"])[1][0] == vectors[SKETCH.id]).all()
+        assert (catalog.family(BASE, SKETCH).by_id(["g/new"])[1][0] == vectors[SKETCH.id]).all()
         assert twin["dataset"] == ids["a/rot-0"].dataset
 
 

@@ -135,7 +135,7 @@ def test_a_batch_answers_each_question_or_says_why_not(client, db):
 
     with Catalog.open(db, read_only=True) as catalog:
         chosen = catalog.find_recipe(None)
-        ids, vectors = catalog.vectors(catalog.bases()[0], chosen)
+        ids, vectors = catalog.family(catalog.bases()[0], chosen).by_id()
     vector = (3 * vectors[ids.index("a-0")]).tolist()
     queries = [{"model": "a-0"}, {"vector": vector}, {"model": "nobody"}, {"vector": [1.0]}]
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ....errors import DeltadexError, RequestError
 from ....records import Fingerprint, Recipe
-from ....search import FreshQuery, StoredQuery, explain_pair, nearest
+from ....search import FreshQuery, StoredQuery, explain_pair, find_similar
 from ....store import Catalog
 from ..names import Names
 from ..params import (
@@ -121,7 +121,7 @@ def _answer(catalog: Catalog, names: Names, query: Query_, filters: Filters) -> 
 def _nearest(
     catalog: Catalog, names: Names, asked: StoredQuery | FreshQuery, filters: Filters
 ) -> dict[str, Any]:
-    found = nearest(
+    found = find_similar(
         catalog,
         asked,
         k=filters.k,

@@ -1,0 +1,143 @@
+"""A copy of a catalog, taken while others read and write it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import RequestError, StoreError, StoreFull
+from ..catalog import Catalog
+from ..session import NEW, WRITING, Session
+from ..whole_file import whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """What was copied.
+
+    Attributes:
+        models: Models of every status.
+        bytes: Size of the file.
+    """
+
+    written: str
+    models: int
+    bytes: int
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
+    """Copy the catalog of one moment into a file, which is a catalog itself.
+
+    Nobody waits for it: others read and write meanwhile. The file appears whole or not at all.
+    Models recorded in the copy get keys that the catalog will not give: files derived from one
+    are not mistaken for the other's.
+
+    Args:
+        replace: A file that is there already gives way.
+
+    Raises:
+        RequestError: the target is there, is the catalog itself, or has no folder.
+        StoreError: it cannot be written.
+    """
+    # whoever holds the catalog writes, maybe from another folder
+    target = target.absolute()
+    _check_target(catalog.path, target, replace)
+    started = time.perf_counter()
+    with whole(target) as temporary:
+        models = _copied(catalog, target, temporary)
+        size = temporary.stat().st_size
+    return Backup(
+        written=str(target), models=models, bytes=size, seconds=time.perf_counter() - started
+    )
+
+
+def _check_target(catalog: Path, target: Path, replace: bool) -> None:
+    if not target.parent.is_dir():
+        raise RequestError(f"{target.parent}: no such folder; make it first")
+    if target.is_dir():
+        raise RequestError(f"{target}: a folder; name the file to be written in it")
+    if not target.exists():
+        return
+    if target.samefile(catalog):
+        raise RequestError(f"{target}: this is the catalog itself; choose another file")
+    if not replace:
+        raise RequestError(f"{target}: is there already; --force replaces it")
+
+
+def _copied(catalog: Catalog, target: Path, temporary: Path) -> int:
+    """Number of models copied; begun anew where the catalog's holder ended in the middle."""
+    log = temporary.with_name(temporary.name + ".wal")
+    while True:
+        temporary.unlink(missing_ok=True)
+        session = Session(catalog.access, about=target)
+        generation = catalog.access.generation
+        try:
+            return _copy(session, target, temporary)
+        except StoreError:
+            if catalog.access.generation == generation:
+                raise
+        finally:
+            session.close()
+            log.unlink(missing_ok=True)
+
+
+def _copy(session: Session, target: Path, temporary: Path) -> int:
+    _check_room(session, target)
+    name = f"backup_{os.getpid()}_{secrets.token_hex(4)}"
+    quoted = str(temporary).replace("'", "''")
+    session.execute(f"ATTACH '{quoted}' AS {name} ({WRITING}, {NEW})")
+    try:
+        if not temporary.exists():
+            raise StoreFull(
+                f"{target}: the process that holds the catalog sees another folder there; "
+                "choose one that it shares, the catalog's own for example"
+            )
+        models = _fill(session, name)
+        session.execute(f"DETACH {name}")
+    except BaseException:
+        # of a holder that ended, neither is left
+        with contextlib.suppress(StoreError):
+            session.execute("ROLLBACK")
+        with contextlib.suppress(StoreError):
+            session.execute(f"DETACH DATABASE IF EXISTS {name}")
+        raise
+    return models
+
+
+def _check_room(session: Session, target: Path) -> None:
+    """Refuse before the disk is full, for it may be the one that the catalog grows on.
+
+    Raises:
+        StoreFull: less is free than the catalog takes.
+    """
+    rows = session.execute(
+        "SELECT used_blocks * block_size FROM pragma_database_size() "
+        "WHERE database_name = 'catalog'"
+    )
+    needed, free = int(rows[0][0]), shutil.disk_usage(target.parent).free
+    if free < needed:
+        raise StoreFull(
+            f"{target}: {free >> 20} MiB are free there, the catalog takes {needed >> 20} MiB"
+        )
+
+
+def _fill(session: Session, name: str) -> int:
+    """Copy everything in one transaction: schema and rows of the same moment."""
+    session.execute("BEGIN TRANSACTION")
+    session.execute(f"COPY FROM DATABASE catalog TO {name}")
+    models, last = session.execute(f"SELECT count(*), max(key) FROM {name}.models")[0]
+    # every backup's keys begin above those of all earlier ones, and of the catalog's next years
+    next_key = max(time.time_ns() // 1000, int(last or 0) + 1)
+    session.execute(f"CREATE OR REPLACE SEQUENCE {name}.model_keys START {next_key}")
+    session.execute("COMMIT")
+    return int(models)

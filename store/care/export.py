@@ -1,0 +1,62 @@
+"""The catalog's contents for other tools."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save
+
+from ...arrays import Float32
+from ...errors import StoreFull
+from ...records import Recipe
+from ..session import Session
+from ..whole_file import write_whole
+
+_TABLES = {
+    # `id` as before, for readers of older exports
+    "models": "SELECT id AS model, * FROM models ORDER BY base, id",
+    "slots": (
+        "SELECT m.base, m.id AS model, s.* EXCLUDE (model, sketch) "
+        "FROM slots s JOIN models m ON m.key = s.model ORDER BY ALL"
+    ),
+    "fingerprints": "SELECT * FROM fingerprints ORDER BY base, model, recipe",
+}
+
+
+def write_parquet(session: Session, folder: Path) -> list[Path]:
+    """Each table as `folder/NAME.parquet`."""
+    views = {row[0] for row in session.execute("SELECT view_name FROM duckdb_views()")}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise StoreFull(f"{folder}: cannot be made: {err.strerror}") from err
+    # whoever holds the file writes, maybe from another folder
+    folder = folder.resolve()
+    written = []
+    for name, sql in _TABLES.items():
+        if name == "fingerprints" and name not in views:
+            continue
+        target = folder / f"{name}.parquet"
+        temporary = target.with_suffix(".partial")
+        quoted = str(temporary).replace("'", "''")
+        session.execute(f"COPY ({sql}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)")
+        os.replace(temporary, target)
+        written.append(target)
+    return written
+
+
+def write_safetensors(
+    target: Path,
+    base: str,
+    recipe: Recipe,
+    ids: Sequence[str],
+    vectors: Float32[np.ndarray, "models dim"],
+) -> Path:
+    """`vectors` (models, dim) float32, with base, recipe and ids as metadata."""
+    metadata = {"base": base, "recipe": recipe.id, "ids": json.dumps(list(ids))}
+    write_whole(target, save({"vectors": vectors}, metadata))
+    return target

@@ -1,0 +1,184 @@
+"""Several machines' catalogs made one: models, families, vectors, slots and studies."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ....errors import REASONS, EmptyCatalog, RequestError, StoreDamaged
+from ....records import ROLES, STACKS, Recipe
+from ...catalog import Catalog
+from ...session import Session
+from ...tables.bases import replace_base, select_base, select_bases
+from ...tables.models import count_models
+from ...tables.recipes import select_recipes
+from ...tables.vectors import tables
+from .models import Counts, Name, merge_models
+from .parts import Source
+from .rules import Conflict, joined_base
+
+AT_ONCE = 256
+"""Models of one transaction: 40 MB of sketches, of a base of 36 slots."""
+
+CACHE = "10%"
+"""Of the memory, for a source: every page of it is read once."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+_TABLE = re.compile(r"vectors_[0-9a-f]{8}_[0-9]+")
+
+
+@dataclass(slots=True)
+class Merged:
+    """What a merge did.
+
+    Attributes:
+        sources: What became of the models of each, by its path.
+        models: Models of every status that the target has now.
+    """
+
+    target: str
+    sources: dict[str, Counts] = field(default_factory=dict)
+    models: int = 0
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Sums, each source by itself, and every conflict."""
+        keys = ("added", "updated", "unchanged", "differing")
+        by_source = [
+            {"source": path, **{key: getattr(counts, key) for key in keys}}
+            for path, counts in self.sources.items()
+        ]
+        conflicts = [c.to_json() for counts in self.sources.values() for c in counts.conflicts]
+        return {
+            "target": self.target,
+            **{key: sum(counts[key] for counts in by_source) for key in keys},
+            "conflicts": conflicts,
+            "sources": by_source,
+            "models": self.models,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+Done = TypeVar("Done")
+Tracked = Callable[[Sequence[Sequence[Name]]], Iterable[Sequence[Name]]]
+
+
+def merge_catalogs(target: Catalog, sources: Sequence[Path], *, tracked: Tracked = iter) -> Merged:
+    """Bring all that the sources know into the target, one after the other.
+
+    A source is only read, and may be held by another process. A model that the target has not
+    is copied; one of the same weights gets the vectors, slots, studies and labels that it lacks;
+    one of other weights stays as the target has it, and is reported. What was merged before an
+    error or a kill stays, and the same merge goes on. Walks of the Hub are not merged.
+
+    Args:
+        tracked: Passes on the batches that it is given; the command line draws a bar.
+
+    Raises:
+        RequestError: a source is the target itself.
+        EmptyCatalog: there is no such source.
+        StoreError: a source is damaged, or of another version; or the target cannot be written.
+    """
+    started = time.perf_counter()
+    for path in sources:
+        if not path.exists():
+            raise EmptyCatalog(f"{path}: no catalog there; name a file that `deltadex index` made")
+        if path.samefile(target.path):
+            raise RequestError(f"{path}: this is the target itself; name another catalog")
+    merged = Merged(target=str(target.path))
+    writing = Session(target.access)
+    try:
+        for path in sources:
+            with Catalog.open(path, read_only=True, create=False, cache=CACHE) as opened:
+                counts = merged.sources.setdefault(str(path), Counts())
+                _merge_one(writing, opened, counts, tracked)
+        merged.models = count_models(writing, ())
+    finally:
+        writing.close()
+    merged.seconds = time.perf_counter() - started
+    return merged
+
+
+def _merge_one(writing: Session, opened: Catalog, counts: Counts, tracked: Tracked) -> None:
+    reading = Session(opened.access)
+    try:
+        _check_words(reading, opened.path)
+        source = Source(str(opened.path), reading, _recipes(reading, opened.path))
+        counts.conflicts += _changed(writing, source, merge_families)
+        names = reading.execute("SELECT base, id FROM models GROUP BY ALL ORDER BY min(key)")
+        batches = [names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)]
+        for batch in tracked(batches):
+            counts.add(_changed(writing, source, partial(merge_models, names=batch)))
+    finally:
+        reading.close()
+
+
+def _changed(writing: Session, source: Source, change: Callable[[Session, Source], Done]) -> Done:
+    """What a change of the target reports, once all of it is made; of one moment of the source."""
+
+    def make(target: Session) -> Done:
+        with source.session.snapshot():
+            return change(target, source)
+
+    return writing.write(make)
+
+
+def merge_families(target: Session, source: Source) -> list[Conflict]:
+    """Bring what the source knows of bases into the target."""
+    conflicts = []
+    for base in select_bases(source.session):
+        theirs, ours = select_base(source.session, base), select_base(target, base)
+        if theirs is None:
+            continue
+        joined, differ = joined_base(ours, theirs)
+        if joined != ours:
+            replace_base(target, joined)
+        if differ:
+            kept, other = ({name: pair[i] for name, pair in differ.items()} for i in (0, 1))
+            conflicts.append(
+                Conflict(
+                    base=base, model=None, about="base", source=source.name, kept=kept, other=other
+                )
+            )
+    return conflicts
+
+
+def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
+    """The source's recipes by id, with their tables; names that go into SQL are seen to be plain.
+
+    Raises:
+        StoreDamaged: one is not what its id promises.
+    """
+    stored = dict(tables(reading))
+    recipes = select_recipes(reading)
+    for id, recipe in recipes.items():
+        if recipe.id != id or not _NAME.fullmatch(id) or not _TABLE.fullmatch(stored[id]):
+            raise StoreDamaged(f"{path}: recipe {id!r} is not what its id promises")
+    return {id: (recipe, stored[id]) for id, recipe in recipes.items()}
+
+
+def _check_words(reading: Session, path: Path) -> None:
+    """See that statuses, codes and slots are words that this deltadex knows.
+
+    Raises:
+        StoreDamaged: they are not, and would stop whoever reads the target.
+    """
+    outcomes = reading.execute("SELECT DISTINCT status, code FROM models")
+    slots = reading.execute("SELECT DISTINCT stack, role FROM slots")
+    strange = [f"{status} ({code})" for status, code in outcomes if not _is_known(status, code)]
+    strange += [f"{s}.{role}" for s, role in slots if s not in STACKS or role not in ROLES]
+    if strange:
+        raise StoreDamaged(
+            f"{path}: has {strange[0]!r}, which this deltadex does not know; upgrade it"
+        )
+
+
+def _is_known(status: str, code: str | None) -> bool:
+    if code is None:
+        return status == "indexed"
+    return code in REASONS and REASONS[code].status == status

@@ -1,0 +1,135 @@
+"""The FAISS index inside: exact up to a size, beyond it a shortlist by four bits a dimension.
+
+Measured in docs/benchmarks.md: above about 50,000 vectors of 4,096 numbers an exact scan takes
+longer than people like to wait, and its memory is that of the vectors. RaBitQ codes (Gao et al.
+2024, arXiv:2409.09913) in inverted lists take an eighth of it; their first 28 hold the ten
+nearest, and are scored exactly.
+
+What all vectors have in common is taken out of those that are stored: it moves every score of a
+query alike, but would draw most of them into one list, and queries into none of it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import faiss
+import numpy as np
+
+from ...arrays import Float32, Int64
+
+FLAT_UP_TO = 50_000
+"""Vectors that are scanned exactly."""
+
+CODE_BITS = 4
+"""Bits of a code for each dimension. One bit needs 128 candidates where four need 28."""
+
+QUERY_BITS = 8
+"""Of a query that is compared with codes; 0, FAISS's default, is a hundred times slower."""
+
+PROBED_LISTS = 20
+TRAINING_POINTS = 40
+"""For each inverted list."""
+
+RETRAIN_AT = 4
+"""Growth since training at which the lists are made anew."""
+
+OWN_INVERTED_LISTS = True
+
+
+def is_exact(index: faiss.Index) -> bool:
+    """Whether the index holds the vectors themselves."""
+    return isinstance(faiss.downcast_index(index), faiss.IndexFlat)
+
+
+def fits(index: faiss.Index, n_vectors: int) -> bool:
+    """Whether the index is of the kind, and its lists of the size, for so many vectors."""
+    if n_vectors <= FLAT_UP_TO:
+        return is_exact(index)
+    if is_exact(index):
+        return False
+    return bool(n_lists(n_vectors) <= RETRAIN_AT**0.5 * faiss.extract_index_ivf(index).nlist)
+
+
+def make_index(dim: int, n_vectors: int, sample: Float32[np.ndarray, "sample dim"]) -> faiss.Index:
+    """An empty index for so many vectors; `sample` trains it, where it is to be trained."""
+    if n_vectors <= FLAT_UP_TO:
+        return faiss.IndexFlatIP(dim)
+    lists = n_lists(n_vectors)
+    coarse = faiss.IndexFlatIP(dim)
+    codes = faiss.IndexIVFRaBitQ(
+        coarse, dim, lists, faiss.METRIC_INNER_PRODUCT, OWN_INVERTED_LISTS, CODE_BITS
+    )
+    codes.own_fields = True
+    codes.cp.spherical = True
+    codes.cp.niter = 8
+    codes.cp.max_points_per_centroid = TRAINING_POINTS
+    centring = faiss.CenteringTransform(dim)
+    index = faiss.IndexPreTransform(centring, codes)
+    index.own_fields = True
+    for owned in (coarse, codes, centring):
+        owned.this.disown()  # type: ignore[union-attr]
+    index.train(sample)
+    return index
+
+
+def n_lists(n_vectors: int) -> int:
+    """2√n inverted lists: with √n, one list holds several datasets, and a query's is scattered."""
+    return max(1, math.isqrt(4 * n_vectors))
+
+
+def training_size(n_vectors: int) -> int:
+    """How many vectors train an index for so many; 0 where it is exact."""
+    return 0 if n_vectors <= FLAT_UP_TO else TRAINING_POINTS * n_lists(n_vectors)
+
+
+def add(
+    index: faiss.Index,
+    keys: Int64[np.ndarray, " added"],
+    vectors: Float32[np.ndarray, "added dim"],
+) -> None:
+    """Append vectors; an exact index knows them by position, a coarse one by key."""
+    if is_exact(index):
+        index.add(np.ascontiguousarray(vectors))
+    else:
+        index.add_with_ids(np.ascontiguousarray(vectors), keys)
+
+
+def remove(
+    index: faiss.Index,
+    held: Int64[np.ndarray, " models"],
+    gone: Int64[np.ndarray, " gone"],
+) -> None:
+    """Take vectors out again; positions of an exact index close up."""
+    ids = np.flatnonzero(np.isin(held, gone)) if is_exact(index) else gone
+    index.remove_ids(faiss.IDSelectorBatch(ids.astype(np.int64)))
+
+
+def copied(index: faiss.Index) -> faiss.Index:
+    """The same index again: one that is searched must not be changed."""
+    if is_exact(index):
+        return faiss.clone_index(index)
+    return faiss.deserialize_index(faiss.serialize_index(index))
+
+
+def coarse_search(
+    index: faiss.Index,
+    query: Float32[np.ndarray, " dim"],
+    n_candidates: int,
+    allowed: Int64[np.ndarray, " allowed"] | None,
+) -> Int64[np.ndarray, " candidates"]:
+    """Keys of the likely nearest, best first. Of few allowed ones more lists are looked at."""
+    ivf = faiss.extract_index_ivf(index)
+    probed, selector = PROBED_LISTS, None
+    if allowed is not None:
+        selector = faiss.IDSelectorBatch(allowed)
+        probed = math.ceil(probed * index.ntotal / max(1, len(allowed)))
+    parameters = faiss.IVFRaBitQSearchParameters(
+        nprobe=min(probed, ivf.nlist),  # type: ignore[call-arg]
+        qb=QUERY_BITS,
+        sel=selector,
+    )
+    # the codes alone: the query is not to be centred again
+    _, labels = ivf.search(query[None, :], n_candidates, params=parameters)
+    keys: Int64[np.ndarray, " candidates"] = labels[0][labels[0] >= 0]
+    return keys

@@ -1,0 +1,317 @@
+"""A family at one moment: what every question about it needs, read once for all who look at it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ..arrays import Float32, Int64
+from ..records import Recipe, SlotStats
+from .derived.paths import derived_path
+from .session import Session
+from .tables.filters import ModelFilter
+from .tables.models import (
+    Label,
+    Labels,
+    select_all_labels,
+    select_keys,
+    select_labels,
+)
+from .tables.slots import SlotSketches, select_sketches, select_slots
+from .tables.vectors import count_vectors, fetch_keys, fetch_vectors_of
+
+if TYPE_CHECKING:
+    from .derived.index import SearchIndex
+    from .derived.sketch_file import SketchFile
+    from .derived.sketch_matrix import SketchMatrix
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Members:
+    """The models of a family that have a vector under a recipe; in order of key.
+
+    What is computed from them is kept with them, for every moment at which they are the same.
+
+    Attributes:
+        row_of: Where each id is.
+        before: The search index of the members that came before, until it was caught up.
+        derived: What was computed of them, by its class.
+    """
+
+    keys: Int64[np.ndarray, " models"]
+    ids: Sequence[str]
+    kinds: Sequence[str]
+    row_of: Mapping[str, int]
+    before: SearchIndex | None = None
+    derived: dict[type, Any] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @classmethod
+    def read(cls, session: Session, base: str, recipe: Recipe, last: Members | None) -> Members:
+        """As they are now; the last ones themselves, if they are the same still."""
+        if last is not None:
+            after = int(last.keys[-1]) if len(last.keys) else -1
+            new = fetch_keys(session, base, recipe, after)
+            if len(last.keys) + len(new) == count_vectors(session, base, recipe):
+                return last._with(new) if new else last
+        none = cls(keys=np.zeros(0, dtype=np.int64), ids=[], kinds=[], row_of={})
+        return none._with(fetch_keys(session, base, recipe, -1), last)
+
+    def _with(self, new: Sequence[tuple[int, str, str]], last: Members | None = None) -> Members:
+        """These and later ones; `last`: whose search index is to be caught up, if not these'."""
+        from .derived.index import SearchIndex
+
+        last = last or self
+        ids = [*self.ids, *(id for _, id, _ in new)]
+        return Members(
+            keys=np.concatenate([self.keys, np.array([k for k, _, _ in new], dtype=np.int64)]),
+            ids=ids,
+            kinds=[*self.kinds, *(kind for _, _, kind in new)],
+            row_of={id: row for row, id in enumerate(ids)},
+            before=last.derived.get(SearchIndex, last.before),
+        )
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Moment:
+    """A family's members as the catalog had them, and their labels, once somebody reads them."""
+
+    changes: str
+    members: Members
+    labels: Labels | None = None
+
+
+class FamilyView:
+    """One family under one recipe at one moment. It does not change; questions take it.
+
+    Models are known by row, in order of key. Threads share what is read and computed, and
+    have a view each, with a session of its own.
+
+    Attributes:
+        base: The family's name in the catalog.
+        recipe: How the fingerprints were made.
+        keys: Of the models, rising; a model whose vectors change gets another key.
+        ids: Their ids.
+        kinds: `adapter` or `full`.
+    """
+
+    def __init__(self, session: Session, base: str, recipe: Recipe, moment: Moment) -> None:
+        self._session, self._moment, self._members = session, moment, moment.members
+        self.base, self.recipe = base, recipe
+        self.keys, self.ids = moment.members.keys, moment.members.ids
+        self.kinds = moment.members.kinds
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def rows(self, ids: Sequence[str]) -> Int64[np.ndarray, " rows"]:
+        """The rows of those of some models that are here, in their order."""
+        row_of = self._members.row_of
+        return np.array([row_of[id] for id in ids if id in row_of], dtype=np.int64)
+
+    def labels_at(self, rows: Sequence[int]) -> dict[int, Label]:
+        """What is known of the training of some models, as of now; a removed one is left out."""
+        labels = self._moment.labels
+        if labels is not None and self._moment.changes == self._session.changes:
+            return {row: labels.at(row) for row in rows}
+        by_key = select_labels(self._session, [int(self.keys[row]) for row in rows])
+        return {row: by_key[key] for row in rows if (key := int(self.keys[row])) in by_key}
+
+    @property
+    def labels(self) -> Labels:
+        """What is known of every model's training."""
+        if self._moment.labels is None:
+            self._moment.labels = select_all_labels(self._session, self.base, self.keys)
+        return self._moment.labels
+
+    def rows_where(self, wanted: ModelFilter) -> Int64[np.ndarray, " rows"]:
+        """The rows of the models that pass a filter, as of now.
+
+        Raises:
+            BadFilter: its condition is not understood.
+        """
+        conditions = replace(wanted, base=self.base).conditions()
+        keys = np.array(select_keys(self._session, conditions), dtype=np.int64)
+        return np.flatnonzero(np.isin(self.keys, keys))
+
+    def vectors(
+        self, keys: Int64[np.ndarray, " keys"] | None = None
+    ) -> Float32[np.ndarray, "models dim"]:
+        """The vectors of the models with these keys, or of all; of unit length.
+
+        Raises:
+            KeyError: one has none, or was removed since.
+        """
+        from .derived.index import SearchIndex
+
+        keys = self.keys if keys is None else keys
+        index: SearchIndex | None = self._members.derived.get(SearchIndex)
+        if index is not None and (vectors := index.vectors(keys)) is not None:
+            return vectors
+        file = self._sketch_file() if len(keys) == 1 else None
+        vector = file.vector(int(keys[0])) if file is not None else None
+        if vector is not None:
+            return vector[None, :]
+        present, vectors = fetch_vectors_of(self._session, self.recipe, keys)
+        positions = np.searchsorted(present, keys)
+        if len(present) < len(keys):
+            raise KeyError("a model has no vector, or was removed since")
+        return vectors[positions]
+
+    def by_id(
+        self, ids: Sequence[str] | None = None
+    ) -> tuple[list[str], Float32[np.ndarray, "models dim"]]:
+        """Ids and vectors of some models, or of all, in order of id."""
+        rows = self.rows(sorted(self.ids if ids is None else ids))
+        return [self.ids[row] for row in rows], self.vectors(self.keys[rows])
+
+    def slots(self, row: int) -> list[SlotStats]:
+        """What a model changed, slot by slot, with its sketches."""
+        return select_slots(self._session, int(self.keys[row]), self.recipe.id)
+
+    def sketches(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
+        """The sketches of the models with these keys side by side, from the file of them where it
+        has them all."""
+        from .derived.sketch_matrix import fetch_matrix
+
+        file = self._sketch_file()
+        matrix = file.matrix(keys) if file is not None else None
+        return matrix or fetch_matrix(self._session, keys.tolist(), self.recipe.id)
+
+    def sketches_by_slot(self, rows: Int64[np.ndarray, " rows"]) -> Iterator[SlotSketches]:
+        """Some models' sketches slot by slot; indices are places in `rows`."""
+        yield from select_sketches(self._session, self.keys[rows].tolist(), self.recipe.id)
+
+    @property
+    def index(self) -> SearchIndex:
+        """The models' vectors in FAISS."""
+        from .derived.index import SearchIndex
+
+        def make(_: FamilyView) -> SearchIndex:
+            before, self._members.before = self._members.before, None
+            return SearchIndex.of(
+                self.keys,
+                self.recipe.dim,
+                lambda keys: fetch_vectors_of(self._session, self.recipe, keys),
+                self._file(),
+                before,
+            )
+
+        return self.derived(SearchIndex, make)
+
+    def candidates(
+        self,
+        query: Float32[np.ndarray, " dim"],
+        n: int,
+        allowed: Int64[np.ndarray, " allowed"] | None = None,
+    ) -> Int64[np.ndarray, " candidates"]:
+        """The rows to compare exactly: at least the `n` nearest of a family that is compared as a
+        whole, about `n` likely ones of a larger family.
+
+        Raises:
+            ValueError: n < 1, or the query is not a finite, non-zero vector of this length.
+        """
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}")
+        if query.shape != (self.recipe.dim,):
+            raise ValueError(f"a query has {self.recipe.dim} numbers, got {query.shape}")
+        if not np.isfinite(query).all() or not query.any():
+            raise ValueError("a query holds NaN or infinity, or is all zero")
+        keys = None if allowed is None else np.sort(self.keys[allowed])
+        rows: Int64[np.ndarray, " candidates"] = np.searchsorted(
+            self.keys, self.index.nearest(query, n, keys)
+        )
+        return rows
+
+    def derived(self, kind: type[T], make: Callable[[FamilyView], T]) -> T:
+        """The one object of that class that is computed of these models; made once."""
+        results = self._members.derived
+        if kind not in results:
+            with self._session.turn(), self._members.lock:
+                if kind not in results:
+                    results[kind] = make(self)
+        result: T = results[kind]
+        return result
+
+    def write_sketch_file(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Bring the file of the family's sketches up to date; made, where there is none.
+
+        Args:
+            goes_on: Asked before each part; what is written by then stays.
+
+        Raises:
+            StoreFull: there is no room for it; searches read the catalog then.
+        """
+        from .derived.sketch_file import SketchFiles
+
+        with self._session.snapshot():
+            self._session.access.derived(SketchFiles).caught_up(
+                self.base,
+                self.recipe.id,
+                self._file(".sketches"),
+                lambda file: file.catch_up(self._session, self.base, self.recipe, goes_on),
+            )
+
+    def _sketch_file(self) -> SketchFile | None:
+        from .derived.sketch_file import SketchFiles
+
+        files = self._session.access.derived(SketchFiles)
+        return files.of(self.base, self.recipe.id, self._file(".sketches"))
+
+    def _file(self, ending: str = "") -> Path:
+        return derived_path(self._session.access.path, self.base, self.recipe.id, ending)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """The last moment of one family under one recipe; one thread at a time makes a new one."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    moment: Moment | None = None
+
+
+class Moments:
+    """The last moments of the families of one open catalog."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entries: dict[tuple[str, str], _Entry] = {}
+
+    def view(
+        self,
+        session: Session,
+        base: str,
+        recipe: Recipe,
+        *,
+        is_current: bool,
+        prepare: Callable[[FamilyView], object] | None,
+    ) -> FamilyView:
+        """A view of a family as it is now; or, unless it is to be current, as it was last seen.
+
+        Args:
+            prepare: What is done with a new one before other threads have it.
+        """
+        with self._lock:
+            entry = self._entries.setdefault((base, recipe.id), _Entry())
+        moment = entry.moment
+        if moment is None or is_current:
+            with session.turn(), entry.lock, session.snapshot():
+                moment = entry.moment
+                if moment is None or moment.changes != session.changes:
+                    last = moment.members if moment else None
+                    members = Members.read(session, base, recipe, last)
+                    moment = Moment(changes=session.changes, members=members)
+                    if prepare is not None:
+                        prepare(FamilyView(session, base, recipe, moment))
+                    entry.moment = moment
+        return FamilyView(session, base, recipe, moment)
+
+    def close(self) -> None:
+        self._entries.clear()

@@ -1,0 +1,273 @@
+"""A session on a catalog file: statements, transactions, moments; how the file is opened.
+
+DuckDB's errors become deltadex's here, threads take turns here, and what was lost when the process
+that held the file ended is asked again here.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from ..errors import EmptyCatalog, HolderLost, StoreDamaged, StoreError, StoreFull, StoreLocked
+from .schema import check_schema, migrate
+from .sharing import Access, Gone, Guest, Ledger, Own
+
+T = TypeVar("T")
+
+NEW = "STORAGE_VERSION 'v1.5.0'"
+"""Files that DuckDB 1.5 and every later one can open."""
+
+WRITING = "ROW_GROUP_SIZE 2048"
+"""DuckDB writes the last group of a growing table again and again; as many as it takes by itself
+are two gigabytes of vectors."""
+
+NOT_FOR_SKETCHES = "dict_fsst,fsst,zstd"
+"""Compression of text and bytes. To pack sketches saves a tenth of the file, for forty times the
+time of writing it."""
+
+NOW = "CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)"
+
+_HELD = ("conflicting lock", "could not set lock", "being used by", "unique file handle conflict")
+
+CACHE_SHARE = "50%"
+"""Of the memory; a search index of a large family stands beside DuckDB's pages."""
+
+
+def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHARE) -> Access:
+    """Access to the catalog at `path`, at this schema version: held, or through its holder.
+
+    Raises:
+        EmptyCatalog: there is no file and none is to be made.
+        StoreError: one of its subclasses, naming the file.
+    """
+    if not _is_there(path):
+        if not create:
+            raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
+        _make_folder(path)
+        read_only = False
+    return Access(
+        path,
+        lambda: _open_file(path, read_only=read_only, cache=cache),
+        lambda guest: check_schema(guest, path),
+        shares=not read_only,
+    )
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as err:
+        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
+
+
+def _open_file(path: Path, *, read_only: bool, cache: str) -> Own:
+    """A session whose default database is the file."""
+    connection = duckdb.connect(":memory:", config={"memory_limit": cache})
+    connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
+    own = Own(connection, Ledger(), cache)
+    quoted = str(path).replace("'", "''")
+    options = "READ_ONLY" if read_only else WRITING if path.exists() else f"{WRITING}, {NEW}"
+    try:
+        with translated(path):
+            own.execute(f"ATTACH '{quoted}' AS catalog ({options})")
+            own.execute("USE catalog")
+            migrate(own, path, read_only=read_only)
+    except BaseException:
+        own.close()
+        raise
+    return own
+
+
+class Session:
+    """One session on a catalog file; threads take turns.
+
+    A statement outside a transaction is run again when the process that held the file ended.
+    Inside one, the transaction is lost: `write` and `look` begin it again, once.
+
+    Every method raises `StoreError` for what DuckDB refuses.
+    """
+
+    def __init__(self, access: Access, *, about: Path | None = None) -> None:
+        """A session of its own.
+
+        Args:
+            about: The file that errors name, if not the catalog.
+        """
+        self.access, self.path = access, about or access.path
+        self._lock = threading.RLock()
+        self._registered: dict[str, pa.Table] = {}
+        self._is_inside = self._will_look = False
+        self._changes_seen: str | None = None
+        with translated(self.path):
+            self._generation, self._session = access.session()
+
+    def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives."""
+        with self.turn():
+            self._begin_to_look()
+            return self._run(lambda raw: raw.execute(sql, values))
+
+    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
+        """The same as a table."""
+        with self.turn():
+            self._begin_to_look()
+            return self._run(lambda raw: raw.arrow(sql, values))
+
+    @contextmanager
+    def registered(self, name: str, table: pa.Table) -> Iterator[None]:
+        """`table` under that name, for statements of the block."""
+        with self.turn():
+            self._run(lambda raw: raw.register(name, table))
+            self._registered[name] = table
+            try:
+                yield
+            except BaseException:
+                del self._registered[name]
+                # an aborted transaction refuses this too; the first error is the one to raise
+                with suppress(duckdb.Error):
+                    self._run(lambda raw: raw.unregister(name))
+                raise
+            del self._registered[name]
+            self._run(lambda raw: raw.unregister(name))
+
+    def write(self, change: Callable[[Session], T]) -> T:
+        """Make all of a change, or none; one writer at a time. Returns what the change gives."""
+        with self.turn():
+            try:
+                return self._transact(change)
+            except HolderLost:
+                return self._transact(change)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """The catalog of one moment, that of the block's first statement, for all that it reads; a
+        block inside one is part of it."""
+        with self.turn():
+            if self._is_inside or self._will_look:
+                yield
+                return
+            # before the moment: what is remembered under this word is never older than it
+            self._changes_seen = self._run(lambda raw: raw.changes())
+            self._will_look = True
+            try:
+                yield
+            finally:
+                if self._is_inside:
+                    self._run(lambda raw: raw.rollback())
+                self._is_inside = self._will_look = False
+                self._changes_seen = None
+
+    def look(self, question: Callable[[], T]) -> T:
+        """What a question gives in a snapshot; asked again where the holder ended, unless it is
+        part of a larger one."""
+        with self.turn():
+            is_part = self._is_inside or self._will_look
+            try:
+                with self.snapshot():
+                    return question()
+            except HolderLost:
+                if is_part:
+                    raise
+            with self.snapshot():
+                return question()
+
+    @property
+    def changes(self) -> str:
+        """Another word after every change of the catalog, whichever process made it; in a snapshot
+        that of its moment."""
+        with self.turn():
+            return self._changes_seen or self._run(lambda raw: raw.changes())
+
+    def close(self) -> None:
+        with self.turn():
+            self._session.close()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """The session for this thread alone; DuckDB's errors in the block become deltadex's."""
+        with self._lock, translated(self.path):
+            yield
+
+    def _transact(self, change: Callable[[Session], T]) -> T:
+        self._run(lambda raw: raw.begin())
+        self._is_inside = True
+        try:
+            result = change(self)
+            self._run(lambda raw: raw.commit())
+            return result
+        except BaseException:
+            if self._is_inside:
+                self._run(lambda raw: raw.rollback())
+            raise
+        finally:
+            self._is_inside = False
+
+    def _begin_to_look(self) -> None:
+        """Begin the snapshot that a block has announced, if it has not begun."""
+        if self._will_look and not self._is_inside:
+            self._run(lambda raw: raw.look())
+            self._will_look, self._is_inside = False, True
+
+    def _run(self, question: Callable[[Own | Guest], T]) -> T:
+        try:
+            return question(self._session)
+        except Gone as err:
+            self._session.close()
+            was_inside, self._is_inside = self._is_inside, False
+            self._generation, self._session = self.access.session(self._generation)
+            for name, table in self._registered.items():
+                self._run(lambda raw, n=name, t=table: raw.register(n, t))  # type: ignore[misc]
+            if was_inside:
+                raise HolderLost(
+                    "the process that held the catalog ended, and what was not committed is lost"
+                ) from err
+        return self._run(question)
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """DuckDB's errors about the file, as ours."""
+    try:
+        yield
+    except duckdb.Error as err:
+        raise _as_store_error(err, path) from err
+
+
+def _as_store_error(err: duckdb.Error, path: Path) -> StoreError:
+    text = str(err)
+    line = text.splitlines()[0][:300]
+    lowered = text.lower()
+    if any(phrase in lowered for phrase in _HELD):
+        holder = re.search(r"held in (.+?) \(PID (\d+)\)", text)
+        who = f"process {holder[2]} ({Path(holder[1]).name})" if holder else "another process"
+        return StoreLocked(f"{path}: {who} holds this catalog; try again when it has ended")
+    if (
+        "no space left" in lowered
+        or "disk is full" in lowered
+        or errno.errorcode[errno.ENOSPC] in text
+    ):
+        return StoreFull(f"{path}: no space left on the disk; what was recorded before stays")
+    if "permission denied" in lowered or "read-only file system" in lowered:
+        return StoreFull(f"{path}: the system refuses to write there")
+    damage = ("not a valid duckdb", "corrupt", "checksum", "not read enough bytes")
+    if any(phrase in lowered for phrase in damage):
+        return StoreDamaged(f"{path}: not a readable catalog ({line}); nothing was changed in it")
+    if "version number" in lowered or "serialization" in lowered or "wal" in lowered:
+        return StoreDamaged(f"{path}: cannot be opened by DuckDB {duckdb.__version__}: {line}")
+    return StoreError(f"{path}: {line}")
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise StoreFull(f"{path.parent}: cannot be made: {err.strerror}") from err

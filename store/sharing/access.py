@@ -1,0 +1,139 @@
+"""A catalog file as a process reaches it, whoever holds it; entered anew when that process ends."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from ...errors import StoreLocked
+from .guest import Guest, join
+from .host import Host, Own
+from .wire import Gone
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S = 10.0
+"""How long a file is waited for whose holder lets nobody in: a reading command, mostly."""
+
+BETWEEN_TRIES_S = 0.05
+
+
+@runtime_checkable
+class Derived(Protocol):
+    """What was derived from a catalog and is held open with it."""
+
+    def close(self) -> None: ...
+
+
+D = TypeVar("D", bound=Derived)
+
+
+class Access:
+    """A catalog file as this process reaches it: it holds the file, or is let in.
+
+    Attributes:
+        path: As the user named it.
+        generation: How often the file was entered anew.
+    """
+
+    def __init__(
+        self, path: Path, open_own: Callable[[], Own], check: Callable[[Guest], None], shares: bool
+    ) -> None:
+        """Open the file, or join the process that holds it.
+
+        Args:
+            open_own: Opens the file itself; raises `StoreLocked` while it is held.
+            check: Of a session at another process, whether its catalog can be used.
+            shares: Whether others are let in while this process holds the file.
+
+        Raises:
+            StoreLocked: held for longer than `PATIENCE_S` by one that lets nobody in.
+            StoreError: whatever else opening raises.
+        """
+        self.path, self._file = path, path.resolve()
+        self._open_own, self._check, self._shares = open_own, check, shares
+        self._changing = threading.Lock()
+        self._host: Host | None = None
+        self._derived: dict[type[Derived], Any] = {}
+        self.generation = 0
+        self._root = self._enter()
+
+    def session(self, after: int = -1) -> tuple[int, Own | Guest]:
+        """A session, and the generation of what it is a session of.
+
+        Args:
+            after: A generation that is gone; the file is entered anew unless that was done.
+        """
+        with self._changing:
+            if after == self.generation:
+                self._enter_anew()
+            while True:
+                try:
+                    return self.generation, self._root.session()
+                except Gone:
+                    self._enter_anew()
+
+    def shed(self) -> None:
+        """Give back the memory of the file's pages, if this process holds it and no guest is in."""
+        with self._changing:
+            if isinstance(self._root, Guest):
+                return
+            with self._host.alone() if self._host else nullcontext(True) as is_alone:
+                if is_alone:
+                    self._root.shed()
+
+    def derived(self, kind: type[D]) -> D:
+        """The one object of that class that all readers of this file share."""
+        held: D = self._derived.get(kind) or self._derived.setdefault(kind, kind())
+        return held
+
+    def close(self) -> None:
+        for held in self._derived.values():
+            held.close()
+        self._derived.clear()
+        if self._host is not None:
+            self._host.close()
+            self._host = None
+        self._root.close()
+
+    def _enter_anew(self) -> None:
+        self._root.close()
+        self._root = self._enter()
+        self.generation += 1
+
+    def _enter(self) -> Own | Guest:
+        given_up_at, has_said = time.monotonic() + PATIENCE_S, False
+        while True:
+            try:
+                return self._hold(self._open_own())
+            except StoreLocked as err:
+                guest = join(self._file)
+                if guest is not None:
+                    try:
+                        self._check(guest)
+                        return guest
+                    except Gone:
+                        # the holder ended just now: the file is free, or another's
+                        guest.close()
+                    except BaseException:
+                        guest.close()
+                        raise
+                if time.monotonic() > given_up_at:
+                    raise
+                if not has_said:
+                    log.info("waiting: %s", err)
+                    has_said = True
+            time.sleep(BETWEEN_TRIES_S)
+
+    def _hold(self, own: Own) -> Own:
+        if self._shares:
+            try:
+                self._host = Host(self._file, own)
+            except OSError as err:
+                log.debug("%s is not shared: %s", self.path, err)
+        return own

@@ -1,0 +1,359 @@
+"""The table `models`: one row a model, whatever became of it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import Int64
+from ...errors import REASONS, StoreError
+from ...records import ModelRecord, Outcome, Refused
+from ..session import NOW, Session
+from .filters import Condition
+from .vectors import tables
+
+_RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
+
+_ROW_COLUMNS = ("key", "status", "code", "reason", "bytes_read", "seconds")
+
+_LABELS = ("dataset", "dataset_raw", "label_source", "author", "run")
+_FIRST = ("status", "code", "reason", "dataset", "author", "run")
+
+_LAST = ("bytes_read", "seconds", "indexed_at", "recipes")
+
+SortColumn = Literal["id", "dataset", "author", "downloads", "indexed_at"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRow:
+    """One model as the catalog knows it."""
+
+    key: int
+    record: ModelRecord
+    status: str
+    code: str | None
+    reason: str | None
+    bytes_read: int
+    seconds: float
+    indexed_at: str
+    recipes: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @property
+    def base(self) -> str:
+        return self.record.base
+
+    @property
+    def dataset(self) -> str | None:
+        return self.record.dataset
+
+    @property
+    def author(self) -> str | None:
+        return self.record.author
+
+    @property
+    def run(self) -> str | None:
+        return self.record.run
+
+    @classmethod
+    def columns(cls) -> tuple[str, ...]:
+        """The keys of `to_json`."""
+        record = (field.name for field in fields(ModelRecord) if field.name not in ("id", *_FIRST))
+        return ("model", *_FIRST, *record, *_LAST)
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented keys of `ls`, then everything else."""
+        document: dict[str, Any] = {"model": self.id}
+        for name in _FIRST:
+            document[name] = getattr(self, name)
+        for field in fields(self.record):
+            if field.name != "id":
+                document.setdefault(field.name, getattr(self.record, field.name))
+        for name in _LAST:
+            document[name] = getattr(self, name)
+        return document
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What a model was trained on, by whom, in which run; None where that is unknown."""
+
+    dataset: str | None
+    author: str | None
+    run: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The same of many models, row by row."""
+
+    datasets: tuple[str | None, ...]
+    authors: tuple[str | None, ...]
+    runs: tuple[str | None, ...]
+
+    def at(self, row: int) -> Label:
+        """One model's."""
+        return Label(self.datasets[row], self.authors[row], self.runs[row])
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An indexed model, as far as a search asks about it."""
+
+    key: int
+    id: str
+    base: str
+    kind: str
+    dataset: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What a second run needs to know of a model to leave it alone."""
+
+    status: str
+    code: str | None
+    reason: str | None
+    signature: str
+    source: str
+    bytes_total: int
+    recipes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, row: ModelRow) -> Known:
+        """What of a model's row it needs."""
+        return cls(
+            status=row.status,
+            code=row.code,
+            reason=row.reason,
+            signature=row.record.signature,
+            source=row.record.source,
+            bytes_total=row.record.bytes_total,
+            recipes=row.recipes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Which of the models that pass are wanted, and in which order.
+
+    Models of which the sorting column is unknown come last in either order; equal ones are in
+    order of id.
+    """
+
+    sort: SortColumn = "id"
+    descending: bool = False
+    limit: int | None = None
+    offset: int = 0
+
+    @property
+    def sql(self) -> str:
+        """The end of a query of `models m`."""
+        if self.sort not in get_args(SortColumn):
+            raise ValueError(f"models are not sorted by {self.sort!r}")
+        direction = "DESC" if self.descending else "ASC"
+        limit = "" if self.limit is None else f" LIMIT {int(self.limit)}"
+        return (
+            f" ORDER BY m.{self.sort} {direction} NULLS LAST, m.id, m.base"
+            f"{limit} OFFSET {int(self.offset)}"
+        )
+
+
+def select_models(
+    session: Session, conditions: Sequence[Condition], page: Page | None = None
+) -> list[ModelRow]:
+    """The models that meet every condition, by base and id; or a page of them."""
+    where, values = _joined(conditions)
+    names = [*_ROW_COLUMNS, *_RECORD_COLUMNS]
+    columns = ", ".join(f"m.{c}" for c in names)
+    order = page.sql if page is not None else " ORDER BY m.base, m.id"
+    rows = session.execute(
+        f"SELECT {columns}, strftime(m.indexed_at, '%Y-%m-%dT%H:%M:%SZ') FROM models m "
+        f"WHERE {where}{order}",
+        values,
+    )
+    recipes = _recipes_by_key(session, [row[0] for row in rows])
+    return [
+        _model_row(dict(zip([*names, "indexed_at"], row, strict=True)), recipes) for row in rows
+    ]
+
+
+def count_models(session: Session, conditions: Sequence[Condition]) -> int:
+    """How many models meet every condition."""
+    where, values = _joined(conditions)
+    return int(session.execute(f"SELECT count(*) FROM models m WHERE {where}", values)[0][0])
+
+
+def select_keys(session: Session, conditions: Sequence[Condition]) -> list[int]:
+    """Keys of the models that meet every condition."""
+    where, values = _joined(conditions)
+    return [key for (key,) in session.execute(f"SELECT m.key FROM models m WHERE {where}", values)]
+
+
+def _joined(conditions: Sequence[Condition]) -> tuple[str, list[object]]:
+    where = " AND ".join(c.sql for c in conditions) or "TRUE"
+    return where, [v for c in conditions for v in c.values]
+
+
+def _recipes_by_key(session: Session, keys: list[int]) -> dict[int, tuple[str, ...]]:
+    recipes: dict[int, tuple[str, ...]] = {}
+    for recipe, table in tables(session):
+        rows = session.execute(
+            f"SELECT model FROM {table} WHERE model IN (SELECT unnest(?::BIGINT[]))", [keys]
+        )
+        for (key,) in rows:
+            recipes[key] = (*recipes.get(key, ()), recipe)
+    return recipes
+
+
+def _model_row(row: dict[str, Any], recipes: dict[int, tuple[str, ...]]) -> ModelRow:
+    record = {c: row[c] for c in _RECORD_COLUMNS}
+    record["notes"] = tuple(record["notes"] or ())
+    return ModelRow(
+        record=ModelRecord(**record),
+        recipes=recipes.get(row["key"], ()),
+        indexed_at=row["indexed_at"],
+        **{c: row[c] for c in _ROW_COLUMNS},
+    )
+
+
+def select_labels(session: Session, keys: Sequence[int]) -> dict[int, Label]:
+    """What is known of the training of the models with these keys; those that are there."""
+    listed = ", ".join(str(int(key)) for key in keys)
+    if not listed:
+        return {}
+    sql = f"SELECT key, dataset, author, run FROM models WHERE key IN ({listed})"
+    return {int(key): Label(*label) for key, *label in session.execute(sql)}
+
+
+def select_all_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]) -> Labels:
+    """What is known of the training of a family's models; nothing of those that are not there."""
+    table = session.arrow(
+        "SELECT key, dataset, author, run FROM models "
+        "WHERE base = ? AND status = 'indexed' ORDER BY key",
+        [base],
+    )
+    there = table.column("key").to_numpy()
+    places = np.searchsorted(there, keys)
+    present = np.append(there, -1)[places] == keys
+    indices = pa.array(places, pa.int64(), mask=~present)
+    columns = (table.column(name).take(indices) for name in ("dataset", "author", "run"))
+    return Labels(*(tuple(column.to_pylist()) for column in columns))
+
+
+def select_stored(session: Session, id: str, base: str | None) -> list[Stored]:
+    """The indexed models of that id, in little: one a family."""
+    rows = session.execute(
+        "SELECT key, base, kind, dataset FROM models "
+        "WHERE id = ? AND status = 'indexed' AND (base = ? OR ? IS NULL)",
+        [id, base, base],
+    )
+    return [Stored(key, id, *rest) for key, *rest in rows]
+
+
+def insert_model(session: Session, key: int, outcome: Outcome) -> None:
+    refused = outcome if isinstance(outcome, Refused) else None
+    values: list[object] = [
+        key,
+        refused.status if refused else "indexed",
+        refused.code if refused else None,
+        refused.reason if refused else None,
+        outcome.bytes_read,
+        outcome.seconds,
+    ]
+    for column in _RECORD_COLUMNS:
+        value = getattr(outcome.model, column)
+        values.append(list(value) if isinstance(value, tuple) else value)
+    columns, marks = (*_ROW_COLUMNS, *_RECORD_COLUMNS), ", ".join("?" for _ in values)
+    session.execute(
+        f"INSERT INTO models ({', '.join(columns)}, indexed_at) VALUES ({marks}, {NOW})",
+        values,
+    )
+
+
+def keep_labels(session: Session, key: int, model: ModelRecord) -> ModelRecord:
+    """The record with what a labels file said before, unless one speaks again."""
+    if model.label_source == "labels":
+        return model
+    row = session.execute(
+        f"SELECT {', '.join(_LABELS)} FROM models WHERE key = ? AND label_source = 'labels'", [key]
+    )
+    return replace(model, **dict(zip(_LABELS, row[0], strict=True))) if row else model
+
+
+def relabel_models(session: Session, base: str, records: Sequence[ModelRecord]) -> None:
+    """Bring labels, authors and runs up to date; models without a row are passed over."""
+    columns = ("id", *_LABELS)
+    table = pa.table({c: pa.array([getattr(r, c) for r in records], pa.string()) for c in columns})
+    assignments = ", ".join(f"{c} = n.{c}" for c in columns[1:])
+    changed = " OR ".join(f"models.{c} IS DISTINCT FROM n.{c}" for c in columns[1:])
+    with session.registered("new_labels", table):
+        session.execute(
+            f"UPDATE models SET {assignments} FROM new_labels n "
+            f"WHERE models.base = ? AND models.id = n.id AND ({changed})",
+            [base],
+        )
+
+
+def new_keys(session: Session, n: int) -> list[int]:
+    """Keys that no model has had; rising."""
+    rows = session.execute(f"SELECT nextval('model_keys') FROM range({int(n)})")
+    return sorted(int(key) for (key,) in rows)
+
+
+def require_model(session: Session, key: int) -> None:
+    """See that there is a model of that key.
+
+    Raises:
+        StoreError: it was removed, or indexed again.
+    """
+    if not session.execute("SELECT 1 FROM models WHERE key = ?", [key]):
+        raise StoreError("the model was removed or indexed again meanwhile")
+
+
+def move_models(session: Session, keys: Mapping[int, int]) -> None:
+    """Give models and all that belongs to them other keys: old → new."""
+    if not keys:
+        return
+    with session.registered("moved_keys", key_pairs("old", "new", keys)):
+        session.execute("UPDATE models SET key = k.new FROM moved_keys k WHERE key = k.old")
+        for table in ("slots", "studies", *(table for _, table in tables(session))):
+            session.execute(
+                f"UPDATE {table} SET model = k.new FROM moved_keys k WHERE model = k.old"
+            )
+
+
+def key_pairs(first: str, second: str, keys: Mapping[int, int]) -> pa.Table:
+    """Keys and what they stand for, as a table of two columns of these names."""
+    return pa.table(
+        {
+            first: pa.array(list(keys), pa.int64()),
+            second: pa.array(list(keys.values()), pa.int64()),
+        }
+    )
+
+
+def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
+    """Refused models by reason code, the most frequent first."""
+    groups: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        code = row.code or "internal"
+        meaning = REASONS[code].meaning if code in REASONS else ""
+        empty = {"code": code, "status": row.status, "meaning": meaning, "models": []}
+        group = groups.setdefault(code, empty)
+        group["models"].append({"model": row.id, "base": row.base, "reason": row.reason})
+    return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
+
+
+def name_near(id: str, ids: list[str]) -> str:
+    """What to add to "no such model": ids like it, or where they are listed."""
+    near = difflib.get_close_matches(id, ids, n=3, cutoff=0.4)
+    return f"; near: {', '.join(near)}" if near else "; `deltadex ls` lists them"

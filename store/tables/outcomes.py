@@ -1,0 +1,67 @@
+"""What became of a model, written to all tables. Every function is a part of one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...records import Fingerprint, Indexed, Outcome
+from ..session import Session
+from .models import insert_model, keep_labels, move_models, new_keys, require_model
+from .slots import insert_slots
+from .vectors import carry_over, delete_vector, delete_vectors, insert_vector
+
+
+def write_outcome(session: Session, outcome: Outcome) -> None:
+    """Replace whatever is known of the model by its outcome.
+
+    Vectors under other recipes stay if the model's files are the same as they were.
+    """
+    model = outcome.model
+    known = session.execute(
+        "SELECT key, signature, status FROM models WHERE base = ? AND id = ?",
+        [model.base, model.id],
+    )
+    old = known[0] if known else None
+    if old is not None:
+        outcome = replace(outcome, model=keep_labels(session, int(old[0]), model))
+    (key,) = new_keys(session, 1)
+    insert_model(session, key, outcome)
+    same_files = old is not None and model.signature != "" and old[1] == model.signature
+    if isinstance(outcome, Indexed):
+        for fingerprint in outcome.fingerprints:
+            insert_vector(session, key, fingerprint)
+        if same_files and old is not None and old[2] == "indexed":
+            written = {f.recipe.id for f in outcome.fingerprints}
+            carry_over(session, int(old[0]), key, written)
+            session.execute("UPDATE studies SET model = ? WHERE model = ?", [key, old[0]])
+        insert_slots(session, key, outcome, int(old[0]) if same_files and old else None)
+    if old is not None:
+        delete_model(session, int(old[0]))
+
+
+def add_vectors(session: Session, key: int, fingerprints: Sequence[Fingerprint]) -> int:
+    """Give an indexed model more vectors, in place of those of the same recipes.
+
+    Returns:
+        The model's key from now on.
+
+    Raises:
+        StoreError: there is no such model any more.
+    """
+    require_model(session, key)
+    (new,) = new_keys(session, 1)
+    for fingerprint in fingerprints:
+        delete_vector(session, key, fingerprint.recipe)
+    move_models(session, {key: new})
+    for fingerprint in fingerprints:
+        insert_vector(session, new, fingerprint)
+    return new
+
+
+def delete_model(session: Session, key: int) -> None:
+    """Remove a model and all that belongs to it."""
+    delete_vectors(session, key)
+    session.execute("DELETE FROM slots WHERE model = ?", [key])
+    session.execute("DELETE FROM studies WHERE model = ?", [key])
+    session.execute("DELETE FROM models WHERE key = ?", [key])

@@ -1,0 +1,128 @@
+"""The table `recipes`: how fingerprints were made, and which recipe a question means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...errors import EmptyCatalog, UnknownRecipe
+from ...records import Recipe
+from ..session import Session
+from .vectors import tables
+
+DEFAULT_RECIPE = "sketch"
+
+
+def select_recipes(session: Session) -> dict[str, Recipe]:
+    """Every recipe by id."""
+    rows = session.execute(
+        "SELECT id, name, rank, dim, seed, version, params FROM recipes ORDER BY id"
+    )
+    return {
+        id: Recipe(
+            name=name,
+            rank=rank,
+            dim=dim,
+            seed=seed,
+            version=version,
+            params=tuple((str(k), str(v)) for k, v in json.loads(params)),
+        )
+        for id, name, rank, dim, seed, version, params in rows
+    }
+
+
+def count_by_recipe(session: Session) -> list[tuple[str, str, int]]:
+    """(recipe id, base, models) of every recipe that has vectors."""
+    counts = []
+    for recipe, table in tables(session):
+        rows = session.execute(
+            f"SELECT m.base, count(*) FROM {table} v JOIN models m ON m.key = v.model "
+            "GROUP BY 1 ORDER BY 1"
+        )
+        counts += [(recipe, base, n) for base, n in rows]
+    return counts
+
+
+def choose_recipe(
+    recipes: Mapping[str, Recipe],
+    counts: Sequence[tuple[str, str, int]],
+    path: Path,
+    *,
+    name: str | None,
+    base: str | None,
+) -> Recipe:
+    """The recipe of that name or id that most models of the base have.
+
+    Args:
+        counts: (recipe id, base, models).
+        path: Of the catalog, for the message.
+
+    Raises:
+        EmptyCatalog: nothing is fingerprinted.
+        UnknownRecipe: lists what there is.
+    """
+    totals: dict[str, int] = {}
+    for id, one, n in counts:
+        if base in (None, one):
+            totals[id] = totals.get(id, 0) + n
+    if not totals:
+        raise EmptyCatalog(f"{path}: nothing fingerprinted yet; `deltadex index` does that")
+    ranked = sorted(totals, key=lambda id: (-totals[id], id))
+    wanted = name or DEFAULT_RECIPE
+    chosen = [id for id in ranked if wanted in (id, recipes[id].name)]
+    if chosen:
+        return recipes[chosen[0]]
+    if name is None:
+        return recipes[ranked[0]]
+    there = ", ".join(sorted({recipes[id].name for id in ranked}))
+    raise UnknownRecipe(f"no model is fingerprinted under {name!r}; recipes here: {there}")
+
+
+def mean_cost(session: Session, recipes: Sequence[str]) -> dict[str, Any]:
+    """Seconds and bytes that one model's fingerprint took, on average; None where unknown.
+
+    Of shifts, what `profile` took to load the model and run it; of the others, what the run
+    took that indexed the model, under all its recipes.
+    """
+    marks = ", ".join("?" * len(recipes))
+    of_weights, seconds, n_bytes = session.execute(
+        "SELECT max(r.rank) > 0, avg(m.seconds), avg(m.bytes_read) FROM recipes r "
+        "JOIN (SELECT DISTINCT base, model, recipe FROM fingerprints) f ON f.recipe = r.id "
+        f"JOIN models m ON m.base = f.base AND m.id = f.model WHERE r.id IN ({marks})",
+        list(recipes),
+    )[0]
+    if of_weights is False:
+        seconds, n_bytes = session.execute(
+            "SELECT avg(CAST(s.results->>'$.seconds.loading' AS DOUBLE) + "
+            "CAST(s.results->>'$.seconds.\"activation shifts\"' AS DOUBLE)), avg(m.bytes_total) "
+            "FROM studies s JOIN models m ON m.key = s.model WHERE s.study = 'profile'"
+        )[0]
+    return {
+        "seconds_per_model": seconds,
+        "bytes_per_model": None if n_bytes is None else int(n_bytes),
+    }
+
+
+def count_everything(session: Session) -> dict[str, Any]:
+    """Models, labels and datasets by base; models by base and recipe, and by status."""
+    keys = ("base", "models", "indexed", "labelled", "datasets")
+    coverage = session.execute(f"SELECT {', '.join(keys)} FROM coverage")
+    recipes = select_recipes(session)
+    return {
+        "bases": [dict(zip(keys, row, strict=True)) for row in coverage],
+        "recipes": [
+            {
+                "base": base,
+                "id": id,
+                "rank": recipes[id].rank,
+                "dim": recipes[id].dim,
+                "models": n,
+            }
+            for id, base, n in count_by_recipe(session)
+        ],
+        "statuses": dict(
+            session.execute("SELECT status, count(*) FROM models GROUP BY status ORDER BY status")
+        ),
+    }

@@ -1,0 +1,199 @@
+"""The table `slots`: what a model changed in each matrix, and its sketches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...arrays import Float16, Int64
+from ...records import Indexed, Slot, SlotStats
+from ..session import Session
+
+AT_ONCE = 512
+"""Models whose sketches are fetched by one query, at about 150 KB a model."""
+
+SlotSketches = tuple[Slot, Int64[np.ndarray, " present"], Float16[np.ndarray, "present features"]]
+"""One slot: which of the models have it, and their sketches."""
+
+
+def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotStats]:
+    """A model's slots under a recipe, or as the one that saw most of it, in slot order."""
+    source = "slots" if recipe is not None else "slot_statistics"
+    rows = session.execute(
+        "SELECT stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, "
+        f"stable_rank, noise_floor, sketch FROM {source} WHERE model = $1 "
+        "AND ($2 IS NULL OR recipe = $2)",
+        [key, recipe],
+    )
+    slots = [_slot_stats(row) for row in rows]
+    return sorted(slots, key=lambda s: s.slot)
+
+
+def select_shapes(session: Session, base: str) -> dict[Slot, tuple[int, int]]:
+    """(out, in) of every slot that a model of the family changed; the latest model's."""
+    rows = session.execute(
+        "SELECT s.stack, s.layer, s.role, arg_max(s.rows, s.model), arg_max(s.columns, s.model) "
+        "FROM slots s JOIN models m ON m.key = s.model WHERE m.base = ? GROUP BY ALL ORDER BY ALL",
+        [base],
+    )
+    return {Slot(*slot): (n_out, n_in) for *slot, n_out, n_in in rows}
+
+
+def select_sketches(session: Session, keys: Sequence[int], recipe: str) -> Iterator[SlotSketches]:
+    """Every slot that any of the models has a sketch of; `present` indexes `keys`.
+
+    Peak: one slot's sketches; all of them for at most `AT_ONCE` models, in one pass.
+    """
+    if len(keys) <= AT_ONCE:
+        yield from _sketches_at_once(session, keys, recipe)
+        return
+    wanted = pa.table(
+        {"key": pa.array(keys, pa.int64()), "place": pa.array(range(len(keys)), pa.int64())}
+    )
+    with session.registered("wanted_models", wanted):
+        slots = session.execute(
+            "SELECT DISTINCT s.stack, s.layer, s.role FROM slots s "
+            "JOIN wanted_models a ON a.key = s.model WHERE s.recipe = ? ORDER BY ALL",
+            [recipe],
+        )
+        for stack, layer, role in slots:
+            rows = session.execute(
+                "SELECT a.place, s.sketch FROM slots s JOIN wanted_models a ON a.key = s.model "
+                "WHERE s.recipe = ? AND s.stack = ? AND s.layer = ? AND s.role = ? "
+                "AND s.sketch IS NOT NULL ORDER BY a.place",
+                [recipe, stack, layer, role],
+            )
+            if rows:
+                places = np.array([place for place, _ in rows], dtype=np.int64)
+                joined = np.frombuffer(b"".join(sketch for _, sketch in rows), dtype="<f2")
+                yield Slot(stack, layer, role), places, joined.reshape(len(rows), -1)
+
+
+def _sketches_at_once(session: Session, keys: Sequence[int], recipe: str) -> Iterator[SlotSketches]:
+    place = {key: i for i, key in enumerate(keys)}
+    rows = session.execute(
+        "SELECT stack, layer, role, model, sketch FROM slots WHERE recipe = ? "
+        "AND sketch IS NOT NULL AND model IN (SELECT unnest(?::BIGINT[]))",
+        [recipe, list(keys)],
+    )
+    by_slot: dict[tuple[str, int, str], list[tuple[int, bytes]]] = {}
+    for stack, layer, role, key, sketch in rows:
+        by_slot.setdefault((stack, layer, role), []).append((place[key], sketch))
+    for name, rows in sorted(by_slot.items()):
+        rows.sort(key=lambda row: row[0])
+        joined = np.frombuffer(b"".join(sketch for _, sketch in rows), dtype="<f2")
+        places = np.array([row[0] for row in rows], dtype=np.int64)
+        yield Slot(*name), places, joined.reshape(len(rows), -1)
+
+
+def _slot_stats(row: tuple[Any, ...]) -> SlotStats:
+    sketch = np.frombuffer(row[11], dtype="<f2") if row[11] is not None else np.zeros(0, "<f2")
+    return SlotStats(
+        slot=Slot(row[0], row[1], row[2]),
+        shape=(row[3], row[4]),
+        fro_norm=row[5],
+        relative_norm=row[6],
+        sigma=np.array(row[7], dtype=np.float32),
+        energy=row[8],
+        stable_rank=row[9],
+        noise_floor=row[10],
+        sketch=sketch.astype(np.float16),
+    )
+
+
+def insert_slots(session: Session, key: int, outcome: Indexed, old: int | None) -> None:
+    """Write the slots, and carry over those that hold other recipes' sketches.
+
+    Slots without sketches are statistics alone: needed only where nothing else has them.
+    """
+    sketched = any(s.sketch.size for s in outcome.slots)
+    recipe = next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)
+    if old is not None:
+        others = "FROM slots WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?"
+        carried = session.execute(f"SELECT count(*) {others}", [old, recipe])
+        session.execute(
+            f"INSERT INTO slots SELECT ?, * EXCLUDE (model) {others}", [key, old, recipe]
+        )
+        if not sketched and carried[0][0]:
+            return
+    table = _slot_table(key, outcome.slots, recipe if sketched else None)
+    with session.registered("new_slots", table):
+        session.execute("INSERT INTO slots SELECT * FROM new_slots")
+
+
+def _slot_table(key: int, slots: Sequence[SlotStats], recipe: str | None) -> pa.Table:
+    def column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
+        return pa.array(values, kind)
+
+    return pa.table(
+        {
+            "model": column([key] * len(slots), pa.int64()),
+            "stack": column([s.slot.stack for s in slots], pa.string()),
+            "layer": column([s.slot.layer for s in slots], pa.int32()),
+            "role": column([s.slot.role for s in slots], pa.string()),
+            "rows": column([s.shape[0] for s in slots], pa.int32()),
+            "columns": column([s.shape[1] for s in slots], pa.int32()),
+            "fro_norm": column([s.fro_norm for s in slots], pa.float64()),
+            "relative_norm": column([s.relative_norm for s in slots], pa.float64()),
+            "sigma": column([s.sigma.tolist() for s in slots], pa.list_(pa.float32())),
+            "energy": column([s.energy for s in slots], pa.float64()),
+            "stable_rank": column([s.stable_rank for s in slots], pa.float64()),
+            "noise_floor": column([s.noise_floor for s in slots], pa.float64()),
+            "recipe": column([recipe] * len(slots), pa.string()),
+            "sketch": column([_bytes(s) for s in slots], pa.binary()),
+        }
+    )
+
+
+def _bytes(stats: SlotStats) -> bytes | None:
+    return stats.sketch.astype(np.dtype("<f2")).tobytes() if stats.sketch.size else None
+
+
+def slot_document(stats: SlotStats) -> dict[str, Any]:
+    """One slot without its sketch."""
+    return {
+        "slot": str(stats.slot),
+        "shape": list(stats.shape),
+        "fro_norm": stats.fro_norm,
+        "relative_norm": stats.relative_norm,
+        "sigma": [float(s) for s in stats.sigma],
+        "energy": stats.energy,
+        "stable_rank": stats.stable_rank,
+        "noise_floor": stats.noise_floor,
+    }
+
+
+def select_sketch_rows(
+    session: Session, condition: str, recipe: str, values: list[object]
+) -> list[tuple[int, Slot, bytes]]:
+    """(key, slot, float16 numbers) of the models that meet a condition, in no order."""
+    rows = session.execute(
+        "SELECT model, stack, layer, role, sketch FROM slots "
+        f"WHERE recipe = ? AND sketch IS NOT NULL AND {condition}",
+        [recipe, *values],
+    )
+    return [(key, Slot(*slot), sketch) for key, *slot, sketch in rows]
+
+
+def select_sketched_keys(session: Session, base: str, recipe: str, after: int) -> list[int]:
+    """Keys of the family's models above a key that have sketches, rising."""
+    rows = session.execute(
+        "SELECT DISTINCT s.model FROM slots s JOIN models m ON m.key = s.model "
+        "WHERE m.base = ? AND s.recipe = ? AND s.sketch IS NOT NULL AND s.model > ? ORDER BY 1",
+        [base, recipe, after],
+    )
+    return [key for (key,) in rows]
+
+
+def select_sketch_widths(session: Session, base: str, recipe: str, after: int) -> dict[Slot, int]:
+    """Features of every slot that models of the family above a key have sketches of."""
+    rows = session.execute(
+        "SELECT s.stack, s.layer, s.role, any_value(octet_length(s.sketch)) FROM slots s "
+        "JOIN models m ON m.key = s.model "
+        "WHERE m.base = ? AND s.recipe = ? AND s.sketch IS NOT NULL AND s.model > ? GROUP BY ALL",
+        [base, recipe, after],
+    )
+    return {Slot(*slot): n_bytes // 2 for *slot, n_bytes in rows}

@@ -1,0 +1,123 @@
+"""Labels that a view has in memory say what DuckDB would."""
+
+import pytest
+from outcomes import RECIPE, indexed
+from processes import process, said
+
+from deltadex.records import ModelRecord
+from deltadex.store import Catalog
+from deltadex.store.tables import models as models_module
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    with Catalog.open(tmp_path / "c.duckdb") as opened:
+        for number in range(9):
+            opened.record(
+                indexed(
+                    f"m{number}",
+                    seed=number,
+                    base="base" if number % 2 else "other",
+                    dataset=f"d{number}" if number % 3 else None,
+                    author="a" if number % 4 else None,
+                    run="r",
+                )
+            )
+        opened.record(indexed("m1", seed=20, base="other", dataset="twin"))
+        yield opened
+
+
+def _in_memory(view):
+    """Whether the view answers without a question to DuckDB."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(view._session), "execute", _refuse)
+        try:
+            view.labels_at(list(range(len(view))))
+        except AssertionError:
+            return False
+    return True
+
+
+def _refuse(*_):
+    raise AssertionError("DuckDB was asked")
+
+
+def _agrees(catalog, view):
+    rows = list(range(len(view)))[::-1]
+    stored = models_module.select_labels(catalog._session, view.keys.tolist())
+    return view.labels_at(rows) == {
+        row: stored[int(view.keys[row])] for row in rows if int(view.keys[row]) in stored
+    }
+
+
+@pytest.mark.parametrize("base", ["base", "other"])
+def test_it_answers_as_the_catalog_does(catalog, base):
+    view = catalog.family(base, RECIPE)
+    assert not _in_memory(view)
+    labels = view.labels
+
+    assert _in_memory(view)
+    assert _agrees(catalog, view)
+    assert [labels.at(row) for row in range(len(view))] == list(
+        view.labels_at(list(range(len(view)))).values()
+    )
+
+
+def test_readers_share_it(catalog):
+    _ = catalog.family("other", RECIPE).labels
+
+    with catalog.reader() as reader:
+        view = reader.family("other", RECIPE)
+        assert _in_memory(view)
+        assert _agrees(reader, view)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.record(indexed("m10", seed=30, base="other", dataset="new")),
+        lambda c: c.record(indexed("m2", seed=31, base="other", dataset="again")),
+        lambda c: c.remove("m4"),
+        lambda c: c.relabel("other", [ModelRecord(id="m6", base="other", dataset="moved")]),
+    ],
+    ids=["added", "replaced", "removed", "relabelled"],
+)
+def test_a_change_is_seen_at_once(catalog, change):
+    before = catalog.family("other", RECIPE)
+    _ = before.labels
+
+    change(catalog)
+
+    assert not _in_memory(before)
+    assert _agrees(catalog, before)
+    after = catalog.family("other", RECIPE)
+    _ = after.labels
+    assert _in_memory(after)
+    assert _agrees(catalog, after)
+
+
+def test_a_change_by_another_process_is_seen_at_once(catalog):
+    _ = catalog.family("base", RECIPE).labels
+    code = """
+    with Catalog.open(path) as catalog:
+        catalog.record(indexed("m11", seed=40, dataset="from elsewhere"))
+    print("done", flush=True)
+    """
+
+    with process(catalog.path, code) as other:
+        assert said(other) == "done"
+
+    view = catalog.family("base", RECIPE)
+    (row,) = view.rows(["m11"]).tolist()
+    assert view.labels_at([row])[row].dataset == "from elsewhere"
+    assert [stored.dataset for stored in catalog.stored_models("m11")] == ["from elsewhere"]
+
+
+def test_an_empty_catalog_has_none(tmp_path):
+    with Catalog.open(tmp_path / "empty.duckdb") as catalog:
+        view = catalog.family("base", RECIPE)
+
+        assert len(view) == 0
+        assert view.labels.datasets == ()
+        assert view.labels_at([]) == {}
+        assert catalog.stored_models("m1") == []
