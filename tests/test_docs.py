@@ -157,6 +157,12 @@ def test_links_between_pages_lead_somewhere(page):
             assert fragment in anchors(place), f"{target}#{fragment}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_named_modules_exist(page):
+    for path in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|json))`", text_of(page)):
+        assert (ROOT / path).exists(), path
+
+
 def test_every_message_of_the_trouble_table_is_one_of_the_code():
     table = text_of(ROOT / "docs" / "service.md").split("### Trouble")[1]
     messages = re.findall(r"^\| `([^`]+)` ?\|", table, re.MULTILINE)
