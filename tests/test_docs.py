@@ -1,9 +1,12 @@
+import json
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from factories import make_family
 
 import deltadex
 from deltadex.cli import main
@@ -13,48 +16,165 @@ from deltadex.store.tables.filters import COLUMNS
 ROOT = Path(deltadex.__file__).parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 README = ROOT / "README.md"
+COMMANDS = ROOT / "docs" / "commands.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 pytestmark = pytest.mark.skipif(not README.exists(), reason="not run from a checkout")
 
 
+def text_of(page):
+    return page.read_text("utf-8")
+
+
+def name_of(page):
+    return page.name
+
+
+def shown_commands(page):
+    """The command lines in a page's code blocks: name and what follows it."""
+    blocks = "\n".join(code for language, code in FENCE.findall(text_of(page)) if not language)
+    lines = re.findall(r"(?:^|\s)(?:deltadex deltadex|deltadex) ([a-z].*)$", blocks, re.MULTILINE)
+    return [line.partition("  #")[0].split("|")[0].partition(" ")[::2] for line in lines]
+
+
+def anchors(page):
+    """The fragments that the headings of a page answer to."""
+    headings = re.findall(r"^#+ (.*)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
 @pytest.mark.parametrize("command", sorted(main.commands))
-def test_every_command_is_in_the_readme(command):
-    assert re.search(rf"\b{command}\b", README.read_text("utf-8"))
+def test_every_command_is_in_the_reference(command):
+    assert re.search(rf"^\| `{command}\b", text_of(COMMANDS), re.MULTILINE)
 
 
-def test_the_two_commands_are_on_the_first_screen():
-    top = "\n".join(README.read_text("utf-8").splitlines()[:15])
+def test_the_reference_names_no_command_that_is_none():
+    table = text_of(COMMANDS).split("## Every command")[1].split("##")[0]
+
+    assert set(re.findall(r"^\| `([a-z-]+)", table, re.MULTILINE)) == set(main.commands)
+
+
+def test_the_readme_links_every_page():
+    assert {f"docs/{page.name}" for page in DOCS} <= set(
+        re.findall(r"\((docs/[\w-]+\.md)", text_of(README))
+    )
+
+
+def test_the_two_targets_are_on_the_first_screen():
+    top = "\n".join(text_of(README).splitlines()[:15])
 
     assert "make demo" in top
     assert "make test" in top
 
 
+@pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md"], ids=name_of)
+def test_make_targets_exist(page):
+    targets = re.findall(r"^make ([\w-]+)", text_of(page), re.MULTILINE)
+    makefile = text_of(ROOT / "Makefile")
+
+    assert targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
 @pytest.mark.parametrize("code", sorted(REASONS))
 def test_every_reason_code_is_explained(code):
-    assert f"| `{code}` | {REASONS[code].status}" in (ROOT / "docs" / "reasons.md").read_text(
-        "utf-8"
+    reason = REASONS[code]
+    marks = " *again*" * reason.transient + " *by nature*" * reason.by_nature
+
+    assert f"| `{code}` | {reason.status}{marks} | {reason.meaning} |" in text_of(
+        ROOT / "docs" / "reasons.md"
     )
+
+
+def test_no_page_explains_a_reason_code_that_is_none():
+    rows = re.findall(r"^\| `([a-z-]+)` \|", text_of(ROOT / "docs" / "reasons.md"), re.MULTILINE)
+
+    assert set(rows) == set(REASONS)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_every_filter_column_is_documented(column):
-    assert f"`{column}`" in (ROOT / "docs" / "catalog.md").read_text("utf-8")
+    assert f"`{column}`" in text_of(ROOT / "docs" / "catalog.md")
 
 
-def test_commands_of_the_readme_have_the_options_they_show():
-    shown = re.findall(r"^deltadex (\S+)(.*)$", README.read_text("utf-8"), re.MULTILINE)
-
-    assert len(shown) >= 5
-    for command, rest in shown:
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_shown_commands_and_their_options_exist(page):
+    for command, arguments in shown_commands(page):
+        assert command in main.commands, f"deltadex {command}"
         help_text = CliRunner().invoke(main, [command, "--help"]).output
-        for option in re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest):
+        for option in re.findall(r"(?<!\S)--?[a-z][a-z-]*", arguments):
             assert option in help_text, f"{command} {option}"
 
 
-@pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", *DOCS], ids=lambda p: p.name)
+def test_most_pages_show_commands():
+    assert sum(bool(shown_commands(page)) for page in PAGES) >= 8
+    assert len(shown_commands(COMMANDS)) >= 10
+
+
+def test_named_options_exist():
+    """Options that running text names in backticks."""
+    known = {"--help", "--version"} | {
+        name
+        for command in main.commands.values()
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
+    for page in (README, COMMANDS, ROOT / "docs" / "questions.md", ROOT / "docs" / "catalog.md"):
+        prose = FENCE.sub("", text_of(page))
+        for quoted in re.findall(r"`([^`]+)`", prose):
+            for word in re.findall(r"(?<!\S)--[a-z-]+", quoted):
+                assert word in known, f"{page.name}: {word}"
+
+
+def test_the_environment_variables_are_those_of_the_code():
+    code = "\n".join(
+        path.read_text("utf-8")
+        for folder in ("commands", "terminal", "web", "store", "indexer")
+        for path in (ROOT / folder).rglob("*.py")
+    ) + text_of(ROOT / "cli.py")
+
+    for variable in set(re.findall(r"DELTADEX_[A-Z]+", text_of(COMMANDS))):
+        assert variable in code, variable
+
+
+def test_the_supported_architectures_are_those_that_are_tested():
+    page = text_of(ROOT / "docs" / "questions.md")
+    table = json.loads(text_of(ROOT / "tests" / "architecture" / "expected_roles.json"))
+    tested = {v.split(":")[0] for entry in table["models"] for v in entry["variants"]}
+    section = page.split("## Which architectures are supported?")[1].split("\n\n")[2]
+
+    assert set(re.findall(r"`([\w-]+)`", section)) == tested
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8")):
-        assert (page.parent / target).exists(), target
+    for target, fragment in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", text_of(page)):
+        place = page.parent / target if target else page
+        assert place.exists(), target
+        if fragment:
+            assert fragment in anchors(place), f"{target}#{fragment}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_named_modules_exist(page):
+    for path in re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|json))`", text_of(page)):
+        assert (ROOT / path).exists(), path
+
+
+def test_every_message_of_the_trouble_table_is_one_of_the_code():
+    table = text_of(ROOT / "docs" / "service.md").split("### Trouble")[1]
+    messages = re.findall(r"^\| `([^`]+)` ?\|", table, re.MULTILINE)
+    code = "\n".join(
+        path.read_text("utf-8")
+        for folder in ("store", "web", "commands")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+
+    assert len(messages) >= 4
+    for message in messages:
+        assert message.removeprefix("process N ") in code, message
 
 
 def test_no_tracked_file_names_a_machine_path():
@@ -66,3 +186,57 @@ def test_no_tracked_file_names_a_machine_path():
         if Path(name).suffix in (".py", ".md", ".toml", ".txt", ".cff", ""):
             text = (ROOT / name).read_text("utf-8", errors="replace")
             assert not places.search(text), name
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("family")
+    models = make_family(folder)
+    broken = models / "empty"
+    broken.mkdir()
+    (broken / "config.json").write_text('{"model_type": "bert"}')
+    (broken / "model.safetensors").write_bytes(b"x")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def documents(family):
+    """What the commands print whose documents the reference shows."""
+
+    def printed(line):
+        arguments = [*shlex.split(line), "--json", "--quiet", "--db", str(family / "c.duckdb")]
+        return json.loads(CliRunner().invoke(main, arguments).stdout)
+
+    models = family / "models"
+    return {
+        "index": printed(f"index {family}/base {models} --labels {models}/labels.csv"),
+        "find-similar": printed("find-similar a-0 -k 1"),
+        "eval": printed("eval"),
+        "ls": printed("ls --limit 1"),
+    }
+
+
+def keys_of(document):
+    """The keys at every depth, but those of tables whose keys are datasets; a list has its first
+    document's."""
+    if isinstance(document, list):
+        return keys_of(document[0]) if document else None
+    if not isinstance(document, dict):
+        return None
+    return {
+        key: None if key in ("by_dataset", "taken_for") else keys_of(value)
+        for key, value in document.items()
+    }
+
+
+@pytest.mark.parametrize("command", ["find-similar", "eval", "ls", "index"])
+def test_the_documents_shown_have_the_keys_that_are_printed(command, documents):
+    section = text_of(COMMANDS).split(f"### `{command} --json`")[1]
+    shown = keys_of(json.loads(FENCE.search(section)[2]))
+
+    printed = keys_of(documents[command])
+
+    assert list(shown) == list(printed)
+    for key, inner in printed.items():
+        if inner is not None:
+            assert shown[key] == inner, key
