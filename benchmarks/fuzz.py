@@ -60,7 +60,7 @@ with instrumented():
     from deltadex.indexer.family.local import read_member
     from deltadex.indexer.family.sources import listed_members
     from deltadex.store.sharing.note import note_path, read_note
-    from deltadex.store.sharing.wire import Gone, receive, send
+    from deltadex.store.sharing.wire import Gone, Link
 
 PLACE = Path(tempfile.mkdtemp(prefix="deltadex-fuzz-"))
 TENSORS = {
@@ -216,7 +216,7 @@ def holder_note(data: bytes) -> object:
 
 def wire(data: bytes) -> object:
     """A message of which only the announced length is right."""
-    return exchange(struct.pack("!Q", max(0, len(data) - 8)) + data[8:])
+    return exchange(struct.pack("!i", max(0, len(data) - 4)) + data[4:])
 
 
 def exchange(sent: bytes) -> Any:
@@ -224,7 +224,7 @@ def exchange(sent: bytes) -> Any:
     with ours, theirs:
         theirs.sendall(sent)
         theirs.shutdown(socket.SHUT_WR)
-        return receive(ours)
+        return Link(ours).receive()
 
 
 def message() -> bytes:
@@ -232,7 +232,7 @@ def message() -> bytes:
 
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        send(ours, {"do": "execute"}, pa.table({"a": [1, 2]}))
+        Link(ours).send({"do": "execute"}, pa.table({"a": [1, 2]}))
         return theirs.recv(1 << 16)
 
 

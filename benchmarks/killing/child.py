@@ -32,10 +32,10 @@ OPEN = "@open"
 """Another: the catalog is opened for writing, and closed."""
 
 LOWERED: Mapping[tuple[str, str], int] = {
-    ("store.index", "PERSIST_FROM"): 4,
-    ("store.sketches.file", "AT_ONCE"): 2,
-    ("store.sketches.file", "SPARE_BYTES"): 0,
-    ("search.neighbours", "AT_HAND_FROM"): 4,
+    ("store.derived.index", "PERSIST_FROM"): 4,
+    ("store.derived.sketch_file", "AT_ONCE"): 2,
+    ("store.derived.sketch_file", "SPARE_BYTES"): 0,
+    ("search.neighbours", "SKETCH_FILE_MIN_MODELS"): 4,
 }
 """For a small family to have the files that a large one has."""
 
@@ -46,17 +46,17 @@ SIGNALLED = (130, 143)
 """Exit codes after SIGINT and SIGTERM, as a shell has them."""
 
 PHASES: Sequence[tuple[str, str, str]] = (
-    ("store.sharing.connection", "Access.__init__", "opening"),
-    ("store.connection", "migrate", "migrating"),
+    ("store.sharing.access", "Access.__init__", "opening"),
+    ("store.session", "migrate", "migrating"),
     ("store.sharing.host", "Own.commit", "committing"),
     ("store.catalog", "Catalog.record", "recording"),
     ("store.catalog", "Catalog.remove", "removing"),
     ("store.catalog", "Catalog.close", "closing"),
     ("indexer.run", "fingerprint_member", "reading"),
-    ("store.index", "_save", "saving the index"),
-    ("store.sketches.file", "SketchFile._append", "writing sketches"),
-    ("store.sketches.file", "SketchFile._begin_anew", "emptying sketches"),
-    ("store.backup", "_fill", "copying"),
+    ("store.derived.index", "_save", "saving the index"),
+    ("store.derived.sketch_file", "SketchFile._append", "writing sketches"),
+    ("store.derived.sketch_file", "SketchFile._begin_anew", "emptying sketches"),
+    ("store.care.backup", "_fill", "copying"),
 )
 
 

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from .note import HolderNote, read_note
-from .wire import LONGEST_PROOF_S, Gone, prove_as_guest, receive, send
+from .wire import LONGEST_PROOF_S, Gone, Link
 
 
 def join(path: Path) -> Guest | None:
@@ -38,11 +38,12 @@ class Guest:
             OSError: nobody is there, or somebody else.
         """
         self.note = note
-        self._link = socket.create_connection(("127.0.0.1", note.port), LONGEST_PROOF_S)
+        link = socket.create_connection(("127.0.0.1", note.port), LONGEST_PROOF_S)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        link.settimeout(None)
+        self._link = Link(link)
         try:
-            self._link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            prove_as_guest(self._link, note.key)
-            self._link.settimeout(None)
+            self._link.prove_as_guest(note.key)
         except BaseException:
             self._link.close()
             raise
@@ -61,8 +62,8 @@ class Guest:
 
     def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
         """The same as a table."""
-        asked = pa.table({str(i): pa.array([value]) for i, value in enumerate(values or ())})
-        return self._ask({"do": "execute", "sql": sql}, asked)[1]
+        row = pa.table({str(i): pa.array([value]) for i, value in enumerate(values or ())})
+        return self._ask({"do": "execute", "sql": sql}, row)[1]
 
     def register(self, name: str, table: pa.Table) -> None:
         self._ask({"do": "register", "name": name}, table)
@@ -92,10 +93,10 @@ class Guest:
         self._link.close()
 
     def _ask(
-        self, words: dict[str, str], table: pa.Table | None = None
+        self, fields: dict[str, str], table: pa.Table | None = None
     ) -> tuple[dict[str, str], pa.Table]:
-        send(self._link, words, table)
-        answer, rows = receive(self._link)
+        self._link.send(fields, table)
+        answer, rows = self._link.receive()
         if "error" in answer:
             kind = getattr(duckdb, answer["error"], duckdb.Error)
             raise kind(answer["message"])

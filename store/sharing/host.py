@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from .note import HolderNote, remove_note, write_note
-from .wire import LONGEST_PROOF_S, Gone, prove_as_host, receive, send
+from .wire import Gone, Link
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ class Host:
             OSError: the folder refuses the note; then nobody is let in.
         """
         self._path, self._own, self._ledger = path, own, own.ledger
-        self._guests: dict[threading.Thread, tuple[socket.socket, Own]] = {}
+        self._guests: dict[threading.Thread, tuple[Link, Own]] = {}
         self._changing = threading.Lock()
         self._ending = False
         self._door = socket.create_server(("127.0.0.1", 0))
@@ -204,7 +204,7 @@ class Host:
             for link, _ in guests.values():
                 # what was asked is answered still, so that nobody doubts a commit
                 with contextlib.suppress(OSError):
-                    link.shutdown(socket.SHUT_RD)
+                    link.end_reading()
         finally:
             if is_quiet:
                 self._ledger.writing.release()
@@ -222,12 +222,14 @@ class Host:
     def _welcome(self) -> None:
         while not self._ending:
             try:
-                link, _ = self._door.accept()
+                accepted, _ = self._door.accept()
             except OSError:
                 return
             if self._ending:
-                link.close()
+                accepted.close()
                 return
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link = Link(accepted)
             session = self._own.session()
             thread = threading.Thread(
                 target=self._attend, args=(link, session), name="catalog-guest", daemon=True
@@ -236,20 +238,17 @@ class Host:
                 self._guests[thread] = (link, session)
             thread.start()
 
-    def _attend(self, link: socket.socket, session: Own) -> None:
+    def _attend(self, link: Link, session: Own) -> None:
         """Answer one guest until it leaves; what it had not committed is undone."""
         try:
-            with link:
-                link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                link.settimeout(LONGEST_PROOF_S)
-                prove_as_host(link, self._note.key)
-                link.settimeout(None)
+            with contextlib.closing(link):
+                link.prove_as_host(self._note.key)
                 while True:
-                    words, table = receive(link)
-                    answer = _answered(session, words, table)
+                    fields, table = link.receive()
+                    answer = _answered(session, fields, table)
                     if self._ending and answer[0].get("error") == "InterruptException":
                         return
-                    send(link, *answer)
+                    link.send(*answer)
         except (Gone, OSError, pa.ArrowException) as err:
             log.debug("a guest left: %s", err)
         finally:
@@ -260,25 +259,25 @@ class Host:
 
 
 def _answered(
-    session: Own, words: dict[str, str], table: pa.Table
+    session: Own, fields: dict[str, str], table: pa.Table
 ) -> tuple[dict[str, str], pa.Table]:
     """The answer to one message; what DuckDB refuses goes back as its error."""
     try:
-        return {"changes": session.changes()}, _done(session, words, table)
+        return {"changes": session.changes()}, _done(session, fields, table)
     except duckdb.Error as err:
         return {"error": type(err).__name__, "message": str(err)}, _NOTHING
 
 
-def _done(session: Own, words: dict[str, str], table: pa.Table) -> pa.Table:
+def _done(session: Own, fields: dict[str, str], table: pa.Table) -> pa.Table:
     """Do what one message asks for; the rows, where it gives any."""
-    match words.get("do"):
+    match fields.get("do"):
         case "execute":
             values = [column[0].as_py() for column in table.columns]
-            return session.arrow(words["sql"], values or None)
+            return session.arrow(fields["sql"], values or None)
         case "register":
-            session.register(words["name"], table)
+            session.register(fields["name"], table)
         case "unregister":
-            session.unregister(words["name"])
+            session.unregister(fields["name"])
         case "begin":
             session.begin()
         case "look":

@@ -1,108 +1,110 @@
-"""Messages between processes that share a catalog: a few words and an Arrow table, framed.
+"""Messages between processes that share a catalog: text fields and an Arrow table.
 
-Both sides prove that they know the key of the note beside the catalog (challenge and response,
-HMAC-SHA-256) before anything else is said: another user of the machine who finds the port can
-neither ask nor answer. Nothing that arrives is ever unpickled.
+`multiprocessing.connection` frames them, and both sides prove with it that they know the key of the
+note beside the catalog before anything else is said: another user of the machine who finds the
+port can neither ask nor answer. Each side proves itself by a key of its own, derived from the
+note's: else a stranger could pass one guest's proof to another as the holder's. Nothing that
+arrives is unpickled.
 """
 
 from __future__ import annotations
 
 import hmac
-import secrets
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
 import pyarrow as pa
 
-PROOF_BYTES = 32
-LONGEST_PROOF_S = 5.0
-"""How long a side may take to prove itself."""
+LONGEST_PROOF_S = 5
+"""How long a side may take for each message of its proof."""
 
-_AT_ONCE = 1 << 20
-_LENGTH = struct.Struct("!Q")
 _NO_COLUMNS = pa.table({})
+_STRANGE = (
+    OSError,
+    EOFError,
+    ValueError,
+    OverflowError,
+    AssertionError,
+    MemoryError,
+    AuthenticationError,
+)
+"""What the standard library raises on what a stranger sends, or on silence."""
 
 
 class Gone(ConnectionError):
     """The other side has ended, or is not who it should be."""
 
 
-def prove_as_guest(link: socket.socket, key: bytes) -> None:
-    """Show the holder the key, and see that it has it.
+class Link:
+    """One side of a connection. Every method raises `Gone`."""
 
-    Raises:
-        Gone: it has not.
-    """
-    own = secrets.token_bytes(PROOF_BYTES)
-    link.sendall(own)
-    theirs = _exactly(link, PROOF_BYTES)
-    if not hmac.compare_digest(_exactly(link, PROOF_BYTES), _proof(key, b"host", own)):
-        raise Gone("the process at this port is not the catalog's holder")
-    link.sendall(_proof(key, b"guest", theirs))
+    def __init__(self, link: socket.socket) -> None:
+        self._socket = link
+        self._connection = Connection(link.dup().detach())
 
+    def prove_as_guest(self, key: bytes) -> None:
+        """Show the holder the key, and see that it has it."""
+        with self._in_time(), _strange_is_gone():
+            answer_challenge(self._connection, _side(key, b"guest"))
+            deliver_challenge(self._connection, _side(key, b"host"))
 
-def prove_as_host(link: socket.socket, key: bytes) -> None:
-    """Show a guest the key, and see that it has it.
+    def prove_as_host(self, key: bytes) -> None:
+        """Show a guest the key, and see that it has it."""
+        with self._in_time(), _strange_is_gone():
+            deliver_challenge(self._connection, _side(key, b"guest"))
+            answer_challenge(self._connection, _side(key, b"host"))
 
-    Raises:
-        Gone: it has not.
-    """
-    theirs = _exactly(link, PROOF_BYTES)
-    own = secrets.token_bytes(PROOF_BYTES)
-    link.sendall(own + _proof(key, b"host", theirs))
-    if not hmac.compare_digest(_exactly(link, PROOF_BYTES), _proof(key, b"guest", own)):
-        raise Gone("a process without the catalog's key")
+    def send(self, fields: Mapping[str, str], table: pa.Table | None = None) -> None:
+        """One message."""
+        rows = _NO_COLUMNS if table is None else table
+        sink = pa.BufferOutputStream()
+        message = rows.replace_schema_metadata(dict(fields))
+        with pa.ipc.new_stream(sink, message.schema) as writer:
+            writer.write_table(message)
+        with _strange_is_gone():
+            self._connection.send_bytes(memoryview(sink.getvalue()))
 
-
-def send(link: socket.socket, words: Mapping[str, str], table: pa.Table | None = None) -> None:
-    """One message.
-
-    Raises:
-        Gone: the other side has ended.
-    """
-    told = (table if table is not None else _NO_COLUMNS).replace_schema_metadata(dict(words))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, told.schema) as writer:
-        writer.write_table(told)
-    body = sink.getvalue()
-    try:
-        link.sendall(_LENGTH.pack(body.size))
-        link.sendall(memoryview(body))
-    except OSError as err:
-        raise Gone(str(err)) from err
-
-
-def receive(link: socket.socket) -> tuple[dict[str, str], pa.Table]:
-    """The next message.
-
-    Raises:
-        Gone: the other side has ended, or sent something that is no message.
-    """
-    (size,) = _LENGTH.unpack(_exactly(link, _LENGTH.size))
-    body = _exactly(link, size)
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+    def receive(self) -> tuple[dict[str, str], pa.Table]:
+        """The next message."""
+        with _strange_is_gone():
+            body = self._connection.recv_bytes()
+        with _strange_is_gone(pa.ArrowException), pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             table = reader.read_all()
-        told = table.schema.metadata or {}
-        return {key.decode(): value.decode() for key, value in told.items()}, table
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as err:
-        raise Gone("the other side sent something that is no message") from err
+            fields = table.schema.metadata or {}
+            return {key.decode(): value.decode() for key, value in fields.items()}, table
+
+    def end_reading(self) -> None:
+        """Nothing that comes from now on is received; what was received is answered still."""
+        self._socket.shutdown(socket.SHUT_RD)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._socket.close()
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """Let no read or write of the block take longer than `LONGEST_PROOF_S`."""
+        self._limit(LONGEST_PROOF_S)
+        yield
+        self._limit(0)
+
+    def _limit(self, seconds: int) -> None:
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            self._socket.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
 
 
-def _proof(key: bytes, side: bytes, challenge: bytes | bytearray) -> bytes:
-    return hmac.digest(key, side + bytes(challenge), "sha256")
-
-
-def _exactly(link: socket.socket, size: int) -> bytearray:
-    """So many bytes; memory grows with what arrives, not with what is announced."""
-    data = bytearray()
+@contextmanager
+def _strange_is_gone(*errors: type[Exception]) -> Iterator[None]:
     try:
-        while len(data) < size:
-            part = link.recv(min(size - len(data), _AT_ONCE))
-            if not part:
-                raise Gone("the other side has ended")
-            data += part
-    except OSError as err:
-        raise Gone(str(err)) from err
-    return data
+        yield
+    except (*_STRANGE, *errors) as err:
+        raise Gone(str(err) or "the other side is not who it should be") from err
+
+
+def _side(key: bytes, side: bytes) -> bytes:
+    """The key by which one side proves itself."""
+    return hmac.digest(key, side, "sha256")

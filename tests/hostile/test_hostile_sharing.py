@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import struct
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,8 +17,12 @@ from fuzzing import few
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deltadex.store.sharing import wire
 from deltadex.store.sharing.note import HolderNote, note_path, read_note, write_note
-from deltadex.store.sharing.wire import Gone, prove_as_host, receive, send
+from deltadex.store.sharing.wire import Gone, Link
+
+CHALLENGE, WELCOME = b"#CHALLENGE#", b"#WELCOME#"
+"""As multiprocessing.connection has them."""
 
 NOTE = {"pid": 1, "machine": socket.gethostname(), "port": 80, "key": "00"}
 
@@ -78,12 +84,11 @@ def received(sent: bytes) -> pa.Table | None:
     """The table; None where the other side is given up."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        ours.settimeout(5)
         theirs.sendall(sent)
         theirs.shutdown(socket.SHUT_WR)
         with within(seconds=10, mebibytes=16):
             try:
-                return receive(ours)[1]
+                return Link(ours).receive()[1]
             except Gone:
                 return None
 
@@ -91,19 +96,19 @@ def received(sent: bytes) -> pa.Table | None:
 def message() -> bytes:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        send(ours, {"do": "execute"}, pa.table({"a": [1, 2], "b": ["x", None]}))
+        Link(ours).send({"do": "execute"}, pa.table({"a": [1, 2], "b": ["x", None]}))
         return theirs.recv(1 << 16)
 
 
-@pytest.mark.parametrize("length", [2**64 - 1, 2**63, 2**40, 0, 1])
+@pytest.mark.parametrize("length", [2**64 - 1, 2**63, 2**40, 2**20])
 def test_an_announced_length_takes_no_memory(length: int) -> None:
-    assert received(struct.pack("!Q", length) + b"x") is None
+    assert received(struct.pack("!iQ", -1, length) + b"x") is None
 
 
 @few
 @given(body=st.binary(max_size=200))
 def test_any_bytes_are_no_message(body: bytes) -> None:
-    assert received(struct.pack("!Q", len(body)) + body) is None
+    assert received(struct.pack("!i", len(body)) + body) is None
 
 
 @few
@@ -119,4 +124,41 @@ def test_nobody_gets_in_without_the_key(said: bytes) -> None:
     with ours, theirs:
         theirs.sendall(said)
         with pytest.raises(Gone):
-            prove_as_host(ours, b"key")
+            Link(ours).prove_as_host(b"key")
+
+
+def test_a_silent_stranger_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "LONGEST_PROOF_S", 1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, within(seconds=10), pytest.raises(Gone):
+        Link(ours).prove_as_host(b"key")
+
+
+def test_a_proof_is_good_once_both_sides_have_given_theirs() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as pool:
+        host, guest = Link(ours), Link(theirs)
+        proof = pool.submit(host.prove_as_host, b"key")
+        guest.prove_as_guest(b"key")
+        proof.result(10)
+        guest.send({"do": "nothing"})
+        assert host.receive()[0] == {"do": "nothing"}
+
+
+def test_one_guest_cannot_prove_another_the_holder() -> None:
+    """A stranger at a dead holder's port passes one guest's challenge to another guest."""
+    (first, to_first), (second, to_second) = socket.socketpair(), socket.socketpair()
+    with first, to_first, second, to_second, ThreadPoolExecutor(2) as pool:
+        proofs = [pool.submit(Link(side).prove_as_guest, b"key") for side in (first, second)]
+        one, other = Connection(to_first.dup().detach()), Connection(to_second.dup().detach())
+        one.send_bytes(CHALLENGE + b"x" * 20)
+        one.recv_bytes()
+        one.send_bytes(WELCOME)
+        other.send_bytes(one.recv_bytes())
+        one.send_bytes(other.recv_bytes())
+        with pytest.raises(Gone):
+            proofs[0].result(10)
+        other.close()
+        to_second.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(Gone):
+            proofs[1].result(10)

@@ -14,7 +14,7 @@ from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
 from deltadex.store.care import backup as backup_module
 from deltadex.store.care.backup import back_up
-from deltadex.store.sharing import Guest
+from deltadex.store.sharing import Guest, Own
 
 WRITER = """
 with Catalog.open(path) as catalog:
@@ -173,7 +173,7 @@ def _check_prefix(path, n_models):
         for number, (id, vector) in enumerate(zip(ids, vectors, strict=True)):
             expected = indexed(id, seed=number).slots
             assert np.array_equal(vector, unit(number, 8))
-            assert [s.sketch.tolist() for s in backup.slots("base", id)] == [
+            assert [s.sketch.tolist() for s in backup.slots(backup.model(id).key)] == [
                 s.sketch.tolist() for s in expected
             ]
 
@@ -228,14 +228,14 @@ def test_a_backup_that_fails_leaves_no_file_and_a_catalog_that_works(
 ):
     with Catalog.open(path) as catalog:
         _fill(catalog)
-        execute = backup_module.Connection.execute
+        execute = Own.execute
 
         def failing(self, sql, values=None):
             if sql.startswith(statement) and "IF EXISTS" not in sql:
                 raise duckdb.IOException("IO Error: No space left on device")
             return execute(self, sql, values)
 
-        monkeypatch.setattr(backup_module.Connection, "execute", failing)
+        monkeypatch.setattr(Own, "execute", failing)
         with pytest.raises(StoreFull, match=r"b\.duckdb: no space left"):
             back_up(catalog, target)
         monkeypatch.undo()
@@ -302,14 +302,14 @@ def test_a_target_that_is_no_place_for_a_file_is_refused(path, tmp_path, name, s
 
 
 def test_a_holder_that_sees_another_folder_is_told_apart(path, target, tmp_path, monkeypatch):
-    execute = backup_module.Connection.execute
+    execute = Own.execute
 
     def elsewhere(self, sql, values=None):
         return execute(self, sql.replace("it''s here", "private"), values)
 
     (tmp_path / "private").mkdir()
     with Catalog.open(path) as catalog:
-        monkeypatch.setattr(backup_module.Connection, "execute", elsewhere)
+        monkeypatch.setattr(Own, "execute", elsewhere)
         with pytest.raises(StoreFull, match="sees another folder there"):
             back_up(catalog, target)
 

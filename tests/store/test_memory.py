@@ -49,7 +49,7 @@ def catalog(tmp_path, monkeypatch):
             opened.record(large(number))
     with Catalog.open(path) as opened:
         for row in opened.models():
-            opened.slots_of(row.key, row.recipes[0])
+            opened.slots(row.key, row.recipes[0])
         yield opened
 
 

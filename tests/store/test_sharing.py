@@ -216,9 +216,9 @@ def test_a_holder_that_dies_while_one_enters_is_succeeded(path, monkeypatch):
 def test_a_killed_guest_leaves_nothing_half_done(path):
     code = """
     catalog = Catalog.open(path)
-    connection = catalog._connection
-    connection._session.begin()
-    connection._session.execute("DELETE FROM models")
+    session = catalog._session
+    session._session.begin()
+    session._session.execute("DELETE FROM models")
     print("begun", flush=True)
     sys.stdin.readline()
     """
@@ -238,11 +238,11 @@ def test_an_ending_holder_waits_for_what_a_guest_is_writing(path):
     catalog = Catalog.open(path)
     code = """
     catalog = Catalog.open(path)
-    def slow(connection):
-        connection.execute("INSERT INTO families VALUES ('slow', NULL, NULL, '{}')")
+    def slow(session):
+        session.execute("INSERT INTO families VALUES ('slow', NULL, NULL, '{}')")
         print("begun", flush=True)
         time.sleep(1.0)
-    catalog._write(slow)
+    catalog._session.write(slow)
     print("written", flush=True)
     catalog.close()
     """
