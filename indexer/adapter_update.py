@@ -14,8 +14,8 @@ from .checkpoint import Checkpoint, disagreement, file_sha256
 from .delta import FILE_ROUNDING, Delta, DenseDelta, LowRankDelta
 from .family import Member
 from .job import Job
+from .untrusted_text import name_some
 from .update import Collector, MatrixUpdate, Measurement
-from .words import name_some
 
 
 def collect_adapter(

@@ -21,7 +21,6 @@ from ..store import Catalog
 from .base import Base
 from .budget import BaseParts, layer_bytes, parse_budget
 from .checkpoint import FEW_BYTES
-from .device import choose_device
 from .family import (
     Labels,
     Member,
@@ -38,7 +37,7 @@ from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, make_recipe
 from .hub import cancel_with
 from .job import Job
 from .model import fingerprint_member
-from .parallel import cpu_count, one_torch_thread
+from .parallel import choose_device, cpu_count, one_torch_thread
 from .run import Progress, Report, index_members
 from .shapes import family_shapes, place_unnamed
 

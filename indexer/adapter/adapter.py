@@ -10,16 +10,11 @@ import torch
 from ...errors import ModelError
 from ..checkpoint import Checkpoint
 from ..delta import Delta
-from ..words import name_some
-from .config import FILE, AdapterConfig, matches, read_config
+from ..untrusted_text import name_some
+from .config import FAMILIES, FILE, REFUSED, AdapterConfig, matches, read_config, refused_by_names
 from .contents import Contents, name_parts, sort_tensors
-from .full_value import FullValue
-from .lora import build_lora
-from .lycoris import build_loha, build_lokr
-from .methods import FAMILIES, REFUSED, refused_by_names
-from .tensors import FLOATS, Tensors
-from .update import UNKNOWN, ModuleUpdate
-from .vectors import build_ia3, build_vera
+from .formulas import FullValue, build_ia3, build_loha, build_lokr, build_lora, build_vera
+from .tensors import FLOATS, UNKNOWN, ModuleUpdate, Tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,18 @@
-"""Give the tensors of a checkpoint, or the modules of an adapter, their slots."""
+"""Assign the tensors of a checkpoint, or the modules of an adapter, to slots."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 
 from ...errors import ModelError
-from ..words import name_some
-from .attention_config import read_attention_config
-from .located import Spot, find_number, locate
-from .pieces import place_stack
+from ...records import Slot
+from ..untrusted_text import name_some
+from .layouts import AttentionConfig, Fused, Rows, read_attention_config, split_rows
 from .placement import Key, PlacedModel, Placement, sort_key
-from .rules import is_ignored, table
-from .stacks import common_prefix, gather_stacks
+from .rules import Spot, find_number, is_ignored, locate, table
 
 Shape = tuple[int, ...]
 
@@ -137,3 +137,172 @@ def _require_attention(placed: PlacedModel) -> None:
         f"has no attention matrix among its tensors (it has {seen}); only models with "
         "attention layers can be fingerprinted",
     )
+
+
+Stacks = Mapping[str, Sequence[Spot]]
+
+
+def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: AttentionConfig) -> Stacks:
+    """The spots of each stack.
+
+    Args:
+        names: All tensor names of the model: an embedding may tell the stack.
+
+    Raises:
+        ModelError: `unknown-architecture` when two prefixes or layer paths claim one stack.
+    """
+    groups: dict[tuple[str, str], list[Spot]] = defaultdict(list)
+    for spot in spots:
+        groups[spot.group].append(spot)
+    stacks: dict[str, list[Spot]] = {}
+    for group in groups.values():
+        stack = _stack(group, names, config)
+        if stack in stacks:
+            both = name_some([stacks[stack][0].tensor, group[0].tensor])
+            raise ModelError(
+                "unknown-architecture",
+                f"{both} belong to two {stack} stacks: expected one model in the file",
+            )
+        stacks[stack] = group
+    return stacks
+
+
+def common_prefix(stacks: Stacks) -> str:
+    """The leading words that the prefixes of all stacks share, each with its dot."""
+    words = (group[0].prefix.split(".")[:-1] for group in stacks.values())
+    shared = takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))
+    return "".join(f"{column[0]}." for column in shared)
+
+
+def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:
+    """By a telling suffix, else a telling path, else embedding, prefix or model type."""
+    first = group[0]
+    told = next((spot.rule.stack for spot in group if spot.rule.stack), "")
+    default = told or table().layers[first.path]
+    if told or first.path not in ("layers", "encoder.layers"):
+        return default
+    for embedding, stack in table().stack_of_embedding.items():
+        if first.path == "encoder.layers" and f"{first.prefix}{embedding}.weight" in names:
+            return stack
+    by_owner = table().stack_of_owner
+    word = first.prefix.rstrip(".").rpartition(".")[2]
+    return by_owner.get(word) or by_owner.get(config.model_type or "") or default
+
+
+QUERY_WIDTH = "self_attn.o_proj"
+"""The output projection whose width tells the query rows of a fused matrix beside it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackContext:
+    """What the tensors of one stack tell about one another.
+
+    Attributes:
+        stored: Shapes are as on disk; otherwise they are (out, in) already.
+        conv1d: The stack uses GPT-2's Conv1D, stored in × out.
+        inner_group: ALBERT's layers in one shared group.
+        shapes: Of every placed tensor, by layer and suffix.
+    """
+
+    stack: str
+    config: AttentionConfig
+    stored: bool
+    conv1d: bool
+    inner_group: int
+    shapes: Mapping[tuple[int, str], tuple[int, ...]]
+
+
+def place_stack(
+    stack: str, spots: Sequence[Spot], config: AttentionConfig, *, stored: bool
+) -> Iterator[Placement]:
+    """The placements of one stack, in no particular order."""
+    inner = config.inner_group or 1 + max(spot.layer for spot in spots)
+    context = StackContext(
+        stack=stack,
+        config=config,
+        stored=stored,
+        conv1d=stored and any(map(_is_conv1d_attention, spots)),
+        inner_group=inner,
+        shapes={(spot.layer, spot.suffix): spot.shape for spot in spots},
+    )
+    for spot in spots:
+        yield from _stack_placements(spot, context)
+
+
+def _is_conv1d_attention(spot: Spot) -> bool:
+    """By shape: q, k and v together are wider than the input, so only in × out is flat."""
+    return spot.rule.split == "c-attn" and spot.shape[0] < spot.shape[1]
+
+
+def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
+    """One placement for each role and expert of a tensor."""
+    transposed = _is_transposed(spot, context)
+    out, width = spot.shape[-2:][::-1] if transposed else spot.shape[-2:]
+    layer = spot.layer
+    if spot.groups:
+        layer += spot.groups[0] * context.inner_group
+    rows_of = _rows(spot, context, out, width, transposed)
+    for index in range(spot.shape[0]) if spot.rule.stacked else (None,):
+        for role, rows in rows_of.items():
+            yield Placement(
+                slot=Slot(context.stack, layer, role),
+                part=_part(spot, index),
+                module=spot.module,
+                tensor=spot.tensor,
+                index=index,
+                transposed=transposed,
+                rows=rows,
+                shape=(_count(rows, out), width),
+            )
+
+
+def _is_transposed(spot: Spot, context: StackContext) -> bool:
+    if not context.stored:
+        return False
+    if spot.rule.stacked:
+        return _has_flat_experts(spot, context)
+    return context.conv1d and spot.rule.conv1d
+
+
+def _has_flat_experts(spot: Spot, context: StackContext) -> bool:
+    """Whether stacked experts are stored in × out, as gpt_oss does: both halves tell.
+
+    gate_up is twice as long as down on the side of the inner width, whichever that is.
+    """
+    gate_up = context.shapes.get((spot.layer, "mlp.experts.gate_up_proj"))
+    down = context.shapes.get((spot.layer, "mlp.experts.down_proj"))
+    if gate_up is None or down is None:
+        return context.config.text_model_type == "gpt_oss"
+    return gate_up[2] == 2 * down[1] and gate_up[1] == down[2]
+
+
+def _rows(
+    spot: Spot, context: StackContext, out: int, width: int, transposed: bool
+) -> Mapping[str, Rows | None]:
+    """Rows of each role; a fused matrix of unknown layout stays whole."""
+    split = spot.rule.split
+    if not split:
+        return {spot.rule.role: None}
+    if spot.rule.stacked and (transposed or context.config.text_model_type == "gpt_oss"):
+        split = "gate-up-interleaved"
+    output = context.shapes.get((spot.layer, QUERY_WIDTH))
+    fused = Fused(
+        out=out,
+        width=width,
+        config=context.config,
+        head_rows=output[1] if output else None,
+        maybe_conv1d=context.conv1d or not context.stored,
+    )
+    return split_rows(split, fused) or {spot.rule.role: None}
+
+
+def _part(spot: Spot, index: int | None) -> str:
+    if spot.rule.part != "expert":
+        return spot.rule.part
+    return f"expert.{spot.expert if index is None else index}"
+
+
+def _count(rows: Rows | None, out: int) -> int:
+    if rows is None:
+        return out
+    return len(range(out)[rows]) if isinstance(rows, slice) else len(rows)

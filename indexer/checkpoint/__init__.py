@@ -9,11 +9,10 @@ from .byte_source import (
     LocalFile,
     ReadPlan,
 )
-from .config_file import read_json, read_start
+from .local_files import file_sha256, read_json, read_start, signature
 from .quantized import quantization
 from .safetensors_file import decode, header_length, parse_header
-from .signature import file_sha256, signature
-from .tensors import Checkpoint, RowBlock, TensorRef
+from .tensor_file import Checkpoint, RowBlock, TensorRef
 from .weights import (
     choose_weights,
     disagreement,

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 import torch
 
 from ...errors import ModelError
-from ..words import shown
+from ..untrusted_text import shown
 from .byte_source import Buffer, ByteSource, MemoryBytes
-from .tensor_file import DTYPES, LFS_POINTER, TensorFile
-from .tensors import TensorRef
+from .tensor_file import DTYPES, LFS_POINTER, TensorFile, TensorRef
 
 _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
     torch.float8_e4m3fn: "F8_E4M3",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .tensors import TensorRef
+from .tensor_file import TensorRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from ...errors import ModelError
-from ..words import shown
+from ..untrusted_text import shown
 from .byte_source import Buffer, ByteSource
-from .tensor_file import DTYPES, LFS_POINTER, TensorFile
-from .tensors import RowBlock, TensorRef
+from .tensor_file import DTYPES, LFS_POINTER, RowBlock, TensorFile, TensorRef
 
 MAX_HEADER = 25_000_000
 """Bytes: the Hub client's limit, enough for some 180,000 tensors.

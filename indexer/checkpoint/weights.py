@@ -13,13 +13,12 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from ...errors import ModelError
-from ..words import shown
+from ..untrusted_text import shown
 from .bin_file import BinFile
 from .byte_source import ByteSource, LocalFile
-from .config_file import MAX_BYTES, read_json, read_start
+from .local_files import MAX_BYTES, read_json, read_start
 from .safetensors_file import SafetensorsFile
-from .tensor_file import TensorFile
-from .tensors import Checkpoint, RowBlock, TensorRef
+from .tensor_file import Checkpoint, RowBlock, TensorFile, TensorRef
 
 _FULL = (
     "model.safetensors",

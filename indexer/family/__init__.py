@@ -1,11 +1,8 @@
 """Who belongs to a base's family, and what is said of each: names, labels, small files."""
 
-from .base_name import base_key, same_base
-from .hub import hub_members
 from .labels import NO_LABELS, LabelMatches, Labels, read_labels
-from .member import Member
-from .select import Wanted, refuse_strangers
-from .sources import folder_members, listed_members, one_member
+from .member import Member, Wanted, base_key, refuse_strangers, same_base
+from .sources import folder_members, hub_members, listed_members, one_member
 
 __all__ = [
     "NO_LABELS",

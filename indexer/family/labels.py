@@ -12,10 +12,9 @@ from typing import Any
 
 from ...errors import SourceError
 from ...records import ModelRecord
-from ..words import shown
+from ..untrusted_text import shown
 from .member import Member
-from .paths import resolved
-from .text_file import read_text_file
+from .paths import read_text_file, resolved
 
 SEPARATORS = ",;\t"
 

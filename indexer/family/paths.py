@@ -1,8 +1,10 @@
-"""Paths that strangers wrote: any text, also what no system takes for a path."""
+"""Paths and text files that users and strangers name."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from ...errors import SourceError
 
 
 def resolved(text: str | Path) -> Path | None:
@@ -26,3 +28,26 @@ def folder_at(text: str | Path) -> Path | None:
 def storable(name: str) -> str:
     """The name as Unicode text: what is none in a file's name is spelled out (`\\udce9`)."""
     return name.encode("utf-8", "backslashreplace").decode()
+
+
+MAX_BYTES = 256 << 20
+"""A line for each of the Hub's models takes a third of it."""
+
+
+def read_text_file(path: Path, what: str) -> str:
+    """A file's text in UTF-8; a pipe is read too, but not for ever.
+
+    Args:
+        what: The file holds, for the message.
+
+    Raises:
+        SourceError: it cannot be read, or is larger than `MAX_BYTES`.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise SourceError(f"{path}: larger than {MAX_BYTES} bytes; is it {what}?")
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as err:
+        raise SourceError(f"{path}: cannot be read as {what}: {err}") from err

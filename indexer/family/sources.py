@@ -1,18 +1,22 @@
-"""Where members come from: a folder, a list, one id or path."""
+"""Where members come from: a folder, a list, the Hub, one id or path."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace as _replace
 from pathlib import Path
+from typing import Any
 
-from ...errors import ModelError
+from ...errors import ModelError, SourceError
 from ...records import ModelRecord
-from ..words import shown
-from .hub import hub_member
-from .local import find_models, read_member
+from ..checkpoint import quantization, read_json, read_start, signature
+from ..hub import HubModel, ListingMemory, describe, early_refusal, list_family
+from ..untrusted_text import shown, text_or_none
+from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .member import Member
-from .paths import folder_at, resolved, storable
-from .text_file import read_text_file
+from .paths import folder_at, read_text_file, resolved, storable
 
 
 def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterator[Member]:
@@ -64,3 +68,192 @@ def _path_id(path: str) -> str:
     """A path below the current folder as it is from there; any other by its last name."""
     place, here = resolved(path) or Path(path), Path.cwd().resolve()
     return place.relative_to(here).as_posix() if here in place.parents else place.name
+
+
+_SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
+_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+_FULL_WEIGHTS = re.compile(
+    r"^(model.*\.safetensors(\.index\.json)?|pytorch_model.*\.bin(\.index\.json)?)$"
+)
+_STEP_FOLDER = re.compile(r"/?(checkpoint[-_][^/]*|(step|epoch)[-_]?\d+)$", re.IGNORECASE)
+
+
+def find_models(folder: Path) -> Iterator[Path]:
+    """Model folders at any depth below `folder` (itself included), sorted by path.
+
+    Links to folders are not followed, so that a link cannot lead out or round in circles.
+
+    Raises:
+        SourceError: `folder` is not a folder that can be listed.
+    """
+    if not folder.is_dir():
+        raise SourceError(f"{folder}: no such folder")
+    denied: list[OSError] = []
+    for path, subfolders, names in os.walk(folder, onerror=denied.append):
+        subfolders[:] = sorted(
+            s for s in subfolders if not s.startswith(".") and s not in _SKIPPED_FOLDERS
+        )
+        if is_model(names):
+            yield Path(path)
+    if denied and Path(denied[0].filename) == folder:
+        raise SourceError(f"{folder}: cannot be listed: {denied[0].strerror}")
+
+
+def is_model(names: list[str]) -> bool:
+    """Whether a folder with these file names looks like one model."""
+    return (
+        "adapter_config.json" in names
+        or any(n in _ADAPTER_WEIGHTS or n.endswith(".gguf") for n in names)
+        or any(_FULL_WEIGHTS.match(n) for n in names)
+        or ("config.json" in names and any(n.endswith(".safetensors") for n in names))
+    )
+
+
+def read_member(folder: Path, *, id: str, base: str) -> Member:
+    """What the small files of one model folder say; never raises for bad ones.
+
+    Args:
+        folder: Its absolute path, without links.
+    """
+    id = storable(id)
+    record = ModelRecord(id=id, base=base, source=storable(str(folder)), run=_run_of(id))
+    try:
+        return _describe(folder, record)
+    except ModelError as err:
+        return Member(record=record, folder=folder, refusal=err)
+    except OSError as err:
+        refusal = ModelError("unreadable", f"{err.filename or folder}: {err.strerror}")
+        return Member(record=record, folder=folder, refusal=refusal)
+
+
+def _describe(folder: Path, record: ModelRecord) -> Member:
+    names = os.listdir(folder)
+    adapter = "adapter_config.json" in names or any(n in _ADAPTER_WEIGHTS for n in names)
+    front, text = _read_card(folder) if "README.md" in names else ({}, "")
+    label = label_of(name=record.id, card=front, text=text)
+    weights = [folder / n for n in names if _is_weight(n, adapter=adapter)]
+    record = _replace(
+        record,
+        signature=signature(folder),
+        kind="adapter" if adapter else "full",
+        method="lora" if adapter else "full",
+        dataset=label.dataset,
+        dataset_raw=label.raw,
+        label_source=label.source,
+        license=text_or_none(front.get("license")),
+        task=text_or_none(front.get("pipeline_tag")),
+        bytes_total=sum(w.stat().st_size for w in weights),
+        notes=parents_note(tuple(_claims(card_bases(front)))),
+    )
+    try:
+        if adapter:
+            return _describe_adapter(Member(record=record, folder=folder), names, front)
+        config = read_json(folder / "config.json") if "config.json" in names else None
+    except ModelError as err:
+        return Member(record=record, folder=folder, refusal=err)
+    scheme = quantization(config, (), names)
+    claims = _claims([*card_bases(front), (config or {}).get("_name_or_path")])
+    return Member(
+        record=_replace(record, base_raw=claims[0]) if claims else record,
+        folder=folder,
+        config=config,
+        claims=claims,
+        refusal=ModelError("quantized", f"weights are stored as {scheme}") if scheme else None,
+    )
+
+
+def _describe_adapter(member: Member, names: list[str], front: Mapping[str, Any]) -> Member:
+    folder = member.folder
+    assert folder is not None
+    config = None
+    if "adapter_config.json" in names:
+        config = read_json(folder / "adapter_config.json")
+    claims = _claims([(config or {}).get("base_model_name_or_path"), *card_bases(front)])
+    record = _replace(
+        member.record,
+        base_raw=claims[0] if claims else None,
+        task=text_or_none((config or {}).get("task_type")) or member.record.task,
+    )
+    return _replace(member, record=record, adapter_config=config, claims=claims)
+
+
+def _claims(values: Iterable[object]) -> tuple[str, ...]:
+    texts = filter(None, map(text_or_none, values))
+    return tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
+
+
+def _is_weight(name: str, *, adapter: bool) -> bool:
+    if adapter:
+        return name in _ADAPTER_WEIGHTS
+    return name.endswith((".safetensors", ".bin")) and not name.startswith(("adapter", "training"))
+
+
+def _read_card(folder: Path) -> tuple[dict[str, Any], str]:
+    try:
+        start = read_start(folder / "README.md", 4 * MAX_CARD_CHARS)
+    except ModelError:
+        return {}, ""
+    return split_card(start.decode("utf-8", "replace"))
+
+
+def _run_of(id: str) -> str:
+    """Checkpoints below one folder are one training run: the id without its step."""
+    return _STEP_FOLDER.sub("", id) or id
+
+
+def hub_members(base: str, memory: ListingMemory, *, limit: int | None) -> Iterator[Member]:
+    """Every descendant of `base`; those below an intermediate fine-tune count as its own.
+
+    Raises:
+        SourceError: the Hub cannot be listed.
+    """
+    for model in list_family(base, remember=memory, limit=limit):
+        yield member_of(model, base, claims=(*model.base_models, base))
+
+
+def hub_member(id: str, base: str) -> Member:
+    """The model of one repository; a refused one if the Hub does not show it."""
+    try:
+        model = describe(id)
+    except ModelError as err:
+        record = ModelRecord(id=id, base=base, source="hub")
+        return Member(record=record, refusal=_with_token(err))
+    return member_of(model, base, claims=model.base_models)
+
+
+def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
+    """A Hub model as a member, its labels read from what the Hub said of it."""
+    card: dict[str, Any] = {**model.card_data}
+    if model.model_index is not None:
+        card["model-index"] = model.model_index
+    label = label_of(name=model.id, tags=model.tags, card=card)
+    adapter = model.kind == "adapter"
+    record = ModelRecord(
+        id=model.id,
+        base=base,
+        base_raw=model.base_models[0] if model.base_models else None,
+        revision=model.sha or None,
+        signature=model.sha,
+        kind="adapter" if adapter else "full",
+        method="lora" if adapter else "full",
+        source="hub",
+        author=model.id.split("/")[0] if "/" in model.id else None,
+        run=model.id,
+        dataset=label.dataset,
+        dataset_raw=label.raw,
+        label_source=label.source,
+        task=model.pipeline_tag,
+        license=model.license,
+        downloads=model.downloads,
+        created_at=model.created_at,
+        notes=parents_note(model.base_models),
+    )
+    return Member(record=record, hub=model, claims=claims, refusal=early_refusal(model))
+
+
+def _with_token(refusal: ModelError) -> ModelError:
+    """The refusal, with what lets a private repository be read: the Hub hides those as missing."""
+    if refusal.code != "private-or-missing" or "HF_TOKEN" in refusal.reason:
+        return refusal
+    advice = "check the id; if it is private, set HF_TOKEN to a token that may read it"
+    return ModelError(refusal.code, f"{refusal.reason}; {advice}")

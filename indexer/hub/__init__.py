@@ -1,12 +1,9 @@
 """The Hugging Face Hub: families listed, models described, weights read by ranges."""
 
-from .describe import describe
-from .early_refusal import early_refusal
-from .hub_model import HubModel
+from .files import HubWeights, read_small_file
+from .hub_model import HubModel, describe, early_refusal
 from .listing import ListingMemory, list_family
 from .session import cancel_with
-from .small_files import read_small_file
-from .weights import HubWeights
 
 __all__ = [
     "HubModel",

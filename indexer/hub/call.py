@@ -1,20 +1,118 @@
-"""One call to the Hub: its retries, its waits, and the moment when it is given up."""
+"""One call to the Hub: its retries and waits, its limits, and what a refusal means."""
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import httpx2
+from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
-from .patience import Patience
-from .refusals import asked_wait_s, refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Limits of one call to the Hub; all times in seconds.
+
+    Attributes:
+        connect_s: For a connection to be made.
+        read_s: Without a single byte arriving.
+        call_s: For the whole call with its retries, waits for rate limits apart.
+        bytes_per_second: A call that fetches many bytes may take that much longer.
+        rate_limit_s: Spent waiting, within one call, because the Hub asks to.
+        tries: Failures in a row before a call is given up.
+        first_pause_s: Before the first retry; doubled for each further one.
+        longest_pause_s: Before any retry.
+    """
+
+    connect_s: float = 10.0
+    read_s: float = 30.0
+    call_s: float = 120.0
+    bytes_per_second: float = 100_000.0
+    rate_limit_s: float = 300.0
+    tries: int = 5
+    first_pause_s: float = 1.0
+    longest_pause_s: float = 8.0
+
+    def pause_s(self, failures: int) -> float:
+        """The pause after so many failures in a row."""
+        return min(self.longest_pause_s, self.first_pause_s * 2.0 ** (failures - 1))
+
+
+_COUNT = re.compile(r"[0-9]{1,15}")
+
+DISABLED = "Access to this resource is disabled."
+BAD_TOKEN = "Invalid credentials in Authorization header"
+
+_BY_ERROR_CODE = {
+    "GatedRepo": (
+        "gated",
+        "the repository is gated; ask for access on its page and set HF_TOKEN",
+    ),
+    "RepoNotFound": ("private-or-missing", "no such repository, or a private one"),
+    "RevisionNotFound": ("not-found", "no such revision"),
+    "EntryNotFound": ("not-found", "no such file in the repository"),
+}
+
+
+def is_count(text: str) -> bool:
+    """Whether a header's text is a number of bytes or seconds that can be true."""
+    return _COUNT.fullmatch(text) is not None
+
+
+def refusal(response: httpx2.Response, what: str) -> ModelError:
+    """The error that an answer with a status of 400 or more stands for."""
+    status, headers = response.status_code, response.headers
+    if headers.get("X-Error-Message") == DISABLED or status == 451:
+        return ModelError("disabled", f"{what}: the Hub has disabled the repository")
+    if headers.get("X-Error-Message") == BAD_TOKEN:
+        return ModelError(
+            "unauthorized", f"{what}: the Hub does not know the token; check HF_TOKEN"
+        )
+    known = _BY_ERROR_CODE.get(headers.get("X-Error-Code", ""))
+    if known is not None:
+        return ModelError(known[0], f"{what}: {known[1]}")
+    if status in (401, 404):
+        return ModelError("private-or-missing", f"{what}: not there, or not for you ({status})")
+    if status == 403:
+        return ModelError(
+            "unauthorized", f"{what}: access is refused (403); check HF_TOKEN's rights"
+        )
+    if status == 429:
+        return ModelError(
+            "rate-limited", f"{what}: too many requests; run again later, or set HF_TOKEN"
+        )
+    if status == 408 or status >= 500:
+        return ModelError("hub-unreachable", f"{what}: the Hub answers {status}; run again later")
+    return ModelError("hub-bad-answer", f"{what}: the Hub answers {status}")
+
+
+def asked_wait_s(response: httpx2.Response) -> float | None:
+    """Seconds that the answer asks to wait, by `RateLimit` or `Retry-After`."""
+    if response.status_code == 429:
+        with suppress(ValueError, OverflowError):
+            limit = parse_ratelimit_headers(response.headers)
+            if limit is not None and limit.remaining == 0:
+                return float(limit.reset_in_seconds)
+    value = response.headers.get("Retry-After", "").strip()
+    if is_count(value):
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
 
 log = logging.getLogger(__name__)
 

@@ -1,13 +1,22 @@
-"""What the Hub says of one repository, as far as any of it can be trusted."""
+"""One repository as the Hub describes it, and whether that alone rules it out."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
+from urllib.parse import quote
 
-from ..words import text_or_none
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+from ...errors import ModelError
+from ..checkpoint import choose_weights, quantization, read_json
+from ..untrusted_text import text_or_none
+from .cache import cached_commit, cached_file, cached_files
+from .session import HubSession, ask, default_session
 
 Kind = Literal["full", "adapter", "quantized", "other"]
 RELATIONS = ("finetune", "adapter", "merge", "quantized")
@@ -154,3 +163,124 @@ def _moment(value: object) -> str | None:
         return datetime.fromisoformat(str(value)).isoformat()
     except ValueError:
         return None
+
+
+_CORE = (
+    "sha",
+    "tags",
+    "cardData",
+    "gated",
+    "private",
+    "siblings",
+    "config",
+    "library_name",
+    "pipeline_tag",
+    "downloads",
+    "likes",
+    "createdAt",
+)
+EXPAND_SETS: tuple[tuple[str, ...], ...] = (
+    (*_CORE, "disabled", "safetensors", "model-index"),
+    _CORE,
+    (),
+)
+"""What is asked for of each listed model; the next set where a Hub refuses one with 400."""
+
+FULL_FIELDS = ("full", "cardData", "config")
+"""The question without `expand`, as older servers know it."""
+
+
+def describe(
+    repo_id: str, revision: str | None = None, *, session: HubSession | None = None
+) -> HubModel:
+    """The repository of that id, under its current name, pinned to a commit.
+
+    Offline it is what the local cache holds of it.
+
+    Raises:
+        ModelError: `not-found`, `private-or-missing`, `gated`, `disabled`, `unauthorized`,
+            `offline`, or the Hub does not answer as it should.
+    """
+    session = session or default_session()
+    if not is_repo_id(repo_id):
+        raise ModelError("not-found", f"{repo_id!r} is neither a folder nor a Hub id")
+    if session.offline:
+        return _from_cache(repo_id, revision, session)
+    path = f"/revision/{quote(revision, safe='')}" if revision else ""
+    url = f"{session.endpoint}/api/models/{repo_id}{path}"
+    answer, _ = ask(session, session.call(repo_id), url)
+    if not isinstance(answer, dict) or not is_repo_id(answer.get("id")):
+        raise ModelError("hub-bad-answer", f"{repo_id}: not a model's description")
+    return HubModel.from_json(answer)
+
+
+def is_repo_id(value: object) -> TypeGuard[str]:
+    """Whether a value is an id that a repository can have."""
+    if not isinstance(value, str):
+        return False
+    try:
+        validate_repo_id(value)
+    except HFValidationError:
+        return False
+    return True
+
+
+def _from_cache(repo_id: str, revision: str | None, session: HubSession) -> HubModel:
+    commit = cached_commit(session.cache_dir, repo_id, revision or "main")
+    if commit is None:
+        raise ModelError("offline", f"{repo_id}: offline mode, and not in the local cache")
+    files = cached_files(session.cache_dir, repo_id, commit)
+    config = cached_file(session.cache_dir, repo_id, commit, "config.json")
+    raw = {
+        "id": repo_id,
+        "sha": commit,
+        "siblings": [{"rfilename": name} for name in files],
+    }
+    return HubModel.from_json({**raw, "config": read_json(config) if config else None})
+
+
+_TAG = re.compile(
+    r"gptq|awq|[2348]-bit|bitsandbytes|(mx|nv)?fp[48]|compressed-tensors|exl[23]|hqq|aqlm|eetq"
+    r"|quanto|auto-round"
+)
+_PACKED_DTYPES = ("I32", "U8", "I8", "U32", "F4")
+_PACKED_SHARE = 0.25
+"""Of the stored elements. GPT-2's boolean masks are below a tenth, packed 4-bit weights
+of small models with large embeddings about a third."""
+
+
+def early_refusal(model: HubModel, *, session: HubSession | None = None) -> ModelError | None:
+    """Why a model will not be read, from its description alone; None: it is worth a try.
+
+    A gated model is worth one where there is a token: access may have been granted.
+    """
+    session = session or default_session()
+    if model.disabled:
+        return ModelError("disabled", f"{model.id}: the Hub has disabled the repository")
+    if model.gated and not session.has_token:
+        line = "gated; ask for access on its page and set HF_TOKEN"
+        return ModelError("gated", f"{model.id}: {line}")
+    scheme = _quantised_as(model)
+    if scheme is not None:
+        return ModelError("quantized", f"{model.id}: weights are stored as {scheme}")
+    top = [name for name in model.files or () if "/" not in name]
+    is_adapter = model.kind == "adapter"
+    if model.files is not None and choose_weights(top, adapter=is_adapter) is None:
+        return ModelError("no-weights", f"{model.id}: no safetensors or .bin weights at its top")
+    return None
+
+
+def _quantised_as(model: HubModel) -> str | None:
+    if model.kind == "adapter":
+        return None
+    scheme = quantization(model.config, (), model.files or ())
+    if scheme is not None:
+        return scheme
+    if model.kind == "quantized":
+        return "a quantised copy of its base"
+    total = sum(model.dtypes.values())
+    packed = {n: c for n, c in model.dtypes.items() if n in _PACKED_DTYPES or n.startswith("F8_")}
+    if packed and sum(packed.values()) >= _PACKED_SHARE * total:
+        return max(packed, key=packed.__getitem__)
+    tag = next((tag for tag in model.tags if _TAG.fullmatch(tag.lower())), None)
+    return tag if tag is not None and (packed or not total) else None

@@ -11,8 +11,7 @@ from urllib.parse import urlencode
 import httpx2
 
 from ...errors import ModelError, SourceError
-from .describe import EXPAND_SETS, FULL_FIELDS, describe, is_repo_id
-from .hub_model import HubModel
+from .hub_model import EXPAND_SETS, FULL_FIELDS, HubModel, describe, is_repo_id
 from .session import HubSession, ask, default_session
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ import httpx2
 
 from ...errors import ModelError
 from ..checkpoint import WHOLE_TENSORS, ReadPlan
-from .call import RETRIED, Call, describe_error
-from .refusals import is_count
+from .call import RETRIED, Call, describe_error, is_count
 from .session import HubSession
 
 SLACK = 64 << 10

@@ -10,7 +10,7 @@ from peft_adapters import MemoryCheckpoint, dense
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.adapter.names import FACTORS, SET_ASIDE, SPELLINGS
+from deltadex.indexer.adapter.contents import FACTORS, SET_ASIDE, SPELLINGS
 
 PEFT = "base_model.model."
 PATH = "layers.0.self_attn.q_proj"

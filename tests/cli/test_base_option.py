@@ -79,7 +79,7 @@ def empty_hub(monkeypatch):
     def describe(id):
         raise ModelError("private-or-missing", f"{id}: no such repository, or a private one")
 
-    monkeypatch.setattr("deltadex.indexer.family.hub.describe", describe)
+    monkeypatch.setattr("deltadex.indexer.family.sources.describe", describe)
 
 
 @pytest.mark.parametrize("command", ["find-similar", "rank", "components"])

@@ -1,7 +1,6 @@
 import pytest
 
-from deltadex.indexer.family.card import card_bases, split_card
-from deltadex.indexer.family.dataset_names import NO_LABEL, label_of, normalise
+from deltadex.indexer.family.card import NO_LABEL, card_bases, label_of, normalise, split_card
 
 
 @pytest.mark.parametrize(

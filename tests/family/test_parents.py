@@ -5,7 +5,7 @@ from factories import make_family
 
 from deltadex.errors import ModelError
 from deltadex.indexer.family import Wanted, one_member, refuse_strangers
-from deltadex.indexer.family import hub as family_hub
+from deltadex.indexer.family import sources as family_sources
 from deltadex.indexer.family.card import MAX_PARENTS, card_bases
 from deltadex.indexer.hub import HubModel
 
@@ -65,6 +65,6 @@ def test_spellings_of_one_parent_are_no_merge(merge):
 
 def test_parents_on_the_hub_are_named_too(monkeypatch):
     model = HubModel(id="o/m", sha="0" * 40, base_models=("x/one", "y/two"))
-    monkeypatch.setattr(family_hub, "describe", lambda id: model)
+    monkeypatch.setattr(family_sources, "describe", lambda id: model)
 
     assert "'y/two'" in one_member("o/m", "b").record.notes[0]

@@ -20,7 +20,7 @@ from hub_standin import StandInHub
 from safetensors.torch import save
 
 from deltadex.cli import main
-from deltadex.indexer.hub.patience import Patience
+from deltadex.indexer.hub.call import Patience
 from deltadex.indexer.hub.session import default_session
 from deltadex.store import Catalog
 

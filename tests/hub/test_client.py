@@ -16,10 +16,8 @@ from huggingface_hub.utils import build_hf_headers
 
 from deltadex.errors import ModelError
 from deltadex.indexer.hub import HubWeights, describe
-from deltadex.indexer.hub.call import origin_of
-from deltadex.indexer.hub.client import HubClient, hub_client
-from deltadex.indexer.hub.patience import Patience
-from deltadex.indexer.hub.session import HubSession
+from deltadex.indexer.hub.call import Patience, origin_of
+from deltadex.indexer.hub.session import HubClient, HubSession, hub_client
 
 
 def test_a_rate_limit_is_waited_for_and_reported(

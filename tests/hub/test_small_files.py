@@ -15,8 +15,8 @@ from safetensors.torch import save
 
 from deltadex.errors import ModelError
 from deltadex.indexer.hub import HubWeights, describe, read_small_file
+from deltadex.indexer.hub.files import MAX_SMALL_FILE
 from deltadex.indexer.hub.session import HubSession
-from deltadex.indexer.hub.small_files import MAX_SMALL_FILE
 
 
 def test_a_small_file_comes_at_the_pinned_commit(hub: StandInHub, session: HubSession) -> None:

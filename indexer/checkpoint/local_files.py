@@ -1,10 +1,13 @@
-"""Small JSON files of strangers: bounded, and always an object."""
+"""Files on disk: bounded reads, JSON objects, content hashes, a folder's signature."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import stat
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +56,44 @@ def read_start(path: Path, size: int) -> bytes:
         raise ModelError("bad-config", f"{path.name}: no such file") from err
     except OSError as err:
         raise ModelError("unreadable", f"{path.name}: {err.strerror}") from err
+
+
+_CHUNK = 1 << 20
+_SUFFIXES = (".safetensors", ".bin", ".json", ".gguf")
+
+
+def signature(folder: Path) -> str:
+    """A hash of the names, sizes and change times of a folder's weight and config files.
+
+    Raises:
+        ModelError: `unreadable`.
+    """
+    digest = hashlib.sha256()
+    try:
+        with os.scandir(folder) as entries:
+            described = [entry for entry in entries if entry.name.endswith(_SUFFIXES)]
+        for entry in sorted(described, key=attrgetter("name")):
+            # of a link that goes round, the entry itself only says that it cannot tell
+            if Path(entry).is_file() if entry.is_symlink() else entry.is_file():
+                status = entry.stat()
+                digest.update(os.fsencode(entry.name))
+                digest.update(f"/{status.st_size}/{status.st_mtime_ns}\n".encode())
+    except OSError as err:
+        raise ModelError("unreadable", f"{err.filename or folder}: {err.strerror}") from err
+    return digest.hexdigest()[:32]
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal: what the Hub calls its LFS id.
+
+    Raises:
+        ModelError: `unreadable`.
+    """
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    except OSError as err:
+        raise ModelError("unreadable", f"{path.name}: {err.strerror}") from err
+    return digest.hexdigest()
