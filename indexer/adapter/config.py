@@ -76,9 +76,9 @@ def refused_by_names(parts: Iterable[str]) -> str | None:
     for part in parts:
         if part in _PROMPTS:
             return "PROMPT_TUNING"
-        for method in REFUSED:
-            if part.startswith(f"{method.lower()}_"):
-                return method
+        method = next((m for m in REFUSED if part.startswith(f"{m.lower()}_")), None)
+        if method is not None:
+            return method
     return None
 
 
@@ -149,11 +149,11 @@ class AdapterConfig:
 
     def alpha_of(self, module: str) -> float | None:
         """The module's alpha: of the first pattern that fits, else the general one."""
-        return _first_match(self.alphas, module, self.alpha)
+        return next((v for p, v in self.alphas if matches(p, module)), self.alpha)
 
     def rank_of(self, module: str) -> float | None:
         """The module's rank as stated."""
-        return _first_match(self.ranks, module, self.rank)
+        return next((v for p, v in self.ranks if matches(p, module)), self.rank)
 
 
 def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
@@ -172,7 +172,8 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
     if config.get("alora_invocation_tokens"):
         notes = (*notes, "aLoRA: the update applies to a part of each text only")
     alpha = "lora_alpha" if "lora_alpha" in config else "alpha"
-    base = config.get("base_model_name_or_path")
+    base, targets = config.get("base_model_name_or_path"), config.get("target_modules")
+    names = targets if isinstance(targets, list) else []
     return AdapterConfig(
         peft_type=peft_type,
         base_name=base.strip() or None if isinstance(base, str) else None,
@@ -185,7 +186,7 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
         dora=_flag(config, "use_dora"),
         start=start,
         transposed_flag=_flag(config, "fan_in_fan_out"),
-        targets=_targets(config.get("target_modules")),
+        targets=tuple(t for t in names if isinstance(t, str) and len(t) <= MAX_PATTERN),
         notes=notes,
     )
 
@@ -245,21 +246,17 @@ def _patterns(config: Mapping[str, object], key: str) -> tuple[tuple[str, float]
         raise _bad(key, stated, "a mapping of patterns to numbers")
     if len(stated) > MAX_PATTERNS:
         raise _bad(key, len(stated), f"at most {MAX_PATTERNS} patterns")
-    found = []
+    numbers = []
     for pattern, value in stated.items():
         number = _number(f"{key}[{shown(pattern)}]", value)
         _require_modest(key, str(pattern))
         if number is not None:
-            found.append((str(pattern), number))
-    return tuple(found)
+            numbers.append((str(pattern), number))
+    return tuple(numbers)
 
 
 def _require_modest(key: str, pattern: str) -> None:
-    """Pass if a pattern is valid and cannot take long: re tries every way to match.
-
-    Raises:
-        ModelError: `bad-config`.
-    """
+    """Pass if a pattern is valid and cannot take long: re tries every way to match."""
     bare = re.sub(r"\\[^1-9]", "", pattern)
     if len(pattern) > MAX_PATTERN or _ENDLESS.search(bare) or len(_REPEAT.findall(bare)) > 2:
         raise _bad(key, pattern, "a name, or a pattern of at most two repeats, none of a group")
@@ -267,17 +264,6 @@ def _require_modest(key: str, pattern: str) -> None:
         _compiled(pattern)
     except (re.error, OverflowError, RecursionError) as err:
         raise _bad(key, pattern, f"a regular expression ({shown(str(err))})") from err
-
-
-def _targets(stated: object) -> tuple[str, ...]:
-    names = stated if isinstance(stated, list) else []
-    return tuple(name for name in names if isinstance(name, str) and len(name) <= MAX_PATTERN)
-
-
-def _first_match(
-    patterns: tuple[tuple[str, float], ...], module: str, default: float | None
-) -> float | None:
-    return next((v for p, v in patterns if matches(p, module)), default)
 
 
 def matches(pattern: str, module: str) -> bool:

@@ -90,23 +90,20 @@ def parse_name(name: str) -> TensorName:
             kind = "bias"
         module = "" if kind in SHARED else _module(parts[:index])
         return TensorName(module, kind, ".".join(tail), wrapped)
-    return TensorName(_module(parts[:-1]), _plain_kind(parts), "", wrapped)
-
-
-def _plain_kind(parts: list[str]) -> str:
+    kind = {"weight": "value", "bias": "bias"}.get(parts[-1], "other")
     if any(part.startswith("lora_") for part in parts):
-        return "variant"
-    return {"weight": "value", "bias": "bias"}.get(parts[-1], "other")
+        kind = "variant"
+    return TensorName(_module(parts[:-1]), kind, "", wrapped)
 
 
 def _module(parts: list[str]) -> str:
     """The path without wrappers; after `modules_to_save` comes an adapter's name."""
-    kept, skip = [], False
+    path, skip = [], False
     for part in parts:
         if not skip and part not in WRAPPERS and part != "modules_to_save":
-            kept.append(part)
+            path.append(part)
         skip = part == "modules_to_save"
-    return ".".join(kept)
+    return ".".join(path)
 
 
 KOHYA_PREFIXES = ("lora_", "lycoris_")
@@ -151,54 +148,47 @@ class Contents:
             ModelError: `unsupported-adapter` if its place is taken, its module's name has
                 lost its dots, or it belongs to an unknown variant.
         """
-        found = parse_name(name)
-        if found.kind == "variant":
-            raise ModelError(
-                "unsupported-adapter",
-                f"tensor {name!r} is of a LoRA variant not known here",
-            )
-        if found.kind == "value":
-            if found.wrapped and found.module in self.factors:
+        parsed = parse_name(name)
+        module, kind = parsed.module, parsed.kind
+        if kind == "variant":
+            raise _unsupported(f"tensor {name!r} is of a LoRA variant not known here")
+        if kind == "value":
+            if parsed.wrapped and module in self.factors:
                 self.set_aside["frozen"] += 1
-            elif "modules_to_save" in name or found.module not in self.values:
-                self.values[found.module] = name
-        elif found.kind in _ASIDE or found.kind == "bookkeeping":
-            self.set_aside[found.kind] += 1
-        elif found.kind in SHARED:
-            self.shared.setdefault(found.kind, name)
+            elif "modules_to_save" in name or module not in self.values:
+                self.values[module] = name
+        elif kind in _ASIDE or kind == "bookkeeping":
+            self.set_aside[kind] += 1
+        elif kind in SHARED:
+            self.shared.setdefault(kind, name)
         else:
-            self._add_factor(name, found.module, found.kind, found.adapter)
+            self._add_factor(name, parsed)
 
-    def _add_factor(self, name: str, module: str, kind: str, adapter: str) -> None:
+    def _add_factor(self, name: str, parsed: TensorName) -> None:
+        module = parsed.module
         if "." not in module and module.startswith(KOHYA_PREFIXES):
-            raise ModelError(
-                "unsupported-adapter",
+            raise _unsupported(
                 f"module name {module!r} has lost its dots, so its place in the model is "
-                "not certain; convert it to PEFT's format",
+                "not certain; convert it to PEFT's format"
             )
-        taken = self.factors.setdefault(module, {}).setdefault(kind, name)
-        owner = self._owners.setdefault(module, adapter)
-        if owner != adapter:
-            raise ModelError(
-                "unsupported-adapter",
-                f"holds two adapters, {owner!r} and {adapter!r}; save each apart",
+        taken = self.factors.setdefault(module, {}).setdefault(parsed.kind, name)
+        owner = self._owners.setdefault(module, parsed.adapter)
+        if owner != parsed.adapter:
+            raise _unsupported(
+                f"holds two adapters, {owner!r} and {parsed.adapter!r}; save each apart"
             )
         if taken != name or module.split(".")[-1] == "experts":
-            raise ModelError(
-                "unsupported-adapter",
-                f"tensor {name!r}: LoRA on expert parameters has ambiguous names",
-            )
+            raise _unsupported(f"tensor {name!r}: LoRA on expert parameters has ambiguous names")
+
+
+def _unsupported(line: str) -> ModelError:
+    return ModelError("unsupported-adapter", line)
 
 
 def sort_tensors(names: Iterable[str]) -> Contents:
-    """The contents; factors first, so that leftovers beside them are known as such.
-
-    Raises:
-        ModelError: `unsupported-adapter`.
-    """
+    """The contents; factors first, so that leftovers beside them are known as such."""
     contents = Contents()
-    ordered = sorted(names, key=lambda name: (parse_name(name).kind == "value", name))
-    for name in ordered:
+    for name in sorted(names, key=lambda name: (parse_name(name).kind == "value", name)):
         contents.add(name)
     for module in [m for m, kinds in contents.factors.items() if kinds.keys() == {"alpha"}]:
         del contents.factors[module]

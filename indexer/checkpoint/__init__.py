@@ -14,6 +14,7 @@ from .quantized import quantization
 from .safetensors_file import decode, header_length, parse_header
 from .tensor_file import Checkpoint, RowBlock, TensorRef
 from .weights import (
+    ADAPTER_FILES,
     choose_weights,
     disagreement,
     open_adapter_weights,
@@ -23,6 +24,7 @@ from .weights import (
 )
 
 __all__ = [
+    "ADAPTER_FILES",
     "ALL_TENSORS",
     "FEW_BYTES",
     "WHOLE_TENSORS",
