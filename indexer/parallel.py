@@ -23,7 +23,7 @@ def cpu_count() -> int:
 
 
 @contextmanager
-def one_torch_thread() -> Iterator[None]:
+def single_torch_thread() -> Iterator[None]:
     """Torch computes in the calling thread only, until the block ends."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

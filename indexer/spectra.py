@@ -18,12 +18,12 @@ from .architecture import PlacedModel, Placement
 from .base import Base, place_checkpoint
 from .checkpoint import Checkpoint
 from .delta import Delta, LowRankDelta, rounding_norm
-from .family import Member, one_member, refuse_strangers
+from .family import Member, find_member, refuse_strangers
 from .full_update import collect_full
 from .index import resolve_base, wanted_base
 from .job import Job
 from .model import open_checkpoint, with_config
-from .parallel import cpu_count, one_torch_thread, ordered
+from .parallel import cpu_count, ordered, single_torch_thread
 from .update import MatrixUpdate
 
 COLUMNS_AT_ONCE = 4096
@@ -41,7 +41,7 @@ def update_spectra(
         RequestError: the model cannot be read, or is not this base's.
     """
     family = resolve_base(catalog, base)
-    member = refuse_strangers(one_member(model, family.name), wanted_base(family))
+    member = refuse_strangers(find_member(model, family.name), wanted_base(family))
     job = Job(
         base=family,
         wanted=wanted_base(family),
@@ -53,7 +53,7 @@ def update_spectra(
         if member.refusal is not None:
             raise member.refusal
         member = with_config(member)
-        with one_torch_thread():
+        with single_torch_thread():
             return member.record, _updates(member, job)
     except ModelError as err:
         raise RequestError(f"{model}: {err}") from err
@@ -68,10 +68,10 @@ def weight_spectra(
         RequestError: the model cannot be read.
     """
     family = resolve_base(catalog, base)
-    member = one_member(model, family.name)
+    member = find_member(model, family.name)
     try:
         member = with_config(member)
-        with one_torch_thread():
+        with single_torch_thread():
             return member.record, _weights(member, family)
     except ModelError as err:
         raise RequestError(f"{model}: {err}") from err

@@ -1,9 +1,10 @@
 """Which slot a tensor fills, whatever its model calls it and however it is fused."""
 
 from .place import place, place_modules
-from .placement import PlacedModel, Placement, require_same_layers, require_within_base
+from .placement import Key, PlacedModel, Placement, require_same_layers, require_within_base
 
 __all__ = [
+    "Key",
     "PlacedModel",
     "Placement",
     "place",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +40,13 @@ class Placement:
     rows: slice | tuple[int, ...] | None = None
     shape: tuple[int, int]
 
+    @property
+    def first_row(self) -> int:
+        """The first of its rows."""
+        if self.rows is None:
+            return 0
+        return (self.rows.start or 0) if isinstance(self.rows, slice) else self.rows[0]
+
     def cut(self, tensor: torch.Tensor) -> torch.Tensor:
         """This placement's (out, in) matrix as a view where possible, dtype kept."""
         matrix = tensor if self.index is None else tensor[self.index]
@@ -73,11 +80,7 @@ class PlacedModel:
     unknown: tuple[str, ...]
 
     def require_known(self) -> None:
-        """Pass, unless some layer matrices are unknown.
-
-        Raises:
-            ModelError: `unknown-architecture`, naming them.
-        """
+        """Raise `unknown-architecture`, naming them, if some layer matrices are unknown."""
         if self.unknown:
             raise ModelError(
                 "unknown-architecture",
@@ -114,8 +117,8 @@ def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
         ModelError: `layer-mismatch` or `shape-mismatch`, naming the first few.
     """
     ours, theirs = child.by_key(), base.by_key()
-    missing = [theirs[key] for key in theirs if key not in ours]
-    added = [ours[key] for key in ours if key not in theirs]
+    missing = [placement for key, placement in theirs.items() if key not in ours]
+    added = [placement for key, placement in ours.items() if key not in theirs]
     if missing or added:
         raise ModelError("layer-mismatch", _differences(missing, added, len(theirs)))
     _require_equal_shapes(child, base)
@@ -130,41 +133,38 @@ def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:
     theirs = base.by_key()
     absent = [p for p in adapter.placements if (p.slot, p.part) not in theirs]
     if absent:
-        raise ModelError(
-            "unknown-targets",
-            f"the base has no {_slots(absent)} (modules {name_some(_tensors(absent))}); "
-            "index the adapter with the base that it was trained on",
-        )
+        modules = name_some(list(dict.fromkeys(p.tensor for p in absent)))
+        line = f"the base has no {_slots(absent)} (modules {modules})"
+        advice = "index the adapter with the base that it was trained on"
+        raise ModelError("unknown-targets", f"{line}; {advice}")
     _require_equal_shapes(adapter, base)
 
 
 def _require_equal_shapes(child: PlacedModel, base: PlacedModel) -> None:
     theirs = base.by_key()
-    unequal: list[tuple[Placement, Placement]] = [
-        (ours, theirs[key])
-        for key, ours in child.by_key().items()
-        if ours.shape != theirs[key].shape
-    ]
+    ours = child.by_key()
+    unequal = [key for key in ours if ours[key].shape != theirs[key].shape]
     if unequal:
-        ours, expected = unequal[0]
+        first, expected = ours[unequal[0]], theirs[unequal[0]]
         more = f", and {len(unequal) - 1} more differ" if len(unequal) > 1 else ""
         raise ModelError(
             "shape-mismatch",
-            f"tensor {ours.tensor!r} gives {_label(ours)} the shape {ours.shape}, the base "
+            f"tensor {first.tensor!r} gives {_label(first)} the shape {first.shape}, the base "
             f"has {expected.shape}{more}; index it with its own base",
         )
 
 
 def _differences(missing: Sequence[Placement], added: Sequence[Placement], n: int) -> str:
     """One line that says which slots are on one side only."""
-    said = []
+    differences = []
     if missing:
-        said.append(f"lacks {len(missing)} of the base's {n} layer matrices: {_slots(missing)}")
+        n_missing = f"{len(missing)} of the base's {n} layer matrices"
+        differences.append(f"lacks {n_missing}: {_slots(missing)}")
     if added:
-        said.append(f"has {len(added)} that the base lacks: {_slots(added)}")
+        differences.append(f"has {len(added)} that the base lacks: {_slots(added)}")
     if any(p.slot.role == "qkv" for p in (*missing, *added)):
-        said.append("one config.json does not say how a fused q/k/v matrix is laid out")
-    return "; ".join(said) + "; index it with its own base"
+        differences.append("one config.json does not say how a fused q/k/v matrix is laid out")
+    return "; ".join(differences) + "; index it with its own base"
 
 
 def _slots(placements: Sequence[Placement]) -> str:
@@ -173,7 +173,3 @@ def _slots(placements: Sequence[Placement]) -> str:
 
 def _label(placement: Placement) -> str:
     return f"{placement.slot}.{placement.part}" if placement.part else str(placement.slot)
-
-
-def _tensors(placements: Iterable[Placement]) -> list[str]:
-    return list(dict.fromkeys(p.tensor for p in placements))

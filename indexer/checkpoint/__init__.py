@@ -9,7 +9,7 @@ from .byte_source import (
     LocalFile,
     ReadPlan,
 )
-from .local_files import file_sha256, read_json, read_start, signature
+from .local_files import Config, file_sha256, read_json, read_start, signature
 from .quantized import quantization
 from .safetensors_file import decode, header_length, parse_header
 from .tensor_file import Checkpoint, RowBlock, TensorRef
@@ -30,6 +30,7 @@ __all__ = [
     "WHOLE_TENSORS",
     "ByteSource",
     "Checkpoint",
+    "Config",
     "LocalFile",
     "ReadPlan",
     "RowBlock",

@@ -7,17 +7,20 @@ import json
 import os
 import re
 import stat
+from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 from ...errors import ModelError
+
+Config = Mapping[str, object]
+"""The object in a JSON file such as config.json; its values may be of any kind."""
 
 MAX_BYTES = 16 * 2**20
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
-def read_json(source: Path | bytes, *, name: str = "config.json") -> dict[str, Any]:
+def read_json(source: Path | bytes, *, name: str = "config.json") -> dict[str, object]:
     """The JSON object in a file, or in the bytes of one called `name`.
 
     Raises:

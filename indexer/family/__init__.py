@@ -2,7 +2,7 @@
 
 from .labels import NO_LABELS, LabelMatches, Labels, read_labels
 from .member import Member, Wanted, base_key, refuse_strangers, same_base
-from .sources import folder_members, hub_members, listed_members, one_member
+from .sources import find_member, folder_members, hub_members, listed_members
 
 __all__ = [
     "NO_LABELS",
@@ -11,10 +11,10 @@ __all__ = [
     "Member",
     "Wanted",
     "base_key",
+    "find_member",
     "folder_members",
     "hub_members",
     "listed_members",
-    "one_member",
     "read_labels",
     "refuse_strangers",
     "same_base",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ...errors import ModelError
 from ...records import ModelRecord
+from ..checkpoint import Config
 from ..hub import HubModel
 from ..untrusted_text import shown
 from .paths import resolved
@@ -79,8 +79,8 @@ class Member:
     record: ModelRecord
     folder: Path | None = None
     hub: HubModel | None = None
-    config: Mapping[str, Any] | None = field(default=None, compare=False)
-    adapter_config: Mapping[str, Any] | None = field(default=None, compare=False)
+    config: Config | None = field(default=None, compare=False)
+    adapter_config: Config | None = field(default=None, compare=False)
     claims: tuple[str, ...] = ()
     refusal: ModelError | None = None
 
@@ -104,7 +104,7 @@ class Wanted:
 
     names: tuple[str, ...]
     folder: Path | None = None
-    config: Mapping[str, Any] | None = None
+    config: Config | None = None
 
     def named_in(self, claims: Iterable[str]) -> bool:
         """Whether any of a model's claims means this base."""
@@ -146,6 +146,6 @@ def _named(claims: Sequence[str]) -> str:
     return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"
 
 
-def _model_type(config: Mapping[str, Any] | None) -> str | None:
+def _model_type(config: Config | None) -> str | None:
     value = (config or {}).get("model_type")
     return value if isinstance(value, str) else None

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace as _replace
 from pathlib import Path
-from typing import Any
 
 from ...errors import ModelError, SourceError
 from ...records import ModelRecord
-from ..checkpoint import quantization, read_json, read_start, signature
-from ..hub import HubModel, ListingMemory, describe, early_refusal, list_family
+from ..checkpoint import Config, quantization, read_json, read_start, signature
+from ..hub import HubModel, HubSession, ListingMemory, describe, early_refusal, list_family
 from ..untrusted_text import shown, text_or_none
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .member import Member
@@ -49,10 +48,10 @@ def listed_members(list_file: Path, base: str) -> Iterator[Member]:
         text = line.split("#", 1)[0].strip()
         if text:
             beside = folder_at(list_file.parent / text)
-            yield one_member(str(beside or text), base, id=text)
+            yield find_member(str(beside or text), base, id=text)
 
 
-def one_member(model: str, base: str, *, id: str | None = None) -> Member:
+def find_member(model: str, base: str, *, id: str | None = None) -> Member:
     """The model at a path, or of that id on the Hub."""
     path = folder_at(model)
     if path is not None:
@@ -162,7 +161,7 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
     )
 
 
-def _describe_adapter(member: Member, names: list[str], front: Mapping[str, Any]) -> Member:
+def _describe_adapter(member: Member, names: list[str], front: Config) -> Member:
     folder = member.folder
     assert folder is not None
     config = None
@@ -188,7 +187,7 @@ def _is_weight(name: str, *, adapter: bool) -> bool:
     return name.endswith((".safetensors", ".bin")) and not name.startswith(("adapter", "training"))
 
 
-def _read_card(folder: Path) -> tuple[dict[str, Any], str]:
+def _read_card(folder: Path) -> tuple[dict[str, object], str]:
     try:
         start = read_start(folder / "README.md", 4 * MAX_CARD_CHARS)
     except ModelError:
@@ -201,13 +200,15 @@ def _run_of(id: str) -> str:
     return _STEP_FOLDER.sub("", id) or id
 
 
-def hub_members(base: str, memory: ListingMemory, *, limit: int | None) -> Iterator[Member]:
+def hub_members(
+    base: str, memory: ListingMemory, *, limit: int | None, session: HubSession
+) -> Iterator[Member]:
     """Every descendant of `base`; those below an intermediate fine-tune count as its own.
 
     Raises:
         SourceError: the Hub cannot be listed.
     """
-    for model in list_family(base, remember=memory, limit=limit):
+    for model in list_family(base, remember=memory, limit=limit, session=session):
         yield member_of(model, base, claims=(*model.base_models, base))
 
 
@@ -217,13 +218,13 @@ def hub_member(id: str, base: str) -> Member:
         model = describe(id)
     except ModelError as err:
         record = ModelRecord(id=id, base=base, source="hub")
-        return Member(record=record, refusal=_with_token(err))
+        return Member(record=record, refusal=err)
     return member_of(model, base, claims=model.base_models)
 
 
 def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     """A Hub model as a member, its labels read from what the Hub said of it."""
-    card: dict[str, Any] = {**model.card_data}
+    card: dict[str, object] = {**model.card_data}
     if model.model_index is not None:
         card["model-index"] = model.model_index
     label = label_of(name=model.id, tags=model.tags, card=card)
@@ -249,11 +250,3 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         notes=parents_note(model.base_models),
     )
     return Member(record=record, hub=model, claims=claims, refusal=early_refusal(model))
-
-
-def _with_token(refusal: ModelError) -> ModelError:
-    """The refusal, with what lets a private repository be read: the Hub hides those as missing."""
-    if refusal.code != "private-or-missing" or "HF_TOKEN" in refusal.reason:
-        return refusal
-    advice = "check the id; if it is private, set HF_TOKEN to a token that may read it"
-    return ModelError(refusal.code, f"{refusal.reason}; {advice}")

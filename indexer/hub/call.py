@@ -50,6 +50,7 @@ class Patience:
 
 _COUNT = re.compile(r"[0-9]{1,15}")
 
+SET_TOKEN = "check the id; if it is private, set HF_TOKEN to a token that may read it"
 DISABLED = "Access to this resource is disabled."
 BAD_TOKEN = "Invalid credentials in Authorization header"
 
@@ -58,7 +59,7 @@ _BY_ERROR_CODE = {
         "gated",
         "the repository is gated; ask for access on its page and set HF_TOKEN",
     ),
-    "RepoNotFound": ("private-or-missing", "no such repository, or a private one"),
+    "RepoNotFound": ("private-or-missing", f"no such repository, or a private one; {SET_TOKEN}"),
     "RevisionNotFound": ("not-found", "no such revision"),
     "EntryNotFound": ("not-found", "no such file in the repository"),
 }
@@ -82,7 +83,8 @@ def refusal(response: httpx2.Response, what: str) -> ModelError:
     if known is not None:
         return ModelError(known[0], f"{what}: {known[1]}")
     if status in (401, 404):
-        return ModelError("private-or-missing", f"{what}: not there, or not for you ({status})")
+        line = f"no such file, or a private one ({status}); {SET_TOKEN}"
+        return ModelError("private-or-missing", f"{what}: {line}")
     if status == 403:
         return ModelError(
             "unauthorized", f"{what}: access is refused (403); check HF_TOKEN's rights"
@@ -96,8 +98,8 @@ def refusal(response: httpx2.Response, what: str) -> ModelError:
     return ModelError("hub-bad-answer", f"{what}: the Hub answers {status}")
 
 
-def asked_wait_s(response: httpx2.Response) -> float | None:
-    """Seconds that the answer asks to wait, by `RateLimit` or `Retry-After`."""
+def retry_delay_s(response: httpx2.Response) -> float | None:
+    """Seconds to wait before the next request, by `RateLimit` or `Retry-After`."""
     if response.status_code == 429:
         with suppress(ValueError, OverflowError):
             limit = parse_ratelimit_headers(response.headers)
@@ -126,7 +128,8 @@ RETRIED = (
     httpx2.RemoteProtocolError,
     httpx2.ProxyError,
 )
-_CURRENT: ContextVar[Call | None] = ContextVar("deltadex_hub_call", default=None)
+CURRENT_CALL: ContextVar[Call | None] = ContextVar("deltadex_hub_call", default=None)
+"""The call that this thread's requests belong to."""
 
 Send = Callable[[httpx2.Request], httpx2.Response]
 
@@ -161,11 +164,11 @@ class Call:
         """Make this the call that the thread's requests belong to, and start its clock."""
         allowance = expected_bytes / self.patience.bytes_per_second
         self.deadline = time.monotonic() + self.patience.call_s + allowance
-        token = _CURRENT.set(self)
+        token = CURRENT_CALL.set(self)
         try:
             yield self
         finally:
-            _CURRENT.reset(token)
+            CURRENT_CALL.reset(token)
 
     def exchange(self, send: Send, request: httpx2.Request, *, stream: bool) -> httpx2.Response:
         """The answer to a request, asked for again while that is worth it.
@@ -236,21 +239,21 @@ class Call:
         error = refusal(response, self.what)
         if error.code not in ("rate-limited", "hub-unreachable"):
             raise error
-        asked = asked_wait_s(response)
-        if asked is None:
+        delay = retry_delay_s(response)
+        if delay is None:
             self.failed(error)
         else:
-            self._wait_as_asked(asked, error)
+            self._delay(delay, error)
         return False
 
-    def _wait_as_asked(self, asked: float, error: ModelError) -> None:
+    def _delay(self, delay: float, error: ModelError) -> None:
+        """Wait as long as the Hub demands, or raise `error` where that is too long."""
         self.failures += 1
         left = self.patience.rate_limit_s - self.waited_s
-        if asked > left or self.failures > self.patience.tries:
-            wait = f"it asks to wait {asked:.0f} s"
-            raise ModelError(error.code, f"{error.reason} ({wait})")
-        pause = asked + min(1.0, self.patience.first_pause_s)
-        log.warning("the Hub asks to wait %.0f s (%s)", asked, self.what)
+        if delay > left or self.failures > self.patience.tries:
+            raise ModelError(error.code, f"{error.reason} (it demands a wait of {delay:.0f} s)")
+        pause = delay + min(1.0, self.patience.first_pause_s)
+        log.warning("the Hub demands a wait of %.0f s (%s)", delay, self.what)
         self.waited_s += pause
         self.deadline += pause
         self._sleep(pause)
@@ -308,11 +311,6 @@ class _WatchedStream(httpx2.SyncByteStream):
 
     def close(self) -> None:
         self._inner.close()
-
-
-def current_call() -> Call | None:
-    """The call that this thread's requests belong to."""
-    return _CURRENT.get()
 
 
 def origin_of(url: httpx2.URL) -> tuple[str, str, int]:

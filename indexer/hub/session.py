@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
-from .call import Call, Patience, current_call, origin_of
+from .call import CURRENT_CALL, Call, Patience, origin_of
 
 _PACKED = {"Accept-Encoding": "gzip"}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -158,9 +158,9 @@ def default_session() -> HubSession:
     return HubSession()
 
 
-def cancel_with(event: threading.Event) -> None:
-    """Let `event` end every wait of the default session."""
-    default_session().cancelled = event
+def run_session() -> HubSession:
+    """The same for one run, which alone its `cancelled` ends."""
+    return replace(default_session(), cancelled=threading.Event())
 
 
 _DEFAULT = Patience()
@@ -189,7 +189,7 @@ class HubClient(httpx2.Client):
         self, request: httpx2.Request, *, stream: bool = False, **options: Any
     ) -> httpx2.Response:
         """The answer to a request, under the rules of the thread's current call."""
-        call = current_call()
+        call = CURRENT_CALL.get()
         if is_offline_mode():
             if call is not None:
                 raise ModelError("offline", f"{call.what}: offline mode (HF_HUB_OFFLINE)")
@@ -256,7 +256,7 @@ class _BoundedStream(NetworkStream):
         self._inner = inner
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        call = current_call()
+        call = CURRENT_CALL.get()
         if call is None:
             return self._inner.read(max_bytes, timeout)
         left = call.deadline - time.monotonic()
@@ -299,6 +299,6 @@ def _finite(timeout: Mapping[str, Any] | None, patience: Patience) -> dict[str, 
         "pool": patience.call_s,
     }
     return {
-        name: limit if (asked := given.get(name)) is None else min(asked, limit)
+        name: limit if (stated := given.get(name)) is None else min(stated, limit)
         for name, limit in limits.items()
     }

@@ -2,7 +2,7 @@ import pytest
 from factories import make_family
 
 from deltadex.errors import SourceError
-from deltadex.indexer.family import folder_members, listed_members, one_member
+from deltadex.indexer.family import find_member, folder_members, listed_members
 
 
 def test_models_are_found_at_any_depth_and_named_by_their_path(tmp_path):
@@ -35,7 +35,7 @@ def test_a_list_names_paths_beside_it(tmp_path):
 
     assert [m.record.id for m in found[:2]] == ["a-0", "b-1"]
     assert found[2].refusal.code == "not-found"
-    assert one_member("./none", "b").refusal.code == "not-found"
+    assert find_member("./none", "b").refusal.code == "not-found"
 
 
 def test_a_missing_folder_says_so(tmp_path):

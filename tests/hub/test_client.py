@@ -33,7 +33,7 @@ def test_a_rate_limit_is_waited_for_and_reported(
     assert describe("org/model", session=session).id == "org/model"
 
     assert time.monotonic() - start >= 1.0
-    assert "the Hub asks to wait 1 s (org/model)" in caplog.text
+    assert "the Hub demands a wait of 1 s (org/model)" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_wait_beyond_the_limit_is_not_begun(
     )
     start = time.monotonic()
 
-    with pytest.raises(ModelError, match=r"^rate-limited: .*asks to wait \d+ s"):
+    with pytest.raises(ModelError, match=r"^rate-limited: .*demands a wait of \d+ s"):
         describe("org/model", session=session)
     assert time.monotonic() - start < 0.5
 

@@ -187,7 +187,7 @@ def test_a_wait_that_the_hub_asks_for_is_kept_and_shown(hub: StandInHub, tmp_pat
 
     done = run(tmp_path, *INDEX)
 
-    assert "the Hub asks to wait 1 s (org/full: config.json)" in done.stderr
+    assert "the Hub demands a wait of 1 s (org/full: config.json)" in done.stderr
     assert done.codes["org/full"] == "indexed"
     assert done.seconds > 1
 
@@ -200,7 +200,7 @@ def test_a_wait_that_is_too_long_is_not_begun_but_shown(hub: StandInHub, tmp_pat
     done = run(tmp_path, *INDEX)
 
     assert done.codes["org/full"] == "rate-limited"
-    assert "it asks to wait 300 s" in done.stdout
+    assert "it demands a wait of 300 s" in done.stdout
 
 
 @pytest.mark.parametrize("id", ["org/full", "org/adapter"])
