@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import dataclass, field
-from typing import Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from .arrays import Float16, Float32, Float64
 from .errors import REASONS, Status
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    import numpy as np  # for annotations alone
 
 Stack = Literal["encoder", "decoder", "text", "vision"]
 STACKS: tuple[Stack, ...] = ("encoder", "decoder", "text", "vision")

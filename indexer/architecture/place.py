@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from ...errors import ModelError
 from ...records import Slot
@@ -91,27 +91,23 @@ def _locate_all(
 
 
 def _unknown(names: Iterable[str], shapes: Mapping[str, Shape], *, stored: bool) -> list[str]:
-    """Those names that are matrices of layers, of which nothing is known.
+    """The names of layer matrices that no rule knows.
 
     In a checkpoint only layers that attend count, so that a numbered head is no obstacle.
     """
     numbered = {name: find_number(name.removesuffix(WEIGHT)) for name in shapes}
     attends = table().attention_word.search
     attending = {n.before for n in numbered.values() if n and attends(n.suffix)}
-    found = []
+    unknown = []
     for name in names:
-        number = numbered[name]
-        if number is None or not _is_matrix(shapes[name]):
+        number, shape = numbered[name], shapes[name]
+        is_matrix = len(shape) in (2, 3) and sum(size > 1 for size in shape) > 1
+        if number is None or not is_matrix:
             continue
         counts = number.before in attending or (number.path != "" and not stored)
         if counts and not is_ignored(number.path, number.suffix):
-            found.append(name)
-    return found
-
-
-def _is_matrix(shape: Shape) -> bool:
-    """Two or three dimensions, of which two are more than 1."""
-    return len(shape) in (2, 3) and sum(size > 1 for size in shape) > 1
+            unknown.append(name)
+    return unknown
 
 
 def _refuse_doubles(placements: Sequence[Placement]) -> None:
@@ -121,10 +117,8 @@ def _refuse_doubles(placements: Sequence[Placement]) -> None:
     for (slot, part), names in tensors.items():
         if len(names) > 1:
             where = f"{slot}.{part}" if part else str(slot)
-            raise ModelError(
-                "unknown-architecture",
-                f"{name_some(names)} all fill {where}: expected one tensor",
-            )
+            line = f"{name_some(names)} all fill {where}: expected one tensor"
+            raise ModelError("unknown-architecture", line)
 
 
 def _require_attention(placed: PlacedModel) -> None:
@@ -143,43 +137,37 @@ Stacks = Mapping[str, Sequence[Spot]]
 
 
 def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: AttentionConfig) -> Stacks:
-    """The spots of each stack.
-
-    Args:
-        names: All tensor names of the model: an embedding may tell the stack.
+    """The spots of each stack; `names`: all tensors of the model, whose embeddings may tell it.
 
     Raises:
         ModelError: `unknown-architecture` when two prefixes or layer paths claim one stack.
     """
     groups: dict[tuple[str, str], list[Spot]] = defaultdict(list)
     for spot in spots:
-        groups[spot.group].append(spot)
+        groups[spot.prefix, spot.path].append(spot)
     stacks: dict[str, list[Spot]] = {}
     for group in groups.values():
         stack = _stack(group, names, config)
         if stack in stacks:
             both = name_some([stacks[stack][0].tensor, group[0].tensor])
-            raise ModelError(
-                "unknown-architecture",
-                f"{both} belong to two {stack} stacks: expected one model in the file",
-            )
+            line = f"{both} belong to two {stack} stacks: expected one model in the file"
+            raise ModelError("unknown-architecture", line)
         stacks[stack] = group
     return stacks
 
 
 def common_prefix(stacks: Stacks) -> str:
     """The leading words that the prefixes of all stacks share, each with its dot."""
-    words = (group[0].prefix.split(".")[:-1] for group in stacks.values())
-    shared = takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False))
-    return "".join(f"{column[0]}." for column in shared)
+    prefixes = [group[0].prefix.split(".")[:-1] for group in stacks.values()]
+    return "".join(f"{part}." for part in os.path.commonprefix(prefixes))
 
 
 def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:
     """By a telling suffix, else a telling path, else embedding, prefix or model type."""
     first = group[0]
-    told = next((spot.rule.stack for spot in group if spot.rule.stack), "")
-    default = told or table().layers[first.path]
-    if told or first.path not in ("layers", "encoder.layers"):
+    by_suffix = next((spot.rule.stack for spot in group if spot.rule.stack), "")
+    default = by_suffix or table().layers[first.path]
+    if by_suffix or first.path not in ("layers", "encoder.layers"):
         return default
     for embedding, stack in table().stack_of_embedding.items():
         if first.path == "encoder.layers" and f"{first.prefix}{embedding}.weight" in names:
@@ -216,13 +204,12 @@ def place_stack(
     stack: str, spots: Sequence[Spot], config: AttentionConfig, *, stored: bool
 ) -> Iterator[Placement]:
     """The placements of one stack, in no particular order."""
-    inner = config.inner_group or 1 + max(spot.layer for spot in spots)
     context = StackContext(
         stack=stack,
         config=config,
         stored=stored,
         conv1d=stored and any(map(_is_conv1d_attention, spots)),
-        inner_group=inner,
+        inner_group=config.inner_group or 1 + max(spot.layer for spot in spots),
         shapes={(spot.layer, spot.suffix): spot.shape for spot in spots},
     )
     for spot in spots:
@@ -238,21 +225,25 @@ def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
     """One placement for each role and expert of a tensor."""
     transposed = _is_transposed(spot, context)
     out, width = spot.shape[-2:][::-1] if transposed else spot.shape[-2:]
-    layer = spot.layer
-    if spot.groups:
-        layer += spot.groups[0] * context.inner_group
+    layer = spot.layer + (spot.groups[0] * context.inner_group if spot.groups else 0)
     rows_of = _rows(spot, context, out, width, transposed)
     for index in range(spot.shape[0]) if spot.rule.stacked else (None,):
         for role, rows in rows_of.items():
+            part = spot.rule.part
+            if part == "expert":
+                part = f"expert.{spot.expert if index is None else index}"
+            n_rows = (
+                out if rows is None else len(range(out)[rows] if isinstance(rows, slice) else rows)
+            )
             yield Placement(
                 slot=Slot(context.stack, layer, role),
-                part=_part(spot, index),
+                part=part,
                 module=spot.module,
                 tensor=spot.tensor,
                 index=index,
                 transposed=transposed,
                 rows=rows,
-                shape=(_count(rows, out), width),
+                shape=(n_rows, width),
             )
 
 
@@ -294,15 +285,3 @@ def _rows(
         maybe_conv1d=context.conv1d or not context.stored,
     )
     return split_rows(split, fused) or {spot.rule.role: None}
-
-
-def _part(spot: Spot, index: int | None) -> str:
-    if spot.rule.part != "expert":
-        return spot.rule.part
-    return f"expert.{spot.expert if index is None else index}"
-
-
-def _count(rows: Rows | None, out: int) -> int:
-    if rows is None:
-        return out
-    return len(range(out)[rows]) if isinstance(rows, slice) else len(rows)

@@ -144,11 +144,6 @@ class Spot:
     expert: int
     rule: Rule
 
-    @property
-    def group(self) -> tuple[str, str]:
-        """Tensors of one stack share it."""
-        return self.prefix, self.path
-
 
 def locate(tensor: str, module: str, shape: tuple[int, ...]) -> Spot | None:
     """Where a tensor stands, by its name without `.weight`; None if no rule knows it."""
@@ -195,10 +190,10 @@ def find_number(module: str) -> Numbered | None:
     if match is not None:
         suffix = without_numbers(module[match.end() :])
         return Numbered(module[: match.end("path")], without_numbers(match["path"]), suffix)
-    words = module.split(".")
-    for i in range(1, len(words) - 1):
-        if words[i].isdecimal() and not words[i - 1].isdecimal():
-            return Numbered(".".join(words[:i]), "", without_numbers(".".join(words[i + 1 :])))
+    parts = module.split(".")
+    for i in range(1, len(parts) - 1):
+        if parts[i].isdecimal() and not parts[i - 1].isdecimal():
+            return Numbered(".".join(parts[:i]), "", without_numbers(".".join(parts[i + 1 :])))
     return None
 
 

@@ -117,16 +117,16 @@ def label_of(
     """The first label that says something: tags, card, model-index, card sentence, name."""
     card = card or {}
     hint = _name_hint(name)
-    for source, found in (
+    for source, labels in (
         ("tags", [str(t)[8:] for t in tags if str(t).startswith("dataset:")]),
         ("card", _strings(card.get("datasets"))),
         ("model-index", _index_datasets(card.get("model-index"))),
         ("sentence", [m["name"]] if (m := _SENTENCE.search(text[:100_000])) else []),
         ("name", [hint] if hint else []),
     ):
-        names = sorted({n for raw in found if (n := normalise(raw, hint=hint))})
+        names = sorted({n for raw in labels if (n := normalise(raw, hint=hint))})
         if names:
-            return Label("+".join(names), "+".join(sorted(set(found))), source)
+            return Label("+".join(names), "+".join(sorted(set(labels))), source)
     return NO_LABEL
 
 
@@ -151,24 +151,17 @@ def normalise(raw: str, *, hint: str | None = None) -> str | None:
     return hint if hint and hint.startswith(collection + "/") else None
 
 
-@cache
-def _words_for_datasets() -> list[tuple[str, str]]:
-    """Words between hyphens that stand for well-known datasets, longest first."""
-    table: dict[str, str] = _canonical()["in_names"]
-    longest_first = sorted(table, key=len, reverse=True)
-    return [(f"-{word.replace('_', '-')}-", table[word]) for word in longest_first]
-
-
 def _name_hint(name: str) -> str | None:
-    """The well-known dataset that a model's own name mentions as a word, longest first."""
-    words = re.sub(r"[^a-z0-9]+", "-", name.lower().rsplit("/", 1)[-1])
-    words = f"-{words}-"
-    return next((dataset for word, dataset in _words_for_datasets() if word in words), None)
+    """The well-known dataset that a model's own name mentions between hyphens, longest first."""
+    table: dict[str, str] = _canonical()["in_names"]
+    hyphenated = "-" + re.sub(r"[^a-z0-9]+", "-", name.lower().rsplit("/", 1)[-1]) + "-"
+    mentions = [word for word in table if f"-{word.replace('_', '-')}-" in hyphenated]
+    return table[max(mentions, key=len)] if mentions else None
 
 
 def _index_datasets(index: object) -> list[str]:
     """Dataset names of a card's model-index, with the part where a collection needs one."""
-    found = []
+    names = []
     entries = index if isinstance(index, list) else []
     results = (result for entry in entries for result in _dicts(entry, "results"))
     for result in islice(results, MAX_RESULTS):
@@ -179,8 +172,8 @@ def _index_datasets(index: object) -> list[str]:
         part = dataset.get("config") or dataset.get("args")
         if isinstance(name, str):
             needs_part = name.rsplit("/", 1)[-1].lower() in _canonical()["needs_config"]
-            found.append(f"{name}/{part}" if needs_part and isinstance(part, str) else name)
-    return found
+            names.append(f"{name}/{part}" if needs_part and isinstance(part, str) else name)
+    return names
 
 
 def _dicts(entry: object, key: str) -> list[Mapping[str, Any]]:

@@ -88,7 +88,9 @@ def _factorise_dense(delta: DenseDelta, rank: int, seed: int, power_steps: int) 
     matrix, fro_norm = delta.matrix, delta.norm
     width = min(rank + OVERSAMPLING, *matrix.shape)
     if fro_norm == 0.0 or width == 0:
-        return _no_factors(matrix, fro_norm)
+        n_out, n_in = matrix.shape
+        empty = matrix.new_zeros
+        return Factors(u=empty(n_out, 0), sigma=empty(0), v=empty(n_in, 0), fro_norm=fro_norm)
     projected = _test_matrix(seed, width, matrix.shape[1]).to(matrix.device)  # (width, in)
     for _ in range(1 + power_steps):
         basis = _orthonormal(matrix @ projected.T)  # (out, width)
@@ -118,8 +120,8 @@ def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
     """
     wide = columns.double()
     squares, turn = _eigen(wide)
-    kept = squares > squares[-1] * 1e-12
-    scaled = turn[:, kept] / squares[kept].sqrt()
+    significant = squares > squares[-1] * 1e-12
+    scaled = turn[:, significant] / squares[significant].sqrt()
     return (wide @ scaled.to(columns.device)).float()
 
 
@@ -127,16 +129,6 @@ def _eigen(columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Eigenvalues, ascending, and -vectors of CᵀC, in the processor's memory."""
     squares, turn = torch.linalg.eigh((columns.T @ columns).cpu())
     return squares, turn
-
-
-def _no_factors(matrix: torch.Tensor, fro_norm: float) -> Factors:
-    n_out, n_in = matrix.shape
-    return Factors(
-        u=matrix.new_zeros(n_out, 0),
-        sigma=matrix.new_zeros(0),
-        v=matrix.new_zeros(n_in, 0),
-        fro_norm=fro_norm,
-    )
 
 
 def frobenius(matrix: torch.Tensor) -> float:

@@ -148,8 +148,8 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _texts(values: object) -> tuple[str, ...]:
-    found = map(text_or_none, values) if isinstance(values, (list, tuple)) else ()
-    return tuple(text for text in found if text is not None)
+    texts = map(text_or_none, values) if isinstance(values, (list, tuple)) else ()
+    return tuple(text for text in texts if text is not None)
 
 
 def _count(value: object) -> int | None:

@@ -61,8 +61,8 @@ def list_family(
     session = session or default_session()
     seen = {base.lower()}
     parents = deque(_spellings(base, session, seen))
-    found, unanswered = 0, list[str]()
-    while parents and (limit is None or found < limit):
+    n_models, unanswered = 0, list[str]()
+    while parents and (limit is None or n_models < limit):
         parent = parents.popleft()
         may_miss = None if parent.lower() == base.lower() else unanswered
         for model in _children(parent, remember, session, may_miss):
@@ -72,8 +72,8 @@ def list_family(
             if model.kind in ("full", "adapter"):
                 parents.append(model.id)
             yield model
-            found += 1
-            if limit is not None and found >= limit:
+            n_models += 1
+            if limit is not None and n_models >= limit:
                 return
 
 
@@ -99,13 +99,13 @@ def _children(
     Args:
         unanswered: The last parents in a row that were left out; None where none may be.
     """
-    kept = remember.load(parent)
-    if kept is not None:
-        yield from (HubModel.from_json(raw) for raw in kept if "id" in raw)
+    remembered = remember.load(parent)
+    if remembered is not None:
+        yield from (HubModel.from_json(raw) for raw in remembered if "id" in raw)
         return
     listed: list[dict[str, Any]] = []
     try:
-        for raw in _ask(parent, session):
+        for raw in _request_children(parent, session):
             listed.append(raw)
             yield HubModel.from_json(raw)
     except ModelError as err:
@@ -125,7 +125,7 @@ def _may_be_left_out(err: ModelError, parent: str, unanswered: list[str]) -> boo
     return err.code in _MAY_PASS and len(unanswered) < MAX_UNANSWERED
 
 
-def _ask(parent: str, session: HubSession) -> Iterator[dict[str, Any]]:
+def _request_children(parent: str, session: HubSession) -> Iterator[dict[str, Any]]:
     """A parent's children as plain values; fewer properties where the Hub refuses some."""
     for level in range(session.expand_level, len(EXPAND_SETS)):
         try:
