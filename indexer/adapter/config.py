@@ -71,18 +71,8 @@ REFUSED = {
 _PROMPTS = ("prompt_embeddings", "prompt_encoder", "prompt_task_cols", "prompt_task_rows")
 
 
-def refused_by_names(parts: Iterable[str]) -> str | None:
-    """The refused method that the parts of tensor names point to, if any."""
-    for part in parts:
-        if part in _PROMPTS:
-            return "PROMPT_TUNING"
-        method = next((m for m in REFUSED if part.startswith(f"{m.lower()}_")), None)
-        if method is not None:
-            return method
-    return None
-
-
 FILE = "adapter_config.json"
+
 PLAIN_STARTS = ("", "true", "false", "gaussian", "eva", "orthogonal", "mica", "lycoris")
 """Values of `init_lora_weights` after which W is still the base's."""
 
@@ -109,11 +99,24 @@ VARIANTS = {
 """Settings of LoRA that change what its tensors mean."""
 
 MAX_PATTERNS = 4096
+
 MAX_PATTERN = 256
 """Characters of a pattern, and of a module path that one is held against."""
 
 _ENDLESS = re.compile(r"\)[*+{]|\\[1-9]|\(\?(?!:)")
+
 _REPEAT = re.compile(r"[*+{]")
+
+
+def refused_by_names(parts: Iterable[str]) -> str | None:
+    """The refused method that the parts of tensor names point to, if any."""
+    for part in parts:
+        if part in _PROMPTS:
+            return "PROMPT_TUNING"
+        method = next((m for m in REFUSED if part.startswith(f"{m.lower()}_")), None)
+        if method is not None:
+            return method
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,17 @@ SET_ASIDE = {
 """A name's part, and why its tensor is no part of a layer matrix's update."""
 
 
+KOHYA_PREFIXES = ("lora_", "lycoris_")
+
+_ASIDE = {
+    "bias": "full values of biases",
+    "embedding": "updates of embeddings",
+    "copy": "untouched copies of replaced modules",
+    "frozen": "frozen base_layer weights, taken as the base's",
+    "other": "tensors of unknown use",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class TensorName:
     """What a name says.
@@ -104,16 +115,6 @@ def _module(parts: list[str]) -> str:
             path.append(part)
         skip = part == "modules_to_save"
     return ".".join(path)
-
-
-KOHYA_PREFIXES = ("lora_", "lycoris_")
-_ASIDE = {
-    "bias": "full values of biases",
-    "embedding": "updates of embeddings",
-    "copy": "untouched copies of replaced modules",
-    "frozen": "frozen base_layer weights, taken as the base's",
-    "other": "tensors of unknown use",
-}
 
 
 @dataclass(slots=True)

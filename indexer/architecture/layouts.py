@@ -22,6 +22,14 @@ HEADS = (
 KEY_VALUE_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 
 
+Rows = slice | tuple[int, ...]
+
+Runs = tuple[tuple[str, int], ...]
+
+CODEGEN_BLOCKS = 4
+"""CodeGen's weights were trained on four devices, and are stored in that order."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
     """What a config says about attention; None wherever it says nothing usable.
@@ -90,13 +98,6 @@ def _flag(scopes: list[Mapping[str, object]], name: str) -> bool | None:
 
 def _text(scopes: list[Mapping[str, object]], name: str) -> str | None:
     return next((v for v in _values(scopes, name) if isinstance(v, str) and v), None)
-
-
-Rows = slice | tuple[int, ...]
-Runs = tuple[tuple[str, int], ...]
-
-CODEGEN_BLOCKS = 4
-"""CodeGen's weights were trained on four devices, and are stored in that order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

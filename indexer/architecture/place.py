@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from ...errors import ModelError
 from ...records import Slot
@@ -18,6 +18,12 @@ Shape = tuple[int, ...]
 
 WEIGHT = ".weight"
 ATTENTION_ROLES = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"))
+
+
+Stacks = Mapping[str, Sequence[Spot]]
+
+QUERY_WIDTH = "self_attn.o_proj"
+"""The output projection whose width tells the query rows of a fused matrix beside it."""
 
 
 def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> PlacedModel:
@@ -133,9 +139,6 @@ def _require_attention(placed: PlacedModel) -> None:
     )
 
 
-Stacks = Mapping[str, Sequence[Spot]]
-
-
 def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: AttentionConfig) -> Stacks:
     """The spots of each stack; `names`: all tensors of the model, whose embeddings may tell it.
 
@@ -159,7 +162,8 @@ def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: Attenti
 def common_prefix(stacks: Stacks) -> str:
     """The leading words that the prefixes of all stacks share, each with its dot."""
     prefixes = [group[0].prefix.split(".")[:-1] for group in stacks.values()]
-    return "".join(f"{part}." for part in os.path.commonprefix(prefixes))
+    shared = takewhile(lambda column: len(set(column)) == 1, zip(*prefixes, strict=False))
+    return "".join(f"{column[0]}." for column in shared)
 
 
 def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:
@@ -175,10 +179,6 @@ def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfi
     by_owner = table().stack_of_owner
     word = first.prefix.rstrip(".").rpartition(".")[2]
     return by_owner.get(word) or by_owner.get(config.model_type or "") or default
-
-
-QUERY_WIDTH = "self_attn.o_proj"
-"""The output projection whose width tells the query rows of a fused matrix beside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,9 +232,7 @@ def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
             part = spot.rule.part
             if part == "expert":
                 part = f"expert.{spot.expert if index is None else index}"
-            n_rows = (
-                out if rows is None else len(range(out)[rows] if isinstance(rows, slice) else rows)
-            )
+            chosen = range(out)[rows] if isinstance(rows, slice) else rows
             yield Placement(
                 slot=Slot(context.stack, layer, role),
                 part=part,
@@ -243,7 +241,7 @@ def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
                 index=index,
                 transposed=transposed,
                 rows=rows,
-                shape=(n_rows, width),
+                shape=(out if chosen is None else len(chosen), width),
             )
 
 

@@ -14,6 +14,10 @@ NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 """A whole component of a name that is a number; written `N` in the table."""
 
 
+LONGEST = 1000
+"""Characters in a name beyond which it is no layer's; searching longer ones would cost."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """What the tensors with one suffix inside a numbered layer are.
@@ -111,10 +115,6 @@ def _rule(entry: dict[str, Any]) -> Rule:
     fields = {key: value for key, value in entry.items() if key not in ("suffix", "in")}
     pattern = re.compile(entry["suffix"].replace(".", r"\."))
     return Rule(suffix=pattern, within=entry.get("in", ""), **fields)
-
-
-LONGEST = 1000
-"""Characters in a name beyond which it is no layer's; searching longer ones would cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,11 @@ MAX_BYTES = 16 * 2**20
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
+_CHUNK = 1 << 20
+
+_SUFFIXES = (".safetensors", ".bin", ".json", ".gguf")
+
+
 def read_json(source: Path | bytes, *, name: str = "config.json") -> dict[str, object]:
     """The JSON object in a file, or in the bytes of one called `name`.
 
@@ -59,10 +64,6 @@ def read_start(path: Path, size: int) -> bytes:
         raise ModelError("bad-config", f"{path.name}: no such file") from err
     except OSError as err:
         raise ModelError("unreadable", f"{path.name}: {err.strerror}") from err
-
-
-_CHUNK = 1 << 20
-_SUFFIXES = (".safetensors", ".bin", ".json", ".gguf")
 
 
 def signature(folder: Path) -> str:

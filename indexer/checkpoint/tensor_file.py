@@ -18,6 +18,26 @@ from ...errors import ModelError
 from ..untrusted_text import shown
 from .byte_source import Buffer, ByteSource
 
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+"""Types that are read; others may stand in a header but not be asked for."""
+
+LFS_POINTER = b"version "
+"""The first bytes of what git leaves in place of a large file that it did not fetch."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorRef:
@@ -109,26 +129,6 @@ class Checkpoint(Protocol):
 
     def close(self) -> None: ...
 
-
-DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U64": torch.uint64,
-    "U32": torch.uint32,
-    "U16": torch.uint16,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
-"""Types that are read; others may stand in a header but not be asked for."""
-
-LFS_POINTER = b"version "
-"""The first bytes of what git leaves in place of a large file that it did not fetch."""
 
 Run = list[tuple[int, int, TensorRef]]
 """First byte, one past the last, and the tensor, of each that one read brings."""

@@ -28,6 +28,16 @@ MAX_SCALAR = 10_000
 _CLOSING = re.compile(r"^---[ \t\r]*$", re.MULTILINE)
 
 
+MAX_RESULTS = 10_000
+"""Of a model-index; a card can repeat one by its anchor many million times."""
+
+_SENTENCE = re.compile(
+    r"fine[- ]?tuned version of .{1,300}? on the "
+    r"\[?`?(?P<name>[\w./ -]{2,80}?)`?\]?(\([^)]{0,300}\))? dataset",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
 class _CardLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML without merge keys, of which a few lines expand to any size."""
 
@@ -87,16 +97,6 @@ def _is_modest(text: str) -> bool:
             if may_be_number and len(event.value) > MAX_SCALAR:
                 return False
     return True
-
-
-MAX_RESULTS = 10_000
-"""Of a model-index; a card can repeat one by its anchor many million times."""
-
-_SENTENCE = re.compile(
-    r"fine[- ]?tuned version of .{1,300}? on the "
-    r"\[?`?(?P<name>[\w./ -]{2,80}?)`?\]?(\([^)]{0,300}\))? dataset",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 @dataclass(frozen=True, slots=True)

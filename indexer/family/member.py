@@ -26,6 +26,9 @@ _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 _FILLER = {"", ".", "..", "snapshots", "resolve", "main", "tree", "blob"}
 
 
+CLAIMS_SHOWN = 8
+
+
 def base_key(name: str) -> str:
     """What is left of a base's name without owner, path, separators and quantised twins.
 
@@ -87,9 +90,6 @@ class Member:
     @property
     def is_adapter(self) -> bool:
         return self.record.kind == "adapter"
-
-
-CLAIMS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

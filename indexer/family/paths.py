@@ -6,6 +6,9 @@ from pathlib import Path
 
 from ...errors import SourceError
 
+MAX_BYTES = 256 << 20
+"""A line for each of the Hub's models takes a third of it."""
+
 
 def resolved(text: str | Path) -> Path | None:
     """The absolute path that a text means; None where it can mean none."""
@@ -28,10 +31,6 @@ def folder_at(text: str | Path) -> Path | None:
 def storable(name: str) -> str:
     """The name as Unicode text: what is none in a file's name is spelled out (`\\udce9`)."""
     return name.encode("utf-8", "backslashreplace").decode()
-
-
-MAX_BYTES = 256 << 20
-"""A line for each of the Hub's models takes a third of it."""
 
 
 def read_text_file(path: Path, what: str) -> str:

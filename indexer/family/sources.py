@@ -17,6 +17,16 @@ from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .member import Member
 from .paths import folder_at, read_text_file, resolved, storable
 
+_SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
+
+_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+
+_FULL_WEIGHTS = re.compile(
+    r"^(model.*\.safetensors(\.index\.json)?|pytorch_model.*\.bin(\.index\.json)?)$"
+)
+
+_STEP_FOLDER = re.compile(r"/?(checkpoint[-_][^/]*|(step|epoch)[-_]?\d+)$", re.IGNORECASE)
+
 
 def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterator[Member]:
     """Every model below `folder`, by path; ids are paths relative to it.
@@ -67,14 +77,6 @@ def _path_id(path: str) -> str:
     """A path below the current folder as it is from there; any other by its last name."""
     place, here = resolved(path) or Path(path), Path.cwd().resolve()
     return place.relative_to(here).as_posix() if here in place.parents else place.name
-
-
-_SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
-_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-_FULL_WEIGHTS = re.compile(
-    r"^(model.*\.safetensors(\.index\.json)?|pytorch_model.*\.bin(\.index\.json)?)$"
-)
-_STEP_FOLDER = re.compile(r"/?(checkpoint[-_][^/]*|(step|epoch)[-_]?\d+)$", re.IGNORECASE)
 
 
 def find_models(folder: Path) -> Iterator[Path]:

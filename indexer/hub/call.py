@@ -18,6 +18,43 @@ from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-d
 
 from ...errors import ModelError
 
+_COUNT = re.compile(r"[0-9]{1,15}")
+
+SET_TOKEN = "check the id; if it is private, set HF_TOKEN to a token that may read it"
+
+DISABLED = "Access to this resource is disabled."
+
+BAD_TOKEN = "Invalid credentials in Authorization header"
+
+_BY_ERROR_CODE = {
+    "GatedRepo": (
+        "gated",
+        "the repository is gated; ask for access on its page and set HF_TOKEN",
+    ),
+    "RepoNotFound": ("private-or-missing", f"no such repository, or a private one; {SET_TOKEN}"),
+    "RevisionNotFound": ("not-found", "no such revision"),
+    "EntryNotFound": ("not-found", "no such file in the repository"),
+}
+
+log = logging.getLogger(__name__)
+
+MAX_REDIRECTS = 10
+
+MAX_ANSWER = 64 << 20
+"""Bytes of an answer that is read as a whole, unpacked: a page of a listing is the largest."""
+
+RETRIED = (
+    httpx2.TimeoutException,
+    httpx2.NetworkError,
+    httpx2.RemoteProtocolError,
+    httpx2.ProxyError,
+)
+
+CURRENT_CALL: ContextVar[Call | None] = ContextVar("deltadex_hub_call", default=None)
+"""The call that this thread's requests belong to."""
+
+Send = Callable[[httpx2.Request], httpx2.Response]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
@@ -46,23 +83,6 @@ class Patience:
     def pause_s(self, failures: int) -> float:
         """The pause after so many failures in a row."""
         return min(self.longest_pause_s, self.first_pause_s * 2.0 ** (failures - 1))
-
-
-_COUNT = re.compile(r"[0-9]{1,15}")
-
-SET_TOKEN = "check the id; if it is private, set HF_TOKEN to a token that may read it"
-DISABLED = "Access to this resource is disabled."
-BAD_TOKEN = "Invalid credentials in Authorization header"
-
-_BY_ERROR_CODE = {
-    "GatedRepo": (
-        "gated",
-        "the repository is gated; ask for access on its page and set HF_TOKEN",
-    ),
-    "RepoNotFound": ("private-or-missing", f"no such repository, or a private one; {SET_TOKEN}"),
-    "RevisionNotFound": ("not-found", "no such revision"),
-    "EntryNotFound": ("not-found", "no such file in the repository"),
-}
 
 
 def is_count(text: str) -> bool:
@@ -114,24 +134,6 @@ def retry_delay_s(response: httpx2.Response) -> float | None:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
-
-
-log = logging.getLogger(__name__)
-
-MAX_REDIRECTS = 10
-MAX_ANSWER = 64 << 20
-"""Bytes of an answer that is read as a whole, unpacked: a page of a listing is the largest."""
-
-RETRIED = (
-    httpx2.TimeoutException,
-    httpx2.NetworkError,
-    httpx2.RemoteProtocolError,
-    httpx2.ProxyError,
-)
-CURRENT_CALL: ContextVar[Call | None] = ContextVar("deltadex_hub_call", default=None)
-"""The call that this thread's requests belong to."""
-
-Send = Callable[[httpx2.Request], httpx2.Response]
 
 
 @dataclass(slots=True, kw_only=True)

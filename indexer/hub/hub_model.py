@@ -25,6 +25,43 @@ MAX_COUNT = (1 << 63) - 1
 WEIGHT_ENDINGS = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
 
+_CORE = (
+    "sha",
+    "tags",
+    "cardData",
+    "gated",
+    "private",
+    "siblings",
+    "config",
+    "library_name",
+    "pipeline_tag",
+    "downloads",
+    "likes",
+    "createdAt",
+)
+
+EXPAND_SETS: tuple[tuple[str, ...], ...] = (
+    (*_CORE, "disabled", "safetensors", "model-index"),
+    _CORE,
+    (),
+)
+"""What is asked for of each listed model; the next set where a Hub refuses one with 400."""
+
+FULL_FIELDS = ("full", "cardData", "config")
+"""The question without `expand`, as older servers know it."""
+
+_TAG = re.compile(
+    r"gptq|awq|[2348]-bit|bitsandbytes|(mx|nv)?fp[48]|compressed-tensors|exl[23]|hqq|aqlm|eetq"
+    r"|quanto|auto-round"
+)
+
+_PACKED_DTYPES = ("I32", "U8", "I8", "U32", "F4")
+
+_PACKED_SHARE = 0.25
+"""Of the stored elements. GPT-2's boolean masks are below a tenth, packed 4-bit weights
+of small models with large embeddings about a third."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubModel:
     """One repository at one commit, before any of its files is read.
@@ -165,31 +202,6 @@ def _moment(value: object) -> str | None:
         return None
 
 
-_CORE = (
-    "sha",
-    "tags",
-    "cardData",
-    "gated",
-    "private",
-    "siblings",
-    "config",
-    "library_name",
-    "pipeline_tag",
-    "downloads",
-    "likes",
-    "createdAt",
-)
-EXPAND_SETS: tuple[tuple[str, ...], ...] = (
-    (*_CORE, "disabled", "safetensors", "model-index"),
-    _CORE,
-    (),
-)
-"""What is asked for of each listed model; the next set where a Hub refuses one with 400."""
-
-FULL_FIELDS = ("full", "cardData", "config")
-"""The question without `expand`, as older servers know it."""
-
-
 def describe(
     repo_id: str, revision: str | None = None, *, session: HubSession | None = None
 ) -> HubModel:
@@ -237,16 +249,6 @@ def _from_cache(repo_id: str, revision: str | None, session: HubSession) -> HubM
         "siblings": [{"rfilename": name} for name in files],
     }
     return HubModel.from_json({**raw, "config": read_json(config) if config else None})
-
-
-_TAG = re.compile(
-    r"gptq|awq|[2348]-bit|bitsandbytes|(mx|nv)?fp[48]|compressed-tensors|exl[23]|hqq|aqlm|eetq"
-    r"|quanto|auto-round"
-)
-_PACKED_DTYPES = ("I32", "U8", "I8", "U32", "F4")
-_PACKED_SHARE = 0.25
-"""Of the stored elements. GPT-2's boolean masks are below a tenth, packed 4-bit weights
-of small models with large embeddings about a third."""
 
 
 def early_refusal(model: HubModel, *, session: HubSession | None = None) -> ModelError | None:

@@ -35,6 +35,21 @@ _PACKED = {"Accept-Encoding": "gzip"}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
+_DEFAULT = Patience()
+
+_QUERY = re.compile(r"(/[^\s'\"?]*)\?[^\s'\"),]*")
+
+_LOGGERS = (
+    "httpx2",
+    "httpcore2.connection",
+    "httpcore2.http11",
+    "httpcore2.http2",
+    "httpcore2.proxy",
+)
+
+_HARNESS_PATH = "/api/agent-harnesses"
+
+
 @dataclass(kw_only=True)
 class HubSession:
     """One Hub as one user; the defaults are huggingface_hub's own, from the environment.
@@ -161,18 +176,6 @@ def default_session() -> HubSession:
 def run_session() -> HubSession:
     """The same for one run, which alone its `cancelled` ends."""
     return replace(default_session(), cancelled=threading.Event())
-
-
-_DEFAULT = Patience()
-_QUERY = re.compile(r"(/[^\s'\"?]*)\?[^\s'\"),]*")
-_LOGGERS = (
-    "httpx2",
-    "httpcore2.connection",
-    "httpcore2.http11",
-    "httpcore2.http2",
-    "httpcore2.proxy",
-)
-_HARNESS_PATH = "/api/agent-harnesses"
 
 
 class HubClient(httpx2.Client):
