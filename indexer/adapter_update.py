@@ -10,8 +10,8 @@ from ..errors import ModelError
 from ..records import ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import Placement, place_modules, require_within_base
-from .checkpoint import ADAPTER_FILES, Checkpoint, disagreement, file_sha256
-from .delta import FILE_ROUNDING, Delta, DenseDelta, LowRankDelta
+from .checkpoint import ADAPTER_FILES, DTYPES, Checkpoint, disagreement, file_sha256
+from .delta import RELATIVE_ROUNDING, Delta, DenseDelta, LowRankDelta
 from .family import Member
 from .job import Job
 from .untrusted_text import name_some
@@ -24,9 +24,6 @@ def collect_adapter(
     """Hand every module's update to the collector; returns what became known of the model.
 
     The base is asked for only by methods whose ΔW is a function of W.
-
-    Raises:
-        ModelError: not this base's adapter, or not readable.
     """
     adapter = read_adapter(checkpoint, member.adapter_config)
     base = job.base.weights() if job.parts else job.base.opened()
@@ -39,21 +36,21 @@ def collect_adapter(
         raise ModelError("no-layer-update", f"it changes only {changed}")
     for module, placements in placed.by_tensor().items():
         job.stop_if_cancelled()
-        dtypes = {checkpoint.tensors[name].dtype for name in adapter.tensors_of(module)}
-        for update in _updates(module, placements, adapter, dtypes, job):
+        dtypes = {DTYPES[checkpoint.tensors[name].dtype] for name in adapter.tensors_of(module)}
+        rounding = max(RELATIVE_ROUNDING[dtype] for dtype in dtypes) * math.sqrt(2)
+        for update in _updates(module, placements, adapter, rounding, job):
             collector.take(collector.measure(update))
     return _adapter_record(member, adapter)
 
 
 def _updates(
-    module: str, placements: Sequence[Placement], adapter: Adapter, dtypes: set[str], job: Job
+    module: str, placements: Sequence[Placement], adapter: Adapter, rounding: float, job: Job
 ) -> Iterator[MatrixUpdate]:
-    """One module's ΔW, cut into its slots; `dtypes`: in which its tensors are stored."""
+    """One module's ΔW, cut into its slots; `rounding`: how much of each is only that."""
     weight = None
     if module in adapter.needs_base:
         weight = job.base.weights().whole_matrix((placements[0].slot, placements[0].part))
     delta = adapter.delta(module, weight)
-    rounding = max(FILE_ROUNDING[dtype] for dtype in dtypes) * math.sqrt(2)
     for placement in placements:
         if isinstance(delta, DenseDelta):
             piece: Delta = DenseDelta(placement.cut_rows(delta.matrix))

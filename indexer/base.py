@@ -69,11 +69,7 @@ class BaseWeights:
             yield placement.cut(tensor)
 
     def norm(self, key: Key, matrix: torch.Tensor) -> float:
-        """|W| of one slot part, Frobenius; measured once, on the matrix that was read.
-
-        Raises:
-            BaseError: the base holds NaN or infinity.
-        """
+        """|W| of one slot part, Frobenius; measured once, on the matrix that was read."""
         norm = self._norms.get(key)
         if norm is None:
             norm = frobenius(matrix)
@@ -91,11 +87,7 @@ class BaseWeights:
             return (matrix.T if placement.transposed else matrix).float().clone()
 
     def shape_of(self, module: str) -> tuple[int, int]:
-        """(out, in) of the whole matrix that a module path ends in, fused rows and all.
-
-        Raises:
-            ModelError: `unknown-targets`.
-        """
+        """(out, in) of the whole matrix that a module path ends in, fused rows and all."""
         for placement in self.placed.placements:
             if module == placement.module or module.endswith("." + placement.module):
                 shape = self.checkpoint.tensors[placement.tensor].shape[-2:]

@@ -103,11 +103,7 @@ def choose_parts(placed: PlacedModel, share: float) -> dict[Key, Part]:
 def read_parts(
     checkpoint: Checkpoint, placements: Sequence[Placement], parts: Mapping[Key, Part]
 ) -> Iterator[tuple[Placement, torch.Tensor]]:
-    """Each placement's part as a matrix in its stored type, (out, in), as the bytes come in.
-
-    Raises:
-        ModelError: `layer-mismatch` where this checkpoint stores a matrix the other way round.
-    """
+    """Each placement's part as a matrix in its stored type, (out, in), as the bytes come in."""
     wanted: dict[RowBlock, list[int]] = {}
     missing: list[set[RowBlock]] = []
     blocks_of: list[list[RowBlock]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -253,16 +254,11 @@ def _adapter_placements(member: Member) -> tuple[Placement, ...]:
     """Where an adapter's modules belong; empty if its files do not tell. Reads headers only."""
     try:
         member = with_config(member)
-        checkpoint = open_checkpoint(member)
+        with closing(open_checkpoint(member)) as checkpoint:
+            adapter = read_adapter(checkpoint, member.adapter_config)
+            return place_modules(adapter.modules, None).placements
     except ModelError:
         return ()
-    try:
-        adapter = read_adapter(checkpoint, member.adapter_config)
-        return place_modules(adapter.modules, None).placements
-    except ModelError:
-        return ()
-    finally:
-        checkpoint.close()
 
 
 def _family_shapes(members: Iterable[Member]) -> dict[Key, tuple[int, int]]:

@@ -104,11 +104,7 @@ def open_checkpoint(
 
 
 def with_config(member: Member, session: HubSession | None = None) -> Member:
-    """The member with its config; a Hub model's is fetched only when it is to be read.
-
-    Raises:
-        ModelError: the config is there and cannot be read.
-    """
+    """The member with its config; a Hub model's is fetched only when it is to be read."""
     model = member.hub
     name = "adapter_config.json" if member.is_adapter else "config.json"
     if model is None or (model.files is not None and name not in model.files):

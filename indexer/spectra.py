@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -41,14 +42,9 @@ def update_spectra(
         RequestError: the model cannot be read, or is not this base's.
     """
     family = resolve_base(catalog, base)
-    member = refuse_strangers(find_member(model, family.name), wanted_base(family))
-    job = Job(
-        base=family,
-        wanted=wanted_base(family),
-        recipes=(),
-        layout=(),
-        threads=cpu_count(),
-    )
+    wanted = wanted_base(family)
+    member = refuse_strangers(find_member(model, family.name), wanted)
+    job = Job(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
     try:
         if member.refusal is not None:
             raise member.refusal
@@ -78,15 +74,12 @@ def weight_spectra(
 
 
 def _updates(member: Member, job: Job) -> tuple[SlotSpectrum, ...]:
-    checkpoint = open_checkpoint(member)
     collector = _SpectrumCollector(job.base)
-    try:
+    with closing(open_checkpoint(member)) as checkpoint:
         if member.is_adapter:
             collect_adapter(member, checkpoint, job, collector)
         else:
             collect_full(member, checkpoint, job, collector)
-    finally:
-        checkpoint.close()
     return tuple(sorted(collector.spectra, key=attrgetter("slot", "part")))
 
 
@@ -125,11 +118,8 @@ class _SpectrumCollector:
 def _weights(member: Member, base: Base) -> tuple[SlotSpectrum, ...]:
     if member.is_adapter:
         return _stored(base.weights().placed, base.weights().checkpoint)
-    checkpoint = open_checkpoint(member)
-    try:
+    with closing(open_checkpoint(member)) as checkpoint:
         return _stored(place_checkpoint(checkpoint, member.config), checkpoint)
-    finally:
-        checkpoint.close()
 
 
 def _stored(placed: PlacedModel, checkpoint: Checkpoint) -> tuple[SlotSpectrum, ...]:

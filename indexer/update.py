@@ -143,11 +143,7 @@ class UpdateCollector:
         return all(s.update_sq <= s.noise_sq for s in self._slots.values())
 
     def fingerprints(self) -> tuple[Fingerprint, ...]:
-        """One vector a recipe.
-
-        Raises:
-            ModelError: `no-update` when there is nothing to point anywhere.
-        """
+        """One vector a recipe."""
         results = []
         for pool in self._pools:
             vector, norm = pool.vector()

@@ -61,9 +61,6 @@ class Adapter:
 
         Args:
             base_weight: W as (out, in), float32; only modules in `needs_base` look at it.
-
-        Raises:
-            ModelError: `needs-base`, `shape-mismatch`, `non-finite`, what reading raises.
         """
         update = self._updates[module]
         if not update.needs_base:
@@ -87,10 +84,6 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
     part in, as PEFT does when it loads them, and so needs W. CorDA, LoftQ, LoRA-GA and
     PiSSA's randomised form take out a part that cannot be computed again: they are refused,
     as s·B·A alone would be another update than the one that was trained.
-
-    Raises:
-        ModelError: `bad-config`, `unsupported-adapter`, `missing-tensor`, `shape-mismatch`,
-            `unsupported-dtype`, `no-weights`.
     """
     settings = read_config(config)
     contents = sort_tensors(checkpoint.tensors)

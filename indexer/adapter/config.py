@@ -160,12 +160,7 @@ class AdapterConfig:
 
 
 def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
-    """The settings, defaults where they are missing.
-
-    Raises:
-        ModelError: `bad-config` for values of no use; `unsupported-adapter` for methods
-            and variants whose ΔW is not computed.
-    """
+    """The settings, defaults where they are missing."""
     if config is None:
         return AdapterConfig(notes=(f"{FILE} is missing",))
     peft_type = _method(config)

@@ -143,12 +143,7 @@ class Contents:
         )
 
     def add(self, name: str) -> None:
-        """Sort in one tensor.
-
-        Raises:
-            ModelError: `unsupported-adapter` if its place is taken, its module's name has
-                lost its dots, or it belongs to an unknown variant.
-        """
+        """Sort in one tensor."""
         parsed = parse_name(name)
         module, kind = parsed.module, parsed.kind
         if kind == "variant":

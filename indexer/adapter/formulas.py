@@ -157,11 +157,7 @@ def build_loha(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
 
 
 def build_lokr(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
-    """ΔW = s·(W₁ ⊗ W₂), where each side is stored whole or as two factors.
-
-    Raises:
-        ModelError: also `bad-config` where the scale needs a rank that is 0 or not stated.
-    """
+    """ΔW = s·(W₁ ⊗ W₂), where each side is stored whole or as two factors."""
     first, shape_1, rank_1 = _kronecker_side(module, kinds, tensors, "lokr_w1")
     second, shape_2, rank_2 = _kronecker_side(module, kinds, tensors, "lokr_w2")
     shape = (shape_1[0] * shape_2[0], shape_1[1] * shape_2[1])
@@ -212,9 +208,6 @@ def build_vera(module: str, kinds: Kinds, shared: Kinds, tensors: Tensors) -> Mo
     """ΔW = diag(b)·B·diag(d)·A, with A and B cut from matrices that all modules share.
 
     How many columns of A are this module's is not stored, so the base is needed.
-
-    Raises:
-        ModelError: also `unsupported-adapter` if A and B were not saved.
     """
     if not {"vera_A", "vera_B"} <= shared.keys():
         raise ModelError(

@@ -32,10 +32,6 @@ def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> P
     Args:
         shapes: As stored, by full name; matrices end in `.weight`, stacked experts do not.
         config: The model's config.json; only interleaved layouts need it.
-
-    Raises:
-        ModelError: `no-attention`; `unknown-architecture` when two tensors claim one slot,
-            or nothing that attends can be placed.
     """
     return _place(shapes, config, stored=True)
 
@@ -49,9 +45,6 @@ def place_modules(shapes: Mapping[str, Shape], config: Mapping[str, object] | No
         shapes: (out, in) by module path, as named on disk or in memory by any transformers;
             stacked experts (expert, out, in).
         config: The base's config.json, where it is at hand.
-
-    Raises:
-        ModelError: `unknown-architecture` when two modules claim one slot.
     """
     return _place(shapes, config, stored=False)
 
@@ -140,11 +133,7 @@ def _require_attention(placed: PlacedModel) -> None:
 
 
 def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: AttentionConfig) -> Stacks:
-    """The spots of each stack; `names`: all tensors of the model, whose embeddings may tell it.
-
-    Raises:
-        ModelError: `unknown-architecture` when two prefixes or layer paths claim one stack.
-    """
+    """The spots of each stack; `names`: all tensors of the model, whose embeddings may tell it."""
     groups: dict[tuple[str, str], list[Spot]] = defaultdict(list)
     for spot in spots:
         groups[spot.prefix, spot.path].append(spot)

@@ -112,9 +112,6 @@ def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
     """Pass if both fill the same parts of the same slots with matrices of equal shape.
 
     Embeddings, heads and prefixes are free to differ.
-
-    Raises:
-        ModelError: `layer-mismatch` or `shape-mismatch`, naming the first few.
     """
     ours, theirs = child.by_key(), base.by_key()
     missing = [placement for key, placement in theirs.items() if key not in ours]
@@ -125,11 +122,7 @@ def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
 
 
 def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:
-    """Pass if every matrix that the adapter changes is in the base, with equal shape.
-
-    Raises:
-        ModelError: `unknown-targets` or `shape-mismatch`, naming the first few.
-    """
+    """Pass if every matrix that the adapter changes is in the base, with equal shape."""
     theirs = base.by_key()
     absent = [p for p in adapter.placements if (p.slot, p.part) not in theirs]
     if absent:

@@ -80,10 +80,6 @@ class BinFile(TensorFile):
 
     A TensorRef here has no place in the file: start is 0, stop its own size in bytes. Peak: two
     tensors where one lies unaligned in the file and is read into memory of its own.
-
-    Raises:
-        ModelError: `legacy-pickle`, `unsafe-pickle`, `bad-header`, `truncated`,
-            `unsupported-dtype`, `no-weights`, or what reading raises.
     """
 
     def __init__(self, source: ByteSource) -> None:
@@ -142,11 +138,7 @@ class BinFile(TensorFile):
 
 
 def open_bin_bytes(data: bytes, file: str) -> BinFile:
-    """A `.bin` that is in memory already; all of it counts as read.
-
-    Raises:
-        ModelError: as `BinFile`.
-    """
+    """A `.bin` that is in memory already; all of it counts as read."""
     return BinFile(MemoryBytes(data, file))
 
 
@@ -349,11 +341,7 @@ def _view(tensor: torch.Tensor, entry_at: Mapping[int, _Entry]) -> _View:
 
 
 def _tensor_ref(name: str, view: _View, file: str) -> TensorRef:
-    """The tensor as the list declares it.
-
-    Raises:
-        ModelError: `truncated` where it reaches beyond what its storage holds.
-    """
+    """The tensor as the list declares it."""
     tensor = view.tensor
     if tensor.layout is not torch.strided:
         dtype = str(tensor.layout)

@@ -26,11 +26,7 @@ _SUFFIXES = (".safetensors", ".bin", ".json", ".gguf")
 
 
 def read_json(source: Path | bytes, *, name: str = "config.json") -> dict[str, object]:
-    """The JSON object in a file, or in the bytes of one called `name`.
-
-    Raises:
-        ModelError: `bad-config`, `unreadable`.
-    """
+    """The JSON object in a file, or in the bytes of one called `name`."""
     if isinstance(source, Path):
         name = source.name
         source = read_start(source, MAX_BYTES + 1)
@@ -50,11 +46,7 @@ def read_json(source: Path | bytes, *, name: str = "config.json") -> dict[str, o
 
 
 def read_start(path: Path, size: int) -> bytes:
-    """At most `size` bytes of a file; never of a pipe or a device, which have no end.
-
-    Raises:
-        ModelError: `bad-config` where there is none, `unreadable`.
-    """
+    """At most `size` bytes of a file; never of a pipe or a device, which have no end."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise ModelError("unreadable", f"{path.name}: not a file")
@@ -67,11 +59,7 @@ def read_start(path: Path, size: int) -> bytes:
 
 
 def signature(folder: Path) -> str:
-    """A hash of the names, sizes and change times of a folder's weight and config files.
-
-    Raises:
-        ModelError: `unreadable`.
-    """
+    """A hash of the names, sizes and change times of a folder's weight and config files."""
     digest = hashlib.sha256()
     try:
         with os.scandir(folder) as entries:
@@ -88,11 +76,7 @@ def signature(folder: Path) -> str:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal: what the Hub calls its LFS id.
-
-    Raises:
-        ModelError: `unreadable`.
-    """
+    """SHA-256 of a file's bytes, in hexadecimal: what the Hub calls its LFS id."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:

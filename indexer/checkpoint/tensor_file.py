@@ -82,28 +82,19 @@ class RowBlock:
 class Checkpoint(Protocol):
     """The tensors of one model: listed from headers, read one at a time.
 
-    Every reading method raises `ModelError` with a code of `errors.REASONS`.
+    Attributes:
+        tensors: Every tensor by name, as the headers declare it.
+        bytes_total: Size of all weight files, in bytes.
+        bytes_read: Bytes fetched so far, headers included.
+        concurrent: Whether several threads may as well read one tensor each as one thread all.
     """
 
-    @property
-    def tensors(self) -> Mapping[str, TensorRef]:
-        """Every tensor by name, as the headers declare it."""
-        ...
+    tensors: Mapping[str, TensorRef]
+    bytes_total: int
+    concurrent: bool
 
     @property
-    def bytes_total(self) -> int:
-        """Size of all weight files, in bytes."""
-        ...
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes fetched so far, headers included."""
-        ...
-
-    @property
-    def concurrent(self) -> bool:
-        """Whether several threads may as well read one tensor each as one thread all."""
-        ...
+    def bytes_read(self) -> int: ...
 
     def read(self, name: str) -> torch.Tensor:
         """One tensor in its stored dtype, finite or not."""

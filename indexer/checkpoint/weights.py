@@ -139,11 +139,7 @@ def disagreement(folder: Path) -> str | None:
 
 
 class ShardedCheckpoint:
-    """Several files as one checkpoint, opened together so that every claim is checked.
-
-    Raises:
-        ModelError: `missing-tensor` where the index names a tensor that a file does not hold.
-    """
+    """Several files as one checkpoint, opened together so that every claim is checked."""
 
     def __init__(
         self, shards: Mapping[str, TensorFile], weight_map: Mapping[str, str], index_bytes: int

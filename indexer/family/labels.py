@@ -147,7 +147,8 @@ def read_labels(path: Path) -> Labels:
             model = (row.get("model") or "").strip().rstrip("/")
             if not model:
                 continue
-            label = LabelRow(model, *(_cell(row, c) for c in ("dataset", "author", "run")))
+            cells = (row.get(column) for column in ("dataset", "author", "run"))
+            label = LabelRow(model, *(cell if cell is None else cell.strip() for cell in cells))
             if by_id.setdefault(model, label) != label:
                 line = f"{path}, line {reader.line_num}: {shown(model)} has two labels"
                 raise SourceError(line)
@@ -159,11 +160,7 @@ def read_labels(path: Path) -> Labels:
 
 
 def _reader(text: str, path: Path) -> csv.DictReader[str]:
-    """The rows, separated as the header is.
-
-    Raises:
-        SourceError: no separator gives the header a column `model`.
-    """
+    """The rows, separated as the header is."""
     for separator in SEPARATORS:
         reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
         names = [(name or "").strip().lower() for name in reader.fieldnames or ()]
@@ -175,11 +172,6 @@ def _reader(text: str, path: Path) -> csv.DictReader[str]:
         f"{path}: no column 'model' in its first line, {shown(header)}; a labels file has "
         f"{COLUMNS}, separated by commas, semicolons or tabs"
     )
-
-
-def _cell(row: Mapping[str, str | None], column: str) -> str | None:
-    value = row.get(column)
-    return None if value is None else value.strip()
 
 
 def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:

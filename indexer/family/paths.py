@@ -38,9 +38,6 @@ def read_text_file(path: Path, what: str) -> str:
 
     Args:
         what: The file holds, for the message.
-
-    Raises:
-        SourceError: it cannot be read, or is larger than `MAX_BYTES`.
     """
     try:
         with path.open("rb") as file:

@@ -33,9 +33,6 @@ def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterat
 
     Args:
         leave_out: The base's own folder.
-
-    Raises:
-        SourceError: the folder cannot be listed.
     """
     root = folder.resolve()
     for path in find_models(folder):
@@ -50,9 +47,6 @@ def listed_members(list_file: Path, base: str) -> Iterator[Member]:
     """The models of a file with one id or path a line; `#` begins a comment.
 
     Paths are relative to the file's own folder, or to the current one.
-
-    Raises:
-        SourceError: the file cannot be read.
     """
     for line in read_text_file(list_file, "a list of models").splitlines():
         text = line.split("#", 1)[0].strip()
@@ -83,9 +77,6 @@ def find_models(folder: Path) -> Iterator[Path]:
     """Model folders at any depth below `folder` (itself included), sorted by path.
 
     Links to folders are not followed, so that a link cannot lead out or round in circles.
-
-    Raises:
-        SourceError: `folder` is not a folder that can be listed.
     """
     if not folder.is_dir():
         raise SourceError(f"{folder}: no such folder")
@@ -205,11 +196,7 @@ def _run_of(id: str) -> str:
 def hub_members(
     base: str, memory: ListingMemory, *, limit: int | None, session: HubSession
 ) -> Iterator[Member]:
-    """Every descendant of `base`; those below an intermediate fine-tune count as its own.
-
-    Raises:
-        SourceError: the Hub cannot be listed.
-    """
+    """Every descendant of `base`; those below an intermediate fine-tune count as its own."""
     for model in list_family(base, remember=memory, limit=limit, session=session):
         yield member_of(model, base, claims=(*model.base_models, base))
 

@@ -93,29 +93,24 @@ def is_count(text: str) -> bool:
 def refusal(response: httpx2.Response, what: str) -> ModelError:
     """The error that an answer with a status of 400 or more stands for."""
     status, headers = response.status_code, response.headers
-    if headers.get("X-Error-Message") == DISABLED or status == 451:
-        return ModelError("disabled", f"{what}: the Hub has disabled the repository")
-    if headers.get("X-Error-Message") == BAD_TOKEN:
-        return ModelError(
-            "unauthorized", f"{what}: the Hub does not know the token; check HF_TOKEN"
-        )
+    code, line = "hub-bad-answer", f"the Hub answers {status}"
     known = _BY_ERROR_CODE.get(headers.get("X-Error-Code", ""))
-    if known is not None:
-        return ModelError(known[0], f"{what}: {known[1]}")
-    if status in (401, 404):
+    if headers.get("X-Error-Message") == DISABLED or status == 451:
+        code, line = "disabled", "the Hub has disabled the repository"
+    elif headers.get("X-Error-Message") == BAD_TOKEN:
+        code, line = "unauthorized", "the Hub does not know the token; check HF_TOKEN"
+    elif known is not None:
+        code, line = known
+    elif status in (401, 404):
         line = f"no such file, or a private one ({status}); {SET_TOKEN}"
-        return ModelError("private-or-missing", f"{what}: {line}")
-    if status == 403:
-        return ModelError(
-            "unauthorized", f"{what}: access is refused (403); check HF_TOKEN's rights"
-        )
-    if status == 429:
-        return ModelError(
-            "rate-limited", f"{what}: too many requests; run again later, or set HF_TOKEN"
-        )
-    if status == 408 or status >= 500:
-        return ModelError("hub-unreachable", f"{what}: the Hub answers {status}; run again later")
-    return ModelError("hub-bad-answer", f"{what}: the Hub answers {status}")
+        code = "private-or-missing"
+    elif status == 403:
+        code, line = "unauthorized", "access is refused (403); check HF_TOKEN's rights"
+    elif status == 429:
+        code, line = "rate-limited", "too many requests; run again later, or set HF_TOKEN"
+    elif status == 408 or status >= 500:
+        code, line = "hub-unreachable", f"{line}; run again later"
+    return ModelError(code, f"{what}: {line}")
 
 
 def retry_delay_s(response: httpx2.Response) -> float | None:
@@ -173,11 +168,7 @@ class Call:
             CURRENT_CALL.reset(token)
 
     def exchange(self, send: Send, request: httpx2.Request, *, stream: bool) -> httpx2.Response:
-        """The answer to a request, asked for again while that is worth it.
-
-        Raises:
-            ModelError: for every answer that is not one, and for every limit reached.
-        """
+        """The answer to a request, asked for again while that is worth it."""
         while True:
             try:
                 response = self._follow(send, request)
@@ -325,12 +316,9 @@ def describe_error(err: Exception) -> str:
     if isinstance(err, httpx2.TimeoutException):
         return "no answer in time"
     if isinstance(err, httpx2.ConnectError):
-        text = str(err).splitlines()[0] if str(err) else ""
-        return (
-            f"no connection to the Hub ({text})"
-            if text and "://" not in text
-            else "no connection to the Hub"
-        )
+        text = next(iter(str(err).splitlines()), "")
+        detail = f" ({text})" if text and "://" not in text else ""
+        return f"no connection to the Hub{detail}"
     if isinstance(err, (httpx2.NetworkError, httpx2.RemoteProtocolError)):
         return "the connection was cut"
     return f"an answer that cannot be used ({type(err).__name__})"

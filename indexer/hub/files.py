@@ -37,10 +37,6 @@ def read_small_file(model: HubModel, name: str, *, session: HubSession | None = 
 
     Nothing is written to disk. A content that is not the one which its ETag names is asked
     for again.
-
-    Raises:
-        ModelError: `not-found`, `changed`, `offline`, or the Hub refuses or does not answer
-            as it should; more than `MAX_SMALL_FILE` is not as it should.
     """
     session = session or default_session()
     what = f"{model.id}: {name}"
@@ -126,9 +122,6 @@ class HubWeights:
         One file: its own SHA-256, as `checkpoint.file_sha256` gives it. Shards: the SHA-256 of
         their hexadecimal hashes, sorted, one a line. None where the Hub does not know it.
         Costs one HEAD a file, which opening them then does not need.
-
-        Raises:
-            ModelError: the files cannot be asked for.
         """
         name = self._name
         if name is None:
@@ -142,11 +135,7 @@ class HubWeights:
         return hashlib.sha256("\n".join(known).encode()).hexdigest()
 
     def open(self) -> Checkpoint:
-        """The checkpoint, headers read; an adapter's small tensors are fetched many at a time.
-
-        Raises:
-            ModelError: with the code of whatever is wrong.
-        """
+        """The checkpoint, headers read; an adapter's small tensors are fetched many at a time."""
         if self._name is None:
             expected = "adapter_model.safetensors or .bin" if self._adapter else "model.safetensors"
             line = f"no weight file; expected {expected}"

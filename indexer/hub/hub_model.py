@@ -162,10 +162,8 @@ def _base_models(tags: tuple[str, ...], card: Mapping[str, Any]) -> tuple[str, .
 
 
 def _license(tags: tuple[str, ...], card: Mapping[str, Any]) -> str | None:
-    tagged = next(
-        (tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), None
-    )
-    return tagged or text_or_none(card.get("license"))
+    tagged = [tag.removeprefix("license:") for tag in tags if tag.startswith("license:")]
+    return next(iter(tagged), None) or text_or_none(card.get("license"))
 
 
 def _file_names(siblings: object) -> tuple[str, ...] | None:
@@ -208,10 +206,6 @@ def describe(
     """The repository of that id, under its current name, pinned to a commit.
 
     Offline it is what the local cache holds of it.
-
-    Raises:
-        ModelError: `not-found`, `private-or-missing`, `gated`, `disabled`, `unauthorized`,
-            `offline`, or the Hub does not answer as it should.
     """
     session = session or default_session()
     if not is_repo_id(repo_id):
@@ -243,11 +237,7 @@ def _from_cache(repo_id: str, revision: str | None, session: HubSession) -> HubM
         raise ModelError("offline", f"{repo_id}: offline mode, and not in the local cache")
     files = cached_files(session.cache_dir, repo_id, commit)
     config = cached_file(session.cache_dir, repo_id, commit, "config.json")
-    raw = {
-        "id": repo_id,
-        "sha": commit,
-        "siblings": [{"rfilename": name} for name in files],
-    }
+    raw = {"id": repo_id, "sha": commit, "siblings": files}
     return HubModel.from_json({**raw, "config": read_json(config) if config else None})
 
 

@@ -56,11 +56,7 @@ class RemoteFile:
 
 
 def locate(session: HubSession, repo_id: str, commit: str, path: str) -> RemoteFile:
-    """Ask the Hub for a file without its bytes: one HEAD gives size, content hash and address.
-
-    Raises:
-        ModelError: the file or the answer is not there, or is another commit's.
-    """
+    """Ask the Hub for a file without its bytes: one HEAD gives size, content hash and address."""
     what = f"{repo_id}: {path}"
     session.refuse_offline(what)
     with session.call(what, leaves_hub=False).current():
@@ -104,6 +100,7 @@ class RemoteBytes:
         self, session: HubSession, file: RemoteFile, plan: ReadPlan = WHOLE_TENSORS
     ) -> None:
         self.name = file.path
+        self.size = file.size
         self.plan = plan
         self.bytes_fetched = 0
         self._session = session
@@ -111,17 +108,8 @@ class RemoteBytes:
         self._seen: tuple[str, str] | None = None
         self._lock = threading.Lock()
 
-    @property
-    def size(self) -> int:
-        return self._file.size
-
     def read(self, start: int, stop: int) -> bytearray:
-        """Bytes `start` to `stop` of the file.
-
-        Raises:
-            ModelError: `truncated`, `changed`, `hub-bad-answer`, `hub-unreachable`,
-                `rate-limited`, or what a withdrawn access gives.
-        """
+        """Bytes `start` to `stop` of the file."""
         what = self._file.what
         if stop > self.size:
             raise ModelError("truncated", f"{what}: byte {stop} is wanted, {self.size} are there")

@@ -141,9 +141,6 @@ def ask(session: HubSession, call: Call, url: str) -> tuple[Any, httpx2.Response
 
     Statuses that `call` passes are handed on with None as their value. Text that cannot be
     written as UTF-8 is mended.
-
-    Raises:
-        ModelError: the Hub refuses, does not answer, or does not answer in JSON.
     """
     with call.current():
         while True:
