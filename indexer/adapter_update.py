@@ -21,9 +21,9 @@ from .update import Collector, MatrixUpdate, Measurement
 def collect_adapter(
     member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
 ) -> ModelRecord:
-    """Hand every module's update to the collector; returns what became known of the model.
+    """Pass every module's update to the collector; returns the record with what the files say.
 
-    The base is asked for only by methods whose ΔW is a function of W.
+    Only methods whose ΔW is a function of W open the base.
     """
     adapter = read_adapter(checkpoint, member.adapter_config)
     base = job.base.weights() if job.parts else job.base.opened()
@@ -74,7 +74,7 @@ def _updates(
 
 
 def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, int]]:
-    """(out, in) of every module; the base's where the adapter's tensors do not tell.
+    """(out, in) of every module; the base's where the adapter's tensors do not show it.
 
     A module that is no layer matrix (a head saved whole) needs no shape and no base.
     """

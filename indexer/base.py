@@ -26,7 +26,7 @@ from .fingerprint.factors import frobenius
 from .hub import HubSession, HubWeights, describe, read_small_file, run_session
 
 REMOTE_MEMORY = 1 << 30
-"""Bytes of a remote base kept between models; the rest is read again by range."""
+"""Bytes of a remote base that stay in memory between models; the rest is read again."""
 
 
 def place_checkpoint(checkpoint: Checkpoint, config: Config | None) -> PlacedModel:
@@ -108,7 +108,7 @@ class BaseWeights:
             yield tensor
 
     def _fetched(self, name: str) -> torch.Tensor:
-        """A remote base's tensor: kept while there is room, else each thread keeps its last."""
+        """A remote base's tensor: cached while there is room; each thread also holds its last."""
         if getattr(self._last, "name", None) == name:
             last: torch.Tensor = self._last.tensor
             return last
@@ -125,7 +125,7 @@ class BaseWeights:
 
 @dataclass(slots=True)
 class Base:
-    """A base by name; `weights()` opens it on first use and remembers a failure.
+    """A base by name; `weights()` opens it on first use, and fails the same way each time.
 
     Attributes:
         name: The family's name in the catalog.
@@ -167,7 +167,7 @@ class Base:
 
     @property
     def bytes_fetched(self) -> int:
-        """Bytes of a remote base that came over the wire; of a cached one, none."""
+        """Bytes of a remote base that were fetched; of a cached base, none."""
         opened = self._weights
         if opened is None or opened.checkpoint.concurrent:
             return 0

@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
-    """Everything `deltadex index` can be told.
+    """The options of `deltadex index` and `add`.
 
     Attributes:
         base: A Hub id, a folder, or a mere name.

@@ -26,7 +26,7 @@ from .update import UpdateCollector
 log = logging.getLogger(__name__)
 
 MISFITS = ("wrong-base", "shape-mismatch", "layer-mismatch")
-"""What a model of another base runs into."""
+"""Codes that a model of another base can end with."""
 
 
 def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = None) -> Outcome:
@@ -70,7 +70,7 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
             bytes_read=checkpoint.bytes_read,
             seconds=time.monotonic() - start,
         )
-    # One stranger's file must not end a run over thousands, whatever it runs into.
+    # One model's files must not end a run over thousands, whatever is wrong with them.
     except Exception as err:
         code, reason = refusal(err, member.record.id)
         if code in MISFITS and member.claims and not job.wanted.named_in(member.claims):

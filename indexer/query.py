@@ -39,7 +39,7 @@ def fingerprint_query(catalog: Catalog, model: str, base_name: str, recipe: Reci
 
 
 class ClosedBase(Base):
-    """A base of which there is the name alone."""
+    """A base whose files are never opened."""
 
     def weights(self) -> BaseWeights:
         raise BaseError(
@@ -54,7 +54,7 @@ class ClosedBase(Base):
 def fingerprint_sent_adapter(
     folder: Path, *, base: str, recipe: Recipe, layout: Layout, may_open_base: bool
 ) -> Indexed:
-    """An adapter that a stranger sent, as a member of the family; only its own files are opened.
+    """An uploaded adapter's fingerprint as a member of the family; only its own files are opened.
 
     Args:
         base: The family's name in the catalog.

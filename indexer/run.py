@@ -1,4 +1,4 @@
-"""A whole family: what is new is read, what is known is left alone, every outcome is recorded."""
+"""A run over a family: new and changed members are read, every outcome is recorded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .model import fingerprint_member, refusal
 from .parallel import single_torch_thread, thread_pool
 
 SHED_EVERY = 128
-"""Outcomes after which the memory of what was written is given back."""
+"""Outcomes after which the catalog frees the memory of what was written."""
 
 
 @runtime_checkable
@@ -35,10 +35,10 @@ class Progress(Protocol):
 
 @dataclass(slots=True)
 class Report:
-    """What one run did: of an indexed model no more than that it was, for there may be many.
+    """What a run did: indexed models are only counted, for there may be many.
 
     Attributes:
-        unchanged: Models that were in the catalog already, under every recipe asked for.
+        unchanged: Models that were in the catalog already, under every recipe of the run.
         refused: By id.
         bytes_read: Everything that was read in this run.
         bytes_total: Size of all members' weight files, as far as it is known.

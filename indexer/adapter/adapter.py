@@ -31,17 +31,17 @@ LORAS = ("lora", "rslora", "dora", "pissa", "olora")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """What an adapter changes. Nothing but headers is read until a delta is asked for.
+    """What an adapter changes. Only headers are read before `delta` is called.
 
     Attributes:
         method: `lora`, `rslora`, `dora`, `adalora`, `pissa`, `olora`, `loha`, `lokr`,
             `vera`, `ia3`.
         base_name: As the adapter names its base.
-        modules: (out, in) of ΔW by module path; 0 for a width that only the base tells
+        modules: (out, in) of ΔW by module path; 0 for a width that only the base has
             (VeRA's in, and either side for IA³): such modules are in `needs_base`.
         full_values: Modules of which a whole 2-D weight is stored, and that tensor's name.
         needs_base: Modules whose ΔW needs W, those of `full_values` among them.
-        notes: Sentences about what was odd.
+        notes: Sentences about irregularities.
     """
 
     method: str

@@ -22,7 +22,7 @@ _PRODUCT = "its update is a product with W that deltadex does not compute"
 _SEEDED = "its update is rebuilt from seeds or indices that are not all stored"
 _STRUCTURE = "its factors have a structure that deltadex does not compute"
 _VECTORS = "it changes norms, biases or activations, not layer matrices"
-_ROUTED = "it chooses among several updates for each input, so there is no one ΔW"
+_ROUTED = "it chooses among several updates for each input, so there is no single ΔW"
 
 REFUSED = {
     "ADAMSS": _STRUCTURE,
@@ -101,7 +101,7 @@ VARIANTS = {
 MAX_PATTERNS = 4096
 
 MAX_PATTERN = 256
-"""Characters of a pattern, and of a module path that one is held against."""
+"""Characters of a pattern, and of a module path that is matched with it."""
 
 _ENDLESS = re.compile(r"\)[*+{]|\\[1-9]|\(\?(?!:)")
 
@@ -121,19 +121,19 @@ def refused_by_names(parts: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterConfig:
-    """The settings of one adapter, all optional as found in the wild.
+    """The settings of an adapter; published files lack any of them.
 
     Attributes:
         peft_type: Upper case; None where it is missing.
-        alpha: None where it is missing: the scale is unknown, but one for all modules.
-        rank: As stated; the tensors are believed, where they show it.
+        alpha: None where it is missing: the scale is unknown, but the same for all modules.
+        rank: As stated; where the tensors show it, theirs counts.
         init_rank: AdaLoRA's rank before pruning.
         alphas: Patterns of module paths, in order, with their alpha.
         ranks: The same with their rank.
         start: `pissa` or `olora`, else "".
         transposed_flag: `fan_in_fan_out`, which matters to OLoRA only.
         targets: `target_modules`, where it is a list of names.
-        notes: What was odd.
+        notes: Sentences about irregularities.
     """
 
     peft_type: str | None = None

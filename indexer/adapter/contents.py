@@ -70,14 +70,14 @@ _ASIDE = {
 
 @dataclass(frozen=True, slots=True)
 class TensorName:
-    """What a name says.
+    """The parts of an adapter tensor's name.
 
     Attributes:
         module: Path in the model that the user wrapped, without any wrapper's parts.
         kind: One of `FACTORS`, or a value of `SET_ASIDE`; else `value` (a full `.weight`),
             `bias`, `variant` (a LoRA tensor of unknown use) or `other`.
         adapter: The adapter's own name where it was left in, else "".
-        wrapped: Whether it stands inside `base_layer`, which PEFT freezes.
+        wrapped: Whether it is inside `base_layer`, which PEFT freezes.
     """
 
     module: str
@@ -143,7 +143,7 @@ class Contents:
         )
 
     def add(self, name: str) -> None:
-        """Sort in one tensor."""
+        """Add a tensor, or refuse it where its place is taken or its module is not certain."""
         parsed = parse_name(name)
         module, kind = parsed.module, parsed.kind
         if kind == "variant":

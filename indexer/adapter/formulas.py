@@ -37,7 +37,7 @@ class ModuleUpdate:
     """How one module's ΔW is computed.
 
     Attributes:
-        shape: (out, in), `UNKNOWN` where only the base tells.
+        shape: (out, in), `UNKNOWN` where only the base has it.
         names: The tensors that are read.
         delta: ΔW as a function of W, (out, in) in float32; None will do unless `needs_base`.
     """

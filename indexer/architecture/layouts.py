@@ -32,7 +32,7 @@ CODEGEN_BLOCKS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConfig:
-    """What a config says about attention; None wherever it says nothing usable.
+    """The attention settings of a config; None for those without a usable value.
 
     Attributes:
         model_type: Of the whole model.
@@ -107,7 +107,7 @@ class Fused:
     Attributes:
         out: Rows, as (out, in).
         width: Columns.
-        config: What the model's config says.
+        config: The model's attention settings.
         head_rows: Query rows, where the output projection beside it shows them.
         maybe_conv1d: Whether it may come from a Conv1D, in which q, k and v are contiguous.
     """

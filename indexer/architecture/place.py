@@ -23,7 +23,7 @@ ATTENTION_ROLES = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "c
 Stacks = Mapping[str, Sequence[Spot]]
 
 QUERY_WIDTH = "self_attn.o_proj"
-"""The output projection whose width tells the query rows of a fused matrix beside it."""
+"""The output projection whose width is the number of query rows of a fused matrix beside it."""
 
 
 def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> PlacedModel:
@@ -133,7 +133,7 @@ def _require_attention(placed: PlacedModel) -> None:
 
 
 def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: AttentionConfig) -> Stacks:
-    """The spots of each stack; `names`: all tensors of the model, whose embeddings may tell it."""
+    """The spots of each stack; `names`: all tensors, since an embedding may decide the stack."""
     groups: dict[tuple[str, str], list[Spot]] = defaultdict(list)
     for spot in spots:
         groups[spot.prefix, spot.path].append(spot)
@@ -156,7 +156,7 @@ def common_prefix(stacks: Stacks) -> str:
 
 
 def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:
-    """By a telling suffix, else a telling path, else embedding, prefix or model type."""
+    """By a suffix or a path of that stack alone, else by embedding, prefix or model type."""
     first = group[0]
     by_suffix = next((spot.rule.stack for spot in group if spot.rule.stack), "")
     default = by_suffix or table().layers[first.path]
@@ -172,7 +172,7 @@ def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackContext:
-    """What the tensors of one stack tell about one another.
+    """What is known of one stack from all its tensors.
 
     Attributes:
         stored: Shapes are as on disk; otherwise they are (out, in) already.
@@ -243,7 +243,7 @@ def _is_transposed(spot: Spot, context: StackContext) -> bool:
 
 
 def _has_flat_experts(spot: Spot, context: StackContext) -> bool:
-    """Whether stacked experts are stored in × out, as gpt_oss does: both halves tell.
+    """Whether stacked experts are stored in × out, as gpt_oss does: by the shapes of both halves.
 
     gate_up is twice as long as down on the side of the inner width, whichever that is.
     """

@@ -28,7 +28,7 @@ class Rule:
         role: A role of `records.ROLES`; of a fused matrix, its role when left whole.
         part: "" or the piece of the slot; "expert" is completed by the expert's number.
         split: A layout of `layouts.py`, or one for each model type; "" = not fused.
-        stack: The stack that this suffix alone gives away; "" = the path decides.
+        stack: The stack that this suffix alone identifies; "" = the path decides.
         conv1d: Stored in × out where the model uses GPT-2's Conv1D.
         stacked: All experts in one tensor, whose name has no `.weight`.
     """
@@ -43,7 +43,7 @@ class Rule:
     stacked: bool = False
 
     def holds(self, path: str, suffix: str) -> bool:
-        """Whether it speaks of this suffix below this layer path."""
+        """Whether the rule holds for this suffix below this layer path."""
         return self.within in ("", path) and self.suffix.fullmatch(suffix) is not None
 
 
@@ -56,7 +56,7 @@ class Table:
         layer_pattern: Finds a layer path and its number.
         stack_of_owner: For paths that several architectures share, by the model type or by
             the word before the path.
-        stack_of_embedding: The same, told by an embedding beside the layers.
+        stack_of_embedding: The same, by an embedding beside the layers.
         rules: First match wins.
         ignored: Suffixes that are no slot, such as routers.
         ignored_word: A component of a name that makes it no slot.
@@ -146,7 +146,7 @@ class Spot:
 
 
 def locate(tensor: str, module: str, shape: tuple[int, ...]) -> Spot | None:
-    """Where a tensor stands, by its name without `.weight`; None if no rule knows it."""
+    """A tensor's place, by its name without `.weight`; None if no rule matches."""
     for match in _layers(module):
         path, rest = without_numbers(match["path"]), module[match.end() :]
         suffix = without_numbers(rest)
@@ -171,7 +171,7 @@ def locate(tensor: str, module: str, shape: tuple[int, ...]) -> Spot | None:
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """Where a name's layer number stands, whether or not a rule knows the rest.
+    """Where a name's layer number is, whether or not a rule matches the rest.
 
     Attributes:
         before: All before the number.

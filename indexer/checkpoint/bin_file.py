@@ -52,7 +52,7 @@ _ALLOCATES = b"\nbytearray\n"
 """The one name that torch's weights-only reader allows and that fills memory by a number."""
 
 _DAMAGED = (zipfile.BadZipFile, ValueError, OverflowError, RuntimeError, EOFError, struct.error)
-"""What zipfile raises beside its own error, for an entry that says it is encrypted or far off."""
+"""What zipfile raises beside its own error, for an entry marked as encrypted or far off."""
 
 _LOCAL_HEADER = 30
 
@@ -143,7 +143,7 @@ def open_bin_bytes(data: bytes, file: str) -> BinFile:
 
 
 class _SeekableSource(io.RawIOBase):
-    """A source as a file to seek in; its end is read once, the rest when asked for."""
+    """A source as a file to seek in; its end is read once, the rest on demand."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -174,7 +174,7 @@ class _SeekableSource(io.RawIOBase):
         return bytes(self._source.read(start, stop))
 
     def listed_bytes(self) -> int:
-        """How long the archive says that its own list is. APPNOTE 6.3.10, 4.3.14 to 4.3.16."""
+        """Length of the archive's own list as it declares it. APPNOTE 6.3.10, 4.3.14 to 4.3.16."""
         at = self._end.rfind(b"PK\x05\x06")
         (listed,) = struct.unpack_from("<L", self._end, at + 12)
         far = self._end.rfind(b"PK\x06\x06", 0, at)
@@ -325,7 +325,7 @@ def _named_tensors(state: object, levels: int = MAX_NESTING) -> dict[str, torch.
 
 
 def _offence(message: str) -> str:
-    """What torch's weights-only reader stumbled over, from its long message."""
+    """What torch's weights-only reader refused, from its long message."""
     if match := re.search(r"GLOBAL (\S+)", message):
         return f"holds more than tensors: {shown(match[1])}"
     match = re.search(r"WeightsUnpickler error:\s*(.*)", message)

@@ -65,7 +65,7 @@ def signature(folder: Path) -> str:
         with os.scandir(folder) as entries:
             described = [entry for entry in entries if entry.name.endswith(_SUFFIXES)]
         for entry in sorted(described, key=attrgetter("name")):
-            # of a link that goes round, the entry itself only says that it cannot tell
+            # of a circular link, the entry itself only raises an error
             if Path(entry).is_file() if entry.is_symlink() else entry.is_file():
                 status = entry.stat()
                 digest.update(os.fsencode(entry.name))

@@ -12,7 +12,7 @@ from .tensor_file import TensorRef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """What gives a scheme away in one tensor.
+    """What identifies a scheme in one tensor.
 
     Attributes:
         name: Matches the end of its name.

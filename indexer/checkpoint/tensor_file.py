@@ -33,7 +33,7 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-"""Types that are read; others may stand in a header but not be asked for."""
+"""Types that are read; a header may name others, whose tensors are refused."""
 
 LFS_POINTER = b"version "
 """The first bytes of what git leaves in place of a large file that it did not fetch."""

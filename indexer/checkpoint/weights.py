@@ -61,7 +61,7 @@ def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
     """The weight file among a model's files, or the index of its shards; None where it is unclear.
 
     safetensors before `.bin`, one file before shards; where a full checkpoint has none of the
-    usual names, a safetensors file that stands alone.
+    usual names, its only safetensors file.
     """
     usual = next((name for name in (ADAPTER_FILES if adapter else _FULL) if name in names), None)
     if usual is not None or adapter:

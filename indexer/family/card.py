@@ -29,7 +29,7 @@ _CLOSING = re.compile(r"^---[ \t\r]*$", re.MULTILINE)
 
 
 MAX_RESULTS = 10_000
-"""Of a model-index; a card can repeat one by its anchor many million times."""
+"""Of a model-index; a card can repeat a result by its anchor many million times."""
 
 _SENTENCE = re.compile(
     r"fine[- ]?tuned version of .{1,300}? on the "
@@ -101,7 +101,7 @@ def _is_modest(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A dataset label as found, as compared, and where it was found."""
+    """A dataset label as it is compared, as its source spells it, and the source."""
 
     dataset: str | None
     raw: str | None
@@ -114,7 +114,7 @@ NO_LABEL = Label(None, None, None)
 def label_of(
     *, name: str, tags: Iterable[object] = (), card: Mapping[str, Any] | None = None, text: str = ""
 ) -> Label:
-    """The first label that says something: tags, card, model-index, card sentence, name."""
+    """The first label that names data: tags, card, model-index, card sentence, name."""
     card = card or {}
     hint = _name_hint(name)
     for source, labels in (
@@ -160,7 +160,7 @@ def _name_hint(name: str) -> str | None:
 
 
 def _index_datasets(index: object) -> list[str]:
-    """Dataset names of a card's model-index, with the part where a collection needs one."""
+    """Dataset names of a card's model-index, with its part where a collection needs it."""
     names = []
     entries = index if isinstance(index, list) else []
     results = (result for entry in entries for result in _dicts(entry, "results"))

@@ -1,4 +1,4 @@
-"""A labels file: a user's own word on which model was trained on what, by whom, in which run."""
+"""A labels file: a user's table of each model's dataset, author and training run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ UNMATCHED_SHOWN = 3
 """Rows that are named in the message; the JSON document has all."""
 
 COMPARED = 20_000
-"""Models that a row without one is compared with; each takes about 10 µs."""
+"""Models that the name in an unmatched row is compared with; each takes about 10 µs."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelRow:
-    """One line: None where the column is absent, "" where it says unknown."""
+    """A line: None where the column is absent, "" where the cell is empty."""
 
     model: str
     dataset: str | None
@@ -43,7 +43,7 @@ class LabelMatches:
 
     Attributes:
         unmatched: What the other rows name, in order.
-        nearest: The model most like each of the first unmatched names, where one is.
+        nearest: The most similar model of each of the first unmatched names, if any.
     """
 
     path: Path
@@ -82,12 +82,12 @@ class Labels:
     by_folder: Mapping[Path, LabelRow]
 
     def row_of(self, record: ModelRecord, folder: Path | None) -> LabelRow | None:
-        """What the file says of a model; a path beside the file comes before an equal id."""
+        """The row of a model; a path beside the file comes before an equal id."""
         row = self.by_folder.get(folder) if folder else None
         return row or self.by_id.get(record.id)
 
     def apply(self, record: ModelRecord, folder: Path | None) -> ModelRecord:
-        """The record with whatever the file says of it; the file overrides other sources."""
+        """The record with its row's labels, which override other sources."""
         row = self.row_of(record, folder)
         if row is None:
             return record
@@ -175,7 +175,7 @@ def _reader(text: str, path: Path) -> csv.DictReader[str]:
 
 
 def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
-    """The id most like each name, where one is like it."""
+    """The most similar id of each name, if any."""
     nearest: dict[str, str] = {}
     for name in names:
         for spelling in (name, name.rsplit("/", 1)[-1]):

@@ -120,7 +120,7 @@ def refuse_strangers(member: Member, wanted: Wanted) -> Member:
     """The member, refused if its small files alone show that it belongs elsewhere.
 
     A full checkpoint's claims are loose (it may name an intermediate fine-tune), so its
-    weights are asked too; an adapter's weights cannot tell, so its claim decides.
+    weights decide; an adapter's weights cannot show its base, so its claim decides.
     """
     if member.refusal is not None and member.refusal.code != "quantized":
         return member
@@ -140,7 +140,7 @@ def _other_architecture(member: Member, wanted: Wanted) -> str | None:
 
 
 def _named(claims: Sequence[str]) -> str:
-    """What a model says of its base, every name of a merge's card."""
+    """The bases that a model names, all those of a merge's card."""
     if not claims:
         return "names no base"
     return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"

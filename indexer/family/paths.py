@@ -1,4 +1,4 @@
-"""Paths and text files that users and strangers name."""
+"""Paths and text files named by users and in models' files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def storable(name: str) -> str:
 
 
 def read_text_file(path: Path, what: str) -> str:
-    """A file's text in UTF-8; a pipe is read too, but not for ever.
+    """A file's text in UTF-8; a pipe is read too, up to the limit.
 
     Args:
         what: The file holds, for the message.

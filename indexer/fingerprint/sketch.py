@@ -38,7 +38,7 @@ LEAST_INPUT = 0.1
 
 
 def sketch_recipe(rank: int, share: float = 1.0) -> Recipe:
-    """The default recipe; `slot_blocks` tells readers of the sketches how they are cut.
+    """The default recipe; `slot_blocks` holds the lengths of a sketch's blocks.
 
     With a share it is another recipe: other rows, other numbers.
     """
@@ -200,7 +200,7 @@ def sketch_pair(
 ) -> torch.Tensor:
     """Count sketches of the columns of two matrices, (n, rank) each: (rank, 2, dim), float32.
 
-    Charikar, Chen, Farach-Colton 2002: inner products are kept in expectation. Both sides in
+    Charikar, Chen, Farach-Colton 2002: inner products are preserved in expectation. Both sides in
     one pass, under hashes of their own.
     """
     buckets, signs = _pair_hash(seed, key, len(left), len(right), dim)

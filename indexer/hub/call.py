@@ -65,7 +65,7 @@ class Patience:
         read_s: Without a single byte arriving.
         call_s: For the whole call with its retries, waits for rate limits apart.
         bytes_per_second: A call that fetches many bytes may take that much longer.
-        rate_limit_s: Spent waiting, within one call, because the Hub asks to.
+        rate_limit_s: Waits that the Hub demands, within one call.
         tries: Failures in a row before a call is given up.
         first_pause_s: Before the first retry; doubled for each further one.
         longest_pause_s: Before any retry.
@@ -141,7 +141,7 @@ class Call:
         leaves_hub: Whether redirects to another origin are followed.
         max_bytes: Of one answer's body, as it arrives and unpacked.
         cancelled: Ends every pause when set.
-        on_bytes: Told of every piece of a body that arrives.
+        on_bytes: Called with the length of every piece of a body that arrives.
     """
 
     what: str
@@ -168,7 +168,7 @@ class Call:
             CURRENT_CALL.reset(token)
 
     def exchange(self, send: Send, request: httpx2.Request, *, stream: bool) -> httpx2.Response:
-        """The answer to a request, asked for again while that is worth it."""
+        """The answer to a request, requested again where that may help."""
         while True:
             try:
                 response = self._follow(send, request)

@@ -35,8 +35,8 @@ _HASH = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})")
 def read_small_file(model: HubModel, name: str, *, session: HubSession | None = None) -> bytes:
     """A small file's content at the model's commit, from the local cache or the Hub.
 
-    Nothing is written to disk. A content that is not the one which its ETag names is asked
-    for again.
+    Nothing is written to disk. A content that does not match its ETag is requested
+    again.
     """
     session = session or default_session()
     what = f"{model.id}: {name}"
@@ -94,7 +94,7 @@ def _bounded(content: bytes, what: str) -> bytes:
 
 
 class HubWeights:
-    """The weight files of one model at one commit; the Hub is asked once where each of them is.
+    """The weight files of one model at one commit; each file is located once.
 
     Files in the local cache are read there.
     """
@@ -160,7 +160,7 @@ class HubWeights:
 
     @cached_property
     def _model(self) -> HubModel:
-        """The description with its files and commit; asked for where the listing lacks them."""
+        """The description with its files and commit; requested where the listing lacks them."""
         model = self._described
         if model.files is not None and model.sha:
             return model

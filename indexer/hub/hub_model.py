@@ -16,7 +16,7 @@ from ...errors import ModelError
 from ..checkpoint import choose_weights, quantization, read_json
 from ..untrusted_text import text_or_none
 from .cache import cached_commit, cached_file, cached_files
-from .session import HubSession, ask, default_session
+from .session import HubSession, default_session, request_json
 
 Kind = Literal["full", "adapter", "quantized", "other"]
 RELATIONS = ("finetune", "adapter", "merge", "quantized")
@@ -45,7 +45,7 @@ EXPAND_SETS: tuple[tuple[str, ...], ...] = (
     _CORE,
     (),
 )
-"""What is asked for of each listed model; the next set where a Hub refuses one with 400."""
+"""What is requested of each listed model; the next set where a Hub refuses one with 400."""
 
 FULL_FIELDS = ("full", "cardData", "config")
 """The question without `expand`, as older servers know it."""
@@ -74,7 +74,7 @@ class HubModel:
         relation: How it descends from them: one of `RELATIONS`, or None.
         gated: "auto", "manual", or "" where it is open.
         card_data: The card's front matter as the Hub parsed it.
-        model_index: Evaluation results, raw; incomplete ones are kept.
+        model_index: Evaluation results, raw; incomplete ones too.
         config: Extract of config.json: architectures, model_type, quantization_config.
         dtypes: Parameters a dtype, from the safetensors headers.
     """
@@ -214,7 +214,7 @@ def describe(
         return _from_cache(repo_id, revision, session)
     path = f"/revision/{quote(revision, safe='')}" if revision else ""
     url = f"{session.endpoint}/api/models/{repo_id}{path}"
-    answer, _ = ask(session, session.call(repo_id), url)
+    answer, _ = request_json(session, session.call(repo_id), url)
     if not isinstance(answer, dict) or not is_repo_id(answer.get("id")):
         raise ModelError("hub-bad-answer", f"{repo_id}: not a model's description")
     return HubModel.from_json(answer)
@@ -242,9 +242,9 @@ def _from_cache(repo_id: str, revision: str | None, session: HubSession) -> HubM
 
 
 def early_refusal(model: HubModel, *, session: HubSession | None = None) -> ModelError | None:
-    """Why a model will not be read, from its description alone; None: it is worth a try.
+    """Why a model will not be read, from its description alone; None where it is to be tried.
 
-    A gated model is worth one where there is a token: access may have been granted.
+    A gated model is tried where there is a token: access may have been granted.
     """
     session = session or default_session()
     if model.disabled:

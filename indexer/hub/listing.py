@@ -12,7 +12,7 @@ import httpx2
 
 from ...errors import ModelError, SourceError
 from .hub_model import EXPAND_SETS, FULL_FIELDS, HubModel, describe, is_repo_id
-from .session import HubSession, ask, default_session
+from .session import HubSession, default_session, request_json
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _MAY_PASS = frozenset({"hub-unreachable", "rate-limited", "unauthorized"})
 
 @runtime_checkable
 class ListingMemory(Protocol):
-    """Where the finished listings of an unfinished walk are kept."""
+    """Storage for the finished listings of an unfinished walk."""
 
     def load(self, parent: str) -> list[dict[str, Any]] | None:
         """A parent's children as they were saved; None where they were not."""
@@ -51,8 +51,8 @@ def list_family(
 ) -> Iterator[HubModel]:
     """Every descendant of a base, once: its children, then their children, newest first.
 
-    Quantised copies are listed, but not asked for children. A generator: a page is asked
-    for when its first model is wanted, and one more listing for every model walked into.
+    Quantised copies are listed, but their children are not. A generator: a page is requested
+    when its first model is wanted, and one more listing for every model walked into.
 
     Raises:
         SourceError: the base cannot be listed, or several parents in a row cannot; the same
@@ -166,7 +166,7 @@ def _pages(parent: str, session: HubSession, properties: tuple[str, ...]) -> Ite
     what = f"children of {parent}"
     url = f"{session.endpoint}/api/models?{urlencode(question)}"
     while True:
-        page, response = ask(session, session.call(what, passes=frozenset({400})), url)
+        page, response = request_json(session, session.call(what, passes=frozenset({400})), url)
         if response.status_code == 400:
             raise _Refused
         if not isinstance(page, list):

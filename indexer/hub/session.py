@@ -126,17 +126,17 @@ class HubSession:
 
     @property
     def offline(self) -> bool:
-        """Whether nothing may be asked of the Hub (HF_HUB_OFFLINE)."""
+        """Whether no request may be sent (HF_HUB_OFFLINE)."""
         return is_offline_mode()
 
     def refuse_offline(self, what: str) -> None:
-        """Raise where nothing may be asked of the Hub."""
+        """Raise where no request may be sent."""
         if self.offline:
             line = "offline mode (HF_HUB_OFFLINE), and not in the local cache"
             raise ModelError("offline", f"{what}: {line}")
 
 
-def ask(session: HubSession, call: Call, url: str) -> tuple[Any, httpx2.Response]:
+def request_json(session: HubSession, call: Call, url: str) -> tuple[Any, httpx2.Response]:
     """The JSON value at an address of the Hub, and the answer that held it.
 
     Statuses that `call` passes are handed on with None as their value. Text that cannot be
@@ -171,7 +171,7 @@ def default_session() -> HubSession:
 
 
 def run_session() -> HubSession:
-    """The same for one run, which alone its `cancelled` ends."""
+    """A session of the same settings for one run: its `cancelled` ends no other's waits."""
     return replace(default_session(), cancelled=threading.Event())
 
 
@@ -210,7 +210,7 @@ class HubClient(httpx2.Client):
 
 
 def hub_client() -> httpx2.Client:
-    """huggingface_hub's one client of this process, made by us."""
+    """huggingface_hub's client of this process, made here."""
     client = get_session()
     if not isinstance(client, HubClient):
         set_client_factory(_make_client)

@@ -164,12 +164,12 @@ def test_the_order_of_tensors_does_not_matter() -> None:
     }
     backwards = dict(reversed(tensors.items()))
 
-    one = read_adapter(MemoryCheckpoint(tensors), None)
+    in_order = read_adapter(MemoryCheckpoint(tensors), None)
     other = read_adapter(MemoryCheckpoint(backwards), None)
 
-    assert other.modules == one.modules
-    assert other.full_values == one.full_values
-    assert other.notes == one.notes
+    assert other.modules == in_order.modules
+    assert other.full_values == in_order.full_values
+    assert other.notes == in_order.notes
 
 
 PARTS = [*FACTORS, *SPELLINGS, *SET_ASIDE, "base_layer", "modules_to_save", "default", "q"]

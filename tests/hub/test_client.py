@@ -89,7 +89,7 @@ def test_no_log_line_at_any_level_holds_a_secret(
     assert "SECRET" not in repr(session)
 
 
-def test_calls_that_ask_for_no_timeout_get_one(hub: StandInHub) -> None:
+def test_calls_that_set_no_timeout_get_one(hub: StandInHub) -> None:
     hub.add("org/model")
     hub.faults.append(Fault(path="/api/models", kind="status", where="hub", nth=2))
     client = hub_client()

@@ -113,19 +113,19 @@ def outcome_of(done: Run, place: Place) -> str:
     if set(place.victims) - set(done.codes):
         assert place.name == "a child's page"
         return done.left_out
-    found = {done.own_code(id) for id in place.victims} - {"indexed"}
-    assert len(found) <= 1, found
-    return found.pop() if found else "indexed"
+    outcomes = {done.own_code(id) for id in place.victims} - {"indexed"}
+    assert len(outcomes) <= 1, outcomes
+    return outcomes.pop() if outcomes else "indexed"
 
 
 def unexpected(case: Case, outcomes: Sequence[str]) -> list[str]:
     """Outcomes that are not among those allowed."""
-    found = []
+    outcomes = []
     for (trouble, place, lasting), outcome in zip(case, outcomes, strict=True):
         allowed = trouble.allowed(place.kind, lasting=lasting)
         if outcome not in allowed | ({"needs-base"} if place.victims == FULL else set()):
-            found.append(f"{trouble.name}, {place.name}: {outcome}, not {sorted(allowed)}")
-    return found
+            outcomes.append(f"{trouble.name}, {place.name}: {outcome}, not {sorted(allowed)}")
+    return outcomes
 
 
 def test_the_undisturbed_run_indexes_every_form(undisturbed: Run) -> None:

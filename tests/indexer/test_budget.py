@@ -158,12 +158,12 @@ def test_one_more_model_is_read_as_its_family_was(tmp_path, catalog):
     )
 
     report = index_family(catalog, IndexOptions(base=base, models=(str(late),)))
-    asked = fingerprint_query(catalog, str(late), catalog.bases()[0], report.recipes[0])
+    indexed = fingerprint_query(catalog, str(late), catalog.bases()[0], report.recipes[0])
 
     assert report.recipes[0].share == 0.1
     assert report.indexed == 1
-    assert asked.fingerprints[0].recipe == report.recipes[0]
-    assert asked.bytes_read < 0.5 * asked.model.bytes_total
+    assert indexed.fingerprints[0].recipe == report.recipes[0]
+    assert indexed.bytes_read < 0.5 * indexed.model.bytes_total
 
 
 def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path):
