@@ -141,7 +141,7 @@ class BaseParts:
     base: Base
     share: float
     _parts: Mapping[Key, Part] | None = None
-    _matrices: dict[Key, tuple[torch.Tensor, float]] = field(default_factory=dict)
+    _matrices: dict[Key, tuple[torch.Tensor, float]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -154,24 +154,20 @@ class BaseParts:
     def matrix(self, key: Key) -> tuple[torch.Tensor, float]:
         """The base's part in its stored type, and its Frobenius norm; or a `BaseError`."""
         with self._lock:
-            if not self._matrices:
-                self._read()
-        return self._matrices[key]
+            if self._matrices is None:
+                try:
+                    self._matrices = dict(self._read(self.base.weights()))
+                except ModelError as err:
+                    raise BaseError(f"base {self.base.name}: {err.reason}") from err
+            return self._matrices[key]
 
-    def _read(self) -> None:
-        weights = self.base.weights()
-        try:
-            for placement, matrix in read_parts(
-                weights.checkpoint, weights.placed.placements, self.parts
-            ):
-                norm = frobenius(matrix)
-                if not math.isfinite(norm):
-                    line = f"tensor {placement.tensor!r} holds NaN or infinity"
-                    raise BaseError(f"base {self.base.name}: {line}")
-                self._matrices[placement.slot, placement.part] = (matrix, norm)
-        except ModelError as err:
-            self._matrices.clear()
-            raise BaseError(f"base {self.base.name}: {err.reason}") from err
+    def _read(self, base: BaseWeights) -> Iterator[tuple[Key, tuple[torch.Tensor, float]]]:
+        for placement, matrix in read_parts(base.checkpoint, base.placed.placements, self.parts):
+            norm = frobenius(matrix)
+            if not math.isfinite(norm):
+                line = f"tensor {placement.tensor!r} holds NaN or infinity"
+                raise BaseError(f"base {self.base.name}: {line}")
+            yield (placement.slot, placement.part), (matrix, norm)
 
 
 def _blocks(placement: Placement, part: Part, ref: TensorRef) -> Iterator[RowBlock]:

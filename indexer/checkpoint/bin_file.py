@@ -261,7 +261,7 @@ def _list_tensors(
         raise ModelError("unsafe-pickle", f"{name}: holds more than tensors: 'bytearray'")
     try:
         skeleton, entry_at = _skeleton(pickled, entries, prefix)
-        with _places_noted():
+        with places_noted():
             state = torch.load(skeleton, map_location="meta", weights_only=True, mmap=False)
         tensors = _named_tensors(state)
     except pickle.UnpicklingError as err:
@@ -300,7 +300,7 @@ def _skeleton(
     return file, entry_at
 
 
-def _places_noted() -> AbstractContextManager[object]:
+def places_noted() -> AbstractContextManager[object]:
     """Where torch notes a storage's place: on the meta device, older ones in fake mode only."""
     if hasattr(torch.serialization, "_is_meta_location"):
         return nullcontext()

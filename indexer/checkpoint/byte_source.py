@@ -17,7 +17,7 @@ from ...errors import ModelError
 
 Buffer = bytearray | memoryview
 
-_MOST_AT_ONCE = 1 << 30
+MAX_READ_BYTES = 1 << 30
 """Bytes of one system call: macOS refuses more than 2³¹ − 1."""
 
 
@@ -116,7 +116,7 @@ class LocalFile:
         view, done = np.empty(stop - start, np.uint8).data, 0
         try:
             while done < len(view):
-                part = view[done : done + _MOST_AT_ONCE]
+                part = view[done : done + MAX_READ_BYTES]
                 got = os.preadv(self._descriptor, [part], start + done)
                 if got == 0:
                     break

@@ -91,7 +91,7 @@ def _factorise_dense(delta: DenseDelta, rank: int, seed: int, power_steps: int) 
         n_out, n_in = matrix.shape
         empty = matrix.new_zeros
         return Factors(u=empty(n_out, 0), sigma=empty(0), v=empty(n_in, 0), fro_norm=fro_norm)
-    projected = _test_matrix(seed, width, matrix.shape[1]).to(matrix.device)  # (width, in)
+    projected = gaussian_directions(seed, width, matrix.shape[1]).to(matrix.device)  # (width, in)
     for _ in range(1 + power_steps):
         basis = _orthonormal(matrix @ projected.T)  # (out, width)
         projected = basis.T @ matrix
@@ -106,7 +106,8 @@ def _factorise_dense(delta: DenseDelta, rank: int, seed: int, power_steps: int) 
 
 
 @lru_cache(maxsize=64)
-def _test_matrix(seed: int, width: int, n_in: int) -> torch.Tensor:
+def gaussian_directions(seed: int, width: int, n_in: int) -> torch.Tensor:
+    """The test matrix Ω of a randomised SVD: (width, n_in)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(width, n_in, generator=generator)
 

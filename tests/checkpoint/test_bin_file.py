@@ -229,7 +229,7 @@ def test_a_torch_that_notes_places_in_fake_mode_only_is_used_there(
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     torch.save({"w": WEIGHT, "turned": WEIGHT.T}, path)
-    monkeypatch.setattr("deltadex.indexer.checkpoint.bin_file._places_noted", FakeTensorMode)
+    monkeypatch.setattr("deltadex.indexer.checkpoint.bin_file.places_noted", FakeTensorMode)
 
     checkpoint = opened(path)
 
