@@ -10,7 +10,7 @@ from ..errors import ModelError
 from ..records import ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import Placement, place_modules, require_within_base
-from .checkpoint import ADAPTER_FILES, DTYPES, Checkpoint, disagreement, file_sha256
+from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement, file_sha256
 from .delta import RELATIVE_ROUNDING, Delta, DenseDelta, LowRankDelta
 from .family import Member
 from .job import Job
@@ -92,6 +92,6 @@ def _adapter_record(member: Member, adapter: Adapter) -> ModelRecord:
     if member.folder is not None:
         difference = disagreement(member.folder)
         notes += (difference,) if difference else ()
-        paths = [member.folder / name for name in ADAPTER_FILES]
+        paths = [member.folder / name for name in ADAPTER_WEIGHTS]
         sha256 = file_sha256(next(path for path in paths if path.exists()))
     return replace(member.record, method=adapter.method, notes=notes, content_sha256=sha256)

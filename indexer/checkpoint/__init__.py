@@ -23,7 +23,7 @@ from .tensor_file import DTYPES as DTYPES
 from .tensor_file import Checkpoint as Checkpoint
 from .tensor_file import RowBlock as RowBlock
 from .tensor_file import TensorRef as TensorRef
-from .weights import ADAPTER_FILES as ADAPTER_FILES
+from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
 from .weights import choose_weights as choose_weights
 from .weights import disagreement as disagreement
 from .weights import open_adapter_weights as open_adapter_weights

@@ -33,7 +33,7 @@ _FULL = (
 )
 """In the order in which transformers looks for them."""
 
-ADAPTER_FILES = ("adapter_model.safetensors", "adapter_model.bin")
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 """In the order in which PEFT looks for them."""
 
 _SUFFIXES = (".safetensors", ".bin")
@@ -63,7 +63,7 @@ def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
     safetensors before `.bin`, one file before shards; where a full checkpoint has none of the
     usual names, its only safetensors file.
     """
-    usual = next((name for name in (ADAPTER_FILES if adapter else _FULL) if name in names), None)
+    usual = next((name for name in (ADAPTER_WEIGHTS if adapter else _FULL) if name in names), None)
     if usual is not None or adapter:
         return usual
     others = _other_weights(names)
@@ -114,7 +114,7 @@ def open_adapter_weights(folder: Path) -> Checkpoint:
     """The weights of a PEFT adapter folder."""
     name = choose_weights(_list(folder), adapter=True)
     if name is None:
-        raise ModelError("no-weights", f"{folder.name}: no {' or '.join(ADAPTER_FILES)}")
+        raise ModelError("no-weights", f"{folder.name}: no {' or '.join(ADAPTER_WEIGHTS)}")
     return open_weights(_Folder(folder), name)
 
 
@@ -123,7 +123,7 @@ def disagreement(folder: Path) -> str | None:
 
     Peak: one tensor pair. Raises only where the safetensors file, which counts, cannot be read.
     """
-    first, second = ADAPTER_FILES
+    first, second = ADAPTER_WEIGHTS
     if not (folder / first).exists() or not (folder / second).exists():
         return None
     with closing(open_weights(_Folder(folder), first)) as counting:

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from ..checkpoint import Config
 from ..untrusted_text import shown
 from .member import base_key
 
@@ -45,7 +46,7 @@ class _CardLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
         """Leave `<<` where it is: as a key it has no meaning, and is refused."""
 
 
-def split_card(text: str) -> tuple[dict[str, Any], str]:
+def split_card(text: str) -> tuple[dict[str, object], str]:
     """(front matter, body); an unreadable front matter counts as empty."""
     text = text[:MAX_CARD_CHARS]
     first, _, rest = text.removeprefix("\ufeff").lstrip().partition("\n")
@@ -56,7 +57,7 @@ def split_card(text: str) -> tuple[dict[str, Any], str]:
     return (dict(front) if isinstance(front, Mapping) else {}), rest[closing.end() + 1 :]
 
 
-def card_bases(front: Mapping[str, Any]) -> tuple[str, ...]:
+def card_bases(front: Config) -> tuple[str, ...]:
     """Every base_model that a card names, in its order: a merge has several."""
     value = front.get("base_model")
     values = value[:MAX_PARENTS] if isinstance(value, list) else [value]
@@ -112,7 +113,11 @@ NO_LABEL = Label(None, None, None)
 
 
 def label_of(
-    *, name: str, tags: Iterable[object] = (), card: Mapping[str, Any] | None = None, text: str = ""
+    *,
+    name: str,
+    tags: Iterable[object] = (),
+    card: Config | None = None,
+    text: str = "",
 ) -> Label:
     """The first label that names data: tags, card, model-index, card sentence, name."""
     card = card or {}
@@ -176,7 +181,7 @@ def _index_datasets(index: object) -> list[str]:
     return names
 
 
-def _dicts(entry: object, key: str) -> list[Mapping[str, Any]]:
+def _dicts(entry: object, key: str) -> list[Mapping[str, object]]:
     values = entry.get(key) if isinstance(entry, Mapping) else None
     return [v for v in values if isinstance(v, Mapping)] if isinstance(values, list) else []
 

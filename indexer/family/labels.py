@@ -8,7 +8,6 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ...errors import SourceError
 from ...records import ModelRecord
@@ -68,7 +67,7 @@ class LabelMatches:
         how = "nearest: " if self.nearest else ""
         return f"{line}; {len(self.unmatched)} name no model here, {how}{listed}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Counts, and every row without a model."""
         return {"rows": self.rows, "matched": self.matched, "unmatched": list(self.unmatched)}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace as _replace
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import ModelError, SourceError
 from ...records import ModelRecord
-from ..checkpoint import Config, quantization, read_json, read_start, signature
+from ..checkpoint import ADAPTER_WEIGHTS, quantization, read_json, read_start, signature
 from ..hub import HubModel, HubSession, ListingMemory, describe, early_refusal, list_family
 from ..untrusted_text import shown, text_or_none
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
@@ -19,7 +19,6 @@ from .paths import folder_at, read_text_file, resolved, storable
 
 _SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
 
-_ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 
 _FULL_WEIGHTS = re.compile(
     r"^(model.*\.safetensors(\.index\.json)?|pytorch_model.*\.bin(\.index\.json)?)$"
@@ -95,20 +94,21 @@ def is_model(names: list[str]) -> bool:
     """Whether a folder with these file names looks like one model."""
     return (
         "adapter_config.json" in names
-        or any(n in _ADAPTER_WEIGHTS or n.endswith(".gguf") for n in names)
+        or any(n in ADAPTER_WEIGHTS or n.endswith(".gguf") for n in names)
         or any(_FULL_WEIGHTS.match(n) for n in names)
         or ("config.json" in names and any(n.endswith(".safetensors") for n in names))
     )
 
 
 def read_member(folder: Path, *, id: str, base: str) -> Member:
-    """What the small files of one model folder say; never raises for bad ones.
+    """The model in a folder by its small files; bad ones make it a refused member.
 
     Args:
         folder: Its absolute path, without links.
     """
     id = storable(id)
-    record = ModelRecord(id=id, base=base, source=storable(str(folder)), run=_run_of(id))
+    run = _STEP_FOLDER.sub("", id) or id  # checkpoints below a folder are one training run
+    record = ModelRecord(id=id, base=base, source=storable(str(folder)), run=run)
     try:
         return _describe(folder, record)
     except ModelError as err:
@@ -120,11 +120,11 @@ def read_member(folder: Path, *, id: str, base: str) -> Member:
 
 def _describe(folder: Path, record: ModelRecord) -> Member:
     names = os.listdir(folder)
-    adapter = "adapter_config.json" in names or any(n in _ADAPTER_WEIGHTS for n in names)
+    adapter = "adapter_config.json" in names or any(n in ADAPTER_WEIGHTS for n in names)
     front, text = _read_card(folder) if "README.md" in names else ({}, "")
     label = label_of(name=record.id, card=front, text=text)
     weights = [folder / n for n in names if _is_weight(n, adapter=adapter)]
-    record = _replace(
+    record = replace(
         record,
         signature=signature(folder),
         kind="adapter" if adapter else "full",
@@ -137,36 +137,29 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
         bytes_total=sum(w.stat().st_size for w in weights),
         notes=parents_note(tuple(_claims(card_bases(front)))),
     )
+    config_name = "adapter_config.json" if adapter else "config.json"
     try:
-        if adapter:
-            return _describe_adapter(Member(record=record, folder=folder), names, front)
-        config = read_json(folder / "config.json") if "config.json" in names else None
+        config = read_json(folder / config_name) if config_name in names else None
     except ModelError as err:
         return Member(record=record, folder=folder, refusal=err)
+    settings = config or {}
+    if adapter:
+        claims = _claims([settings.get("base_model_name_or_path"), *card_bases(front)])
+        record = replace(
+            record,
+            base_raw=claims[0] if claims else None,
+            task=text_or_none(settings.get("task_type")) or record.task,
+        )
+        return Member(record=record, folder=folder, adapter_config=config, claims=claims)
+    claims = _claims([*card_bases(front), settings.get("_name_or_path")])
     scheme = quantization(config, (), names)
-    claims = _claims([*card_bases(front), (config or {}).get("_name_or_path")])
     return Member(
-        record=_replace(record, base_raw=claims[0]) if claims else record,
+        record=replace(record, base_raw=claims[0]) if claims else record,
         folder=folder,
         config=config,
         claims=claims,
         refusal=ModelError("quantized", f"weights are stored as {scheme}") if scheme else None,
     )
-
-
-def _describe_adapter(member: Member, names: list[str], front: Config) -> Member:
-    folder = member.folder
-    assert folder is not None
-    config = None
-    if "adapter_config.json" in names:
-        config = read_json(folder / "adapter_config.json")
-    claims = _claims([(config or {}).get("base_model_name_or_path"), *card_bases(front)])
-    record = _replace(
-        member.record,
-        base_raw=claims[0] if claims else None,
-        task=text_or_none((config or {}).get("task_type")) or member.record.task,
-    )
-    return _replace(member, record=record, adapter_config=config, claims=claims)
 
 
 def _claims(values: Iterable[object]) -> tuple[str, ...]:
@@ -176,7 +169,7 @@ def _claims(values: Iterable[object]) -> tuple[str, ...]:
 
 def _is_weight(name: str, *, adapter: bool) -> bool:
     if adapter:
-        return name in _ADAPTER_WEIGHTS
+        return name in ADAPTER_WEIGHTS
     return name.endswith((".safetensors", ".bin")) and not name.startswith(("adapter", "training"))
 
 
@@ -186,11 +179,6 @@ def _read_card(folder: Path) -> tuple[dict[str, object], str]:
     except ModelError:
         return {}, ""
     return split_card(start.decode("utf-8", "replace"))
-
-
-def _run_of(id: str) -> str:
-    """Checkpoints below one folder are one training run: the id without its step."""
-    return _STEP_FOLDER.sub("", id) or id
 
 
 def hub_members(

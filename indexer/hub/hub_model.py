@@ -6,21 +6,21 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeGuard
+from typing import Literal, TypeGuard
 from urllib.parse import quote
 
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError
-from ..checkpoint import choose_weights, quantization, read_json
+from ..checkpoint import ADAPTER_WEIGHTS, choose_weights, quantization, read_json
 from ..untrusted_text import text_or_none
 from .cache import cached_commit, cached_file, cached_files
 from .session import HubSession, default_session, request_json
 
 Kind = Literal["full", "adapter", "quantized", "other"]
 RELATIONS = ("finetune", "adapter", "merge", "quantized")
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+ADAPTER_FILES = ("adapter_config.json", *ADAPTER_WEIGHTS)
 MAX_COUNT = (1 << 63) - 1
 WEIGHT_ENDINGS = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
@@ -89,9 +89,9 @@ class HubModel:
     disabled: bool = False
     private: bool = False
     tags: tuple[str, ...] = ()
-    card_data: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    card_data: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     model_index: object = field(default=None, compare=False, repr=False)
-    config: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    config: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     library_name: str | None = None
     pipeline_tag: str | None = None
     downloads: int | None = None
@@ -101,7 +101,7 @@ class HubModel:
     dtypes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> HubModel:
+    def from_json(cls, raw: Mapping[str, object]) -> HubModel:
         """The model that an API answer describes; what is not as expected is left out."""
         card, tags = _mapping(raw.get("cardData")), _texts(raw.get("tags"))
         files = _file_names(raw.get("siblings"))
@@ -145,7 +145,7 @@ def _kind(files: tuple[str, ...] | None, relation: str | None) -> Kind:
     return "quantized" if any(name.endswith(".gguf") for name in files) else "other"
 
 
-def _relation(tags: tuple[str, ...], card: Mapping[str, Any]) -> str | None:
+def _relation(tags: tuple[str, ...], card: Mapping[str, object]) -> str | None:
     for relation in RELATIONS:
         if any(tag.startswith(f"base_model:{relation}:") for tag in tags):
             return relation
@@ -153,7 +153,7 @@ def _relation(tags: tuple[str, ...], card: Mapping[str, Any]) -> str | None:
     return declared if declared in RELATIONS else None
 
 
-def _base_models(tags: tuple[str, ...], card: Mapping[str, Any]) -> tuple[str, ...]:
+def _base_models(tags: tuple[str, ...], card: Mapping[str, object]) -> tuple[str, ...]:
     tagged = [tag.removeprefix("base_model:") for tag in tags if tag.startswith("base_model:")]
     direct = [name for name in tagged if name.split(":", 1)[0] not in RELATIONS]
     claims = card.get("base_model")
@@ -161,7 +161,7 @@ def _base_models(tags: tuple[str, ...], card: Mapping[str, Any]) -> tuple[str, .
     return tuple(dict.fromkeys(name.strip() for name in (*direct, *claimed) if name.strip()))
 
 
-def _license(tags: tuple[str, ...], card: Mapping[str, Any]) -> str | None:
+def _license(tags: tuple[str, ...], card: Mapping[str, object]) -> str | None:
     tagged = [tag.removeprefix("license:") for tag in tags if tag.startswith("license:")]
     return next(iter(tagged), None) or text_or_none(card.get("license"))
 
@@ -178,7 +178,7 @@ def _dtypes(safetensors: object) -> dict[str, int]:
     return {name: n for name, n in parameters.items() if isinstance(n, int) and n > 0}
 
 
-def _mapping(value: object) -> dict[str, Any]:
+def _mapping(value: object) -> dict[str, object]:
     return {str(k): v for k, v in value.items()} if isinstance(value, Mapping) else {}
 
 
