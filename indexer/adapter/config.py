@@ -15,7 +15,6 @@ FAMILIES = {"lora": "lora", "hada": "loha", "lokr": "lokr", "ia3": "ia3", "vera"
 """How a factor's name begins, and the formula it belongs to."""
 
 SUPPORTED = ("LORA", "ADALORA", "LOHA", "LOKR", "VERA", "IA3")
-
 _INPUTS = "it adds learned inputs or states and leaves the weights alone"
 _ROTATION = "it rotates W instead of adding to it"
 _PRODUCT = "its update is a product with W that deltadex does not compute"
@@ -70,7 +69,6 @@ REFUSED = {
 
 _PROMPTS = ("prompt_embeddings", "prompt_encoder", "prompt_task_cols", "prompt_task_rows")
 
-
 FILE = "adapter_config.json"
 
 PLAIN_STARTS = ("", "true", "false", "gaussian", "eva", "orthogonal", "mica", "lycoris")
@@ -104,7 +102,6 @@ MAX_PATTERN = 256
 """Characters of a pattern, and of a module path that is matched with it."""
 
 _ENDLESS = re.compile(r"\)[*+{]|\\[1-9]|\(\?(?!:)")
-
 _REPEAT = re.compile(r"[*+{]")
 
 

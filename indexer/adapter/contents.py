@@ -56,7 +56,6 @@ SET_ASIDE = {
 }
 """A name's part, and why its tensor is no part of a layer matrix's update."""
 
-
 KOHYA_PREFIXES = ("lora_", "lycoris_")
 
 _ASIDE = {

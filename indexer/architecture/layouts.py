@@ -21,9 +21,7 @@ HEADS = (
 )
 KEY_VALUE_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 
-
 Rows = slice | tuple[int, ...]
-
 Runs = tuple[tuple[str, int], ...]
 
 CODEGEN_BLOCKS = 4

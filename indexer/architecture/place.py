@@ -15,10 +15,8 @@ from .placement import Key, PlacedModel, Placement, sort_key
 from .rules import Spot, find_number, is_ignored, locate, table
 
 Shape = tuple[int, ...]
-
 WEIGHT = ".weight"
 ATTENTION_ROLES = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"))
-
 
 Stacks = Mapping[str, Sequence[Spot]]
 

@@ -13,7 +13,6 @@ from typing import Any
 NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 """A whole component of a name that is a number; written `N` in the table."""
 
-
 LONGEST = 1000
 """Characters in a name beyond which it is no layer's; searching longer ones would cost."""
 

@@ -19,9 +19,7 @@ Config = Mapping[str, object]
 MAX_BYTES = 16 * 2**20
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
-
 _CHUNK = 1 << 20
-
 _SUFFIXES = (".safetensors", ".bin", ".json", ".gguf")
 
 

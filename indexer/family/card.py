@@ -28,7 +28,6 @@ MAX_SCALAR = 10_000
 
 _CLOSING = re.compile(r"^---[ \t\r]*$", re.MULTILINE)
 
-
 MAX_RESULTS = 10_000
 """Of a model-index; a card can repeat a result by its anchor many million times."""
 

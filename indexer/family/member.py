@@ -25,7 +25,6 @@ _TUNED_SUFFIX = re.compile(r"(it|instruct|chat)$")
 _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
 _FILLER = {"", ".", "..", "snapshots", "resolve", "main", "tree", "blob"}
 
-
 CLAIMS_SHOWN = 8
 
 

@@ -19,7 +19,6 @@ from .paths import folder_at, read_text_file, resolved, storable
 
 _SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
 
-
 _FULL_WEIGHTS = re.compile(
     r"^(model.*\.safetensors(\.index\.json)?|pytorch_model.*\.bin(\.index\.json)?)$"
 )

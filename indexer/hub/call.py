@@ -19,11 +19,8 @@ from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-d
 from ...errors import ModelError
 
 _COUNT = re.compile(r"[0-9]{1,15}")
-
 SET_TOKEN = "check the id; if it is private, set HF_TOKEN to a token that may read it"
-
 DISABLED = "Access to this resource is disabled."
-
 BAD_TOKEN = "Invalid credentials in Authorization header"
 
 _BY_ERROR_CODE = {
@@ -37,7 +34,6 @@ _BY_ERROR_CODE = {
 }
 
 log = logging.getLogger(__name__)
-
 MAX_REDIRECTS = 10
 
 MAX_ANSWER = 64 << 20

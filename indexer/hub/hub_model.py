@@ -24,7 +24,6 @@ ADAPTER_FILES = ("adapter_config.json", *ADAPTER_WEIGHTS)
 MAX_COUNT = (1 << 63) - 1
 WEIGHT_ENDINGS = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
 
-
 _CORE = (
     "sha",
     "tags",

@@ -34,9 +34,7 @@ from .call import CURRENT_CALL, Call, Patience, origin_of
 _PACKED = {"Accept-Encoding": "gzip"}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
-
 _DEFAULT = Patience()
-
 _QUERY = re.compile(r"(/[^\s'\"?]*)\?[^\s'\"),]*")
 
 _LOGGERS = (
@@ -76,7 +74,7 @@ class HubSession:
         """Request headers, the token included where there is one.
 
         Raises:
-            ModelError: `unauthorized` where a token was promised but cannot be had.
+            ModelError: `unauthorized` where the saved token cannot be read.
         """
         token = self.token
         if token is None:
@@ -139,7 +137,7 @@ class HubSession:
 def request_json(session: HubSession, call: Call, url: str) -> tuple[Any, httpx2.Response]:
     """The JSON value at an address of the Hub, and the answer that held it.
 
-    Statuses that `call` passes are handed on with None as their value. Text that cannot be
+    Statuses that `call` passes have the value None. Text that cannot be
     written as UTF-8 is mended.
     """
     with call.current():
