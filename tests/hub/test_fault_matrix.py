@@ -113,19 +113,19 @@ def outcome_of(done: Run, place: Place) -> str:
     if set(place.victims) - set(done.codes):
         assert place.name == "a child's page"
         return done.left_out
-    outcomes = {done.own_code(id) for id in place.victims} - {"indexed"}
-    assert len(outcomes) <= 1, outcomes
-    return outcomes.pop() if outcomes else "indexed"
+    codes = {done.own_code(id) for id in place.victims} - {"indexed"}
+    assert len(codes) <= 1, codes
+    return codes.pop() if codes else "indexed"
 
 
 def unexpected(case: Case, outcomes: Sequence[str]) -> list[str]:
     """Outcomes that are not among those allowed."""
-    outcomes = []
+    surprises = []
     for (trouble, place, lasting), outcome in zip(case, outcomes, strict=True):
         allowed = trouble.allowed(place.kind, lasting=lasting)
         if outcome not in allowed | ({"needs-base"} if place.victims == FULL else set()):
-            outcomes.append(f"{trouble.name}, {place.name}: {outcome}, not {sorted(allowed)}")
-    return outcomes
+            surprises.append(f"{trouble.name}, {place.name}: {outcome}, not {sorted(allowed)}")
+    return surprises
 
 
 def test_the_undisturbed_run_indexes_every_form(undisturbed: Run) -> None:
