@@ -1,4 +1,4 @@
-"""Every error that deltadex raises about the world, as one tree.
+"""Every error that deltadex raises about files, the Hub, catalogs and requests, as one tree.
 
     DeltadexError                 anything a user can be told in one line
     ├── ModelError                one model cannot be fingerprinted; carries a reason code
@@ -13,7 +13,7 @@
     │   ├── NewerSchema           written by a later deltadex
     │   ├── StoreFull             no space left, or the folder refuses writes
     │   └── RecipeMismatch        vectors of different recipes or sizes would meet
-    └── RequestError              the question cannot be answered as asked (a usage error)
+    └── RequestError              the request cannot be answered (a usage error)
         ├── UnknownModel
         ├── UnknownBase
         ├── UnknownRecipe
@@ -181,7 +181,7 @@ class RecipeMismatch(StoreError):
 
 
 class RequestError(DeltadexError):
-    """The question cannot be answered as asked; the message says what would work."""
+    """The request cannot be answered; the message says what would work."""
 
 
 class UnknownModel(RequestError):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import dataclass, field
-from typing import Literal
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal
 
 from .arrays import Float16, Float32, Float64
 from .errors import REASONS, Status
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    import numpy as np  # for annotations alone
 
 Stack = Literal["encoder", "decoder", "text", "vision"]
 STACKS: tuple[Stack, ...] = ("encoder", "decoder", "text", "vision")
@@ -54,7 +56,7 @@ class Recipe:
 
     Attributes:
         name: What users type.
-        rank: Factors kept per slot.
+        rank: Factors per slot.
         dim: Length of the searched vector; 0 where the family's shapes decide it.
         seed: Of every random feature and of the randomised SVD.
         version: Raised whenever the numbers would change.
@@ -70,7 +72,7 @@ class Recipe:
 
     @property
     def share(self) -> float:
-        """Share of every matrix that is read for it, 0…1; 1 but under a budget."""
+        """Share of every matrix that is read for it, 0…1; 1 without a budget."""
         return float(dict(self.params).get("rows", "100%").rstrip("%")) / 100
 
     @property
@@ -98,7 +100,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotStats:
-    """What is kept of one slot's update.
+    """Statistics of one slot's update.
 
     Attributes:
         shape: (out, in) of the matrix; summed over parts along out for mixtures.
@@ -144,7 +146,7 @@ class SlotSpectrum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecord:
-    """Who a model is, before anything is known of its weights.
+    """What is known of a model without its weights.
 
     Attributes:
         id: Hub id, or path relative to the indexed folder. Unique within a base.
@@ -158,11 +160,11 @@ class ModelRecord:
         source: Absolute folder, `hub`, or `upload` of what a service was sent.
         run: Checkpoints of one training run share it.
         dataset: Normalised label; None = unlabelled.
-        dataset_raw: The label as found.
+        dataset_raw: The label as its source spells it.
         label_source: `labels`, `tags`, `card`, `model-index`, `name`.
         bytes_total: Size of the weight files, in bytes.
-        notes: Plain sentences on what was odd about the files.
-        duplicate_of: An indexed model of the very same bytes, which were not read again.
+        notes: Sentences about irregularities of the files.
+        duplicate_of: An indexed model with identical bytes, which were not read again.
     """
 
     id: str

@@ -120,11 +120,11 @@ def read_and_subtract(folder: Path) -> float:
 
 def deltadex(folder: Path) -> float:
     from deltadex.indexer.base import Base
-    from deltadex.indexer.family import Wanted, one_member
+    from deltadex.indexer.family import Wanted, find_member
     from deltadex.indexer.fingerprint import make_recipe
     from deltadex.indexer.job import Job
     from deltadex.indexer.model import fingerprint_member
-    from deltadex.indexer.parallel import cpu_count, one_torch_thread
+    from deltadex.indexer.parallel import cpu_count, single_torch_thread
     from deltadex.records import Indexed
 
     base = Base(name="base", folder=folder / "base")
@@ -135,8 +135,8 @@ def deltadex(folder: Path) -> float:
         layout=(),
         threads=cpu_count(),
     )
-    with one_torch_thread():
-        outcome = fingerprint_member(one_member(str(folder / "tuned"), "base"), job)
+    with single_torch_thread():
+        outcome = fingerprint_member(find_member(str(folder / "tuned"), "base"), job)
     assert isinstance(outcome, Indexed), outcome
     return outcome.fingerprints[0].norm
 

@@ -55,10 +55,8 @@ with instrumented():
     from deltadex.indexer.adapter.config import read_config
     from deltadex.indexer.checkpoint import open_bin_bytes, open_local, parse_header, read_json
     from deltadex.indexer.family import Wanted, read_labels, refuse_strangers
-    from deltadex.indexer.family.card import card_bases, split_card
-    from deltadex.indexer.family.dataset_names import label_of
-    from deltadex.indexer.family.local import read_member
-    from deltadex.indexer.family.sources import listed_members
+    from deltadex.indexer.family.card import card_bases, label_of, split_card
+    from deltadex.indexer.family.sources import listed_members, read_member
     from deltadex.store.sharing.note import note_path, read_note
     from deltadex.store.sharing.wire import Gone, Link
 

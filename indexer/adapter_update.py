@@ -10,23 +10,20 @@ from ..errors import ModelError
 from ..records import ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import Placement, place_modules, require_within_base
-from .checkpoint import Checkpoint, disagreement, file_sha256
-from .delta import FILE_ROUNDING, Delta, DenseDelta, LowRankDelta
+from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement, file_sha256
+from .delta import RELATIVE_ROUNDING, Delta, DenseDelta, LowRankDelta
 from .family import Member
 from .job import Job
+from .untrusted_text import name_some
 from .update import Collector, MatrixUpdate, Measurement
-from .words import name_some
 
 
 def collect_adapter(
     member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
 ) -> ModelRecord:
-    """Hand every module's update to the collector; returns what became known of the model.
+    """Pass every module's update to the collector; returns the record with what the files say.
 
-    The base is asked for only by methods whose ΔW is a function of W.
-
-    Raises:
-        ModelError: not this base's adapter, or not readable.
+    Only methods whose ΔW is a function of W open the base.
     """
     adapter = read_adapter(checkpoint, member.adapter_config)
     base = job.base.weights() if job.parts else job.base.opened()
@@ -39,22 +36,26 @@ def collect_adapter(
         raise ModelError("no-layer-update", f"it changes only {changed}")
     for module, placements in placed.by_tensor().items():
         job.stop_if_cancelled()
-        for update in _updates(module, placements, adapter, job):
+        dtypes = {DTYPES[checkpoint.tensors[name].dtype] for name in adapter.tensors_of(module)}
+        rounding = max(RELATIVE_ROUNDING[dtype] for dtype in dtypes) * math.sqrt(2)
+        for update in _updates(module, placements, adapter, rounding, job):
             collector.take(collector.measure(update))
     return _adapter_record(member, adapter)
 
 
 def _updates(
-    module: str, placements: Sequence[Placement], adapter: Adapter, job: Job
+    module: str, placements: Sequence[Placement], adapter: Adapter, rounding: float, job: Job
 ) -> Iterator[MatrixUpdate]:
-    """One module's ΔW, cut into its slots."""
+    """One module's ΔW, cut into its slots; `rounding`: how much of each is only that."""
     weight = None
     if module in adapter.needs_base:
         weight = job.base.weights().whole_matrix((placements[0].slot, placements[0].part))
     delta = adapter.delta(module, weight)
-    rounding = max(FILE_ROUNDING[dtype] for dtype in adapter.dtypes_of(module)) * math.sqrt(2)
     for placement in placements:
-        piece = _cut(delta, placement)
+        if isinstance(delta, DenseDelta):
+            piece: Delta = DenseDelta(placement.cut_rows(delta.matrix))
+        else:
+            piece = LowRankDelta(placement.cut_rows(delta.left), delta.right)
         part = job.parts.parts[placement.slot, placement.part] if job.parts else None
         if part is not None:
             piece = part.cut(piece)
@@ -72,39 +73,25 @@ def _updates(
         )
 
 
-def _cut(delta: Delta, placement: Placement) -> Delta:
-    """The rows of ΔW that belong to one placement."""
-    if isinstance(delta, DenseDelta):
-        return DenseDelta(placement.cut_rows(delta.matrix))
-    return LowRankDelta(placement.cut_rows(delta.left), delta.right)
-
-
 def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, int]]:
-    """(out, in) of every module; the base's where the adapter's tensors do not tell.
+    """(out, in) of every module; the base's where the adapter's tensors do not show it.
 
     A module that is no layer matrix (a head saved whole) needs no shape and no base.
     """
     shapes = dict(adapter.modules)
-    untold = [m for m, shape in shapes.items() if 0 in shape] + list(adapter.full_values)
-    layers = {p.tensor for p in place_modules(dict.fromkeys(untold, (1, 1)), None).placements}
-    for module in untold:
+    unknown = [m for m, shape in shapes.items() if 0 in shape] + list(adapter.full_values)
+    layers = {p.tensor for p in place_modules(dict.fromkeys(unknown, (1, 1)), None).placements}
+    for module in unknown:
         shapes[module] = job.base.weights().shape_of(module) if module in layers else (1, 1)
     return shapes
 
 
 def _adapter_record(member: Member, adapter: Adapter) -> ModelRecord:
-    record = replace(member.record, method=adapter.method)
-    notes = [*record.notes, *adapter.notes]
-    if member.folder is None:
-        return replace(record, notes=tuple(notes))
-    odd = disagreement(member.folder)
-    weights = next(
-        member.folder / n
-        for n in ("adapter_model.safetensors", "adapter_model.bin")
-        if (member.folder / n).exists()
-    )
-    return replace(
-        record,
-        notes=(*notes, odd) if odd else tuple(notes),
-        content_sha256=file_sha256(weights),
-    )
+    notes = (*member.record.notes, *adapter.notes)
+    sha256 = member.record.content_sha256
+    if member.folder is not None:
+        difference = disagreement(member.folder)
+        notes += (difference,) if difference else ()
+        paths = [member.folder / name for name in ADAPTER_WEIGHTS]
+        sha256 = file_sha256(next(path for path in paths if path.exists()))
+    return replace(member.record, method=adapter.method, notes=notes, content_sha256=sha256)

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ..errors import BaseError, ModelError
-from ..records import Slot
-from .architecture import PlacedModel, Placement, place
-from .checkpoint import WHOLE_TENSORS, Checkpoint, ReadPlan, open_local, quantization, read_json
+from .architecture import Key, PlacedModel, Placement, place
+from .checkpoint import (
+    WHOLE_TENSORS,
+    Checkpoint,
+    Config,
+    ReadPlan,
+    open_local,
+    quantization,
+    read_json,
+)
 from .fingerprint.factors import frobenius
-from .hub import HubWeights, describe, read_small_file
+from .hub import HubSession, HubWeights, describe, read_small_file, run_session
 
 REMOTE_MEMORY = 1 << 30
-"""Bytes of a remote base kept between models; the rest is read again by range."""
-
-Key = tuple[Slot, str]
+"""Bytes of a remote base that stay in memory between models; the rest is read again."""
 
 
-def place_checkpoint(checkpoint: Checkpoint, config: Mapping[str, Any] | None) -> PlacedModel:
-    """Where every layer matrix of a full checkpoint belongs.
-
-    Raises:
-        ModelError: `quantized`, `unknown-architecture`, or why it cannot be told.
-    """
+def place_checkpoint(checkpoint: Checkpoint, config: Config | None) -> PlacedModel:
+    """Where every layer matrix of a full checkpoint belongs, or a `ModelError`."""
     scheme = quantization(config, checkpoint.tensors.values(), ())
     if scheme:
         raise ModelError("quantized", f"weights are stored as {scheme}")
@@ -48,10 +48,10 @@ class BaseWeights:
 
     name: str
     revision: str | None
-    config: Mapping[str, Any] | None
+    config: Config | None
     checkpoint: Checkpoint
     placed: PlacedModel
-    _by_key: dict[Key, Placement] = field(default_factory=dict)
+    _by_key: dict[Key, Placement] = field(init=False)
     _cached: dict[str, torch.Tensor] = field(default_factory=dict)
     _cached_bytes: int = 0
     _last: threading.local = field(default_factory=threading.local)
@@ -59,7 +59,7 @@ class BaseWeights:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._by_key = {(p.slot, p.part): p for p in self.placed.placements}
+        self._by_key = self.placed.by_key()
 
     @contextmanager
     def matrix(self, key: Key) -> Iterator[torch.Tensor]:
@@ -69,11 +69,7 @@ class BaseWeights:
             yield placement.cut(tensor)
 
     def norm(self, key: Key, matrix: torch.Tensor) -> float:
-        """|W| of one slot part, Frobenius; measured once, on the matrix that was read.
-
-        Raises:
-            BaseError: the base holds NaN or infinity.
-        """
+        """|W| of one slot part, Frobenius; measured once, on the matrix that was read."""
         norm = self._norms.get(key)
         if norm is None:
             norm = frobenius(matrix)
@@ -91,11 +87,7 @@ class BaseWeights:
             return (matrix.T if placement.transposed else matrix).float().clone()
 
     def shape_of(self, module: str) -> tuple[int, int]:
-        """(out, in) of the whole matrix that a module path ends in, fused rows and all.
-
-        Raises:
-            ModelError: `unknown-targets`.
-        """
+        """(out, in) of the whole matrix that a module path ends in, fused rows and all."""
         for placement in self.placed.placements:
             if module == placement.module or module.endswith("." + placement.module):
                 shape = self.checkpoint.tensors[placement.tensor].shape[-2:]
@@ -116,7 +108,7 @@ class BaseWeights:
             yield tensor
 
     def _fetched(self, name: str) -> torch.Tensor:
-        """A remote base's tensor: kept while there is room, else each thread keeps its last."""
+        """A remote base's tensor: cached while there is room; each thread also holds its last."""
         if getattr(self._last, "name", None) == name:
             last: torch.Tensor = self._last.tensor
             return last
@@ -133,19 +125,21 @@ class BaseWeights:
 
 @dataclass(slots=True)
 class Base:
-    """A base by name; `weights()` opens it on first use and remembers a failure.
+    """A base by name; `weights()` opens it on first use, and fails the same way each time.
 
     Attributes:
         name: The family's name in the catalog.
         folder: Where its files are; None for a Hub id or a mere name.
         aliases: Other names that members may call it by.
         plan: How much of a remote file one read brings.
+        session: The Hub for this base and for the models of its run.
     """
 
     name: str
     folder: Path | None = None
     aliases: tuple[str, ...] = ()
     plan: ReadPlan = WHOLE_TENSORS
+    session: HubSession = field(default_factory=run_session)
     _weights: BaseWeights | None = None
     _failure: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -173,29 +167,24 @@ class Base:
 
     @property
     def bytes_fetched(self) -> int:
-        """Bytes of a remote base that came over the wire; of a cached one, none."""
+        """Bytes of a remote base that were fetched; of a cached base, none."""
         opened = self._weights
         if opened is None or opened.checkpoint.concurrent:
             return 0
         return opened.checkpoint.bytes_read
 
     def _open(self) -> BaseWeights:
+        config: Config | None = None
+        revision = None
         if self.folder is not None:
             config_file = self.folder / "config.json"
             config = read_json(config_file) if config_file.exists() else None
-            return self._placed(open_local(self.folder), config, None)
-        model = describe(self.name)
-        config = dict(read_json(read_small_file(model, "config.json")))
-        checkpoint = HubWeights(model, self.plan, adapter=False).open()
-        return self._placed(checkpoint, config, model.sha)
-
-    def _placed(
-        self, checkpoint: Checkpoint, config: Mapping[str, Any] | None, revision: str | None
-    ) -> BaseWeights:
-        return BaseWeights(
-            name=self.name,
-            revision=revision,
-            config=config,
-            checkpoint=checkpoint,
-            placed=place_checkpoint(checkpoint, config),
-        )
+            checkpoint = open_local(self.folder)
+        else:
+            model = describe(self.name, session=self.session)
+            revision = model.sha
+            config = read_json(read_small_file(model, "config.json", session=self.session))
+            weights = HubWeights(model, self.plan, adapter=False, session=self.session)
+            checkpoint = weights.open()
+        placed = place_checkpoint(checkpoint, config)
+        return BaseWeights(self.name, revision, config, checkpoint, placed)

@@ -12,8 +12,8 @@ from itertools import groupby
 import torch
 
 from ..errors import BaseError, ModelError, RequestError
-from .architecture import PlacedModel, Placement
-from .base import Base, BaseWeights, Key
+from .architecture import Key, PlacedModel, Placement
+from .base import Base, BaseWeights
 from .checkpoint import Checkpoint, RowBlock, TensorRef
 from .delta import Delta, DenseDelta, LowRankDelta
 from .fingerprint.factors import frobenius
@@ -53,10 +53,12 @@ def parse_budget(text: str, layer_bytes: int) -> float:
 
 def layer_bytes(base: BaseWeights) -> int:
     """Bytes of the base's layer matrices as they are stored."""
-    return sum(
-        math.prod(p.shape) * _width(base.checkpoint.tensors[p.tensor])
-        for p in base.placed.placements
-    )
+    total = 0
+    for placement in base.placed.placements:
+        ref = base.checkpoint.tensors[placement.tensor]
+        value_bytes = (ref.stop - ref.start) // max(1, math.prod(ref.shape))
+        total += math.prod(placement.shape) * value_bytes
+    return total
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +77,6 @@ class Part:
             return LowRankDelta(delta.left[self.start : self.stop], delta.right)
         return LowRankDelta(delta.left, delta.right[:, self.start : self.stop])
 
-    def shape(self, whole: tuple[int, int]) -> tuple[int, int]:
-        """(out, in) of the part of a matrix of that shape."""
-        size = self.stop - self.start
-        return (size, whole[1]) if self.axis == 0 else (whole[0], size)
-
 
 def choose_parts(placed: PlacedModel, share: float) -> dict[Key, Part]:
     """The part of every slot of a base: one block of stored rows, at a matrix's end or start.
@@ -88,7 +85,7 @@ def choose_parts(placed: PlacedModel, share: float) -> dict[Key, Part]:
     files: a matrix's last rows and the next one's first are one request.
     """
     parts: dict[Key, Part] = {}
-    in_order = sorted(placed.placements, key=lambda p: (p.module, p.index or 0, _first_row(p)))
+    in_order = sorted(placed.placements, key=lambda p: (p.module, p.index or 0, p.first_row))
     places: dict[object, int] = {}
     for placement in in_order:
         # Parts that share stored rows, as columns of one in × out matrix, share the block.
@@ -103,21 +100,10 @@ def choose_parts(placed: PlacedModel, share: float) -> dict[Key, Part]:
     return parts
 
 
-def _first_row(placement: Placement) -> int:
-    rows = placement.rows
-    if rows is None:
-        return 0
-    return (rows.start or 0) if isinstance(rows, slice) else rows[0]
-
-
 def read_parts(
     checkpoint: Checkpoint, placements: Sequence[Placement], parts: Mapping[Key, Part]
 ) -> Iterator[tuple[Placement, torch.Tensor]]:
-    """Each placement's part as a matrix in its stored type, (out, in), as the bytes come in.
-
-    Raises:
-        ModelError: `layer-mismatch` where this checkpoint stores a matrix the other way round.
-    """
+    """Each placement's part as a matrix in its stored type, (out, in), as the bytes come in."""
     wanted: dict[RowBlock, list[int]] = {}
     missing: list[set[RowBlock]] = []
     blocks_of: list[list[RowBlock]] = []
@@ -138,7 +124,7 @@ def read_parts(
                 continue
             placement = placements[number]
             stored = torch.cat([held[b] for b in blocks_of[number]])
-            yield placement, _oriented(placement, stored)
+            yield placement, placement.cut_rows(stored.T) if placement.transposed else stored
             for used in blocks_of[number]:
                 users[used] -= 1
                 if not users[used]:
@@ -155,55 +141,40 @@ class BaseParts:
     base: Base
     share: float
     _parts: Mapping[Key, Part] | None = None
-    _matrices: dict[Key, tuple[torch.Tensor, float]] = field(default_factory=dict)
+    _matrices: dict[Key, tuple[torch.Tensor, float]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def parts(self) -> Mapping[Key, Part]:
-        """The part of every slot.
-
-        Raises:
-            BaseError: the base cannot be opened, which alone knows its shapes.
-        """
+        """The part of every slot; a `BaseError` where the base, which has its shape, is closed."""
         if self._parts is None:
             self._parts = choose_parts(self.base.weights().placed, self.share)
         return self._parts
 
     def matrix(self, key: Key) -> tuple[torch.Tensor, float]:
-        """The base's part in its stored type, and its Frobenius norm.
-
-        Raises:
-            BaseError: it cannot be read, or holds NaN or infinity.
-        """
+        """The base's part in its stored type, and its Frobenius norm; or a `BaseError`."""
         with self._lock:
-            if not self._matrices:
-                self._read()
-        return self._matrices[key]
+            if self._matrices is None:
+                try:
+                    self._matrices = dict(self._read(self.base.weights()))
+                except ModelError as err:
+                    raise BaseError(f"base {self.base.name}: {err.reason}") from err
+            return self._matrices[key]
 
-    def _read(self) -> None:
-        weights = self.base.weights()
-        try:
-            for placement, matrix in read_parts(
-                weights.checkpoint, weights.placed.placements, self.parts
-            ):
-                norm = frobenius(matrix)
-                if not math.isfinite(norm):
-                    line = f"tensor {placement.tensor!r} holds NaN or infinity"
-                    raise BaseError(f"base {self.base.name}: {line}")
-                self._matrices[placement.slot, placement.part] = (matrix, norm)
-        except ModelError as err:
-            self._matrices.clear()
-            raise BaseError(f"base {self.base.name}: {err.reason}") from err
+    def _read(self, base: BaseWeights) -> Iterator[tuple[Key, tuple[torch.Tensor, float]]]:
+        for placement, matrix in read_parts(base.checkpoint, base.placed.placements, self.parts):
+            norm = frobenius(matrix)
+            if not math.isfinite(norm):
+                line = f"tensor {placement.tensor!r} holds NaN or infinity"
+                raise BaseError(f"base {self.base.name}: {line}")
+            yield (placement.slot, placement.part), (matrix, norm)
 
 
 def _blocks(placement: Placement, part: Part, ref: TensorRef) -> Iterator[RowBlock]:
     """The stored rows of a part, as runs without a gap."""
     if placement.transposed != (part.axis == 1):
-        raise ModelError(
-            "layer-mismatch",
-            f"tensor {placement.tensor!r} is stored the other way round than the base's: "
-            "index it without a budget",
-        )
+        line = f"tensor {placement.tensor!r} is stored the other way round than the base's"
+        raise ModelError("layer-mismatch", f"{line}: index it without a budget")
     first = (placement.index or 0) * (ref.shape[-2] if len(ref.shape) > 2 else 0)
     if placement.transposed:
         yield RowBlock(placement.tensor, first + part.start, first + part.stop)
@@ -219,13 +190,3 @@ def _blocks(placement: Placement, part: Part, ref: TensorRef) -> Iterator[RowBlo
     for _, run in groupby(enumerate(chosen), key=lambda pair: pair[1] - pair[0]):
         members = [row for _, row in run]
         yield RowBlock(placement.tensor, first + members[0], first + members[-1] + 1)
-
-
-def _oriented(placement: Placement, stored: torch.Tensor) -> torch.Tensor:
-    """The (out, in) matrix in the rows that were read."""
-    return placement.cut_rows(stored.T) if placement.transposed else stored
-
-
-def _width(ref: TensorRef) -> int:
-    """Bytes of one value."""
-    return (ref.stop - ref.start) // max(1, math.prod(ref.shape))

@@ -19,14 +19,6 @@ RELATIVE_ROUNDING = {
 uniform, so ulp/√12; 0.735 is the mean of ulp over magnitude across a binade for a Gaussian matrix.
 Measured on one: 1.66e-3 for bfloat16, 2.1e-4 for float16."""
 
-FILE_ROUNDING = {
-    "F64": RELATIVE_ROUNDING[torch.float64],
-    "F32": RELATIVE_ROUNDING[torch.float32],
-    "F16": RELATIVE_ROUNDING[torch.float16],
-    "BF16": RELATIVE_ROUNDING[torch.bfloat16],
-}
-"""The same by the spelling of weight files."""
-
 
 @dataclass(frozen=True, slots=True)
 class DenseDelta:

@@ -26,11 +26,7 @@ from .update import Collector, MatrixUpdate, Measurement
 def collect_full(
     member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
 ) -> None:
-    """Stream a full checkpoint, subtract the base, hand every update to the collector.
-
-    Raises:
-        ModelError: not this base's fine-tune, or not readable; BaseError: no base weights.
-    """
+    """Stream a full checkpoint, subtract the base, pass every update to the collector."""
     placed = place_checkpoint(checkpoint, member.config)
     require_same_layers(placed, job.base.weights().placed)
     comparison = _Comparison(placed, checkpoint, job, collector, BaseGate(job.base.name))

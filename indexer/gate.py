@@ -1,4 +1,4 @@
-"""The base gate: is this checkpoint a descendant of that base at all?"""
+"""The base gate: whether a checkpoint is a descendant of the base at all."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class BaseGate:
     passed_by: int = 0
 
     def samples_next(self) -> bool:
-        """Whether the next matrix counts; asked once for each."""
+        """Whether the next matrix counts; called once for each."""
         self.passed_by += 1
         return self.passed_by <= FIRST_LOOK or self.passed_by % THEN_EVERY == 0
 
     def add(self, norms: Norms) -> None:
-        """Take in one pair's norms; after the first few, refuse a stranger at once."""
+        """Take in one pair's norms; after the first few, refuse a model of another base at once."""
         self.child_sq += norms.child**2
         self.base_sq += norms.base**2
         self.update_sq += norms.update**2

@@ -1,10 +1,10 @@
-"""What `deltadex index`, `add` and a fresh query do: base, members, recipes, run."""
+"""What `deltadex index` and `add` do: which base, members, recipes; the run over them."""
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,38 +16,37 @@ from ..errors import (
     SourceError,
     UnknownRecipe,
 )
-from ..records import Indexed, Recipe, Slot
+from ..records import Recipe, Slot
 from ..store import Catalog
+from .adapter import read_adapter
+from .architecture import Key, Placement, place_modules
 from .base import Base
 from .budget import BaseParts, layer_bytes, parse_budget
 from .checkpoint import FEW_BYTES
-from .device import choose_device
 from .family import (
     Labels,
     Member,
     Wanted,
     base_key,
+    find_member,
     folder_members,
     hub_members,
     listed_members,
-    one_member,
     read_labels,
     refuse_strangers,
 )
 from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, make_recipe
-from .hub import cancel_with
 from .job import Job
-from .model import fingerprint_member
-from .parallel import cpu_count, one_torch_thread
+from .model import open_checkpoint, with_config
+from .parallel import choose_device, cpu_count
 from .run import Progress, Report, index_members
-from .shapes import family_shapes, place_unnamed
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
-    """Everything `deltadex index` can be told.
+    """The options of `deltadex index` and `add`.
 
     Attributes:
         base: A Hub id, a folder, or a mere name.
@@ -86,8 +85,6 @@ def index_family(
         BaseError: the base's own folder cannot be used.
         UnknownRecipe, StoreError: as named.
     """
-    cancelled = threading.Event()
-    cancel_with(cancelled)
     labels = read_labels(options.labels) if options.labels else None
     base = resolve_base(catalog, options.base, options.aliases)
     wanted = wanted_base(base)
@@ -95,26 +92,28 @@ def index_family(
     matches = labels.match(members) if labels else None
     if matches is not None and matches.unmatched:
         log.info("%s", matches)
-    members = [
-        refuse_strangers(_label(member, labels), wanted) for member in members[: options.limit]
-    ]
+    members = members[: options.limit]
+    if labels is not None:
+        members = [_label(member, labels) for member in members]
+    members = [refuse_strangers(member, wanted) for member in members]
     layout = _layout(catalog, base, members, options.recipes)
-    share = _share(base, options.budget)
+    share = 1.0
+    if options.budget is not None:
+        base.plan = FEW_BYTES
+        share = parse_budget(options.budget, layer_bytes(base.weights()))
     recipes = [make_recipe(name, options.rank, layout, share) for name in options.recipes]
     if options.models and not options.budget and not options.rank:
         recipes = _as_the_family(catalog, base, recipes)
     members = _place_unnamed(members, base, catalog)
     workers = options.workers or _workers(members)
-    threads = max(1, cpu_count() // workers)
     job = Job(
         base=base,
         wanted=wanted,
         recipes=recipes,
         layout=layout,
-        threads=threads,
+        threads=max(1, cpu_count() // workers),
         device=choose_device(options.device),
-        parts=_parts(base, recipes),
-        cancelled=cancelled,
+        parts=base_parts(base, recipes),
     )
     report = index_members(
         members,
@@ -131,60 +130,6 @@ def index_family(
     return report
 
 
-def fingerprint_query(catalog: Catalog, model: str, base_name: str, recipe: Recipe) -> Indexed:
-    """The fingerprint of a model that is not in the catalog; nothing is stored.
-
-    Raises:
-        RequestError: it cannot be fingerprinted; the message has the reason code.
-    """
-    base = resolve_base(catalog, base_name)
-    member = refuse_strangers(one_member(model, base.name), wanted_base(base))
-    layout = _stored_layout(catalog, base)
-    job = Job(
-        base=base,
-        wanted=wanted_base(base),
-        recipes=[recipe],
-        layout=layout,
-        threads=cpu_count(),
-        device=choose_device("auto"),
-        parts=_parts(base, [recipe]),
-    )
-    with one_torch_thread():
-        outcome = fingerprint_member(member, job)
-    if isinstance(outcome, Indexed):
-        return outcome
-    raise RequestError(f"{model}: {outcome.code}: {outcome.reason}")
-
-
-def guess_base(catalog: Catalog, model: str) -> str:
-    """The family that a model without a row most likely belongs to.
-
-    Raises:
-        RequestError: there is no such model; or there are several families and its files name
-            none of them, or many.
-    """
-    bases = catalog.bases()
-    if len(bases) > 1:
-        member = one_member(model, "")
-        if member.refusal is not None and not member.claims:
-            raise RequestError(f"{model}: {member.refusal}")
-        if member.folder is not None and not member.record.bytes_total:
-            raise RequestError(f"{model}: {ModelError('no-weights', 'no model in this folder')}")
-        claims = member.claims
-        bases = [b for b in bases if Wanted(names=(b,)).named_in(claims)] or bases
-    if len(bases) == 1:
-        return bases[0]
-    raise RequestError(
-        f"{model}: which family? Add --base, one of: {', '.join(bases) or 'none yet'}"
-    )
-
-
-def claimed_base(model: str) -> str | None:
-    """The base that a model's own files name first."""
-    claims = one_member(model, "").claims
-    return claims[0] if claims else None
-
-
 def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:
     """The base that a user means: a folder, or a name in whatever spelling is known already.
 
@@ -192,21 +137,19 @@ def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -
         BaseError: a folder without a readable model.
     """
     folder = Path(spelling).expanduser()
-    known = catalog.bases()
-    if folder.is_dir():
+    is_folder = folder.is_dir()
+    key = base_key(str(folder.resolve()) if is_folder else spelling)
+    same = [name for name in catalog.bases() if base_key(name) == key]
+    if is_folder:
         folder = folder.resolve()
-        by_name = [
-            b for b in known if not Path(b).is_absolute() and base_key(b) == base_key(str(folder))
-        ]
-        name = by_name[0] if by_name else str(folder)
-        base = Base(name=name, folder=folder, aliases=tuple(aliases))
+        names = (b for b in same if not Path(b).is_absolute())
+        base = Base(name=next(names, str(folder)), folder=folder, aliases=tuple(aliases))
         declared = (base.weights().config or {}).get("_name_or_path")
         if isinstance(declared, str) and declared:
             base.aliases = (*aliases, declared)
         return base
     if spelling.startswith((".", "/", "~")):
         raise BaseError(f"base {spelling}: no such folder")
-    same = [b for b in known if base_key(b) == base_key(spelling)]
     name = same[0] if same else spelling
     stored = Path(name)
     return Base(
@@ -219,19 +162,8 @@ def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -
 def wanted_base(base: Base) -> Wanted:
     """The base as its members may name it."""
     weights = base.opened()
-    return Wanted(
-        names=(base.name, *base.aliases),
-        folder=base.folder,
-        config=weights.config if weights else None,
-    )
-
-
-def _share(base: Base, budget: str | None) -> float:
-    """The share of every matrix that a budget reads; the base's headers tell what it is of."""
-    if budget is None:
-        return 1.0
-    base.plan = FEW_BYTES
-    return parse_budget(budget, layer_bytes(base.weights()))
+    config = weights.config if weights else None
+    return Wanted(names=(base.name, *base.aliases), folder=base.folder, config=config)
 
 
 def _as_the_family(catalog: Catalog, base: Base, recipes: Sequence[Recipe]) -> list[Recipe]:
@@ -248,7 +180,7 @@ def _as_the_family(catalog: Catalog, base: Base, recipes: Sequence[Recipe]) -> l
     return chosen
 
 
-def _parts(base: Base, recipes: Sequence[Recipe]) -> BaseParts | None:
+def base_parts(base: Base, recipes: Sequence[Recipe]) -> BaseParts | None:
     """What is read of every matrix under the recipes' budget.
 
     Raises:
@@ -264,61 +196,99 @@ def _parts(base: Base, recipes: Sequence[Recipe]) -> BaseParts | None:
 
 
 def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member]:
+    members: Iterable[Member]
     if options.hub:
-        found = hub_members(base.name, catalog.listings(base.name), limit=options.limit)
+        listings = catalog.listings(base.name)
+        members = hub_members(base.name, listings, limit=options.limit, session=base.session)
     elif options.models:
-        found = (one_member(model, base.name) for model in options.models)
+        members = (find_member(model, base.name) for model in options.models)
     elif options.folder is None:
         raise RequestError("nothing to index: give a FOLDER, a list file, or --hub")
     elif options.folder.is_file():
-        found = listed_members(options.folder, base.name)
+        members = listed_members(options.folder, base.name)
     else:
-        found = folder_members(options.folder, base.name, leave_out=base.folder)
-    members = list(found)
-    if not members:
+        members = folder_members(options.folder, base.name, leave_out=base.folder)
+    listed = list(members)
+    if not listed:
         raise SourceError(f"{options.folder or base.name}: no models found")
-    return members
+    return listed
 
 
-def _label(member: Member, labels: Labels | None) -> Member:
-    if labels is None:
-        return member
+def _label(member: Member, labels: Labels) -> Member:
     return replace(member, record=labels.apply(member.record, member.folder))
 
 
 def _place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[Member]:
-    if not any(m.is_adapter and not m.claims and m.refusal is None for m in members):
+    """The members; an adapter that names no base stays only if its shapes fit the family's."""
+    if not any(map(_is_unnamed, members)):
         return members
     weights = base.opened()
     if weights is not None:
-        shapes = {(p.slot, p.part): p.shape for p in weights.placed.placements}
+        shapes = {key: placement.shape for key, placement in weights.placed.by_key().items()}
     else:
-        shapes = family_shapes(members)
+        shapes = _family_shapes(members)
         family = catalog.base(base.name)
         for text, shape in (family.slots.get("shapes", {}) if family else {}).items():
             stack, layer, role = text.split(".")
             shapes.setdefault((Slot(stack, int(layer), role), ""), (shape[0], shape[1]))
-    return place_unnamed(members, shapes)
+    return [_fit(member, shapes) if _is_unnamed(member) else member for member in members]
+
+
+def _is_unnamed(member: Member) -> bool:
+    return member.is_adapter and not member.claims and member.refusal is None
+
+
+def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
+    placements = _adapter_placements(member)
+    fits = [shapes.get((p.slot, p.part)) == p.shape for p in placements]
+    if fits and all(fits):
+        notes = (*member.record.notes, "names no base; its shapes fit this family's")
+        return replace(member, record=replace(member.record, notes=notes))
+    if not placements:
+        return member
+    reason = f"names no base, and {fits.count(False)} of its {len(fits)} matrices do not fit"
+    return replace(member, refusal=ModelError("base-unknown", reason))
+
+
+def _adapter_placements(member: Member) -> tuple[Placement, ...]:
+    """Where an adapter's modules belong; empty if its files do not tell. Reads headers only."""
+    try:
+        member = with_config(member)
+        with closing(open_checkpoint(member)) as checkpoint:
+            adapter = read_adapter(checkpoint, member.adapter_config)
+            return place_modules(adapter.modules, None).placements
+    except ModelError:
+        return ()
+
+
+def _family_shapes(members: Iterable[Member]) -> dict[Key, tuple[int, int]]:
+    """Every slot part that the adapters among `members` touch, with its shape."""
+    shapes: dict[Key, tuple[int, int]] = {}
+    for member in members:
+        if member.is_adapter and member.refusal is None and member.claims:
+            for placement in _adapter_placements(member):
+                shapes.setdefault((placement.slot, placement.part), placement.shape)
+    return shapes
 
 
 def _layout(
     catalog: Catalog, base: Base, members: Sequence[Member], recipes: Sequence[str]
 ) -> Layout:
-    """The family's blocks; found out only for the recipe that depends on them."""
+    """The family's blocks; read from weights only for the recipe that depends on them."""
     if "mean-factors" not in recipes:
-        return _stored_layout(catalog, base)
-    blocks = {(Slot(s, 0, r), n) for s, r, n in _stored_layout(catalog, base)}
+        return stored_layout(catalog, base)
+    blocks = {(Slot(s, 0, r), n) for s, r, n in stored_layout(catalog, base)}
     weights = base.opened()
     if weights is None and any(not m.is_adapter for m in members):
         weights = base.weights()
     if weights is not None:
         blocks |= {(p.slot, p.shape[0]) for p in weights.placed.placements}
     else:
-        blocks |= {(slot, shape[0]) for (slot, _), shape in family_shapes(members).items()}
+        blocks |= {(slot, shape[0]) for (slot, _), shape in _family_shapes(members).items()}
     return family_layout(blocks)
 
 
-def _stored_layout(catalog: Catalog, base: Base) -> Layout:
+def stored_layout(catalog: Catalog, base: Base) -> Layout:
     family = catalog.base(base.name)
     blocks = family.slots.get("layout", []) if family else []
     return tuple((str(s), str(r), int(n)) for s, r, n in blocks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from .checkpoint import FEW_BYTES, WHOLE_TENSORS, ReadPlan
 from .delta import ScratchPool
 from .family import Wanted
 from .fingerprint import Layout
+from .hub import HubSession
 
 
 class Cancelled(Exception):
@@ -21,7 +21,7 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """The base, the recipes, and the sign to stop.
+    """The base, the recipes, and how many matrices are compared where.
 
     Attributes:
         threads: Matrices of one model at work at once.
@@ -37,7 +37,11 @@ class Job:
     device: str = "cpu"
     parts: BaseParts | None = None
     scratch: ScratchPool = field(default_factory=ScratchPool)
-    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def session(self) -> HubSession:
+        """The Hub that base and models are read from; cancelling it stops the run."""
+        return self.base.session
 
     @property
     def plan(self) -> ReadPlan:
@@ -46,5 +50,5 @@ class Job:
 
     def stop_if_cancelled(self) -> None:
         """Raise `Cancelled` once the run is being stopped."""
-        if self.cancelled.is_set():
+        if self.session.cancelled.is_set():
             raise Cancelled

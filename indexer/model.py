@@ -19,14 +19,14 @@ from .checkpoint import (
 )
 from .family import Member
 from .full_update import collect_full
-from .hub import HubModel, HubWeights, read_small_file
+from .hub import HubSession, HubWeights, read_small_file
 from .job import Job
 from .update import UpdateCollector
 
 log = logging.getLogger(__name__)
 
 MISFITS = ("wrong-base", "shape-mismatch", "layer-mismatch")
-"""What a model of another base runs into."""
+"""Codes that a model of another base can end with."""
 
 
 def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = None) -> Outcome:
@@ -55,8 +55,8 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
     try:
         if member.refusal is not None:
             raise member.refusal
-        member = with_config(member)
-        checkpoint = remote.open() if remote is not None else open_checkpoint(member, job.plan)
+        member = with_config(member, job.session)
+        checkpoint = remote.open() if remote else open_checkpoint(member, job.plan, job.session)
         collector = UpdateCollector(job.recipes, job.layout)
         record = member.record
         if member.is_adapter:
@@ -70,7 +70,7 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
             bytes_read=checkpoint.bytes_read,
             seconds=time.monotonic() - start,
         )
-    # One stranger's file must not end a run over thousands, whatever it runs into.
+    # One model's files must not end a run over thousands, whatever is wrong with them.
     except Exception as err:
         code, reason = refusal(err, member.record.id)
         if code in MISFITS and member.claims and not job.wanted.named_in(member.claims):
@@ -93,37 +93,28 @@ def refusal(err: Exception, id: str) -> tuple[str, str]:
     return "internal", f"{type(err).__name__}: {err}".splitlines()[0][:300]
 
 
-def open_checkpoint(member: Member, plan: ReadPlan = WHOLE_TENSORS) -> Checkpoint:
-    """The member's weight files, headers read.
-
-    Raises:
-        ModelError: they cannot be opened.
-    """
+def open_checkpoint(
+    member: Member, plan: ReadPlan = WHOLE_TENSORS, session: HubSession | None = None
+) -> Checkpoint:
+    """The member's weight files, headers read, or a `ModelError`."""
     if member.hub is not None:
-        return HubWeights(member.hub, plan).open()
+        return HubWeights(member.hub, plan, session=session).open()
     assert member.folder is not None
     return open_adapter_weights(member.folder) if member.is_adapter else open_local(member.folder)
 
 
-def with_config(member: Member) -> Member:
-    """The member with its config; a Hub model's is fetched only when it is to be read.
-
-    Raises:
-        ModelError: the config is there and cannot be read.
-    """
-    if member.hub is None:
+def with_config(member: Member, session: HubSession | None = None) -> Member:
+    """The member with its config; a Hub model's is fetched only when it is to be read."""
+    model = member.hub
+    name = "adapter_config.json" if member.is_adapter else "config.json"
+    if model is None or (model.files is not None and name not in model.files):
         return member
-    if member.is_adapter:
-        return replace(member, adapter_config=_config(member.hub, "adapter_config.json"))
-    return replace(member, config=_config(member.hub, "config.json"))
-
-
-def _config(model: HubModel, name: str) -> dict[str, object] | None:
-    if model.files is not None and name not in model.files:
-        return None
     try:
-        return read_json(read_small_file(model, name), name=name)
+        config = read_json(read_small_file(model, name, session=session), name=name)
     except ModelError as err:
         if err.code == "not-found":
-            return None
+            return member
         raise
+    if member.is_adapter:
+        return replace(member, adapter_config=config)
+    return replace(member, config=config)

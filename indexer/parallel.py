@@ -1,4 +1,4 @@
-"""Matrices side by side: threads of ours, since torch's own wait in busy loops for each other."""
+"""Where matrices are computed: the device, and threads side by side."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import torch
 
+from ..errors import RequestError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -21,7 +23,7 @@ def cpu_count() -> int:
 
 
 @contextmanager
-def one_torch_thread() -> Iterator[None]:
+def single_torch_thread() -> Iterator[None]:
     """Torch computes in the calling thread only, until the block ends."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -66,3 +68,25 @@ def ordered(
         finally:
             for future in waiting:
                 future.cancel()
+
+
+def choose_device(name: str) -> str:
+    """The device that `auto`, `cpu`, `cuda`, `cuda:1`, … stands for on this machine.
+
+    Raises:
+        RequestError: torch does not know it, or does not find it here.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as err:
+        raise RequestError(f"device {name!r}: expected auto, cpu, or cuda") from err
+    if device.type == "cpu":
+        return "cpu"
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as err:
+        reason = str(err).splitlines()[0]
+        raise RequestError(f"device {name!r} cannot be used here: {reason}") from err
+    return name

@@ -1,4 +1,4 @@
-"""A whole family: what is new is read, what is known is left alone, every outcome is recorded."""
+"""A run over a family: new and changed members are read, every outcome is recorded."""
 
 from __future__ import annotations
 
@@ -18,37 +18,27 @@ from .family import LabelMatches, Member
 from .hub import HubWeights
 from .job import Job
 from .model import fingerprint_member, refusal
-from .parallel import one_torch_thread, thread_pool
+from .parallel import single_torch_thread, thread_pool
 
 SHED_EVERY = 128
-"""Outcomes after which the memory of what was written is given back."""
+"""Outcomes after which the catalog frees the memory of what was written."""
 
 
 @runtime_checkable
 class Progress(Protocol):
-    """Told about a run as it goes; the command line draws it."""
+    """What a run reports to as it goes; the command line draws it."""
 
     def begin(self, models: int, bytes_total: int) -> None: ...
 
     def outcome(self, outcome: Outcome) -> None: ...
 
 
-class Silent:
-    """Progress for callers who do not want to hear of it."""
-
-    def begin(self, models: int, bytes_total: int) -> None:
-        return
-
-    def outcome(self, outcome: Outcome) -> None:
-        return
-
-
 @dataclass(slots=True)
 class Report:
-    """What one run did: of an indexed model no more than that it was, for there may be many.
+    """What a run did: indexed models are only counted, for there may be many.
 
     Attributes:
-        unchanged: Models that were in the catalog already, under every recipe asked for.
+        unchanged: Models that were in the catalog already, under every recipe of the run.
         refused: By id.
         bytes_read: Everything that was read in this run.
         bytes_total: Size of all members' weight files, as far as it is known.
@@ -76,8 +66,13 @@ class Report:
 
     def to_json(self) -> dict[str, object]:
         """The fixed keys of `deltadex index --json`, and a few more."""
-        failed = [o for o in self.refused if o.status != "skipped"]
-        skipped = [o for o in self.refused if o.status == "skipped"]
+        failed: list[dict[str, str]] = []
+        skipped: list[dict[str, str]] = []
+        for refused in self.refused:
+            listed = skipped if refused.status == "skipped" else failed
+            listed.append(
+                {"model": refused.model.id, "code": refused.code, "reason": refused.reason}
+            )
         return {
             "base": self.base,
             "recipe": self.recipes[0].name,
@@ -85,8 +80,8 @@ class Report:
             "indexed": self.indexed,
             "skipped": self.unchanged + len(skipped),
             "unchanged": self.unchanged,
-            "failed": [_refusal_json(o) for o in failed],
-            "skipped_models": [_refusal_json(o) for o in skipped],
+            "failed": failed,
+            "skipped_models": skipped,
             "bytes_read": self.bytes_read,
             "bytes_total": self.bytes_total,
             "seconds": round(self.seconds, 3),
@@ -109,17 +104,18 @@ def index_members(
     KeyboardInterrupt the models at work are dropped, those recorded stay.
     """
     start = time.monotonic()
-    progress = progress or Silent()
     report = Report(base=job.base.name, recipes=job.recipes)
     known = catalog.known(job.base.name)
     fresh = list(_unread(members, known, job, catalog, report, retry_failed=retry_failed))
-    progress.begin(len(fresh), sum(m.record.bytes_total for m in fresh))
-    with one_torch_thread(), closing(_outcomes(fresh, job, catalog, workers)) as outcomes:
+    if progress is not None:
+        progress.begin(len(fresh), sum(m.record.bytes_total for m in fresh))
+    with single_torch_thread(), closing(_outcomes(fresh, job, catalog, workers)) as outcomes:
         for n_done, outcome in enumerate(outcomes, start=1):
             if not _must_not_replace(outcome, known.get(outcome.model.id)):
                 catalog.record(outcome)
             report.add(outcome)
-            progress.outcome(outcome)
+            if progress is not None:
+                progress.outcome(outcome)
             if n_done % SHED_EVERY == 0:
                 catalog.shed_memory()
     report.bytes_read += job.base.bytes_fetched
@@ -138,38 +134,27 @@ def _unread(
 ) -> Iterator[Member]:
     """The members whose files must be read; counts and relabels the others."""
     relabelled: list[ModelRecord] = []
+    recipes = {recipe.id for recipe in job.recipes}
     for member in members:
-        before = known.get(member.record.id)
-        if before is None or not _same_files(member, before):
+        before, signature = known.get(member.record.id), member.record.signature
+        if before is None or not signature or before.signature != signature:
             yield _refuse_taken_id(member, before)
-        elif before.status == "indexed" and _has_all(before, job.recipes):
+        elif before.status == "indexed" and recipes <= set(before.recipes):
             report.unchanged += 1
             report.bytes_total += before.bytes_total
             if member.record.label_source == "labels":
                 relabelled.append(member.record)
-        elif before.status != "indexed" and not _worth_another_try(before, retry_failed):
-            assert before.code is not None
+        elif (
+            before.status == "indexed"
+            or retry_failed
+            or before.code is None
+            or REASONS[before.code].transient
+        ):
+            yield member
+        else:
             reason = before.reason or ""
             report.add(Refused(model=member.record, code=before.code, reason=reason))
-        else:
-            yield member
     catalog.relabel(job.base.name, relabelled)
-
-
-def _same_files(member: Member, before: Known) -> bool:
-    return bool(member.record.signature) and before.signature == member.record.signature
-
-
-def _has_all(before: Known, recipes: Sequence[Recipe]) -> bool:
-    return {r.id for r in recipes} <= set(before.recipes)
-
-
-def _worth_another_try(before: Known, retry_failed: bool) -> bool:
-    return retry_failed or before.code is None or REASONS[before.code].transient
-
-
-def _refusal_json(refused: Refused) -> dict[str, str]:
-    return {"model": refused.model.id, "code": refused.code, "reason": refused.reason}
 
 
 def _refuse_taken_id(member: Member, before: Known | None) -> Member:
@@ -228,7 +213,7 @@ def _outcomes(
                 for future in done:
                     yield finish(future.result())
         except BaseException:
-            job.cancelled.set()
+            job.session.cancelled.set()
             for future in running:
                 future.cancel()
             raise
@@ -239,7 +224,7 @@ def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | _Copi
     remote: HubWeights | None = None
     if member.hub is not None and member.refusal is None:
         try:
-            remote = HubWeights(member.hub, job.plan)
+            remote = HubWeights(member.hub, job.plan, session=job.session)
             sha256 = remote.sha256()
         except Exception as err:
             code, reason = refusal(err, member.record.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -18,12 +19,12 @@ from .architecture import PlacedModel, Placement
 from .base import Base, place_checkpoint
 from .checkpoint import Checkpoint
 from .delta import Delta, LowRankDelta, rounding_norm
-from .family import Member, one_member, refuse_strangers
+from .family import Member, find_member, refuse_strangers
 from .full_update import collect_full
 from .index import resolve_base, wanted_base
 from .job import Job
 from .model import open_checkpoint, with_config
-from .parallel import cpu_count, one_torch_thread, ordered
+from .parallel import cpu_count, ordered, single_torch_thread
 from .update import MatrixUpdate
 
 COLUMNS_AT_ONCE = 4096
@@ -41,19 +42,14 @@ def update_spectra(
         RequestError: the model cannot be read, or is not this base's.
     """
     family = resolve_base(catalog, base)
-    member = refuse_strangers(one_member(model, family.name), wanted_base(family))
-    job = Job(
-        base=family,
-        wanted=wanted_base(family),
-        recipes=(),
-        layout=(),
-        threads=cpu_count(),
-    )
+    wanted = wanted_base(family)
+    member = refuse_strangers(find_member(model, family.name), wanted)
+    job = Job(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
     try:
         if member.refusal is not None:
             raise member.refusal
         member = with_config(member)
-        with one_torch_thread():
+        with single_torch_thread():
             return member.record, _updates(member, job)
     except ModelError as err:
         raise RequestError(f"{model}: {err}") from err
@@ -68,25 +64,22 @@ def weight_spectra(
         RequestError: the model cannot be read.
     """
     family = resolve_base(catalog, base)
-    member = one_member(model, family.name)
+    member = find_member(model, family.name)
     try:
         member = with_config(member)
-        with one_torch_thread():
+        with single_torch_thread():
             return member.record, _weights(member, family)
     except ModelError as err:
         raise RequestError(f"{model}: {err}") from err
 
 
 def _updates(member: Member, job: Job) -> tuple[SlotSpectrum, ...]:
-    checkpoint = open_checkpoint(member)
     collector = _SpectrumCollector(job.base)
-    try:
+    with closing(open_checkpoint(member)) as checkpoint:
         if member.is_adapter:
             collect_adapter(member, checkpoint, job, collector)
         else:
             collect_full(member, checkpoint, job, collector)
-    finally:
-        checkpoint.close()
     return tuple(sorted(collector.spectra, key=attrgetter("slot", "part")))
 
 
@@ -125,11 +118,8 @@ class _SpectrumCollector:
 def _weights(member: Member, base: Base) -> tuple[SlotSpectrum, ...]:
     if member.is_adapter:
         return _stored(base.weights().placed, base.weights().checkpoint)
-    checkpoint = open_checkpoint(member)
-    try:
+    with closing(open_checkpoint(member)) as checkpoint:
         return _stored(place_checkpoint(checkpoint, member.config), checkpoint)
-    finally:
-        checkpoint.close()
 
 
 def _stored(placed: PlacedModel, checkpoint: Checkpoint) -> tuple[SlotSpectrum, ...]:

@@ -1,4 +1,4 @@
-"""One model's updates as they stream by: factored, measured, pooled, forgotten."""
+"""A model's updates, matrix by matrix: factored, measured, pooled, not stored."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MatrixUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What is kept of one matrix's update.
+    """The measurements of one matrix's update.
 
     Attributes:
         update: Without its ΔW.
@@ -70,15 +70,15 @@ class Measured:
 
 
 Measurement = TypeVar("Measurement")
-"""What a collector keeps of one update."""
+"""The result of a collector for one update."""
 
 
 @runtime_checkable
 class Collector(Protocol[Measurement]):
-    """What a model's updates are handed to, matrix by matrix."""
+    """What takes a model's updates, matrix by matrix."""
 
     def measure(self, update: MatrixUpdate) -> Measurement:
-        """What is kept of one update; in any thread."""
+        """The measurement of one update; in any thread."""
         ...
 
     def take(self, measured: Measurement) -> None:
@@ -143,11 +143,7 @@ class UpdateCollector:
         return all(s.update_sq <= s.noise_sq for s in self._slots.values())
 
     def fingerprints(self) -> tuple[Fingerprint, ...]:
-        """One vector a recipe.
-
-        Raises:
-            ModelError: `no-update` when there is nothing to point anywhere.
-        """
+        """One vector a recipe."""
         results = []
         for pool in self._pools:
             vector, norm = pool.vector()
@@ -158,7 +154,7 @@ class UpdateCollector:
         return tuple(results)
 
     def statistics(self) -> tuple[SlotStats, ...]:
-        """What is kept of each slot, in slot order."""
+        """The statistics of each slot, in slot order."""
         sketches = next((p for p in self._pools if isinstance(p, SketchPool)), None)
         rank = max(r.rank for r in self.recipes)
         return tuple(

@@ -1,5 +1,7 @@
-"""An adapter's tensors and settings to ΔW, module by module."""
+"""An adapter's tensors and settings to ΔW, module by module.
 
-from .adapter import Adapter, read_adapter
+An adapter of another method, or with the wrong tensors, is a `ModelError` with its code.
+"""
 
-__all__ = ["Adapter", "read_adapter"]
+from .adapter import Adapter as Adapter
+from .adapter import read_adapter as read_adapter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -10,31 +10,38 @@ import torch
 from ...errors import ModelError
 from ..checkpoint import Checkpoint
 from ..delta import Delta
-from ..words import name_some
-from .config import FILE, AdapterConfig, matches, read_config
+from ..untrusted_text import name_some
+from .config import FAMILIES, FILE, REFUSED, AdapterConfig, matches, read_config, refused_by_names
 from .contents import Contents, name_parts, sort_tensors
-from .full_value import FullValue
-from .lora import build_lora
-from .lycoris import build_loha, build_lokr
-from .methods import FAMILIES, REFUSED, refused_by_names
+from .formulas import (
+    UNKNOWN,
+    ModuleUpdate,
+    build_full_value,
+    build_ia3,
+    build_loha,
+    build_lokr,
+    build_lora,
+    build_vera,
+)
 from .tensors import FLOATS, Tensors
-from .update import UNKNOWN, ModuleUpdate
-from .vectors import build_ia3, build_vera
+
+LORAS = ("lora", "rslora", "dora", "pissa", "olora")
+"""Methods that adapter_config.json may call LoRA."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """What an adapter changes. Nothing but headers is read until a delta is asked for.
+    """What an adapter changes. Only headers are read before `delta` is called.
 
     Attributes:
         method: `lora`, `rslora`, `dora`, `adalora`, `pissa`, `olora`, `loha`, `lokr`,
             `vera`, `ia3`.
         base_name: As the adapter names its base.
-        modules: (out, in) of ΔW by module path; 0 for a width that only the base tells
+        modules: (out, in) of ΔW by module path; 0 for a width that only the base has
             (VeRA's in, and either side for IA³): such modules are in `needs_base`.
         full_values: Modules of which a whole 2-D weight is stored, and that tensor's name.
         needs_base: Modules whose ΔW needs W, those of `full_values` among them.
-        notes: Sentences about what was odd.
+        notes: Sentences about irregularities.
     """
 
     method: str
@@ -44,41 +51,30 @@ class Adapter:
     needs_base: frozenset[str]
     notes: tuple[str, ...]
     _updates: Mapping[str, ModuleUpdate] = field(repr=False)
-    _tensors: Tensors = field(repr=False)
 
     def tensors_of(self, module: str) -> tuple[str, ...]:
         """The tensors that `delta` reads for a module of `modules` or `full_values`."""
         return self._updates[module].names
-
-    def dtypes_of(self, module: str) -> set[str]:
-        """The types, in safetensors' spelling, in which those tensors are stored."""
-        return {self._tensors.checkpoint.tensors[name].dtype for name in self.tensors_of(module)}
 
     def delta(self, module: str, base_weight: torch.Tensor | None) -> Delta:
         """ΔW of a module of `modules` or `full_values`, in float32.
 
         Args:
             base_weight: W as (out, in), float32; only modules in `needs_base` look at it.
-
-        Raises:
-            ModelError: `needs-base`, `shape-mismatch`, `non-finite`, what reading raises.
         """
         update = self._updates[module]
         if not update.needs_base:
-            return update.delta(self._tensors, None)
-        if base_weight is None:
-            raise ModelError(
-                "needs-base",
-                f"module {module!r}: ΔW of {self.method} needs the base's weights",
-            )
-        expected = tuple(base_weight.shape)
-        known = self.modules.get(module, (UNKNOWN, UNKNOWN))
-        if any(k not in (UNKNOWN, e) for k, e in zip(known, expected, strict=True)):
-            raise ModelError(
-                "shape-mismatch",
-                f"module {module!r} has shape {known}, the base's matrix {expected}",
-            )
-        return update.delta(self._tensors, base_weight)
+            base_weight = None
+        elif base_weight is None:
+            line = f"module {module!r}: ΔW of {self.method} needs the base's weights"
+            raise ModelError("needs-base", line)
+        else:
+            expected = tuple(base_weight.shape)
+            known = self.modules.get(module, (UNKNOWN, UNKNOWN))
+            if any(k not in (UNKNOWN, e) for k, e in zip(known, expected, strict=True)):
+                line = f"module {module!r} has shape {known}, the base's matrix {expected}"
+                raise ModelError("shape-mismatch", line)
+        return update.delta(base_weight)
 
 
 def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) -> Adapter:
@@ -88,10 +84,6 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
     part in, as PEFT does when it loads them, and so needs W. CorDA, LoftQ, LoRA-GA and
     PiSSA's randomised form take out a part that cannot be computed again: they are refused,
     as s·B·A alone would be another update than the one that was trained.
-
-    Raises:
-        ModelError: `bad-config`, `unsupported-adapter`, `missing-tensor`, `shape-mismatch`,
-            `unsupported-dtype`, `no-weights`.
     """
     settings = read_config(config)
     contents = sort_tensors(checkpoint.tensors)
@@ -106,11 +98,10 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
         method=method,
         base_name=settings.base_name,
         modules={module: update.shape for module, update in updates.items()},
-        full_values={module: value.name for module, value in values.items()},
+        full_values={module: value.names[0] for module, value in values.items()},
         needs_base=frozenset(m for m, u in {**updates, **values}.items() if u.needs_base),
         notes=_notes(method, updates, convolutions, contents, settings),
         _updates={**values, **updates},
-        _tensors=tensors,
     )
 
 
@@ -135,18 +126,14 @@ def _family(contents: Contents, checkpoint: Checkpoint, settings: AdapterConfig)
         return families.pop()
     refused = refused_by_names(name_parts(checkpoint.tensors))
     if refused is not None:
-        raise ModelError(
-            "unsupported-adapter",
-            f"tensor names are those of {refused}: {REFUSED[refused]}",
-        )
+        line = f"tensor names are those of {refused}: {REFUSED[refused]}"
+        raise ModelError("unsupported-adapter", line)
     if not checkpoint.tensors:
         raise ModelError("no-weights", "the adapter's weight file holds no tensor")
     if not contents.values:
         example = next(iter(checkpoint.tensors))
-        raise ModelError(
-            "unsupported-adapter",
-            f"no tensor name is of a known adapter method; the first is {example!r}",
-        )
+        line = f"no tensor name is of a known adapter method; the first is {example!r}"
+        raise ModelError("unsupported-adapter", line)
     return ""
 
 
@@ -154,28 +141,24 @@ def _build(
     family: str, contents: Contents, tensors: Tensors, settings: AdapterConfig
 ) -> tuple[dict[str, ModuleUpdate], int]:
     """Updates by module, and how many modules are convolutions."""
+    scaled = {"lora": build_lora, "loha": build_loha, "lokr": build_lokr}.get(family)
     updates: dict[str, ModuleUpdate] = {}
-    convolutions = 0
     for module, kinds in contents.factors.items():
         if any(len(tensors.shape(name)) > 2 for name in kinds.values()):
-            convolutions += 1
-        elif family == "lora":
-            updates[module] = build_lora(module, kinds, tensors, settings)
-        elif family == "loha":
-            updates[module] = build_loha(module, kinds, tensors, settings)
-        elif family == "lokr":
-            updates[module] = build_lokr(module, kinds, tensors, settings)
+            continue
+        if scaled is not None:
+            updates[module] = scaled(module, kinds, tensors, settings)
         elif family == "vera":
             updates[module] = build_vera(module, kinds, contents.shared, tensors)
         else:
-            updates[module] = build_ia3(module, kinds, tensors)
-    return updates, convolutions
+            updates[module] = build_ia3(kinds, tensors)
+    return updates, len(contents.factors) - len(updates)
 
 
-def _full_values(contents: Contents, tensors: Tensors) -> dict[str, FullValue]:
+def _full_values(contents: Contents, tensors: Tensors) -> dict[str, ModuleUpdate]:
     """Whole matrices; vectors and quantised leftovers are none."""
     return {
-        module: FullValue(shape=(ref.shape[0], ref.shape[1]), name=name)
+        module: build_full_value(name, (ref.shape[0], ref.shape[1]), tensors)
         for module, name in contents.values.items()
         if len((ref := tensors.checkpoint.tensors[name]).shape) == 2 and ref.dtype in FLOATS
     }
@@ -201,7 +184,7 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [*settings.notes, *contents.notes]
     stated = settings.peft_type or ""
-    fitting = {method, "lora"} if method in _LORAS else {method}
+    fitting = {method, "lora"} if method in LORAS else {method}
     if stated and stated.lower() not in fitting:
         notes.append(f"{FILE} says {name_some([stated])}, the tensors are {method}'s")
     if convolutions:
@@ -209,21 +192,11 @@ def _notes(
     own = any("alpha" in kinds for kinds in contents.factors.values())
     if updates and settings.alpha is None and not own and method not in ("vera", "ia3"):
         notes.append("no alpha is stated: scale 1 was taken, so norms are not comparable")
-    for what, unused in (
-        ("patterns", _unmatched([p for p, _ in settings.alphas + settings.ranks], updates)),
-        ("target_modules", _untouched(settings.targets, (*updates, *contents.values))),
-    ):
-        if unused:
-            notes.append(f"{what} that fit no module: {name_some(sorted(unused))}")
+    patterns = {pattern for pattern, _ in settings.alphas + settings.ranks}
+    unmatched = {p for p in patterns if not any(matches(p, module) for module in updates)}
+    modules = (*updates, *contents.values)
+    unused = {t for t in settings.targets if not any(f".{m}".endswith(f".{t}") for m in modules)}
+    for what, names in (("patterns", unmatched), ("target_modules", unused)):
+        if names:
+            notes.append(f"{what} that fit no module: {name_some(sorted(names))}")
     return tuple(notes)
-
-
-_LORAS = ("lora", "rslora", "dora", "pissa", "olora")
-
-
-def _unmatched(patterns: Sequence[str], modules: Mapping[str, object]) -> set[str]:
-    return {p for p in patterns if not any(matches(p, module) for module in modules)}
-
-
-def _untouched(targets: Sequence[str], modules: Sequence[str]) -> set[str]:
-    return {t for t in targets if not any(m == t or m.endswith(f".{t}") for m in modules)}

@@ -1,18 +1,76 @@
-"""What adapter_config.json says that ΔW depends on, checked."""
+"""What adapter_config.json says that ΔW depends on, checked; which methods are supported."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ...errors import ModelError
-from ..words import shown
-from .methods import REFUSED, SUPPORTED
+from ..untrusted_text import shown
+
+FAMILIES = {"lora": "lora", "hada": "loha", "lokr": "lokr", "ia3": "ia3", "vera": "vera"}
+"""How a factor's name begins, and the formula it belongs to."""
+
+SUPPORTED = ("LORA", "ADALORA", "LOHA", "LOKR", "VERA", "IA3")
+_INPUTS = "it adds learned inputs or states and leaves the weights alone"
+_ROTATION = "it rotates W instead of adding to it"
+_PRODUCT = "its update is a product with W that deltadex does not compute"
+_SEEDED = "its update is rebuilt from seeds or indices that are not all stored"
+_STRUCTURE = "its factors have a structure that deltadex does not compute"
+_VECTORS = "it changes norms, biases or activations, not layer matrices"
+_ROUTED = "it chooses among several updates for each input, so there is no single ΔW"
+
+REFUSED = {
+    "ADAMSS": _STRUCTURE,
+    "ADAPTION_PROMPT": _INPUTS,
+    "BEFT": _VECTORS,
+    "BOFT": _ROTATION,
+    "BONE": _PRODUCT,
+    "C3A": _STRUCTURE,
+    "CARTRIDGE": _INPUTS,
+    "CPT": _INPUTS,
+    "DEFT": _PRODUCT,
+    "DELORA": _STRUCTURE,
+    "FOURIERFT": _SEEDED,
+    "FROD": _SEEDED,
+    "GLORA": _PRODUCT,
+    "GRALORA": _STRUCTURE,
+    "HIRA": _PRODUCT,
+    "HRA": _ROTATION,
+    "LILY": _ROUTED,
+    "LN_TUNING": _VECTORS,
+    "MISS": _PRODUCT,
+    "MULTITASK_PROMPT_TUNING": _INPUTS,
+    "OFT": _ROTATION,
+    "OSF": _PRODUCT,
+    "P_TUNING": _INPUTS,
+    "PEANUT": _PRODUCT,
+    "POLY": _ROUTED,
+    "PREFIX_TUNING": _INPUTS,
+    "PROMPT_TUNING": _INPUTS,
+    "PSOFT": _ROTATION,
+    "PVERA": _SEEDED,
+    "RANDLORA": _SEEDED,
+    "ROAD": _ROTATION,
+    "SHADOW": _STRUCTURE,
+    "SHIRA": _SEEDED,
+    "SUPERTUNING": _STRUCTURE,
+    "TINYLORA": _SEEDED,
+    "TRAINABLE_TOKENS": "it changes embeddings only",
+    "UNILORA": _SEEDED,
+    "VBLORA": _SEEDED,
+    "WAVEFT": _SEEDED,
+    "XLORA": _ROUTED,
+}
+"""Methods of PEFT whose ΔW is not computed, by `peft_type`."""
+
+_PROMPTS = ("prompt_embeddings", "prompt_encoder", "prompt_task_cols", "prompt_task_rows")
 
 FILE = "adapter_config.json"
+
 PLAIN_STARTS = ("", "true", "false", "gaussian", "eva", "orthogonal", "mica", "lycoris")
 """Values of `init_lora_weights` after which W is still the base's."""
 
@@ -39,28 +97,40 @@ VARIANTS = {
 """Settings of LoRA that change what its tensors mean."""
 
 MAX_PATTERNS = 4096
+
 MAX_PATTERN = 256
-"""Characters of a pattern, and of a module path that one is held against."""
+"""Characters of a pattern, and of a module path that is matched with it."""
 
 _ENDLESS = re.compile(r"\)[*+{]|\\[1-9]|\(\?(?!:)")
 _REPEAT = re.compile(r"[*+{]")
 
 
+def refused_by_names(parts: Iterable[str]) -> str | None:
+    """The refused method that the parts of tensor names point to, if any."""
+    for part in parts:
+        if part in _PROMPTS:
+            return "PROMPT_TUNING"
+        method = next((m for m in REFUSED if part.startswith(f"{m.lower()}_")), None)
+        if method is not None:
+            return method
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterConfig:
-    """The settings of one adapter, all optional as found in the wild.
+    """The settings of an adapter; published files lack any of them.
 
     Attributes:
         peft_type: Upper case; None where it is missing.
-        alpha: None where it is missing: the scale is unknown, but one for all modules.
-        rank: As stated; the tensors are believed, where they show it.
+        alpha: None where it is missing: the scale is unknown, but the same for all modules.
+        rank: As stated; where the tensors show it, theirs counts.
         init_rank: AdaLoRA's rank before pruning.
         alphas: Patterns of module paths, in order, with their alpha.
         ranks: The same with their rank.
         start: `pissa` or `olora`, else "".
         transposed_flag: `fan_in_fan_out`, which matters to OLoRA only.
         targets: `target_modules`, where it is a list of names.
-        notes: What was odd.
+        notes: Sentences about irregularities.
     """
 
     peft_type: str | None = None
@@ -79,20 +149,15 @@ class AdapterConfig:
 
     def alpha_of(self, module: str) -> float | None:
         """The module's alpha: of the first pattern that fits, else the general one."""
-        return _first_match(self.alphas, module, self.alpha)
+        return next((v for p, v in self.alphas if matches(p, module)), self.alpha)
 
     def rank_of(self, module: str) -> float | None:
         """The module's rank as stated."""
-        return _first_match(self.ranks, module, self.rank)
+        return next((v for p, v in self.ranks if matches(p, module)), self.rank)
 
 
 def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
-    """The settings, defaults where they are missing.
-
-    Raises:
-        ModelError: `bad-config` for values of no use; `unsupported-adapter` for methods
-            and variants whose ΔW is not computed.
-    """
+    """The settings, defaults where they are missing."""
     if config is None:
         return AdapterConfig(notes=(f"{FILE} is missing",))
     peft_type = _method(config)
@@ -102,7 +167,8 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
     if config.get("alora_invocation_tokens"):
         notes = (*notes, "aLoRA: the update applies to a part of each text only")
     alpha = "lora_alpha" if "lora_alpha" in config else "alpha"
-    base = config.get("base_model_name_or_path")
+    base, targets = config.get("base_model_name_or_path"), config.get("target_modules")
+    names = targets if isinstance(targets, list) else []
     return AdapterConfig(
         peft_type=peft_type,
         base_name=base.strip() or None if isinstance(base, str) else None,
@@ -115,7 +181,7 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
         dora=_flag(config, "use_dora"),
         start=start,
         transposed_flag=_flag(config, "fan_in_fan_out"),
-        targets=_targets(config.get("target_modules")),
+        targets=tuple(t for t in names if isinstance(t, str) and len(t) <= MAX_PATTERN),
         notes=notes,
     )
 
@@ -175,21 +241,17 @@ def _patterns(config: Mapping[str, object], key: str) -> tuple[tuple[str, float]
         raise _bad(key, stated, "a mapping of patterns to numbers")
     if len(stated) > MAX_PATTERNS:
         raise _bad(key, len(stated), f"at most {MAX_PATTERNS} patterns")
-    found = []
+    numbers = []
     for pattern, value in stated.items():
         number = _number(f"{key}[{shown(pattern)}]", value)
         _require_modest(key, str(pattern))
         if number is not None:
-            found.append((str(pattern), number))
-    return tuple(found)
+            numbers.append((str(pattern), number))
+    return tuple(numbers)
 
 
 def _require_modest(key: str, pattern: str) -> None:
-    """Pass if a pattern is valid and cannot take long: re tries every way to match.
-
-    Raises:
-        ModelError: `bad-config`.
-    """
+    """Pass if a pattern is valid and cannot take long: re tries every way to match."""
     bare = re.sub(r"\\[^1-9]", "", pattern)
     if len(pattern) > MAX_PATTERN or _ENDLESS.search(bare) or len(_REPEAT.findall(bare)) > 2:
         raise _bad(key, pattern, "a name, or a pattern of at most two repeats, none of a group")
@@ -197,17 +259,6 @@ def _require_modest(key: str, pattern: str) -> None:
         _compiled(pattern)
     except (re.error, OverflowError, RecursionError) as err:
         raise _bad(key, pattern, f"a regular expression ({shown(str(err))})") from err
-
-
-def _targets(stated: object) -> tuple[str, ...]:
-    names = stated if isinstance(stated, list) else []
-    return tuple(name for name in names if isinstance(name, str) and len(name) <= MAX_PATTERN)
-
-
-def _first_match(
-    patterns: tuple[tuple[str, float], ...], module: str, default: float | None
-) -> float | None:
-    return next((v for p, v in patterns if matches(p, module)), default)
 
 
 def matches(pattern: str, module: str) -> bool:

@@ -1,15 +1,63 @@
-"""An adapter's tensors sorted by module, from their names alone."""
+"""An adapter's tensors sorted by module and factor, from their names alone."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...errors import ModelError
-from .names import SHARED, WRAPPER_PREFIX, parse_name
+
+WRAPPER_PREFIX = re.compile(
+    r"^(?:(?:module\.|_orig_mod\.|_fsdp_wrapped_module\.)*base_model\.model\.)+"
+)
+WRAPPERS = ("base_layer", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+FACTORS = (
+    "lora_A",
+    "lora_B",
+    "lora_E",
+    "lora_magnitude_vector",
+    "alpha",
+    "hada_w1_a",
+    "hada_w1_b",
+    "hada_w2_a",
+    "hada_w2_b",
+    "hada_t1",
+    "hada_t2",
+    "lokr_w1",
+    "lokr_w1_a",
+    "lokr_w1_b",
+    "lokr_w2",
+    "lokr_w2_a",
+    "lokr_w2_b",
+    "lokr_t2",
+    "ia3_l",
+    "vera_lambda_b",
+    "vera_lambda_d",
+    "vera_A",
+    "vera_B",
+)
+"""Parts of a name that say which factor the tensor is."""
+
+SPELLINGS = {"lora_down": "lora_A", "lora_up": "lora_B"}
+"""The same factors as kohya's scripts call them."""
+
+SHARED = ("vera_A", "vera_B")
+"""Factors stored once for all modules."""
+
+SET_ASIDE = {
+    "lora_embedding_A": "embedding",
+    "lora_embedding_B": "embedding",
+    "trainable_tokens_delta": "embedding",
+    "trainable_tokens_original": "embedding",
+    "ranknum": "bookkeeping",
+    "original_module": "copy",
+}
+"""A name's part, and why its tensor is no part of a layer matrix's update."""
 
 KOHYA_PREFIXES = ("lora_", "lycoris_")
+
 _ASIDE = {
     "bias": "full values of biases",
     "embedding": "updates of embeddings",
@@ -17,6 +65,55 @@ _ASIDE = {
     "frozen": "frozen base_layer weights, taken as the base's",
     "other": "tensors of unknown use",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class TensorName:
+    """The parts of an adapter tensor's name.
+
+    Attributes:
+        module: Path in the model that the user wrapped, without any wrapper's parts.
+        kind: One of `FACTORS`, or a value of `SET_ASIDE`; else `value` (a full `.weight`),
+            `bias`, `variant` (a LoRA tensor of unknown use) or `other`.
+        adapter: The adapter's own name where it was left in, else "".
+        wrapped: Whether it is inside `base_layer`, which PEFT freezes.
+    """
+
+    module: str
+    kind: str
+    adapter: str
+    wrapped: bool
+
+
+def parse_name(name: str) -> TensorName:
+    """The parts of one tensor's name; never fails."""
+    parts = WRAPPER_PREFIX.sub("", name).split(".")
+    wrapped = "base_layer" in parts
+    for index in reversed(range(len(parts))):
+        part, tail = parts[index], [p for p in parts[index + 1 :] if p != "weight"]
+        if part in SET_ASIDE:
+            return TensorName(_module(parts[:index]), SET_ASIDE[part], "", wrapped)
+        kind = SPELLINGS.get(part, part)
+        if kind not in FACTORS or (kind == "alpha" and index + 1 < len(parts)):
+            continue
+        if parts[-1] == "bias":
+            kind = "bias"
+        module = "" if kind in SHARED else _module(parts[:index])
+        return TensorName(module, kind, ".".join(tail), wrapped)
+    kind = {"weight": "value", "bias": "bias"}.get(parts[-1], "other")
+    if any(part.startswith("lora_") for part in parts):
+        kind = "variant"
+    return TensorName(_module(parts[:-1]), kind, "", wrapped)
+
+
+def _module(parts: list[str]) -> str:
+    """The path without wrappers; after `modules_to_save` comes an adapter's name."""
+    path, skip = [], False
+    for part in parts:
+        if not skip and part not in WRAPPERS and part != "modules_to_save":
+            path.append(part)
+        skip = part == "modules_to_save"
+    return ".".join(path)
 
 
 @dataclass(slots=True)
@@ -45,60 +142,48 @@ class Contents:
         )
 
     def add(self, name: str) -> None:
-        """Sort in one tensor.
-
-        Raises:
-            ModelError: `unsupported-adapter` if its place is taken, its module's name has
-                lost its dots, or it belongs to an unknown variant.
-        """
-        found = parse_name(name)
-        if found.kind == "variant":
-            raise ModelError(
-                "unsupported-adapter",
-                f"tensor {name!r} is of a LoRA variant not known here",
-            )
-        if found.kind == "value":
-            if found.wrapped and found.module in self.factors:
+        """Add a tensor, or refuse it where its place is taken or its module is not certain."""
+        parsed = parse_name(name)
+        module, kind = parsed.module, parsed.kind
+        if kind == "variant":
+            raise _unsupported(f"tensor {name!r} is of a LoRA variant not known here")
+        if kind == "value":
+            if parsed.wrapped and module in self.factors:
                 self.set_aside["frozen"] += 1
-            elif "modules_to_save" in name or found.module not in self.values:
-                self.values[found.module] = name
-        elif found.kind in _ASIDE or found.kind == "bookkeeping":
-            self.set_aside[found.kind] += 1
-        elif found.kind in SHARED:
-            self.shared.setdefault(found.kind, name)
+            elif "modules_to_save" in name or module not in self.values:
+                self.values[module] = name
+        elif kind in _ASIDE or kind == "bookkeeping":
+            self.set_aside[kind] += 1
+        elif kind in SHARED:
+            self.shared.setdefault(kind, name)
         else:
-            self._add_factor(name, found.module, found.kind, found.adapter)
+            self._add_factor(name, parsed)
 
-    def _add_factor(self, name: str, module: str, kind: str, adapter: str) -> None:
+    def _add_factor(self, name: str, parsed: TensorName) -> None:
+        module = parsed.module
         if "." not in module and module.startswith(KOHYA_PREFIXES):
-            raise ModelError(
-                "unsupported-adapter",
+            raise _unsupported(
                 f"module name {module!r} has lost its dots, so its place in the model is "
-                "not certain; convert it to PEFT's format",
+                "not certain; convert it to PEFT's format"
             )
-        taken = self.factors.setdefault(module, {}).setdefault(kind, name)
-        owner = self._owners.setdefault(module, adapter)
-        if owner != adapter:
-            raise ModelError(
-                "unsupported-adapter",
-                f"holds two adapters, {owner!r} and {adapter!r}; save each apart",
+        taken = self.factors.setdefault(module, {}).setdefault(parsed.kind, name)
+        owner = self._owners.setdefault(module, parsed.adapter)
+        if owner != parsed.adapter:
+            raise _unsupported(
+                f"holds two adapters, {owner!r} and {parsed.adapter!r}; save each apart"
             )
         if taken != name or module.split(".")[-1] == "experts":
-            raise ModelError(
-                "unsupported-adapter",
-                f"tensor {name!r}: LoRA on expert parameters has ambiguous names",
-            )
+            raise _unsupported(f"tensor {name!r}: LoRA on expert parameters has ambiguous names")
+
+
+def _unsupported(line: str) -> ModelError:
+    return ModelError("unsupported-adapter", line)
 
 
 def sort_tensors(names: Iterable[str]) -> Contents:
-    """The contents; factors first, so that leftovers beside them are known as such.
-
-    Raises:
-        ModelError: `unsupported-adapter`.
-    """
+    """The contents; factors first, so that leftovers beside them are known as such."""
     contents = Contents()
-    ordered = sorted(names, key=lambda name: (parse_name(name).kind == "value", name))
-    for name in ordered:
+    for name in sorted(names, key=lambda name: (parse_name(name).kind == "value", name)):
         contents.add(name)
     for module in [m for m, kinds in contents.factors.items() if kinds.keys() == {"alpha"}]:
         del contents.factors[module]

@@ -1,14 +1,12 @@
-"""Which slot a tensor fills, whatever its model calls it and however it is fused."""
+"""Which slot a tensor fills, whatever its model calls it and however it is fused.
 
-from .align import require_same_layers, require_within_base
-from .place import place, place_modules
-from .placement import PlacedModel, Placement
+Matrices that cannot be placed, and models that do not fit their base, are a `ModelError`.
+"""
 
-__all__ = [
-    "PlacedModel",
-    "Placement",
-    "place",
-    "place_modules",
-    "require_same_layers",
-    "require_within_base",
-]
+from .place import place as place
+from .place import place_modules as place_modules
+from .placement import Key as Key
+from .placement import PlacedModel as PlacedModel
+from .placement import Placement as Placement
+from .placement import require_same_layers as require_same_layers
+from .placement import require_within_base as require_within_base

@@ -1,23 +1,27 @@
-"""Give the tensors of a checkpoint, or the modules of an adapter, their slots."""
+"""Assign the tensors of a checkpoint, or the modules of an adapter, to slots."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 
 from ...errors import ModelError
-from ..words import name_some
-from .attention_config import read_attention_config
-from .located import Spot, find_number, locate
-from .pieces import place_stack
+from ...records import Slot
+from ..untrusted_text import name_some
+from .layouts import AttentionConfig, Fused, Rows, read_attention_config, split_rows
 from .placement import Key, PlacedModel, Placement, sort_key
-from .rules import is_ignored, table
-from .stacks import common_prefix, gather_stacks
+from .rules import Spot, find_number, is_ignored, locate, table
 
 Shape = tuple[int, ...]
-
 WEIGHT = ".weight"
 ATTENTION_ROLES = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"))
+
+Stacks = Mapping[str, Sequence[Spot]]
+
+QUERY_WIDTH = "self_attn.o_proj"
+"""The output projection whose width is the number of query rows of a fused matrix beside it."""
 
 
 def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> PlacedModel:
@@ -26,10 +30,6 @@ def place(shapes: Mapping[str, Shape], config: Mapping[str, object] | None) -> P
     Args:
         shapes: As stored, by full name; matrices end in `.weight`, stacked experts do not.
         config: The model's config.json; only interleaved layouts need it.
-
-    Raises:
-        ModelError: `no-attention`; `unknown-architecture` when two tensors claim one slot,
-            or nothing that attends can be placed.
     """
     return _place(shapes, config, stored=True)
 
@@ -43,9 +43,6 @@ def place_modules(shapes: Mapping[str, Shape], config: Mapping[str, object] | No
         shapes: (out, in) by module path, as named on disk or in memory by any transformers;
             stacked experts (expert, out, in).
         config: The base's config.json, where it is at hand.
-
-    Raises:
-        ModelError: `unknown-architecture` when two modules claim one slot.
     """
     return _place(shapes, config, stored=False)
 
@@ -91,27 +88,23 @@ def _locate_all(
 
 
 def _unknown(names: Iterable[str], shapes: Mapping[str, Shape], *, stored: bool) -> list[str]:
-    """Those names that are matrices of layers, of which nothing is known.
+    """The names of layer matrices that no rule knows.
 
     In a checkpoint only layers that attend count, so that a numbered head is no obstacle.
     """
     numbered = {name: find_number(name.removesuffix(WEIGHT)) for name in shapes}
     attends = table().attention_word.search
     attending = {n.before for n in numbered.values() if n and attends(n.suffix)}
-    found = []
+    unknown = []
     for name in names:
-        number = numbered[name]
-        if number is None or not _is_matrix(shapes[name]):
+        number, shape = numbered[name], shapes[name]
+        is_matrix = len(shape) in (2, 3) and sum(size > 1 for size in shape) > 1
+        if number is None or not is_matrix:
             continue
         counts = number.before in attending or (number.path != "" and not stored)
         if counts and not is_ignored(number.path, number.suffix):
-            found.append(name)
-    return found
-
-
-def _is_matrix(shape: Shape) -> bool:
-    """Two or three dimensions, of which two are more than 1."""
-    return len(shape) in (2, 3) and sum(size > 1 for size in shape) > 1
+            unknown.append(name)
+    return unknown
 
 
 def _refuse_doubles(placements: Sequence[Placement]) -> None:
@@ -121,10 +114,8 @@ def _refuse_doubles(placements: Sequence[Placement]) -> None:
     for (slot, part), names in tensors.items():
         if len(names) > 1:
             where = f"{slot}.{part}" if part else str(slot)
-            raise ModelError(
-                "unknown-architecture",
-                f"{name_some(names)} all fill {where}: expected one tensor",
-            )
+            line = f"{name_some(names)} all fill {where}: expected one tensor"
+            raise ModelError("unknown-architecture", line)
 
 
 def _require_attention(placed: PlacedModel) -> None:
@@ -137,3 +128,145 @@ def _require_attention(placed: PlacedModel) -> None:
         f"has no attention matrix among its tensors (it has {seen}); only models with "
         "attention layers can be fingerprinted",
     )
+
+
+def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: AttentionConfig) -> Stacks:
+    """The spots of each stack; `names`: all tensors, since an embedding may decide the stack."""
+    groups: dict[tuple[str, str], list[Spot]] = defaultdict(list)
+    for spot in spots:
+        groups[spot.prefix, spot.path].append(spot)
+    stacks: dict[str, list[Spot]] = {}
+    for group in groups.values():
+        stack = _stack(group, names, config)
+        if stack in stacks:
+            both = name_some([stacks[stack][0].tensor, group[0].tensor])
+            line = f"{both} belong to two {stack} stacks: expected one model in the file"
+            raise ModelError("unknown-architecture", line)
+        stacks[stack] = group
+    return stacks
+
+
+def common_prefix(stacks: Stacks) -> str:
+    """The leading words that the prefixes of all stacks share, each with its dot."""
+    prefixes = [group[0].prefix.split(".")[:-1] for group in stacks.values()]
+    shared = takewhile(lambda column: len(set(column)) == 1, zip(*prefixes, strict=False))
+    return "".join(f"{column[0]}." for column in shared)
+
+
+def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:
+    """By a suffix or a path of that stack alone, else by embedding, prefix or model type."""
+    first = group[0]
+    by_suffix = next((spot.rule.stack for spot in group if spot.rule.stack), "")
+    default = by_suffix or table().layers[first.path]
+    if by_suffix or first.path not in ("layers", "encoder.layers"):
+        return default
+    for embedding, stack in table().stack_of_embedding.items():
+        if first.path == "encoder.layers" and f"{first.prefix}{embedding}.weight" in names:
+            return stack
+    by_owner = table().stack_of_owner
+    word = first.prefix.rstrip(".").rpartition(".")[2]
+    return by_owner.get(word) or by_owner.get(config.model_type or "") or default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackContext:
+    """What is known of one stack from all its tensors.
+
+    Attributes:
+        stored: Shapes are as on disk; otherwise they are (out, in) already.
+        conv1d: The stack uses GPT-2's Conv1D, stored in × out.
+        inner_group: ALBERT's layers in one shared group.
+        shapes: Of every placed tensor, by layer and suffix.
+    """
+
+    stack: str
+    config: AttentionConfig
+    stored: bool
+    conv1d: bool
+    inner_group: int
+    shapes: Mapping[tuple[int, str], tuple[int, ...]]
+
+
+def place_stack(
+    stack: str, spots: Sequence[Spot], config: AttentionConfig, *, stored: bool
+) -> Iterator[Placement]:
+    """The placements of one stack, in no particular order."""
+    context = StackContext(
+        stack=stack,
+        config=config,
+        stored=stored,
+        conv1d=stored and any(map(_is_conv1d_attention, spots)),
+        inner_group=config.inner_group or 1 + max(spot.layer for spot in spots),
+        shapes={(spot.layer, spot.suffix): spot.shape for spot in spots},
+    )
+    for spot in spots:
+        yield from _stack_placements(spot, context)
+
+
+def _is_conv1d_attention(spot: Spot) -> bool:
+    """By shape: q, k and v together are wider than the input, so only in × out is flat."""
+    return spot.rule.split == "c-attn" and spot.shape[0] < spot.shape[1]
+
+
+def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
+    """One placement for each role and expert of a tensor."""
+    transposed = _is_transposed(spot, context)
+    out, width = spot.shape[-2:][::-1] if transposed else spot.shape[-2:]
+    layer = spot.layer + (spot.groups[0] * context.inner_group if spot.groups else 0)
+    rows_of = _rows(spot, context, out, width, transposed)
+    for index in range(spot.shape[0]) if spot.rule.stacked else (None,):
+        for role, rows in rows_of.items():
+            part = spot.rule.part
+            if part == "expert":
+                part = f"expert.{spot.expert if index is None else index}"
+            chosen = range(out)[rows] if isinstance(rows, slice) else rows
+            yield Placement(
+                slot=Slot(context.stack, layer, role),
+                part=part,
+                module=spot.module,
+                tensor=spot.tensor,
+                index=index,
+                transposed=transposed,
+                rows=rows,
+                shape=(out if chosen is None else len(chosen), width),
+            )
+
+
+def _is_transposed(spot: Spot, context: StackContext) -> bool:
+    if not context.stored:
+        return False
+    if spot.rule.stacked:
+        return _has_flat_experts(spot, context)
+    return context.conv1d and spot.rule.conv1d
+
+
+def _has_flat_experts(spot: Spot, context: StackContext) -> bool:
+    """Whether stacked experts are stored in × out, as gpt_oss does: by the shapes of both halves.
+
+    gate_up is twice as long as down on the side of the inner width, whichever that is.
+    """
+    gate_up = context.shapes.get((spot.layer, "mlp.experts.gate_up_proj"))
+    down = context.shapes.get((spot.layer, "mlp.experts.down_proj"))
+    if gate_up is None or down is None:
+        return context.config.text_model_type == "gpt_oss"
+    return gate_up[2] == 2 * down[1] and gate_up[1] == down[2]
+
+
+def _rows(
+    spot: Spot, context: StackContext, out: int, width: int, transposed: bool
+) -> Mapping[str, Rows | None]:
+    """Rows of each role; a fused matrix of unknown layout stays whole."""
+    split = spot.rule.split
+    if not split:
+        return {spot.rule.role: None}
+    if spot.rule.stacked and (transposed or context.config.text_model_type == "gpt_oss"):
+        split = "gate-up-interleaved"
+    output = context.shapes.get((spot.layer, QUERY_WIDTH))
+    fused = Fused(
+        out=out,
+        width=width,
+        config=context.config,
+        head_rows=output[1] if output else None,
+        maybe_conv1d=context.conv1d or not context.stored,
+    )
+    return split_rows(split, fused) or {spot.rule.role: None}

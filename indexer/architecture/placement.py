@@ -1,14 +1,15 @@
-"""Where stored tensors belong: which slot, which part of it, which rows; and a whole model's."""
+"""Where stored tensors belong, and whether a model's slots are its base's."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from ...errors import ModelError
 from ...records import ROLES, Slot
-from ..words import name_some
+from ..untrusted_text import name_some
 
 Key = tuple[Slot, str]
 """A slot and the part of it."""
@@ -39,6 +40,13 @@ class Placement:
     rows: slice | tuple[int, ...] | None = None
     shape: tuple[int, int]
 
+    @property
+    def first_row(self) -> int:
+        """The first of its rows."""
+        if self.rows is None:
+            return 0
+        return (self.rows.start or 0) if isinstance(self.rows, slice) else self.rows[0]
+
     def cut(self, tensor: torch.Tensor) -> torch.Tensor:
         """This placement's (out, in) matrix as a view where possible, dtype kept."""
         matrix = tensor if self.index is None else tensor[self.index]
@@ -61,7 +69,7 @@ class PlacedModel:
 
     Attributes:
         placements: By stack, layer, role and part; no two fill the same part of a slot.
-        prefix: What stands before the layers' own names, as far as all stacks share it.
+        prefix: All before the layers' own names, as far as all stacks share it.
         ignored: Known to be no slot: embeddings, heads, norms, routers, convolutions, ….
         unknown: Matrices inside numbered layers that no rule places.
     """
@@ -72,11 +80,7 @@ class PlacedModel:
     unknown: tuple[str, ...]
 
     def require_known(self) -> None:
-        """Pass, unless some layer matrices are unknown.
-
-        Raises:
-            ModelError: `unknown-architecture`, naming them.
-        """
+        """Raise `unknown-architecture`, naming them, if some layer matrices are unknown."""
         if self.unknown:
             raise ModelError(
                 "unknown-architecture",
@@ -102,3 +106,63 @@ def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
     part = placement.part.rstrip("0123456789")
     number = int(placement.part[len(part) :] or -1)
     return slot.stack, slot.layer, ROLES.index(slot.role), part, number
+
+
+def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
+    """Pass if both fill the same parts of the same slots with matrices of equal shape.
+
+    Embeddings, heads and prefixes are free to differ.
+    """
+    ours, theirs = child.by_key(), base.by_key()
+    missing = [placement for key, placement in theirs.items() if key not in ours]
+    added = [placement for key, placement in ours.items() if key not in theirs]
+    if missing or added:
+        raise ModelError("layer-mismatch", _differences(missing, added, len(theirs)))
+    _require_equal_shapes(child, base)
+
+
+def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:
+    """Pass if every matrix that the adapter changes is in the base, with equal shape."""
+    theirs = base.by_key()
+    absent = [p for p in adapter.placements if (p.slot, p.part) not in theirs]
+    if absent:
+        modules = name_some(list(dict.fromkeys(p.tensor for p in absent)))
+        line = f"the base has no {_slots(absent)} (modules {modules})"
+        advice = "index the adapter with the base that it was trained on"
+        raise ModelError("unknown-targets", f"{line}; {advice}")
+    _require_equal_shapes(adapter, base)
+
+
+def _require_equal_shapes(child: PlacedModel, base: PlacedModel) -> None:
+    theirs = base.by_key()
+    ours = child.by_key()
+    unequal = [key for key in ours if ours[key].shape != theirs[key].shape]
+    if unequal:
+        first, expected = ours[unequal[0]], theirs[unequal[0]]
+        more = f", and {len(unequal) - 1} more differ" if len(unequal) > 1 else ""
+        raise ModelError(
+            "shape-mismatch",
+            f"tensor {first.tensor!r} gives {_label(first)} the shape {first.shape}, the base "
+            f"has {expected.shape}{more}; index it with its own base",
+        )
+
+
+def _differences(missing: Sequence[Placement], added: Sequence[Placement], n: int) -> str:
+    """One line that says which slots are on one side only."""
+    differences = []
+    if missing:
+        n_missing = f"{len(missing)} of the base's {n} layer matrices"
+        differences.append(f"lacks {n_missing}: {_slots(missing)}")
+    if added:
+        differences.append(f"has {len(added)} that the base lacks: {_slots(added)}")
+    if any(p.slot.role == "qkv" for p in (*missing, *added)):
+        differences.append("one config.json does not say how a fused q/k/v matrix is laid out")
+    return "; ".join(differences) + "; index it with its own base"
+
+
+def _slots(placements: Sequence[Placement]) -> str:
+    return name_some([_label(p) for p in placements]).replace("'", "")
+
+
+def _label(placement: Placement) -> str:
+    return f"{placement.slot}.{placement.part}" if placement.part else str(placement.slot)

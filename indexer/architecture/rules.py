@@ -1,10 +1,10 @@
-"""The table of `roles.json`: which layer paths there are, and what each suffix means."""
+"""Tensor names against `roles.json`: layer path, layer number, and the rule that fits."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -12,6 +12,9 @@ from typing import Any
 
 NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 """A whole component of a name that is a number; written `N` in the table."""
+
+LONGEST = 1000
+"""Characters in a name beyond which it is no layer's; searching longer ones would cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,7 @@ class Rule:
         role: A role of `records.ROLES`; of a fused matrix, its role when left whole.
         part: "" or the piece of the slot; "expert" is completed by the expert's number.
         split: A layout of `layouts.py`, or one for each model type; "" = not fused.
-        stack: The stack that this suffix alone gives away; "" = the path decides.
+        stack: The stack that this suffix alone identifies; "" = the path decides.
         conv1d: Stored in × out where the model uses GPT-2's Conv1D.
         stacked: All experts in one tensor, whose name has no `.weight`.
     """
@@ -39,7 +42,7 @@ class Rule:
     stacked: bool = False
 
     def holds(self, path: str, suffix: str) -> bool:
-        """Whether it speaks of this suffix below this layer path."""
+        """Whether the rule holds for this suffix below this layer path."""
         return self.within in ("", path) and self.suffix.fullmatch(suffix) is not None
 
 
@@ -52,7 +55,7 @@ class Table:
         layer_pattern: Finds a layer path and its number.
         stack_of_owner: For paths that several architectures share, by the model type or by
             the word before the path.
-        stack_of_embedding: The same, told by an embedding beside the layers.
+        stack_of_embedding: The same, by an embedding beside the layers.
         rules: First match wins.
         ignored: Suffixes that are no slot, such as routers.
         ignored_word: A component of a name that makes it no slot.
@@ -111,3 +114,92 @@ def _rule(entry: dict[str, Any]) -> Rule:
     fields = {key: value for key, value in entry.items() if key not in ("suffix", "in")}
     pattern = re.compile(entry["suffix"].replace(".", r"\."))
     return Rule(suffix=pattern, within=entry.get("in", ""), **fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """A tensor that a rule places, before its stack is known.
+
+    Attributes:
+        tensor: Full name, as it was given.
+        shape: As it was given.
+        prefix: All before the layer path, with its last dot.
+        path: Layer path, numbers written `N`.
+        groups: Numbers inside the layer path: ALBERT's shared group.
+        layer: The number after the layer path.
+        suffix: All after the layer number, numbers written `N`.
+        module: The name without prefix and `.weight`.
+        expert: The last number in the suffix, or -1.
+    """
+
+    tensor: str
+    shape: tuple[int, ...]
+    prefix: str
+    path: str
+    groups: tuple[int, ...]
+    layer: int
+    suffix: str
+    module: str
+    expert: int
+    rule: Rule
+
+
+def locate(tensor: str, module: str, shape: tuple[int, ...]) -> Spot | None:
+    """A tensor's place, by its name without `.weight`; None if no rule matches."""
+    for match in _layers(module):
+        path, rest = without_numbers(match["path"]), module[match.end() :]
+        suffix = without_numbers(rest)
+        rule = find_rule(path, suffix)
+        if rule is None:
+            continue
+        numbers = NUMBER.findall(rest)
+        return Spot(
+            tensor=tensor,
+            shape=shape,
+            prefix=module[: match.start()],
+            path=path,
+            groups=tuple(map(int, NUMBER.findall(match["path"]))),
+            layer=int(match["layer"]),
+            suffix=suffix,
+            module=module[match.start() :],
+            expert=int(numbers[-1]) if numbers else -1,
+            rule=rule,
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """Where a name's layer number is, whether or not a rule matches the rest.
+
+    Attributes:
+        before: All before the number.
+        path: The layer path, numbers written `N`; "" if it is not in the table.
+        suffix: All after the number, numbers written `N`.
+    """
+
+    before: str
+    path: str
+    suffix: str
+
+
+def find_number(module: str) -> Numbered | None:
+    """The layer number behind a known path, else the first behind any word, else None."""
+    match = next(_layers(module), None)
+    if match is not None:
+        suffix = without_numbers(module[match.end() :])
+        return Numbered(module[: match.end("path")], without_numbers(match["path"]), suffix)
+    parts = module.split(".")
+    for i in range(1, len(parts) - 1):
+        if parts[i].isdecimal() and not parts[i - 1].isdecimal():
+            return Numbered(".".join(parts[:i]), "", without_numbers(".".join(parts[i + 1 :])))
+    return None
+
+
+def _layers(module: str) -> Iterator[re.Match[str]]:
+    """Layer paths from the left, so that `encoder.layer` comes before its own `layer`."""
+    pattern = table().layer_pattern
+    match = pattern.search(module) if len(module) <= LONGEST else None
+    while match is not None:
+        yield match
+        match = pattern.search(module, match.start() + 1)

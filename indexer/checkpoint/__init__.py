@@ -1,51 +1,32 @@
-"""Bytes to tensors: headers parsed and checked, tensors read one at a time."""
+"""Bytes to tensors: headers parsed and checked, tensors read one at a time.
 
-from .bin_file import open_bin_bytes
-from .byte_source import (
-    ALL_TENSORS,
-    FEW_BYTES,
-    WHOLE_TENSORS,
-    ByteSource,
-    LocalFile,
-    ReadPlan,
-)
-from .config_file import read_json, read_start
-from .quantized import quantization
-from .safetensors_file import decode, header_length, parse_header
-from .signature import file_sha256, signature
-from .tensors import Checkpoint, RowBlock, TensorRef
-from .weights import (
-    choose_weights,
-    disagreement,
-    open_adapter_weights,
-    open_local,
-    open_weights,
-    shard_files,
-)
+Whatever is wrong with a model's files is a `ModelError` with a code of `errors.REASONS`.
+"""
 
-__all__ = [
-    "ALL_TENSORS",
-    "FEW_BYTES",
-    "WHOLE_TENSORS",
-    "ByteSource",
-    "Checkpoint",
-    "LocalFile",
-    "ReadPlan",
-    "RowBlock",
-    "TensorRef",
-    "choose_weights",
-    "decode",
-    "disagreement",
-    "file_sha256",
-    "header_length",
-    "open_adapter_weights",
-    "open_bin_bytes",
-    "open_local",
-    "open_weights",
-    "parse_header",
-    "quantization",
-    "read_json",
-    "read_start",
-    "shard_files",
-    "signature",
-]
+from .bin_file import open_bin_bytes as open_bin_bytes
+from .byte_source import ALL_TENSORS as ALL_TENSORS
+from .byte_source import FEW_BYTES as FEW_BYTES
+from .byte_source import WHOLE_TENSORS as WHOLE_TENSORS
+from .byte_source import ByteSource as ByteSource
+from .byte_source import LocalFile as LocalFile
+from .byte_source import ReadPlan as ReadPlan
+from .local_files import Config as Config
+from .local_files import file_sha256 as file_sha256
+from .local_files import read_json as read_json
+from .local_files import read_start as read_start
+from .local_files import signature as signature
+from .quantized import quantization as quantization
+from .safetensors_file import decode as decode
+from .safetensors_file import header_length as header_length
+from .safetensors_file import parse_header as parse_header
+from .tensor_file import DTYPES as DTYPES
+from .tensor_file import Checkpoint as Checkpoint
+from .tensor_file import RowBlock as RowBlock
+from .tensor_file import TensorRef as TensorRef
+from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
+from .weights import choose_weights as choose_weights
+from .weights import disagreement as disagreement
+from .weights import open_adapter_weights as open_adapter_weights
+from .weights import open_local as open_local
+from .weights import open_weights as open_weights
+from .weights import shard_files as shard_files

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 import torch
 
 from ...errors import ModelError
-from ..words import shown
+from ..untrusted_text import shown
 from .byte_source import Buffer, ByteSource, MemoryBytes
-from .tensor_file import DTYPES, LFS_POINTER, TensorFile
-from .tensors import TensorRef
+from .tensor_file import DTYPES, LFS_POINTER, TensorFile, TensorRef
 
 _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
     torch.float8_e4m3fn: "F8_E4M3",
@@ -53,7 +52,7 @@ _ALLOCATES = b"\nbytearray\n"
 """The one name that torch's weights-only reader allows and that fills memory by a number."""
 
 _DAMAGED = (zipfile.BadZipFile, ValueError, OverflowError, RuntimeError, EOFError, struct.error)
-"""What zipfile raises beside its own error, for an entry that says it is encrypted or far off."""
+"""What zipfile raises beside its own error, for an entry marked as encrypted or far off."""
 
 _LOCAL_HEADER = 30
 
@@ -81,10 +80,6 @@ class BinFile(TensorFile):
 
     A TensorRef here has no place in the file: start is 0, stop its own size in bytes. Peak: two
     tensors where one lies unaligned in the file and is read into memory of its own.
-
-    Raises:
-        ModelError: `legacy-pickle`, `unsafe-pickle`, `bad-header`, `truncated`,
-            `unsupported-dtype`, `no-weights`, or what reading raises.
     """
 
     def __init__(self, source: ByteSource) -> None:
@@ -143,16 +138,12 @@ class BinFile(TensorFile):
 
 
 def open_bin_bytes(data: bytes, file: str) -> BinFile:
-    """A `.bin` that is in memory already; all of it counts as read.
-
-    Raises:
-        ModelError: as `BinFile`.
-    """
+    """A `.bin` that is in memory already; all of it counts as read."""
     return BinFile(MemoryBytes(data, file))
 
 
 class _SeekableSource(io.RawIOBase):
-    """A source as a file to seek in; its end is read once, the rest when asked for."""
+    """A source as a file to seek in; its end is read once, the rest on demand."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -183,7 +174,7 @@ class _SeekableSource(io.RawIOBase):
         return bytes(self._source.read(start, stop))
 
     def listed_bytes(self) -> int:
-        """How long the archive says that its own list is. APPNOTE 6.3.10, 4.3.14 to 4.3.16."""
+        """Length of the archive's own list as it declares it. APPNOTE 6.3.10, 4.3.14 to 4.3.16."""
         at = self._end.rfind(b"PK\x05\x06")
         (listed,) = struct.unpack_from("<L", self._end, at + 12)
         far = self._end.rfind(b"PK\x06\x06", 0, at)
@@ -270,7 +261,7 @@ def _list_tensors(
         raise ModelError("unsafe-pickle", f"{name}: holds more than tensors: 'bytearray'")
     try:
         skeleton, entry_at = _skeleton(pickled, entries, prefix)
-        with _places_noted():
+        with places_noted():
             state = torch.load(skeleton, map_location="meta", weights_only=True, mmap=False)
         tensors = _named_tensors(state)
     except pickle.UnpicklingError as err:
@@ -309,7 +300,7 @@ def _skeleton(
     return file, entry_at
 
 
-def _places_noted() -> AbstractContextManager[object]:
+def places_noted() -> AbstractContextManager[object]:
     """Where torch notes a storage's place: on the meta device, older ones in fake mode only."""
     if hasattr(torch.serialization, "_is_meta_location"):
         return nullcontext()
@@ -334,7 +325,7 @@ def _named_tensors(state: object, levels: int = MAX_NESTING) -> dict[str, torch.
 
 
 def _offence(message: str) -> str:
-    """What torch's weights-only reader stumbled over, from its long message."""
+    """What torch's weights-only reader refused, from its long message."""
     if match := re.search(r"GLOBAL (\S+)", message):
         return f"holds more than tensors: {shown(match[1])}"
     match = re.search(r"WeightsUnpickler error:\s*(.*)", message)
@@ -350,11 +341,7 @@ def _view(tensor: torch.Tensor, entry_at: Mapping[int, _Entry]) -> _View:
 
 
 def _tensor_ref(name: str, view: _View, file: str) -> TensorRef:
-    """The tensor as the list declares it.
-
-    Raises:
-        ModelError: `truncated` where it reaches beyond what its storage holds.
-    """
+    """The tensor as the list declares it."""
     tensor = view.tensor
     if tensor.layout is not torch.strided:
         dtype = str(tensor.layout)

@@ -17,7 +17,7 @@ from ...errors import ModelError
 
 Buffer = bytearray | memoryview
 
-_MOST_AT_ONCE = 1 << 30
+MAX_READ_BYTES = 1 << 30
 """Bytes of one system call: macOS refuses more than 2³¹ − 1."""
 
 
@@ -60,28 +60,19 @@ ALL_TENSORS = replace(WHOLE_TENSORS, ahead=8 << 20, memory=64 << 20)
 class ByteSource(Protocol):
     """One file's bytes by position. Safe between threads.
 
-    Every reading method raises `ModelError` where the bytes cannot be had.
+    Attributes:
+        name: The file's name, to begin a reason with.
+        size: Of the file, in bytes.
+        plan: How much to read at once.
+        bytes_fetched: Bytes that travelled here so far; None for a file at hand.
     """
 
-    @property
-    def name(self) -> str:
-        """The file's name, to begin a reason with."""
-        ...
+    name: str
+    size: int
+    plan: ReadPlan
 
     @property
-    def size(self) -> int:
-        """Size of the file, in bytes."""
-        ...
-
-    @property
-    def plan(self) -> ReadPlan:
-        """How much to read at once."""
-        ...
-
-    @property
-    def bytes_fetched(self) -> int | None:
-        """Bytes that travelled here so far; None for a file at hand, where none do."""
-        ...
+    def bytes_fetched(self) -> int | None: ...
 
     def read(self, start: int, stop: int) -> Buffer:
         """Bytes `start` to `stop`, all of them, in memory of their own."""
@@ -125,7 +116,7 @@ class LocalFile:
         view, done = np.empty(stop - start, np.uint8).data, 0
         try:
             while done < len(view):
-                part = view[done : done + _MOST_AT_ONCE]
+                part = view[done : done + MAX_READ_BYTES]
                 got = os.preadv(self._descriptor, [part], start + done)
                 if got == 0:
                     break

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from .tensors import TensorRef
+from .local_files import Config
+from .tensor_file import TensorRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """What gives a scheme away in one tensor.
+    """What identifies a scheme in one tensor.
 
     Attributes:
         name: Matches the end of its name.
@@ -64,7 +64,7 @@ _OTHER_WEIGHTS = re.compile(r"[^/]+\.safetensors|(pytorch|adapter)_model[^/]*\.b
 
 
 def quantization(
-    config: Mapping[str, Any] | None, tensors: Iterable[TensorRef], files: Iterable[str]
+    config: Config | None, tensors: Iterable[TensorRef], files: Iterable[str]
 ) -> str | None:
     """The scheme by which a model's weights are quantised; None where they are not.
 
@@ -73,7 +73,7 @@ def quantization(
     return _declared_scheme(config) or _stored_scheme(tensors) or _scheme_of_files(files)
 
 
-def _declared_scheme(config: Mapping[str, Any] | None) -> str | None:
+def _declared_scheme(config: Config | None) -> str | None:
     declared = (config or {}).get("quantization_config")
     if not isinstance(declared, Mapping) or not declared:
         return None

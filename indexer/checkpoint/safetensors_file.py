@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from ...errors import ModelError
-from ..words import shown
+from ..untrusted_text import shown
 from .byte_source import Buffer, ByteSource
-from .tensor_file import DTYPES, LFS_POINTER, TensorFile
-from .tensors import RowBlock, TensorRef
+from .tensor_file import DTYPES, LFS_POINTER, RowBlock, TensorFile, TensorRef
 
 MAX_HEADER = 25_000_000
 """Bytes: the Hub client's limit, enough for some 180,000 tensors.
@@ -64,11 +63,7 @@ class SafetensorsFile(TensorFile):
 
 
 def header_length(first8: bytes, *, file: str, file_size: int) -> int:
-    """Length in bytes of the JSON header that follows the first 8 bytes.
-
-    Raises:
-        ModelError: `truncated` or `bad-header`.
-    """
+    """Length in bytes of the JSON header that follows the first 8 bytes."""
     if len(first8) < 8 or file_size < 8:
         raise ModelError("truncated", f"{file}: {file_size} bytes are too few for a header")
     if first8[:8] == LFS_POINTER:
@@ -89,10 +84,7 @@ def parse_header(head: bytes, *, file: str, file_size: int) -> tuple[TensorRef, 
 
     `head` begins with the 8 length bytes and the header. As by the safetensors library,
     tensors that overlap, leave holes, or do not end where the file ends are refused.
-    Unlike there, so is a name that stands twice, and an unknown dtype is kept as it is.
-
-    Raises:
-        ModelError: `truncated`, `bad-header`, `bad-offsets`, `duplicate-tensor`.
+    Unlike there, so is a duplicate tensor name, and an unknown dtype is left as it is.
     """
     length = header_length(head[:8], file=file, file_size=file_size)
     if len(head) < 8 + length:
@@ -111,9 +103,6 @@ def decode(buffer: Buffer, ref: TensorRef) -> torch.Tensor:
     """The tensor whose bytes `buffer` holds, sharing its memory where that can be done.
 
     Copied are read-only and misaligned buffers.
-
-    Raises:
-        ModelError: `unsupported-dtype`, `truncated`.
     """
     dtype = DTYPES.get(ref.dtype)
     if dtype is None:
@@ -142,7 +131,7 @@ def _entries(text: bytes, file: str) -> dict[str, object]:
     entries = dict(pairs)
     if len(entries) != len(pairs):
         [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
-        line = f"the name {shown(name)} stands twice in the header"
+        line = f"duplicate tensor name {shown(name)} in the header"
         raise ModelError("duplicate-tensor", f"{file}: {line}")
     entries.pop("__metadata__", None)
     return entries

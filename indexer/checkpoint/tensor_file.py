@@ -1,20 +1,22 @@
-"""One weight file of whatever format: tensors and rows read by position, neighbours together."""
+"""Checkpoints as lists of tensors, and one weight file: tensors and rows read by position."""
 
 from __future__ import annotations
 
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
+from typing import Protocol, runtime_checkable
 
 import torch
 
 from ...errors import ModelError
-from ..words import shown
+from ..untrusted_text import shown
 from .byte_source import Buffer, ByteSource
-from .tensors import RowBlock, TensorRef
 
 DTYPES = {
     "F64": torch.float64,
@@ -31,10 +33,93 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-"""Types that are read; others may stand in a header but not be asked for."""
+"""Types that are read; a header may name others, whose tensors are refused."""
 
 LFS_POINTER = b"version "
 """The first bytes of what git leaves in place of a large file that it did not fetch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorRef:
+    """One tensor as its file's header declares it.
+
+    Attributes:
+        dtype: Safetensors spelling: F64 F32 F16 BF16 I8 U8 ….
+        file: The weight file's name within the checkpoint.
+        start: First byte, from the beginning of the file.
+        stop: One past the last byte.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+    start: int
+    stop: int
+
+    def rows(self, start: int, stop: int) -> TensorRef:
+        """Some rows of it, leading dimensions flattened: shape (stop − start, columns)."""
+        columns = self.shape[-1]
+        width = (self.stop - self.start) // math.prod(self.shape[:-1])
+        return replace(
+            self,
+            shape=(stop - start, columns),
+            start=self.start + start * width,
+            stop=self.start + stop * width,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RowBlock:
+    """Rows `start` to `stop` of a tensor, its leading dimensions flattened."""
+
+    tensor: str
+    start: int
+    stop: int
+
+
+@runtime_checkable
+class Checkpoint(Protocol):
+    """The tensors of one model: listed from headers, read one at a time.
+
+    Attributes:
+        tensors: Every tensor by name, as the headers declare it.
+        bytes_total: Size of all weight files, in bytes.
+        bytes_read: Bytes fetched so far, headers included.
+        concurrent: Whether several threads may as well read one tensor each as one thread all.
+    """
+
+    tensors: Mapping[str, TensorRef]
+    bytes_total: int
+    concurrent: bool
+
+    @property
+    def bytes_read(self) -> int: ...
+
+    def read(self, name: str) -> torch.Tensor:
+        """One tensor in its stored dtype, finite or not."""
+        ...
+
+    def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
+        """The same for as long as the block lasts, without a copy where that can be had.
+
+        What was read while the file changed is refused at the end of the block.
+        """
+        ...
+
+    def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """The named tensors in the order that reads them best: by file, then offset.
+
+        Peak: one tensor, plus what a remote reader coalesces.
+        """
+        ...
+
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """Some rows of some tensors, (rows, columns), in the order that reads them best."""
+        ...
+
+    def close(self) -> None: ...
+
 
 Run = list[tuple[int, int, TensorRef]]
 """First byte, one past the last, and the tensor, of each that one read brings."""

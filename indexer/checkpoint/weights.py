@@ -1,4 +1,7 @@
-"""A model's weight files, in a folder or a repository: chosen by name, opened, shards as one."""
+"""A model's weight files, in a folder or a repository: chosen by name, opened, shards as one.
+
+Whatever is wrong with the files is a `ModelError` with its own code.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 
 from ...errors import ModelError
-from ..words import shown
+from ..untrusted_text import shown
 from .bin_file import BinFile
 from .byte_source import ByteSource, LocalFile
-from .config_file import MAX_BYTES, read_json, read_start
+from .local_files import MAX_BYTES, read_json, read_start
 from .safetensors_file import SafetensorsFile
-from .tensor_file import TensorFile
-from .tensors import Checkpoint, RowBlock, TensorRef
+from .tensor_file import Checkpoint, RowBlock, TensorFile, TensorRef
+
+Item = TypeVar("Item")
 
 _FULL = (
     "model.safetensors",
@@ -29,7 +33,7 @@ _FULL = (
 )
 """In the order in which transformers looks for them."""
 
-_ADAPTER = ("adapter_model.safetensors", "adapter_model.bin")
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 """In the order in which PEFT looks for them."""
 
 _SUFFIXES = (".safetensors", ".bin")
@@ -57,9 +61,9 @@ def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
     """The weight file among a model's files, or the index of its shards; None where it is unclear.
 
     safetensors before `.bin`, one file before shards; where a full checkpoint has none of the
-    usual names, a safetensors file that stands alone.
+    usual names, its only safetensors file.
     """
-    usual = next((name for name in (_ADAPTER if adapter else _FULL) if name in names), None)
+    usual = next((name for name in (ADAPTER_WEIGHTS if adapter else _FULL) if name in names), None)
     if usual is not None or adapter:
         return usual
     others = _other_weights(names)
@@ -67,22 +71,19 @@ def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
 
 
 def open_weights(files: ModelFiles, name: str) -> Checkpoint:
-    """The checkpoint in a weight file, or in the shards that an index file names.
-
-    Raises:
-        ModelError: with the code of whatever is wrong.
-    """
+    """The checkpoint in a weight file, or in the shards that an index file names."""
     if not name.endswith(".json"):
         return _open_file(files.source(name))
     index = files.content(name)
     weight_map = _weight_map(index, name)
-    for file in sorted(set(weight_map.values())):
+    names = sorted(set(weight_map.values()))
+    for file in names:
         if not files.has(file):
             line = f"names {shown(file)}, which is not there; fetch it"
             raise ModelError("missing-shard", f"{name}: {line}")
     with ExitStack() as opened:
         shards: dict[str, TensorFile] = {}
-        for file in sorted(set(weight_map.values())):
+        for file in names:
             shards[file] = _open_file(files.source(file))
             opened.callback(shards[file].close)
         checkpoint = ShardedCheckpoint(shards, weight_map, len(index))
@@ -91,20 +92,12 @@ def open_weights(files: ModelFiles, name: str) -> Checkpoint:
 
 
 def shard_files(index: bytes, name: str) -> list[str]:
-    """The weight files that an index file of this name and content says there are.
-
-    Raises:
-        ModelError: `bad-config`.
-    """
+    """The weight files that an index file of this name and content says there are."""
     return sorted(set(_weight_map(index, name).values()))
 
 
 def open_local(folder: Path) -> Checkpoint:
-    """The full checkpoint in a transformers folder.
-
-    Raises:
-        ModelError: with the code of whatever is wrong.
-    """
+    """The full checkpoint in a transformers folder."""
     names = _list(folder)
     name = choose_weights(names, adapter=False)
     if name is None:
@@ -118,32 +111,27 @@ def open_local(folder: Path) -> Checkpoint:
 
 
 def open_adapter_weights(folder: Path) -> Checkpoint:
-    """The weights of a PEFT adapter folder.
-
-    Raises:
-        ModelError: with the code of whatever is wrong.
-    """
+    """The weights of a PEFT adapter folder."""
     name = choose_weights(_list(folder), adapter=True)
     if name is None:
-        raise ModelError("no-weights", f"{folder.name}: no {_ADAPTER[0]} or {_ADAPTER[1]}")
+        raise ModelError("no-weights", f"{folder.name}: no {' or '.join(ADAPTER_WEIGHTS)}")
     return open_weights(_Folder(folder), name)
 
 
 def disagreement(folder: Path) -> str | None:
     """One line where an adapter's two weight files hold different tensors, byte for byte.
 
-    Peak: one tensor pair.
-
-    Raises:
-        ModelError: the safetensors file, which counts, cannot be read.
+    Peak: one tensor pair. Raises only where the safetensors file, which counts, cannot be read.
     """
-    first, second = _ADAPTER
+    first, second = ADAPTER_WEIGHTS
     if not (folder / first).exists() or not (folder / second).exists():
         return None
     with closing(open_weights(_Folder(folder), first)) as counting:
         try:
             with closing(open_weights(_Folder(folder), second)) as other:
-                if _same_tensors(counting, other):
+                if counting.tensors.keys() == other.tensors.keys() and all(
+                    _same_bytes(counting.read(name), other.read(name)) for name in other.tensors
+                ):
                     return None
         except ModelError as err:
             return f"{second} could not be compared ({err.code}); {first} was read"
@@ -151,11 +139,7 @@ def disagreement(folder: Path) -> str | None:
 
 
 class ShardedCheckpoint:
-    """Several files as one checkpoint, opened together so that every claim is checked.
-
-    Raises:
-        ModelError: `missing-tensor` where the index names a tensor that a file does not hold.
-    """
+    """Several files as one checkpoint, opened together so that every claim is checked."""
 
     def __init__(
         self, shards: Mapping[str, TensorFile], weight_map: Mapping[str, str], index_bytes: int
@@ -188,19 +172,20 @@ class ShardedCheckpoint:
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The named tensors shard by shard, each in that file's best order."""
-        by_file: dict[str, list[str]] = {}
-        for name in names:
-            by_file.setdefault(self._file(name), []).append(name)
-        for file in sorted(by_file):
-            yield from self._shards[file].stream(by_file[file])
+        for file, group in self._by_file((name, name) for name in names):
+            yield from self._shards[file].stream(group)
 
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
         """The rows shard by shard, each in that file's best order."""
-        by_file: dict[str, list[RowBlock]] = {}
-        for block in blocks:
-            by_file.setdefault(self._file(block.tensor), []).append(block)
-        for file in sorted(by_file):
-            yield from self._shards[file].stream_rows(by_file[file])
+        for file, group in self._by_file((block.tensor, block) for block in blocks):
+            yield from self._shards[file].stream_rows(group)
+
+    def _by_file(self, items: Iterable[tuple[str, Item]]) -> list[tuple[str, list[Item]]]:
+        """The second of each (tensor, item) by the tensor's file, files in order."""
+        groups: dict[str, list[Item]] = {}
+        for tensor, item in items:
+            groups.setdefault(self._file(tensor), []).append(item)
+        return sorted(groups.items())
 
     def close(self) -> None:
         for shard in self._shards.values():
@@ -267,12 +252,6 @@ def _is_file_name(value: object) -> bool:
     if not isinstance(value, str) or not value.endswith(_SUFFIXES):
         return False
     return value.isprintable() and not {"/", "\\"} & set(value)
-
-
-def _same_tensors(first: Checkpoint, second: Checkpoint) -> bool:
-    return first.tensors.keys() == second.tensors.keys() and all(
-        _same_bytes(first.read(name), second.read(name)) for name in first.tensors
-    )
 
 
 def _same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:

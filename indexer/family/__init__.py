@@ -1,24 +1,18 @@
-"""Who belongs to a base's family, and what is said of each: names, labels, small files."""
+"""Who belongs to a base's family, and what is said of each: names, labels, small files.
 
-from .base_name import base_key, same_base
-from .hub import hub_members
-from .labels import NO_LABELS, LabelMatches, Labels, read_labels
-from .member import Member
-from .select import Wanted, refuse_strangers
-from .sources import folder_members, listed_members, one_member
+Folders, lists and labels that cannot be read are a `SourceError`.
+"""
 
-__all__ = [
-    "NO_LABELS",
-    "LabelMatches",
-    "Labels",
-    "Member",
-    "Wanted",
-    "base_key",
-    "folder_members",
-    "hub_members",
-    "listed_members",
-    "one_member",
-    "read_labels",
-    "refuse_strangers",
-    "same_base",
-]
+from .labels import NO_LABELS as NO_LABELS
+from .labels import LabelMatches as LabelMatches
+from .labels import Labels as Labels
+from .labels import read_labels as read_labels
+from .member import Member as Member
+from .member import Wanted as Wanted
+from .member import base_key as base_key
+from .member import refuse_strangers as refuse_strangers
+from .member import same_base as same_base
+from .sources import find_member as find_member
+from .sources import folder_members as folder_members
+from .sources import hub_members as hub_members
+from .sources import listed_members as listed_members

@@ -1,15 +1,21 @@
-"""A model card's front matter and text, whatever state it is in."""
+"""What a model card says: its bases, and the dataset as one comparable name."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import islice
 from typing import Any
 
 import yaml
 
-from ..words import shown
-from .base_name import base_key
+from ..checkpoint import Config
+from ..untrusted_text import shown
+from .member import base_key
 
 MAX_CARD_CHARS = 400_000
 MAX_PARENTS = 64
@@ -22,6 +28,15 @@ MAX_SCALAR = 10_000
 
 _CLOSING = re.compile(r"^---[ \t\r]*$", re.MULTILINE)
 
+MAX_RESULTS = 10_000
+"""Of a model-index; a card can repeat a result by its anchor many million times."""
+
+_SENTENCE = re.compile(
+    r"fine[- ]?tuned version of .{1,300}? on the "
+    r"\[?`?(?P<name>[\w./ -]{2,80}?)`?\]?(\([^)]{0,300}\))? dataset",
+    re.IGNORECASE | re.DOTALL,
+)
+
 
 class _CardLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML without merge keys, of which a few lines expand to any size."""
@@ -30,7 +45,7 @@ class _CardLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignor
         """Leave `<<` where it is: as a key it has no meaning, and is refused."""
 
 
-def split_card(text: str) -> tuple[dict[str, Any], str]:
+def split_card(text: str) -> tuple[dict[str, object], str]:
     """(front matter, body); an unreadable front matter counts as empty."""
     text = text[:MAX_CARD_CHARS]
     first, _, rest = text.removeprefix("\ufeff").lstrip().partition("\n")
@@ -41,7 +56,7 @@ def split_card(text: str) -> tuple[dict[str, Any], str]:
     return (dict(front) if isinstance(front, Mapping) else {}), rest[closing.end() + 1 :]
 
 
-def card_bases(front: Mapping[str, Any]) -> tuple[str, ...]:
+def card_bases(front: Config) -> tuple[str, ...]:
     """Every base_model that a card names, in its order: a merge has several."""
     value = front.get("base_model")
     values = value[:MAX_PARENTS] if isinstance(value, list) else [value]
@@ -82,3 +97,101 @@ def _is_modest(text: str) -> bool:
             if may_be_number and len(event.value) > MAX_SCALAR:
                 return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A dataset label as it is compared, as its source spells it, and the source."""
+
+    dataset: str | None
+    raw: str | None
+    source: str | None
+
+
+NO_LABEL = Label(None, None, None)
+
+
+def label_of(
+    *,
+    name: str,
+    tags: Iterable[object] = (),
+    card: Config | None = None,
+    text: str = "",
+) -> Label:
+    """The first label that names data: tags, card, model-index, card sentence, name."""
+    card = card or {}
+    hint = _name_hint(name)
+    for source, labels in (
+        ("tags", [str(t)[8:] for t in tags if str(t).startswith("dataset:")]),
+        ("card", _strings(card.get("datasets"))),
+        ("model-index", _index_datasets(card.get("model-index"))),
+        ("sentence", [m["name"]] if (m := _SENTENCE.search(text[:100_000])) else []),
+        ("name", [hint] if hint else []),
+    ):
+        names = sorted({n for raw in labels if (n := normalise(raw, hint=hint))})
+        if names:
+            return Label("+".join(names), "+".join(sorted(set(labels))), source)
+    return NO_LABEL
+
+
+def normalise(raw: str, *, hint: str | None = None) -> str | None:
+    """`raw` without the owner of a well-known dataset; None where it names no data.
+
+    A collection (GLUE) means nothing without the part that was used: that comes from
+    `collection/part`, or from `hint`, the part that the model's own name mentions.
+    """
+    data = _canonical()
+    parts = [re.sub(r"[\s-]+", "_", p.strip().lower()) for p in raw.strip().split("/") if p.strip()]
+    if not parts or parts[-1] in data["meaningless"]:
+        return None
+    known = next((i for i, p in enumerate(parts) if p in data["names"]), None)
+    if known is None:
+        return "/".join(parts)
+    collection, rest = parts[known], parts[known + 1 :]
+    if collection not in data["needs_config"]:
+        return "/".join([collection, *rest])
+    if rest:
+        return f"{collection}/{rest[0]}"
+    return hint if hint and hint.startswith(collection + "/") else None
+
+
+def _name_hint(name: str) -> str | None:
+    """The well-known dataset that a model's own name mentions between hyphens, longest first."""
+    table: dict[str, str] = _canonical()["in_names"]
+    hyphenated = "-" + re.sub(r"[^a-z0-9]+", "-", name.lower().rsplit("/", 1)[-1]) + "-"
+    mentions = [word for word in table if f"-{word.replace('_', '-')}-" in hyphenated]
+    return table[max(mentions, key=len)] if mentions else None
+
+
+def _index_datasets(index: object) -> list[str]:
+    """Dataset names of a card's model-index, with its part where a collection needs it."""
+    names = []
+    entries = index if isinstance(index, list) else []
+    results = (result for entry in entries for result in _dicts(entry, "results"))
+    for result in islice(results, MAX_RESULTS):
+        dataset = result.get("dataset")
+        if not isinstance(dataset, Mapping):
+            continue
+        name = dataset.get("type") or dataset.get("name")
+        part = dataset.get("config") or dataset.get("args")
+        if isinstance(name, str):
+            needs_part = name.rsplit("/", 1)[-1].lower() in _canonical()["needs_config"]
+            names.append(f"{name}/{part}" if needs_part and isinstance(part, str) else name)
+    return names
+
+
+def _dicts(entry: object, key: str) -> list[Mapping[str, object]]:
+    values = entry.get(key) if isinstance(entry, Mapping) else None
+    return [v for v in values if isinstance(v, Mapping)] if isinstance(values, list) else []
+
+
+def _strings(value: object) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [v for v in values if isinstance(v, str) and v.strip()]
+
+
+@cache
+def _canonical() -> dict[str, Any]:
+    text = (files(__package__) / "canonical_datasets.json").read_text(encoding="utf-8")
+    data: dict[str, Any] = json.loads(text)
+    return data

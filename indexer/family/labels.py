@@ -1,4 +1,4 @@
-"""A labels file: a user's own word on which model was trained on what, by whom, in which run."""
+"""A labels file: a user's table of each model's dataset, author and training run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ...errors import SourceError
 from ...records import ModelRecord
-from ..words import shown
+from ..untrusted_text import shown
 from .member import Member
-from .paths import resolved
-from .text_file import read_text_file
+from .paths import read_text_file, resolved
 
 SEPARATORS = ",;\t"
 
@@ -25,12 +23,12 @@ UNMATCHED_SHOWN = 3
 """Rows that are named in the message; the JSON document has all."""
 
 COMPARED = 20_000
-"""Models that a row without one is compared with; each takes about 10 µs."""
+"""Models that the name in an unmatched row is compared with; each takes about 10 µs."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelRow:
-    """One line: None where the column is absent, "" where it says unknown."""
+    """A line: None where the column is absent, "" where the cell is empty."""
 
     model: str
     dataset: str | None
@@ -44,7 +42,7 @@ class LabelMatches:
 
     Attributes:
         unmatched: What the other rows name, in order.
-        nearest: The model most like each of the first unmatched names, where one is.
+        nearest: The most similar model of each of the first unmatched names, if any.
     """
 
     path: Path
@@ -69,7 +67,7 @@ class LabelMatches:
         how = "nearest: " if self.nearest else ""
         return f"{line}; {len(self.unmatched)} name no model here, {how}{listed}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Counts, and every row without a model."""
         return {"rows": self.rows, "matched": self.matched, "unmatched": list(self.unmatched)}
 
@@ -83,12 +81,12 @@ class Labels:
     by_folder: Mapping[Path, LabelRow]
 
     def row_of(self, record: ModelRecord, folder: Path | None) -> LabelRow | None:
-        """What the file says of a model; a path beside the file comes before an equal id."""
+        """The row of a model; a path beside the file comes before an equal id."""
         row = self.by_folder.get(folder) if folder else None
         return row or self.by_id.get(record.id)
 
     def apply(self, record: ModelRecord, folder: Path | None) -> ModelRecord:
-        """The record with whatever the file says of it; the file overrides other sources."""
+        """The record with its row's labels, which override other sources."""
         row = self.row_of(record, folder)
         if row is None:
             return record
@@ -148,7 +146,8 @@ def read_labels(path: Path) -> Labels:
             model = (row.get("model") or "").strip().rstrip("/")
             if not model:
                 continue
-            label = LabelRow(model, *(_cell(row, c) for c in ("dataset", "author", "run")))
+            cells = (row.get(column) for column in ("dataset", "author", "run"))
+            label = LabelRow(model, *(cell if cell is None else cell.strip() for cell in cells))
             if by_id.setdefault(model, label) != label:
                 line = f"{path}, line {reader.line_num}: {shown(model)} has two labels"
                 raise SourceError(line)
@@ -160,11 +159,7 @@ def read_labels(path: Path) -> Labels:
 
 
 def _reader(text: str, path: Path) -> csv.DictReader[str]:
-    """The rows, separated as the header is.
-
-    Raises:
-        SourceError: no separator gives the header a column `model`.
-    """
+    """The rows, separated as the header is."""
     for separator in SEPARATORS:
         reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
         names = [(name or "").strip().lower() for name in reader.fieldnames or ()]
@@ -178,13 +173,8 @@ def _reader(text: str, path: Path) -> csv.DictReader[str]:
     )
 
 
-def _cell(row: Mapping[str, str | None], column: str) -> str | None:
-    value = row.get(column)
-    return None if value is None else value.strip()
-
-
 def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
-    """The id most like each name, where one is like it."""
+    """The most similar id of each name, if any."""
     nearest: dict[str, str] = {}
     for name in names:
         for spelling in (name, name.rsplit("/", 1)[-1]):

@@ -1,15 +1,68 @@
-"""One candidate of a family, before any weight is read."""
+"""A candidate of a family before any weight is read, and whether it names the family's base."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from ...errors import ModelError
 from ...records import ModelRecord
+from ..checkpoint import Config
 from ..hub import HubModel
+from ..untrusted_text import shown
+from .paths import resolved
+
+_QUANTISED_TWIN = re.compile(
+    r"[-_.](unsloth[-_.])?(bnb[-_.])?(4|8)[-_.]?bit$|[-_.](gptq|awq|gguf|fp8|int4|int8|nf4)$",
+    re.IGNORECASE,
+)
+_CACHE_FOLDER = re.compile(r"models--(?P<name>[^/\\]+)", re.IGNORECASE)
+_SHA = re.compile(r"^[0-9a-f]{40}$")
+_STEP = re.compile(r"^(checkpoint|step|epoch)[-_]?\d+$", re.IGNORECASE)
+_TUNED_SUFFIX = re.compile(r"(it|instruct|chat)$")
+_HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
+_FILLER = {"", ".", "..", "snapshots", "resolve", "main", "tree", "blob"}
+
+CLAIMS_SHOWN = 8
+
+
+def base_key(name: str) -> str:
+    """What is left of a base's name without owner, path, separators and quantised twins.
+
+    `google-bert/bert-base-uncased`, `/models/bert-base-uncased/`, `D:\\nets\\bert_base_uncased`,
+    a cache folder, a URL and `unsloth/bert-base-uncased-bnb-4bit` all give `bertbaseuncased`.
+    """
+    cached = _CACHE_FOLDER.search(name)
+    if cached:
+        name = cached["name"].replace("--", "/")
+    parts = [p for p in re.split(r"[/\\]+", name.strip().strip("\"'")) if p not in _FILLER]
+    while len(parts) > 1 and (_SHA.match(parts[-1]) or _STEP.match(parts[-1])):
+        parts.pop()
+    last = parts[-1] if parts else ""
+    while (stripped := _QUANTISED_TWIN.sub("", last)) != last:
+        last = stripped
+    return re.sub(r"[^0-9a-z]", "", last.lower())
+
+
+def same_base(claim: str, base: str) -> bool:
+    """Whether a model that says `claim` belongs to the family of `base`.
+
+    Besides equal names: the instruction-tuned release of a base is its descendant, so its
+    adapters belong to the base's family; and a path on somebody's disk is a loose hint, so
+    it may leave that suffix out. A Hub id without the suffix is another model.
+    """
+    claimed, wanted = base_key(claim), base_key(base)
+    if not claimed or claimed == wanted:
+        return claimed == wanted != ""
+    if _TUNED_SUFFIX.sub("", claimed) == wanted:
+        return True
+    return _is_path(claim) and claimed == _TUNED_SUFFIX.sub("", wanted)
+
+
+def _is_path(name: str) -> bool:
+    return not _HUB_ID.match(name) or name.startswith((".", "/"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +81,70 @@ class Member:
     record: ModelRecord
     folder: Path | None = None
     hub: HubModel | None = None
-    config: Mapping[str, Any] | None = field(default=None, compare=False)
-    adapter_config: Mapping[str, Any] | None = field(default=None, compare=False)
+    config: Config | None = field(default=None, compare=False)
+    adapter_config: Config | None = field(default=None, compare=False)
     claims: tuple[str, ...] = ()
     refusal: ModelError | None = None
 
     @property
     def is_adapter(self) -> bool:
         return self.record.kind == "adapter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The base as members may refer to it.
+
+    Attributes:
+        names: Its name and every alias.
+        folder: Its own folder, if it is local.
+        config: Its `config.json`, if that is at hand.
+    """
+
+    names: tuple[str, ...]
+    folder: Path | None = None
+    config: Config | None = None
+
+    def named_in(self, claims: Iterable[str]) -> bool:
+        """Whether any of a model's claims means this base."""
+        return any(self._means(claim) for claim in claims)
+
+    def _means(self, claim: str) -> bool:
+        if self.folder is not None and resolved(claim) == self.folder:
+            return True
+        return any(same_base(claim, name) for name in self.names)
+
+
+def refuse_strangers(member: Member, wanted: Wanted) -> Member:
+    """The member, refused if its small files alone show that it belongs elsewhere.
+
+    A full checkpoint's claims are loose (it may name an intermediate fine-tune), so its
+    weights decide; an adapter's weights cannot show its base, so its claim decides.
+    """
+    if member.refusal is not None and member.refusal.code != "quantized":
+        return member
+    if member.claims and not wanted.named_in(member.claims) and member.is_adapter:
+        return replace(member, refusal=ModelError("other-base", _named(member.claims)))
+    other = _other_architecture(member, wanted)
+    if other:
+        return replace(member, refusal=ModelError("other-base", other))
+    return member
+
+
+def _other_architecture(member: Member, wanted: Wanted) -> str | None:
+    own, base = (_model_type(c) for c in (member.config, wanted.config))
+    if member.is_adapter or own is None or base is None or own == base:
+        return None
+    return f"{_named(member.claims)}; its architecture is {shown(own)}, the base's is {shown(base)}"
+
+
+def _named(claims: Sequence[str]) -> str:
+    """The bases that a model names, all those of a merge's card."""
+    if not claims:
+        return "names no base"
+    return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"
+
+
+def _model_type(config: Config | None) -> str | None:
+    value = (config or {}).get("model_type")
+    return value if isinstance(value, str) else None

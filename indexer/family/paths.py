@@ -1,8 +1,13 @@
-"""Paths that strangers wrote: any text, also what no system takes for a path."""
+"""Paths and text files named by users and in models' files."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from ...errors import SourceError
+
+MAX_BYTES = 256 << 20
+"""A line for each of the Hub's models takes a third of it."""
 
 
 def resolved(text: str | Path) -> Path | None:
@@ -26,3 +31,19 @@ def folder_at(text: str | Path) -> Path | None:
 def storable(name: str) -> str:
     """The name as Unicode text: what is none in a file's name is spelled out (`\\udce9`)."""
     return name.encode("utf-8", "backslashreplace").decode()
+
+
+def read_text_file(path: Path, what: str) -> str:
+    """A file's text in UTF-8; a pipe is read too, up to the limit.
+
+    Args:
+        what: The file holds, for the message.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise SourceError(f"{path}: larger than {MAX_BYTES} bytes; is it {what}?")
+        return content.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as err:
+        raise SourceError(f"{path}: cannot be read as {what}: {err}") from err

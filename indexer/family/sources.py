@@ -1,18 +1,29 @@
-"""Where members come from: a folder, a list, one id or path."""
+"""Where members come from: a folder, a list, the Hub, one id or path."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from ...errors import ModelError
+from ...errors import ModelError, SourceError
 from ...records import ModelRecord
-from ..words import shown
-from .hub import hub_member
-from .local import find_models, read_member
+from ..checkpoint import ADAPTER_WEIGHTS, quantization, read_json, read_start, signature
+from ..hub import HubModel, HubSession, ListingMemory, describe, early_refusal, list_family
+from ..untrusted_text import shown, text_or_none
+from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .member import Member
-from .paths import folder_at, resolved, storable
-from .text_file import read_text_file
+from .paths import folder_at, read_text_file, resolved, storable
+
+_SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
+
+_FULL_WEIGHTS = re.compile(
+    r"^(model.*\.safetensors(\.index\.json)?|pytorch_model.*\.bin(\.index\.json)?)$"
+)
+
+_STEP_FOLDER = re.compile(r"/?(checkpoint[-_][^/]*|(step|epoch)[-_]?\d+)$", re.IGNORECASE)
 
 
 def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterator[Member]:
@@ -20,9 +31,6 @@ def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterat
 
     Args:
         leave_out: The base's own folder.
-
-    Raises:
-        SourceError: the folder cannot be listed.
     """
     root = folder.resolve()
     for path in find_models(folder):
@@ -37,18 +45,15 @@ def listed_members(list_file: Path, base: str) -> Iterator[Member]:
     """The models of a file with one id or path a line; `#` begins a comment.
 
     Paths are relative to the file's own folder, or to the current one.
-
-    Raises:
-        SourceError: the file cannot be read.
     """
     for line in read_text_file(list_file, "a list of models").splitlines():
         text = line.split("#", 1)[0].strip()
         if text:
             beside = folder_at(list_file.parent / text)
-            yield one_member(str(beside or text), base, id=text)
+            yield find_member(str(beside or text), base, id=text)
 
 
-def one_member(model: str, base: str, *, id: str | None = None) -> Member:
+def find_member(model: str, base: str, *, id: str | None = None) -> Member:
     """The model at a path, or of that id on the Hub."""
     path = folder_at(model)
     if path is not None:
@@ -64,3 +69,160 @@ def _path_id(path: str) -> str:
     """A path below the current folder as it is from there; any other by its last name."""
     place, here = resolved(path) or Path(path), Path.cwd().resolve()
     return place.relative_to(here).as_posix() if here in place.parents else place.name
+
+
+def find_models(folder: Path) -> Iterator[Path]:
+    """Model folders at any depth below `folder` (itself included), sorted by path.
+
+    Links to folders are not followed, so that a link cannot lead out or round in circles.
+    """
+    if not folder.is_dir():
+        raise SourceError(f"{folder}: no such folder")
+    denied: list[OSError] = []
+    for path, subfolders, names in os.walk(folder, onerror=denied.append):
+        subfolders[:] = sorted(
+            s for s in subfolders if not s.startswith(".") and s not in _SKIPPED_FOLDERS
+        )
+        if is_model(names):
+            yield Path(path)
+    if denied and Path(denied[0].filename) == folder:
+        raise SourceError(f"{folder}: cannot be listed: {denied[0].strerror}")
+
+
+def is_model(names: list[str]) -> bool:
+    """Whether a folder with these file names looks like one model."""
+    return (
+        "adapter_config.json" in names
+        or any(n in ADAPTER_WEIGHTS or n.endswith(".gguf") for n in names)
+        or any(_FULL_WEIGHTS.match(n) for n in names)
+        or ("config.json" in names and any(n.endswith(".safetensors") for n in names))
+    )
+
+
+def read_member(folder: Path, *, id: str, base: str) -> Member:
+    """The model in a folder by its small files; bad ones make it a refused member.
+
+    Args:
+        folder: Its absolute path, without links.
+    """
+    id = storable(id)
+    run = _STEP_FOLDER.sub("", id) or id  # checkpoints below a folder are one training run
+    record = ModelRecord(id=id, base=base, source=storable(str(folder)), run=run)
+    try:
+        return _describe(folder, record)
+    except ModelError as err:
+        return Member(record=record, folder=folder, refusal=err)
+    except OSError as err:
+        refusal = ModelError("unreadable", f"{err.filename or folder}: {err.strerror}")
+        return Member(record=record, folder=folder, refusal=refusal)
+
+
+def _describe(folder: Path, record: ModelRecord) -> Member:
+    names = os.listdir(folder)
+    adapter = "adapter_config.json" in names or any(n in ADAPTER_WEIGHTS for n in names)
+    front, text = _read_card(folder) if "README.md" in names else ({}, "")
+    label = label_of(name=record.id, card=front, text=text)
+    weights = [folder / n for n in names if _is_weight(n, adapter=adapter)]
+    record = replace(
+        record,
+        signature=signature(folder),
+        kind="adapter" if adapter else "full",
+        method="lora" if adapter else "full",
+        dataset=label.dataset,
+        dataset_raw=label.raw,
+        label_source=label.source,
+        license=text_or_none(front.get("license")),
+        task=text_or_none(front.get("pipeline_tag")),
+        bytes_total=sum(w.stat().st_size for w in weights),
+        notes=parents_note(tuple(_claims(card_bases(front)))),
+    )
+    config_name = "adapter_config.json" if adapter else "config.json"
+    try:
+        config = read_json(folder / config_name) if config_name in names else None
+    except ModelError as err:
+        return Member(record=record, folder=folder, refusal=err)
+    settings = config or {}
+    if adapter:
+        claims = _claims([settings.get("base_model_name_or_path"), *card_bases(front)])
+        record = replace(
+            record,
+            base_raw=claims[0] if claims else None,
+            task=text_or_none(settings.get("task_type")) or record.task,
+        )
+        return Member(record=record, folder=folder, adapter_config=config, claims=claims)
+    claims = _claims([*card_bases(front), settings.get("_name_or_path")])
+    scheme = quantization(config, (), names)
+    return Member(
+        record=replace(record, base_raw=claims[0]) if claims else record,
+        folder=folder,
+        config=config,
+        claims=claims,
+        refusal=ModelError("quantized", f"weights are stored as {scheme}") if scheme else None,
+    )
+
+
+def _claims(values: Iterable[object]) -> tuple[str, ...]:
+    texts = filter(None, map(text_or_none, values))
+    return tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
+
+
+def _is_weight(name: str, *, adapter: bool) -> bool:
+    if adapter:
+        return name in ADAPTER_WEIGHTS
+    return name.endswith((".safetensors", ".bin")) and not name.startswith(("adapter", "training"))
+
+
+def _read_card(folder: Path) -> tuple[dict[str, object], str]:
+    try:
+        start = read_start(folder / "README.md", 4 * MAX_CARD_CHARS)
+    except ModelError:
+        return {}, ""
+    return split_card(start.decode("utf-8", "replace"))
+
+
+def hub_members(
+    base: str, memory: ListingMemory, *, limit: int | None, session: HubSession
+) -> Iterator[Member]:
+    """Every descendant of `base`; those below an intermediate fine-tune count as its own."""
+    for model in list_family(base, remember=memory, limit=limit, session=session):
+        yield member_of(model, base, claims=(*model.base_models, base))
+
+
+def hub_member(id: str, base: str) -> Member:
+    """The model of one repository; a refused one if the Hub does not show it."""
+    try:
+        model = describe(id)
+    except ModelError as err:
+        record = ModelRecord(id=id, base=base, source="hub")
+        return Member(record=record, refusal=err)
+    return member_of(model, base, claims=model.base_models)
+
+
+def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
+    """A Hub model as a member, its labels read from what the Hub said of it."""
+    card: dict[str, object] = {**model.card_data}
+    if model.model_index is not None:
+        card["model-index"] = model.model_index
+    label = label_of(name=model.id, tags=model.tags, card=card)
+    adapter = model.kind == "adapter"
+    record = ModelRecord(
+        id=model.id,
+        base=base,
+        base_raw=model.base_models[0] if model.base_models else None,
+        revision=model.sha or None,
+        signature=model.sha,
+        kind="adapter" if adapter else "full",
+        method="lora" if adapter else "full",
+        source="hub",
+        author=model.id.split("/")[0] if "/" in model.id else None,
+        run=model.id,
+        dataset=label.dataset,
+        dataset_raw=label.raw,
+        label_source=label.source,
+        task=model.pipeline_tag,
+        license=model.license,
+        downloads=model.downloads,
+        created_at=model.created_at,
+        notes=parents_note(model.base_models),
+    )
+    return Member(record=record, hub=model, claims=claims, refusal=early_refusal(model))

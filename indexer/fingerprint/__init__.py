@@ -1,18 +1,12 @@
 """Updates to fingerprints: factors of each ΔW, gauge-free features of them, one pooled vector."""
 
-from .factors import Factors, factorise
-from .mean_factors import Layout, family_layout
-from .recipes import DEFAULT_RECIPE, POWER_STEPS, RECIPE_NAMES, Pool, make_pool, make_recipe
-
-__all__ = [
-    "DEFAULT_RECIPE",
-    "POWER_STEPS",
-    "RECIPE_NAMES",
-    "Factors",
-    "Layout",
-    "Pool",
-    "factorise",
-    "family_layout",
-    "make_pool",
-    "make_recipe",
-]
+from .factors import Factors as Factors
+from .factors import factorise as factorise
+from .mean_factors import Layout as Layout
+from .mean_factors import family_layout as family_layout
+from .recipes import DEFAULT_RECIPE as DEFAULT_RECIPE
+from .recipes import POWER_STEPS as POWER_STEPS
+from .recipes import RECIPE_NAMES as RECIPE_NAMES
+from .recipes import Pool as Pool
+from .recipes import make_pool as make_pool
+from .recipes import make_recipe as make_recipe

@@ -88,8 +88,10 @@ def _factorise_dense(delta: DenseDelta, rank: int, seed: int, power_steps: int) 
     matrix, fro_norm = delta.matrix, delta.norm
     width = min(rank + OVERSAMPLING, *matrix.shape)
     if fro_norm == 0.0 or width == 0:
-        return _no_factors(matrix, fro_norm)
-    projected = _test_matrix(seed, width, matrix.shape[1]).to(matrix.device)  # (width, in)
+        n_out, n_in = matrix.shape
+        empty = matrix.new_zeros
+        return Factors(u=empty(n_out, 0), sigma=empty(0), v=empty(n_in, 0), fro_norm=fro_norm)
+    projected = gaussian_directions(seed, width, matrix.shape[1]).to(matrix.device)  # (width, in)
     for _ in range(1 + power_steps):
         basis = _orthonormal(matrix @ projected.T)  # (out, width)
         projected = basis.T @ matrix
@@ -104,7 +106,8 @@ def _factorise_dense(delta: DenseDelta, rank: int, seed: int, power_steps: int) 
 
 
 @lru_cache(maxsize=64)
-def _test_matrix(seed: int, width: int, n_in: int) -> torch.Tensor:
+def gaussian_directions(seed: int, width: int, n_in: int) -> torch.Tensor:
+    """The test matrix Ω of a randomised SVD: (width, n_in)."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(width, n_in, generator=generator)
 
@@ -118,8 +121,8 @@ def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
     """
     wide = columns.double()
     squares, turn = _eigen(wide)
-    kept = squares > squares[-1] * 1e-12
-    scaled = turn[:, kept] / squares[kept].sqrt()
+    significant = squares > squares[-1] * 1e-12
+    scaled = turn[:, significant] / squares[significant].sqrt()
     return (wide @ scaled.to(columns.device)).float()
 
 
@@ -127,16 +130,6 @@ def _eigen(columns: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Eigenvalues, ascending, and -vectors of CᵀC, in the processor's memory."""
     squares, turn = torch.linalg.eigh((columns.T @ columns).cpu())
     return squares, turn
-
-
-def _no_factors(matrix: torch.Tensor, fro_norm: float) -> Factors:
-    n_out, n_in = matrix.shape
-    return Factors(
-        u=matrix.new_zeros(n_out, 0),
-        sigma=matrix.new_zeros(0),
-        v=matrix.new_zeros(n_in, 0),
-        fro_norm=fro_norm,
-    )
 
 
 def frobenius(matrix: torch.Tensor) -> float:

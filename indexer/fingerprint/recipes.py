@@ -22,7 +22,7 @@ POWER_STEPS = {"sketch": 0, "mean-factors": 2}
 
 @runtime_checkable
 class Pool(Protocol):
-    """Takes the features of a model's matrices one by one, then gives one vector."""
+    """Takes the features of a model's matrices one at a time, then gives a vector."""
 
     recipe: Recipe
 

@@ -38,7 +38,7 @@ LEAST_INPUT = 0.1
 
 
 def sketch_recipe(rank: int, share: float = 1.0) -> Recipe:
-    """The default recipe; `slot_blocks` tells readers of the sketches how they are cut.
+    """The default recipe; `slot_blocks` holds the lengths of a sketch's blocks.
 
     With a share it is another recipe: other rows, other numbers.
     """
@@ -169,11 +169,11 @@ def _block_scales(sums: _SlotSpectra) -> dict[str, float]:
     Of a few rows only the input side is seen whole, of a few columns only the output side:
     the other one does not count, and how much the factors leave out says nothing then.
     """
-    kept = sums.squares["update"]
-    if kept == 0.0:
+    factored = sums.squares["update"]
+    if factored == 0.0:
         return dict.fromkeys(BLOCK_DIMS, 0.0)
     signal = max(0.0, 1.0 - sums.noise / sums.total)
-    energy = min(1.0, kept / (sums.total * signal)) if signal > 0 else 1.0
+    energy = min(1.0, factored / (sums.total * signal)) if signal > 0 else 1.0
     share = {"update": 1.0, "output": 1.0, "input": max(LEAST_INPUT, 1.0 - energy)}
     if sums.cut_axis is not None:
         share["output"], share["input"] = ((0.0, 1.0), (1.0, 0.0))[sums.cut_axis]
@@ -200,7 +200,7 @@ def sketch_pair(
 ) -> torch.Tensor:
     """Count sketches of the columns of two matrices, (n, rank) each: (rank, 2, dim), float32.
 
-    Charikar, Chen, Farach-Colton 2002: inner products are kept in expectation. Both sides in
+    Charikar, Chen, Farach-Colton 2002: inner products are preserved in expectation. Both sides in
     one pass, under hashes of their own.
     """
     buckets, signs = _pair_hash(seed, key, len(left), len(right), dim)

@@ -1,20 +1,15 @@
-"""The Hugging Face Hub: families listed, models described, weights read by ranges."""
+"""The Hugging Face Hub: families listed, models described, weights read by ranges.
 
-from .describe import describe
-from .early_refusal import early_refusal
-from .hub_model import HubModel
-from .listing import ListingMemory, list_family
-from .session import cancel_with
-from .small_files import read_small_file
-from .weights import HubWeights
+Whatever the Hub refuses, or does not answer as it should, is a `ModelError` with a code of
+`errors.REASONS`; a family that cannot be listed is a `SourceError`.
+"""
 
-__all__ = [
-    "HubModel",
-    "HubWeights",
-    "ListingMemory",
-    "cancel_with",
-    "describe",
-    "early_refusal",
-    "list_family",
-    "read_small_file",
-]
+from .files import HubWeights as HubWeights
+from .files import read_small_file as read_small_file
+from .hub_model import HubModel as HubModel
+from .hub_model import describe as describe
+from .hub_model import early_refusal as early_refusal
+from .listing import ListingMemory as ListingMemory
+from .listing import list_family as list_family
+from .session import HubSession as HubSession
+from .session import run_session as run_session

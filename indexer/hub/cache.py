@@ -18,10 +18,10 @@ def cached_file(cache_dir: Path, repo_id: str, commit: str, name: str) -> Path |
     if not _COMMIT.match(commit):
         return None
     try:
-        found = try_to_load_from_cache(repo_id, name, cache_dir=cache_dir, revision=commit)
+        path = try_to_load_from_cache(repo_id, name, cache_dir=cache_dir, revision=commit)
     except (ValueError, OSError):
         return None
-    return Path(found) if isinstance(found, str) else None
+    return Path(path) if isinstance(path, str) else None
 
 
 def cached_sha256(path: Path) -> str | None:

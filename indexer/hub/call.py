@@ -1,24 +1,41 @@
-"""One call to the Hub: its retries, its waits, and the moment when it is given up."""
+"""One call to the Hub: its retries and waits, its limits, and what a refusal means."""
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import httpx2
+from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
-from .patience import Patience
-from .refusals import asked_wait_s, refusal
+
+_COUNT = re.compile(r"[0-9]{1,15}")
+SET_TOKEN = "check the id; if it is private, set HF_TOKEN to a token that may read it"
+DISABLED = "Access to this resource is disabled."
+BAD_TOKEN = "Invalid credentials in Authorization header"
+
+_BY_ERROR_CODE = {
+    "GatedRepo": (
+        "gated",
+        "the repository is gated; ask for access on its page and set HF_TOKEN",
+    ),
+    "RepoNotFound": ("private-or-missing", f"no such repository, or a private one; {SET_TOKEN}"),
+    "RevisionNotFound": ("not-found", "no such revision"),
+    "EntryNotFound": ("not-found", "no such file in the repository"),
+}
 
 log = logging.getLogger(__name__)
-
 MAX_REDIRECTS = 10
+
 MAX_ANSWER = 64 << 20
 """Bytes of an answer that is read as a whole, unpacked: a page of a listing is the largest."""
 
@@ -28,9 +45,86 @@ RETRIED = (
     httpx2.RemoteProtocolError,
     httpx2.ProxyError,
 )
-_CURRENT: ContextVar[Call | None] = ContextVar("deltadex_hub_call", default=None)
+
+CURRENT_CALL: ContextVar[Call | None] = ContextVar("deltadex_hub_call", default=None)
+"""The call that this thread's requests belong to."""
 
 Send = Callable[[httpx2.Request], httpx2.Response]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """Limits of one call to the Hub; all times in seconds.
+
+    Attributes:
+        connect_s: For a connection to be made.
+        read_s: Without a single byte arriving.
+        call_s: For the whole call with its retries, waits for rate limits apart.
+        bytes_per_second: A call that fetches many bytes may take that much longer.
+        rate_limit_s: Waits that the Hub demands, within one call.
+        tries: Failures in a row before a call is given up.
+        first_pause_s: Before the first retry; doubled for each further one.
+        longest_pause_s: Before any retry.
+    """
+
+    connect_s: float = 10.0
+    read_s: float = 30.0
+    call_s: float = 120.0
+    bytes_per_second: float = 100_000.0
+    rate_limit_s: float = 300.0
+    tries: int = 5
+    first_pause_s: float = 1.0
+    longest_pause_s: float = 8.0
+
+    def pause_s(self, failures: int) -> float:
+        """The pause after so many failures in a row."""
+        return min(self.longest_pause_s, self.first_pause_s * 2.0 ** (failures - 1))
+
+
+def is_count(text: str) -> bool:
+    """Whether a header's text is a number of bytes or seconds that can be true."""
+    return _COUNT.fullmatch(text) is not None
+
+
+def refusal(response: httpx2.Response, what: str) -> ModelError:
+    """The error that an answer with a status of 400 or more stands for."""
+    status, headers = response.status_code, response.headers
+    code, line = "hub-bad-answer", f"the Hub answers {status}"
+    known = _BY_ERROR_CODE.get(headers.get("X-Error-Code", ""))
+    if headers.get("X-Error-Message") == DISABLED or status == 451:
+        code, line = "disabled", "the Hub has disabled the repository"
+    elif headers.get("X-Error-Message") == BAD_TOKEN:
+        code, line = "unauthorized", "the Hub does not know the token; check HF_TOKEN"
+    elif known is not None:
+        code, line = known
+    elif status in (401, 404):
+        line = f"no such file, or a private one ({status}); {SET_TOKEN}"
+        code = "private-or-missing"
+    elif status == 403:
+        code, line = "unauthorized", "access is refused (403); check HF_TOKEN's rights"
+    elif status == 429:
+        code, line = "rate-limited", "too many requests; run again later, or set HF_TOKEN"
+    elif status == 408 or status >= 500:
+        code, line = "hub-unreachable", f"{line}; run again later"
+    return ModelError(code, f"{what}: {line}")
+
+
+def retry_delay_s(response: httpx2.Response) -> float | None:
+    """Seconds to wait before the next request, by `RateLimit` or `Retry-After`."""
+    if response.status_code == 429:
+        with suppress(ValueError, OverflowError):
+            limit = parse_ratelimit_headers(response.headers)
+            if limit is not None and limit.remaining == 0:
+                return float(limit.reset_in_seconds)
+    value = response.headers.get("Retry-After", "").strip()
+    if is_count(value):
+        return float(value)
+    try:
+        moment = parsedate_to_datetime(value)
+    except (ValueError, OverflowError):
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +137,7 @@ class Call:
         leaves_hub: Whether redirects to another origin are followed.
         max_bytes: Of one answer's body, as it arrives and unpacked.
         cancelled: Ends every pause when set.
-        on_bytes: Told of every piece of a body that arrives.
+        on_bytes: Called with the length of every piece of a body that arrives.
     """
 
     what: str
@@ -63,18 +157,14 @@ class Call:
         """Make this the call that the thread's requests belong to, and start its clock."""
         allowance = expected_bytes / self.patience.bytes_per_second
         self.deadline = time.monotonic() + self.patience.call_s + allowance
-        token = _CURRENT.set(self)
+        token = CURRENT_CALL.set(self)
         try:
             yield self
         finally:
-            _CURRENT.reset(token)
+            CURRENT_CALL.reset(token)
 
     def exchange(self, send: Send, request: httpx2.Request, *, stream: bool) -> httpx2.Response:
-        """The answer to a request, asked for again while that is worth it.
-
-        Raises:
-            ModelError: for every answer that is not one, and for every limit reached.
-        """
+        """The answer to a request, requested again where that may help."""
         while True:
             try:
                 response = self._follow(send, request)
@@ -138,21 +228,21 @@ class Call:
         error = refusal(response, self.what)
         if error.code not in ("rate-limited", "hub-unreachable"):
             raise error
-        asked = asked_wait_s(response)
-        if asked is None:
+        delay = retry_delay_s(response)
+        if delay is None:
             self.failed(error)
         else:
-            self._wait_as_asked(asked, error)
+            self._delay(delay, error)
         return False
 
-    def _wait_as_asked(self, asked: float, error: ModelError) -> None:
+    def _delay(self, delay: float, error: ModelError) -> None:
+        """Wait as long as the Hub demands, or raise `error` where that is too long."""
         self.failures += 1
         left = self.patience.rate_limit_s - self.waited_s
-        if asked > left or self.failures > self.patience.tries:
-            wait = f"it asks to wait {asked:.0f} s"
-            raise ModelError(error.code, f"{error.reason} ({wait})")
-        pause = asked + min(1.0, self.patience.first_pause_s)
-        log.warning("the Hub asks to wait %.0f s (%s)", asked, self.what)
+        if delay > left or self.failures > self.patience.tries:
+            raise ModelError(error.code, f"{error.reason} (it demands a wait of {delay:.0f} s)")
+        pause = delay + min(1.0, self.patience.first_pause_s)
+        log.warning("the Hub demands a wait of %.0f s (%s)", delay, self.what)
         self.waited_s += pause
         self.deadline += pause
         self._sleep(pause)
@@ -212,11 +302,6 @@ class _WatchedStream(httpx2.SyncByteStream):
         self._inner.close()
 
 
-def current_call() -> Call | None:
-    """The call that this thread's requests belong to."""
-    return _CURRENT.get()
-
-
 def origin_of(url: httpx2.URL) -> tuple[str, str, int]:
     """(scheme, host, port) of an address."""
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
@@ -227,12 +312,9 @@ def describe_error(err: Exception) -> str:
     if isinstance(err, httpx2.TimeoutException):
         return "no answer in time"
     if isinstance(err, httpx2.ConnectError):
-        text = str(err).splitlines()[0] if str(err) else ""
-        return (
-            f"no connection to the Hub ({text})"
-            if text and "://" not in text
-            else "no connection to the Hub"
-        )
+        text = next(iter(str(err).splitlines()), "")
+        detail = f" ({text})" if text and "://" not in text else ""
+        return f"no connection to the Hub{detail}"
     if isinstance(err, (httpx2.NetworkError, httpx2.RemoteProtocolError)):
         return "the connection was cut"
     return f"an answer that cannot be used ({type(err).__name__})"

@@ -1,19 +1,64 @@
-"""What the Hub says of one repository, as far as any of it can be trusted."""
+"""One repository as the Hub describes it, and whether that alone rules it out."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal, TypeGuard
+from urllib.parse import quote
 
-from ..words import text_or_none
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+from ...errors import ModelError
+from ..checkpoint import ADAPTER_WEIGHTS, choose_weights, quantization, read_json
+from ..untrusted_text import text_or_none
+from .cache import cached_commit, cached_file, cached_files
+from .session import HubSession, default_session, request_json
 
 Kind = Literal["full", "adapter", "quantized", "other"]
 RELATIONS = ("finetune", "adapter", "merge", "quantized")
-ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin")
+ADAPTER_FILES = ("adapter_config.json", *ADAPTER_WEIGHTS)
 MAX_COUNT = (1 << 63) - 1
 WEIGHT_ENDINGS = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json")
+
+_CORE = (
+    "sha",
+    "tags",
+    "cardData",
+    "gated",
+    "private",
+    "siblings",
+    "config",
+    "library_name",
+    "pipeline_tag",
+    "downloads",
+    "likes",
+    "createdAt",
+)
+
+EXPAND_SETS: tuple[tuple[str, ...], ...] = (
+    (*_CORE, "disabled", "safetensors", "model-index"),
+    _CORE,
+    (),
+)
+"""What is requested of each listed model; the next set where a Hub refuses one with 400."""
+
+FULL_FIELDS = ("full", "cardData", "config")
+"""The question without `expand`, as older servers know it."""
+
+_TAG = re.compile(
+    r"gptq|awq|[2348]-bit|bitsandbytes|(mx|nv)?fp[48]|compressed-tensors|exl[23]|hqq|aqlm|eetq"
+    r"|quanto|auto-round"
+)
+
+_PACKED_DTYPES = ("I32", "U8", "I8", "U32", "F4")
+
+_PACKED_SHARE = 0.25
+"""Of the stored elements. GPT-2's boolean masks are below a tenth, packed 4-bit weights
+of small models with large embeddings about a third."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +73,7 @@ class HubModel:
         relation: How it descends from them: one of `RELATIONS`, or None.
         gated: "auto", "manual", or "" where it is open.
         card_data: The card's front matter as the Hub parsed it.
-        model_index: Evaluation results, raw; incomplete ones are kept.
+        model_index: Evaluation results, raw; incomplete ones too.
         config: Extract of config.json: architectures, model_type, quantization_config.
         dtypes: Parameters a dtype, from the safetensors headers.
     """
@@ -43,9 +88,9 @@ class HubModel:
     disabled: bool = False
     private: bool = False
     tags: tuple[str, ...] = ()
-    card_data: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    card_data: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     model_index: object = field(default=None, compare=False, repr=False)
-    config: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    config: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     library_name: str | None = None
     pipeline_tag: str | None = None
     downloads: int | None = None
@@ -55,7 +100,7 @@ class HubModel:
     dtypes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> HubModel:
+    def from_json(cls, raw: Mapping[str, object]) -> HubModel:
         """The model that an API answer describes; what is not as expected is left out."""
         card, tags = _mapping(raw.get("cardData")), _texts(raw.get("tags"))
         files = _file_names(raw.get("siblings"))
@@ -99,7 +144,7 @@ def _kind(files: tuple[str, ...] | None, relation: str | None) -> Kind:
     return "quantized" if any(name.endswith(".gguf") for name in files) else "other"
 
 
-def _relation(tags: tuple[str, ...], card: Mapping[str, Any]) -> str | None:
+def _relation(tags: tuple[str, ...], card: Mapping[str, object]) -> str | None:
     for relation in RELATIONS:
         if any(tag.startswith(f"base_model:{relation}:") for tag in tags):
             return relation
@@ -107,7 +152,7 @@ def _relation(tags: tuple[str, ...], card: Mapping[str, Any]) -> str | None:
     return declared if declared in RELATIONS else None
 
 
-def _base_models(tags: tuple[str, ...], card: Mapping[str, Any]) -> tuple[str, ...]:
+def _base_models(tags: tuple[str, ...], card: Mapping[str, object]) -> tuple[str, ...]:
     tagged = [tag.removeprefix("base_model:") for tag in tags if tag.startswith("base_model:")]
     direct = [name for name in tagged if name.split(":", 1)[0] not in RELATIONS]
     claims = card.get("base_model")
@@ -115,11 +160,9 @@ def _base_models(tags: tuple[str, ...], card: Mapping[str, Any]) -> tuple[str, .
     return tuple(dict.fromkeys(name.strip() for name in (*direct, *claimed) if name.strip()))
 
 
-def _license(tags: tuple[str, ...], card: Mapping[str, Any]) -> str | None:
-    tagged = next(
-        (tag.removeprefix("license:") for tag in tags if tag.startswith("license:")), None
-    )
-    return tagged or text_or_none(card.get("license"))
+def _license(tags: tuple[str, ...], card: Mapping[str, object]) -> str | None:
+    tagged = [tag.removeprefix("license:") for tag in tags if tag.startswith("license:")]
+    return next(iter(tagged), None) or text_or_none(card.get("license"))
 
 
 def _file_names(siblings: object) -> tuple[str, ...] | None:
@@ -134,13 +177,13 @@ def _dtypes(safetensors: object) -> dict[str, int]:
     return {name: n for name, n in parameters.items() if isinstance(n, int) and n > 0}
 
 
-def _mapping(value: object) -> dict[str, Any]:
+def _mapping(value: object) -> dict[str, object]:
     return {str(k): v for k, v in value.items()} if isinstance(value, Mapping) else {}
 
 
 def _texts(values: object) -> tuple[str, ...]:
-    found = map(text_or_none, values) if isinstance(values, (list, tuple)) else ()
-    return tuple(text for text in found if text is not None)
+    texts = map(text_or_none, values) if isinstance(values, (list, tuple)) else ()
+    return tuple(text for text in texts if text is not None)
 
 
 def _count(value: object) -> int | None:
@@ -154,3 +197,81 @@ def _moment(value: object) -> str | None:
         return datetime.fromisoformat(str(value)).isoformat()
     except ValueError:
         return None
+
+
+def describe(
+    repo_id: str, revision: str | None = None, *, session: HubSession | None = None
+) -> HubModel:
+    """The repository of that id, under its current name, pinned to a commit.
+
+    Offline it is what the local cache holds of it.
+    """
+    session = session or default_session()
+    if not is_repo_id(repo_id):
+        raise ModelError("not-found", f"{repo_id!r} is neither a folder nor a Hub id")
+    if session.offline:
+        return _from_cache(repo_id, revision, session)
+    path = f"/revision/{quote(revision, safe='')}" if revision else ""
+    url = f"{session.endpoint}/api/models/{repo_id}{path}"
+    answer, _ = request_json(session, session.call(repo_id), url)
+    if not isinstance(answer, dict) or not is_repo_id(answer.get("id")):
+        raise ModelError("hub-bad-answer", f"{repo_id}: not a model's description")
+    return HubModel.from_json(answer)
+
+
+def is_repo_id(value: object) -> TypeGuard[str]:
+    """Whether a value is an id that a repository can have."""
+    if not isinstance(value, str):
+        return False
+    try:
+        validate_repo_id(value)
+    except HFValidationError:
+        return False
+    return True
+
+
+def _from_cache(repo_id: str, revision: str | None, session: HubSession) -> HubModel:
+    commit = cached_commit(session.cache_dir, repo_id, revision or "main")
+    if commit is None:
+        raise ModelError("offline", f"{repo_id}: offline mode, and not in the local cache")
+    files = cached_files(session.cache_dir, repo_id, commit)
+    config = cached_file(session.cache_dir, repo_id, commit, "config.json")
+    raw = {"id": repo_id, "sha": commit, "siblings": files}
+    return HubModel.from_json({**raw, "config": read_json(config) if config else None})
+
+
+def early_refusal(model: HubModel, *, session: HubSession | None = None) -> ModelError | None:
+    """Why a model will not be read, from its description alone; None where it is to be tried.
+
+    A gated model is tried where there is a token: access may have been granted.
+    """
+    session = session or default_session()
+    if model.disabled:
+        return ModelError("disabled", f"{model.id}: the Hub has disabled the repository")
+    if model.gated and not session.has_token:
+        line = "gated; ask for access on its page and set HF_TOKEN"
+        return ModelError("gated", f"{model.id}: {line}")
+    scheme = _quantised_as(model)
+    if scheme is not None:
+        return ModelError("quantized", f"{model.id}: weights are stored as {scheme}")
+    top = [name for name in model.files or () if "/" not in name]
+    is_adapter = model.kind == "adapter"
+    if model.files is not None and choose_weights(top, adapter=is_adapter) is None:
+        return ModelError("no-weights", f"{model.id}: no safetensors or .bin weights at its top")
+    return None
+
+
+def _quantised_as(model: HubModel) -> str | None:
+    if model.kind == "adapter":
+        return None
+    scheme = quantization(model.config, (), model.files or ())
+    if scheme is not None:
+        return scheme
+    if model.kind == "quantized":
+        return "a quantised copy of its base"
+    total = sum(model.dtypes.values())
+    packed = {n: c for n, c in model.dtypes.items() if n in _PACKED_DTYPES or n.startswith("F8_")}
+    if packed and sum(packed.values()) >= _PACKED_SHARE * total:
+        return max(packed, key=packed.__getitem__)
+    tag = next((tag for tag in model.tags if _TAG.fullmatch(tag.lower())), None)
+    return tag if tag is not None and (packed or not total) else None

@@ -11,9 +11,8 @@ from urllib.parse import urlencode
 import httpx2
 
 from ...errors import ModelError, SourceError
-from .describe import EXPAND_SETS, FULL_FIELDS, describe, is_repo_id
-from .hub_model import HubModel
-from .session import HubSession, ask, default_session
+from .hub_model import EXPAND_SETS, FULL_FIELDS, HubModel, describe, is_repo_id
+from .session import HubSession, default_session, request_json
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ _MAY_PASS = frozenset({"hub-unreachable", "rate-limited", "unauthorized"})
 
 @runtime_checkable
 class ListingMemory(Protocol):
-    """Where the finished listings of an unfinished walk are kept."""
+    """Storage for the finished listings of an unfinished walk."""
 
     def load(self, parent: str) -> list[dict[str, Any]] | None:
         """A parent's children as they were saved; None where they were not."""
@@ -52,8 +51,8 @@ def list_family(
 ) -> Iterator[HubModel]:
     """Every descendant of a base, once: its children, then their children, newest first.
 
-    Quantised copies are listed, but not asked for children. A generator: a page is asked
-    for when its first model is wanted, and one more listing for every model walked into.
+    Quantised copies are listed, but their children are not. A generator: a page is requested
+    when its first model is wanted, and one more listing for every model walked into.
 
     Raises:
         SourceError: the base cannot be listed, or several parents in a row cannot; the same
@@ -62,8 +61,8 @@ def list_family(
     session = session or default_session()
     seen = {base.lower()}
     parents = deque(_spellings(base, session, seen))
-    found, unanswered = 0, list[str]()
-    while parents and (limit is None or found < limit):
+    n_models, unanswered = 0, list[str]()
+    while parents and (limit is None or n_models < limit):
         parent = parents.popleft()
         may_miss = None if parent.lower() == base.lower() else unanswered
         for model in _children(parent, remember, session, may_miss):
@@ -73,8 +72,8 @@ def list_family(
             if model.kind in ("full", "adapter"):
                 parents.append(model.id)
             yield model
-            found += 1
-            if limit is not None and found >= limit:
+            n_models += 1
+            if limit is not None and n_models >= limit:
                 return
 
 
@@ -100,13 +99,13 @@ def _children(
     Args:
         unanswered: The last parents in a row that were left out; None where none may be.
     """
-    kept = remember.load(parent)
-    if kept is not None:
-        yield from (HubModel.from_json(raw) for raw in kept if "id" in raw)
+    remembered = remember.load(parent)
+    if remembered is not None:
+        yield from (HubModel.from_json(raw) for raw in remembered if "id" in raw)
         return
     listed: list[dict[str, Any]] = []
     try:
-        for raw in _ask(parent, session):
+        for raw in _request_children(parent, session):
             listed.append(raw)
             yield HubModel.from_json(raw)
     except ModelError as err:
@@ -126,7 +125,7 @@ def _may_be_left_out(err: ModelError, parent: str, unanswered: list[str]) -> boo
     return err.code in _MAY_PASS and len(unanswered) < MAX_UNANSWERED
 
 
-def _ask(parent: str, session: HubSession) -> Iterator[dict[str, Any]]:
+def _request_children(parent: str, session: HubSession) -> Iterator[dict[str, Any]]:
     """A parent's children as plain values; fewer properties where the Hub refuses some."""
     for level in range(session.expand_level, len(EXPAND_SETS)):
         try:
@@ -167,7 +166,7 @@ def _pages(parent: str, session: HubSession, properties: tuple[str, ...]) -> Ite
     what = f"children of {parent}"
     url = f"{session.endpoint}/api/models?{urlencode(question)}"
     while True:
-        page, response = ask(session, session.call(what, passes=frozenset({400})), url)
+        page, response = request_json(session, session.call(what, passes=frozenset({400})), url)
         if response.status_code == 400:
             raise _Refused
         if not isinstance(page, list):

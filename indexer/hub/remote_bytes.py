@@ -11,12 +11,11 @@ import httpx2
 
 from ...errors import ModelError
 from ..checkpoint import WHOLE_TENSORS, ReadPlan
-from .call import RETRIED, Call, describe_error
-from .refusals import is_count
+from .call import RETRIED, Call, describe_error, is_count
 from .session import HubSession
 
 SLACK = 64 << 10
-"""Bytes more than asked that are accepted of a server which sends whole files only."""
+"""Bytes beyond the range that are accepted from a server which sends whole files only."""
 
 _NO_LIMIT = 1 << 62
 _CONTENT_RANGE = re.compile(r"^bytes ([0-9]{1,15})-([0-9]{1,15})/([0-9]{1,15})$")
@@ -57,11 +56,7 @@ class RemoteFile:
 
 
 def locate(session: HubSession, repo_id: str, commit: str, path: str) -> RemoteFile:
-    """Ask the Hub for a file without its bytes: one HEAD gives size, content hash and address.
-
-    Raises:
-        ModelError: the file or the answer is not there, or is another commit's.
-    """
+    """A file on the Hub without its bytes: a HEAD request gives size, content hash and address."""
     what = f"{repo_id}: {path}"
     session.refuse_offline(what)
     with session.call(what, leaves_hub=False).current():
@@ -92,19 +87,20 @@ def require_commit(response: httpx2.Response, commit: str, what: str) -> None:
     if answered is None:
         raise ModelError("hub-bad-answer", f"{what}: the answer is not a Hub's (no X-Repo-Commit)")
     if commit and answered != commit:
-        raise ModelError("changed", f"{what}: asked for commit {commit[:12]}, got {answered[:12]}")
+        raise ModelError("changed", f"{what}: requested commit {commit[:12]}, got {answered[:12]}")
 
 
 class RemoteBytes:
     """A file of the Hub, read from its signed address.
 
-    A body that is cut goes on where it stopped; an expired address is asked for again.
+    A body that is cut goes on where it stopped; an expired address is requested again.
     """
 
     def __init__(
         self, session: HubSession, file: RemoteFile, plan: ReadPlan = WHOLE_TENSORS
     ) -> None:
         self.name = file.path
+        self.size = file.size
         self.plan = plan
         self.bytes_fetched = 0
         self._session = session
@@ -112,17 +108,8 @@ class RemoteBytes:
         self._seen: tuple[str, str] | None = None
         self._lock = threading.Lock()
 
-    @property
-    def size(self) -> int:
-        return self._file.size
-
     def read(self, start: int, stop: int) -> bytearray:
-        """Bytes `start` to `stop` of the file.
-
-        Raises:
-            ModelError: `truncated`, `changed`, `hub-bad-answer`, `hub-unreachable`,
-                `rate-limited`, or what a withdrawn access gives.
-        """
+        """Bytes `start` to `stop` of the file."""
         what = self._file.what
         if stop > self.size:
             raise ModelError("truncated", f"{what}: byte {stop} is wanted, {self.size} are there")
@@ -245,7 +232,7 @@ class _Transfer:
             raise _Again(self._bad(f"status {response.status_code} for a range"))
         elif (int(match[1]), int(match[2])) != (self.next, self.stop - 1):
             wanted = f"bytes {self.next}-{self.stop - 1}"
-            raise _Again(self._bad(f"bytes {match[1]}-{match[2]} where {wanted} were asked for"))
+            raise _Again(self._bad(f"bytes {match[1]}-{match[2]} where {wanted} were requested"))
         else:
             self._arriving = self.next
 
@@ -254,7 +241,7 @@ class _Transfer:
         begin, end = self._arriving, self._arriving + len(chunk)
         self._arriving = end
         if end > self.stop and not self._whole_file:
-            raise self._bad("more bytes than asked for")
+            raise self._bad("more bytes than requested")
         end = min(end, self.stop)
         if end > self.next:
             piece = memoryview(chunk)[self.next - begin : end - begin]

@@ -1,27 +1,51 @@
-"""Where the Hub is, who asks, and how patiently: what all calls of a run share; JSON answers."""
+"""One Hub as one user: address, token, limits, the HTTP client, JSON answers."""
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
+import ssl
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import httpx2
-from huggingface_hub import constants, get_token, hf_hub_url, is_offline_mode
+from httpcore2 import SOCKET_OPTION, NetworkBackend, NetworkStream, ReadTimeout, SyncBackend
+from huggingface_hub import (
+    constants,
+    get_session,
+    get_token,
+    hf_hub_url,
+    is_offline_mode,
+    set_client_factory,
+)
+from huggingface_hub.errors import OfflineModeIsEnabled
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
-from .call import Call, origin_of
-from .client import hub_client
-from .patience import Patience
+from .call import CURRENT_CALL, Call, Patience, origin_of
 
 _PACKED = {"Accept-Encoding": "gzip"}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+_DEFAULT = Patience()
+_QUERY = re.compile(r"(/[^\s'\"?]*)\?[^\s'\"),]*")
+
+_LOGGERS = (
+    "httpx2",
+    "httpcore2.connection",
+    "httpcore2.http11",
+    "httpcore2.http2",
+    "httpcore2.proxy",
+)
+
+_HARNESS_PATH = "/api/agent-harnesses"
 
 
 @dataclass(kw_only=True)
@@ -50,7 +74,7 @@ class HubSession:
         """Request headers, the token included where there is one.
 
         Raises:
-            ModelError: `unauthorized` where a token was promised but cannot be had.
+            ModelError: `unauthorized` where the saved token cannot be read.
         """
         token = self.token
         if token is None:
@@ -100,24 +124,21 @@ class HubSession:
 
     @property
     def offline(self) -> bool:
-        """Whether nothing may be asked of the Hub (HF_HUB_OFFLINE)."""
+        """Whether no request may be sent (HF_HUB_OFFLINE)."""
         return is_offline_mode()
 
     def refuse_offline(self, what: str) -> None:
-        """Raise where nothing may be asked of the Hub."""
+        """Raise where no request may be sent."""
         if self.offline:
             line = "offline mode (HF_HUB_OFFLINE), and not in the local cache"
             raise ModelError("offline", f"{what}: {line}")
 
 
-def ask(session: HubSession, call: Call, url: str) -> tuple[Any, httpx2.Response]:
+def request_json(session: HubSession, call: Call, url: str) -> tuple[Any, httpx2.Response]:
     """The JSON value at an address of the Hub, and the answer that held it.
 
-    Statuses that `call` passes are handed on with None as their value. Text that cannot be
+    Statuses that `call` passes have the value None. Text that cannot be
     written as UTF-8 is mended.
-
-    Raises:
-        ModelError: the Hub refuses, does not answer, or does not answer in JSON.
     """
     with call.current():
         while True:
@@ -147,6 +168,135 @@ def default_session() -> HubSession:
     return HubSession()
 
 
-def cancel_with(event: threading.Event) -> None:
-    """Let `event` end every wait of the default session."""
-    default_session().cancelled = event
+def run_session() -> HubSession:
+    """A session of the same settings for one run: its `cancelled` ends no other's waits."""
+    return replace(default_session(), cancelled=threading.Event())
+
+
+class HubClient(httpx2.Client):
+    """Replaces missing timeouts; inside a `Call`, also retries and limits it as a whole."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for transport in (self._transport, *self._mounts.values()):
+            pool = getattr(transport, "_pool", None)
+            if pool is not None:
+                pool._network_backend = _BoundedBackend()
+
+    def send(
+        self, request: httpx2.Request, *, stream: bool = False, **options: Any
+    ) -> httpx2.Response:
+        """The answer to a request, under the rules of the thread's current call."""
+        call = CURRENT_CALL.get()
+        if is_offline_mode():
+            if call is not None:
+                raise ModelError("offline", f"{call.what}: offline mode (HF_HUB_OFFLINE)")
+            raise OfflineModeIsEnabled("offline mode is enabled (HF_HUB_OFFLINE)")
+        patience = _DEFAULT if call is None else call.patience
+        request.extensions["timeout"] = _finite(request.extensions.get("timeout"), patience)
+        if call is None:
+            return super().send(request, stream=stream, **options)
+        if (
+            request.url.path.endswith(_HARNESS_PATH)
+            and "HF_HUB_DISABLE_TELEMETRY" not in os.environ
+        ):
+            raise httpx2.ConnectError("telemetry look-ups are not made here")
+        send = super().send
+        return call.exchange(
+            lambda r: send(r, stream=True, follow_redirects=False), request, stream=stream
+        )
+
+
+def hub_client() -> httpx2.Client:
+    """huggingface_hub's client of this process, made here."""
+    client = get_session()
+    if not isinstance(client, HubClient):
+        set_client_factory(_make_client)
+        client = get_session()
+    return client
+
+
+def _make_client() -> HubClient:
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        if not any(isinstance(f, _HideQueries) for f in logger.filters):
+            logger.addFilter(_HideQueries())
+    timeout = httpx2.Timeout(_DEFAULT.read_s, connect=_DEFAULT.connect_s)
+    return HubClient(follow_redirects=True, timeout=timeout)
+
+
+class _BoundedBackend(NetworkBackend):
+    """Connections whose reads end with the thread's current call, however slowly bytes trickle in.
+
+    The client's own limit is for one read. A server that sends a header byte by byte keeps
+    every single read short, and all of them together without an end.
+    """
+
+    def __init__(self) -> None:
+        self._inner = SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[SOCKET_OPTION] | None = None,
+    ) -> NetworkStream:
+        """A connection whose reads are bounded."""
+        return _BoundedStream(
+            self._inner.connect_tcp(host, port, timeout, local_address, socket_options)
+        )
+
+
+class _BoundedStream(NetworkStream):
+    def __init__(self, inner: NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        call = CURRENT_CALL.get()
+        if call is None:
+            return self._inner.read(max_bytes, timeout)
+        left = call.deadline - time.monotonic()
+        if left <= 0:
+            raise ReadTimeout("the call has taken too long")
+        return self._inner.read(max_bytes, left if timeout is None else min(timeout, left))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, timeout)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> NetworkStream:
+        return _BoundedStream(self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)
+
+
+class _HideQueries(logging.Filter):
+    """Takes the query, where signatures are, out of every address in a log line."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = _QUERY.sub(r"\1?…", record.getMessage()), ()
+        return True
+
+
+def _finite(timeout: Mapping[str, Any] | None, patience: Patience) -> dict[str, float]:
+    given = timeout or {}
+    limits = {
+        "connect": patience.connect_s,
+        "read": patience.read_s,
+        "write": patience.read_s,
+        "pool": patience.call_s,
+    }
+    return {
+        name: limit if (stated := given.get(name)) is None else min(stated, limit)
+        for name, limit in limits.items()
+    }

@@ -72,7 +72,10 @@ class Link:
         """The next message."""
         with _strange_is_gone():
             body = self._connection.recv_bytes()
-        with _strange_is_gone(pa.ArrowException), pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+        with (
+            _strange_is_gone((*_STRANGE, pa.ArrowException)),
+            pa.ipc.open_stream(pa.py_buffer(body)) as reader,
+        ):
             table = reader.read_all()
             fields = table.schema.metadata or {}
             return {key.decode(): value.decode() for key, value in fields.items()}, table
@@ -98,10 +101,10 @@ class Link:
 
 
 @contextmanager
-def _strange_is_gone(*errors: type[Exception]) -> Iterator[None]:
+def _strange_is_gone(errors: tuple[type[Exception], ...] = _STRANGE) -> Iterator[None]:
     try:
         yield
-    except (*_STRANGE, *errors) as err:
+    except errors as err:
         raise Gone(str(err) or "the other side is not who it should be") from err
 
 

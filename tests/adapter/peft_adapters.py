@@ -172,13 +172,13 @@ def randomise(tuned: Any, dtype: torch.dtype = torch.float32) -> None:
 
 def matrices(model: Any) -> dict[str, torch.Tensor]:
     """Copies of all weights of Linear and Conv1D modules, (out, in)."""
-    found = {}
+    weights = {}
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear):
-            found[name] = module.weight.detach().clone()
+            weights[name] = module.weight.detach().clone()
         elif isinstance(module, Conv1D):
-            found[name] = module.weight.detach().T.clone()
-    return found
+            weights[name] = module.weight.detach().T.clone()
+    return weights
 
 
 def read_folder(folder: Path) -> Adapter:

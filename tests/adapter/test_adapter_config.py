@@ -105,10 +105,10 @@ def test_spellings_of_a_method_are_one(peft_type: str | None) -> None:
 
 
 def test_the_tensors_outvote_a_config_of_another_method() -> None:
-    found = adapter({"peft_type": "LOHA", "alpha": 8})
+    read = adapter({"peft_type": "LOHA", "alpha": 8})
 
-    assert found.method == "lora"
-    assert any("LOHA" in note for note in found.notes)
+    assert read.method == "lora"
+    assert any("LOHA" in note for note in read.notes)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ def test_variants_whose_update_cannot_be_known_are_refused(
     "start", [True, False, None, "gaussian", "eva", "orthogonal", "mica", "true"]
 )
 def test_starts_that_leave_w_alone_are_plain_lora(start: object) -> None:
-    found = adapter({"lora_alpha": 8, "init_lora_weights": start})
+    read = adapter({"lora_alpha": 8, "init_lora_weights": start})
 
-    assert found.method == "lora"
-    assert found.notes == ()
+    assert read.method == "lora"
+    assert read.notes == ()
 
 
 @pytest.mark.parametrize(

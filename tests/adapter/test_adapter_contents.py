@@ -10,7 +10,7 @@ from peft_adapters import MemoryCheckpoint, dense
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.adapter.names import FACTORS, SET_ASIDE, SPELLINGS
+from deltadex.indexer.adapter.contents import FACTORS, SET_ASIDE, SPELLINGS
 
 PEFT = "base_model.model."
 PATH = "layers.0.self_attn.q_proj"
@@ -164,12 +164,12 @@ def test_the_order_of_tensors_does_not_matter() -> None:
     }
     backwards = dict(reversed(tensors.items()))
 
-    one = read_adapter(MemoryCheckpoint(tensors), None)
+    in_order = read_adapter(MemoryCheckpoint(tensors), None)
     other = read_adapter(MemoryCheckpoint(backwards), None)
 
-    assert other.modules == one.modules
-    assert other.full_values == one.full_values
-    assert other.notes == one.notes
+    assert other.modules == in_order.modules
+    assert other.full_values == in_order.full_values
+    assert other.notes == in_order.notes
 
 
 PARTS = [*FACTORS, *SPELLINGS, *SET_ASIDE, "base_layer", "modules_to_save", "default", "q"]

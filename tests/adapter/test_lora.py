@@ -173,13 +173,13 @@ def test_adalora_equals_the_merged_weights(kind: str, alpha: int, tmp_path: Path
 
 def prune(tuned: Any) -> None:
     """Mask ranks as AdaLoRA's allocator does: some everywhere, all in one module."""
-    kept = {}
+    masks = {}
     for number, (name, values) in enumerate(tuned.base_model.model.named_parameters()):
         if "lora_E" in name:
             keep = [number % 5 > i and "0.attention.self.query" not in name for i in range(6)]
             values.data[~torch.tensor(keep)] = 0.0
-            kept[name] = keep
-    tuned.peft_config["default"].rank_pattern = kept
+            masks[name] = keep
+    tuned.peft_config["default"].rank_pattern = masks
 
 
 @pytest.mark.parametrize("stated", [True, False])

@@ -26,12 +26,12 @@ def described(placed: PlacedModel) -> dict[str, str]:
         template = templated(p.module)
         part = re.sub(r"\.\d+", "", p.part)
         role = f"{p.slot.role}/{part}" if part else p.slot.role
-        words = roles.setdefault(template, [p.slot.stack])
-        if role not in words:
-            words.append(role)
+        labels = roles.setdefault(template, [p.slot.stack])
+        if role not in labels:
+            labels.append(role)
         if p.transposed:
             turned.add(template)
-    return {t: " ".join(words) + " in-out" * (t in turned) for t, words in roles.items()}
+    return {t: " ".join(labels) + " in-out" * (t in turned) for t, labels in roles.items()}
 
 
 def templated(module: str) -> str:

@@ -29,12 +29,12 @@ VARIANTS = (
     "gpt_oss",
 )
 WRAPPERS = ("module", "_orig_mod", "base_model", "model", "transformer", "0", "auto_model")
-PATH_WORDS = {word for path in table().layers for word in path.split(".")}
-words = st.one_of(
+PATH_PARTS = {word for path in table().layers for word in path.split(".")}
+parts_of_names = st.one_of(
     st.sampled_from(WRAPPERS),
     st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True),
 )
-prefixes = st.lists(words, max_size=4).map(lambda parts: "".join(f"{p}." for p in parts))
+prefixes = st.lists(parts_of_names, max_size=4).map(lambda parts: "".join(f"{p}." for p in parts))
 heads = st.dictionaries(
     st.sampled_from(("classifier", "score", "lm_head", "qa_outputs", "head.0", "proj.dense")),
     st.tuples(st.integers(1, 9), st.integers(1, 9)),
@@ -54,7 +54,7 @@ def test_any_prefix_any_order_and_extra_heads_give_the_same_placements(
     variant: str, prefix: str, order: random.Random, extra: dict[str, tuple[int, int]]
 ) -> None:
     last = prefix.rstrip(".").rpartition(".")[2]
-    assume(last not in PATH_WORDS - {"transformer"} and last not in table().stack_of_owner)
+    assume(last not in PATH_PARTS - {"transformer"} and last not in table().stack_of_owner)
     model = saved(variant)
     named = [(prefix + name, shape) for name, shape in model.shapes.items()]
     named += [(f"{name}.weight", shape) for name, shape in extra.items()]

@@ -223,13 +223,13 @@ def test_a_torch_that_does_not_note_places_is_named(
 
 
 @both
-def test_a_torch_that_notes_places_in_fake_mode_only_is_asked_there(
+def test_a_torch_that_notes_places_in_fake_mode_only_is_used_there(
     path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     torch.save({"w": WEIGHT, "turned": WEIGHT.T}, path)
-    monkeypatch.setattr("deltadex.indexer.checkpoint.bin_file._places_noted", FakeTensorMode)
+    monkeypatch.setattr("deltadex.indexer.checkpoint.bin_file.places_noted", FakeTensorMode)
 
     checkpoint = opened(path)
 
@@ -268,10 +268,10 @@ def test_a_damaged_archive_is_refused_in_one_short_line(
 
 
 @both
-@pytest.mark.parametrize("kept", [0, 4, 100, -1])
-def test_a_cut_file_is_truncated(path: Path, opened: Opener, kept: int) -> None:
+@pytest.mark.parametrize("size", [0, 4, 100, -1])
+def test_a_cut_file_is_truncated(path: Path, opened: Opener, size: int) -> None:
     torch.save({"w": WEIGHT}, path)
-    path.write_bytes(path.read_bytes()[:kept])
+    path.write_bytes(path.read_bytes()[:size])
 
     with pytest.raises(ModelError, match=r"truncated: pytorch_model\.bin"):
         opened(path)

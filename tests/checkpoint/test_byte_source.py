@@ -50,7 +50,7 @@ def test_a_file_replaced_meanwhile_is_still_read_as_it_was(
 def test_reads_in_pieces_give_the_whole_tensor(
     opened: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MOST_AT_ONCE", 999)
+    monkeypatch.setattr(module, "MAX_READ_BYTES", 999)
 
     assert torch.equal(opened.read("b"), TENSORS["b"])
 

@@ -18,7 +18,7 @@ from deltadex.indexer.checkpoint import (
 )
 
 TENSORS = {f"layer.{i}.weight": torch.randn(3, 5) for i in range(7)}
-ONE, TWO = {"w": torch.ones(2, 2)}, {"w": torch.zeros(2, 2)}
+ONES, ZEROS = {"w": torch.ones(2, 2)}, {"w": torch.zeros(2, 2)}
 
 
 def read_all(checkpoint: Checkpoint) -> dict[str, torch.Tensor]:
@@ -122,21 +122,21 @@ def test_the_file_that_transformers_would_load_is_chosen(
     tmp_path: Path, files: list[str], chosen: str
 ) -> None:
     for file in files:
-        write_weights(tmp_path / file, ONE if file == chosen else TWO)
+        write_weights(tmp_path / file, ONES if file == chosen else ZEROS)
 
-    assert_same(read_all(open_local(tmp_path)), ONE)
+    assert_same(read_all(open_local(tmp_path)), ONES)
 
 
 @pytest.mark.parametrize("single", ["model.safetensors", "pytorch_model.bin"])
 def test_one_file_goes_before_shards_and_safetensors_before_bin(
     tmp_path: Path, single: str
 ) -> None:
-    make_checkpoint(tmp_path, {**TWO, "v": torch.ones(1)}, shards=2, form="bin")
+    make_checkpoint(tmp_path, {**ZEROS, "v": torch.ones(1)}, shards=2, form="bin")
     assert len(open_local(tmp_path).tensors) == 2
 
-    write_weights(tmp_path / single, ONE)
+    write_weights(tmp_path / single, ONES)
 
-    assert_same(read_all(open_local(tmp_path)), ONE)
+    assert_same(read_all(open_local(tmp_path)), ONES)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_folder_without_a_clear_choice_is_refused(
 ) -> None:
     for file in files:
         (tmp_path / file).parent.mkdir(exist_ok=True)
-        write_weights(tmp_path / file, ONE)
+        write_weights(tmp_path / file, ONES)
 
     with pytest.raises(ModelError, match=f"^{code}: {tmp_path.name}: "):
         open_local(tmp_path)
@@ -193,11 +193,11 @@ def test_an_empty_file_is_truncated(tmp_path: Path, name: str) -> None:
 
 
 def test_links_into_a_cache_are_followed(tmp_path: Path) -> None:
-    write_weights(tmp_path / "blob.safetensors", ONE)
+    write_weights(tmp_path / "blob.safetensors", ONES)
     (tmp_path / "m").mkdir()
     (tmp_path / "m/model.safetensors").symlink_to("../blob.safetensors")
 
-    assert_same(read_all(open_local(tmp_path / "m")), ONE)
+    assert_same(read_all(open_local(tmp_path / "m")), ONES)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -218,17 +218,17 @@ def test_what_peft_saved_is_read_in_both_forms(tmp_path: Path) -> None:
 
 
 def test_an_adapter_without_weights_is_refused(tmp_path: Path) -> None:
-    write_weights(tmp_path / "model.safetensors", ONE)
+    write_weights(tmp_path / "model.safetensors", ONES)
 
     with pytest.raises(ModelError, match=r"no-weights: .*adapter_model\.safetensors or"):
         open_adapter_weights(tmp_path)
 
 
 def test_of_two_adapter_files_the_safetensors_is_read(tmp_path: Path) -> None:
-    write_weights(tmp_path / "adapter_model.bin", TWO)
-    write_weights(tmp_path / "adapter_model.safetensors", ONE)
+    write_weights(tmp_path / "adapter_model.bin", ZEROS)
+    write_weights(tmp_path / "adapter_model.safetensors", ONES)
 
-    assert_same(read_all(open_adapter_weights(tmp_path)), ONE)
+    assert_same(read_all(open_adapter_weights(tmp_path)), ONES)
 
 
 NAN = {"w": torch.tensor([[float("nan"), 1.0]]), "s": torch.tensor(2.0)}
@@ -253,17 +253,17 @@ def test_two_adapter_files_are_compared_byte_for_byte(
     save_file(NAN, tmp_path / "adapter_model.safetensors")
     torch.save(other, tmp_path / "adapter_model.bin")
 
-    found = disagreement(tmp_path)
+    difference = disagreement(tmp_path)
 
-    assert (found is None) == (line is None)
-    assert (line or "") in (found or "")
+    assert (difference is None) == (line is None)
+    assert (line or "") in (difference or "")
 
 
 def test_one_adapter_file_agrees_with_itself_and_an_unreadable_second_is_said(
     tmp_path: Path,
 ) -> None:
     assert disagreement(tmp_path) is None
-    write_weights(tmp_path / "adapter_model.safetensors", ONE)
+    write_weights(tmp_path / "adapter_model.safetensors", ONES)
     assert disagreement(tmp_path) is None
 
     (tmp_path / "adapter_model.bin").write_bytes(b"\x80\x02 not a zip")

@@ -1,12 +1,13 @@
 """`--base`: whatever the command, a family that is not there is an error."""
 
+import httpx2
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from factories import make_family
 
 from deltadex.cli import main
-from deltadex.errors import ModelError
+from deltadex.indexer.hub.call import refusal
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.store import Catalog
 
@@ -77,9 +78,9 @@ def empty_hub(monkeypatch):
     """A Hub that shows nobody anything."""
 
     def describe(id):
-        raise ModelError("private-or-missing", f"{id}: no such repository, or a private one")
+        raise refusal(httpx2.Response(404, headers={"X-Error-Code": "RepoNotFound"}), id)
 
-    monkeypatch.setattr("deltadex.indexer.family.hub.describe", describe)
+    monkeypatch.setattr("deltadex.indexer.family.sources.describe", describe)
 
 
 @pytest.mark.parametrize("command", ["find-similar", "rank", "components"])

@@ -1,7 +1,6 @@
 import pytest
 
-from deltadex.indexer.family.card import card_bases, split_card
-from deltadex.indexer.family.dataset_names import NO_LABEL, label_of, normalise
+from deltadex.indexer.family.card import NO_LABEL, card_bases, label_of, normalise, split_card
 
 
 @pytest.mark.parametrize(
@@ -27,14 +26,14 @@ def test_sources_are_believed_in_order():
     tagged = label_of(name="x/y-imdb", tags=["dataset:stanfordnlp/imdb", "license:mit"], card=card)
     carded = label_of(name="x/y", card=card)
     named = label_of(name="someone/bert-finetuned-sst2")
-    told = label_of(
+    label = label_of(
         name="x/y", text="This is a fine-tuned version of [a](b) on the emotion dataset. It"
     )
 
     assert (tagged.dataset, tagged.raw, tagged.source) == ("imdb", "stanfordnlp/imdb", "tags")
     assert (carded.dataset, carded.source) == ("squad", "card")
     assert (named.dataset, named.source) == ("glue/sst2", "name")
-    assert (told.dataset, told.source) == ("emotion", "sentence")
+    assert (label.dataset, label.source) == ("emotion", "sentence")
 
 
 def test_the_part_of_a_collection_comes_from_the_model_index_or_the_name():

@@ -4,8 +4,8 @@ import pytest
 from factories import make_family
 
 from deltadex.errors import ModelError
-from deltadex.indexer.family import Wanted, one_member, refuse_strangers
-from deltadex.indexer.family import hub as family_hub
+from deltadex.indexer.family import Wanted, find_member, refuse_strangers
+from deltadex.indexer.family import sources as family_sources
 from deltadex.indexer.family.card import MAX_PARENTS, card_bases
 from deltadex.indexer.hub import HubModel
 
@@ -20,7 +20,7 @@ def merge(tmp_path):
 
 
 def test_all_parents_are_claims_and_a_note(merge):
-    member = one_member(str(merge), "b")
+    member = find_member(str(merge), "b")
 
     assert member.claims[:2] == ("x/one", "y/two")
     assert member.record.notes == ("its card names the parents 'x/one', 'y/two'",)
@@ -28,7 +28,7 @@ def test_all_parents_are_claims_and_a_note(merge):
 
 
 def test_a_merge_belongs_to_the_family_of_any_parent(merge):
-    member = one_member(str(merge), "b")
+    member = find_member(str(merge), "b")
 
     assert Wanted(names=("two",)).named_in(member.claims)
 
@@ -36,7 +36,7 @@ def test_a_merge_belongs_to_the_family_of_any_parent(merge):
 def test_a_merge_that_is_skipped_names_all_parents(merge):
     wanted = Wanted(names=("three",), config={"model_type": "llama"})
 
-    refusal = refuse_strangers(one_member(str(merge), "b"), wanted).refusal
+    refusal = refuse_strangers(find_member(str(merge), "b"), wanted).refusal
 
     assert isinstance(refusal, ModelError)
     assert "names base 'x/one' and 'y/two'" in refusal.reason
@@ -60,11 +60,11 @@ def test_spellings_of_one_parent_are_no_merge(merge):
     card = CARD.replace("x/one", "google-bert/two")
     (merge / "README.md").write_text(card)
 
-    assert one_member(str(merge), "b").record.notes == ()
+    assert find_member(str(merge), "b").record.notes == ()
 
 
 def test_parents_on_the_hub_are_named_too(monkeypatch):
     model = HubModel(id="o/m", sha="0" * 40, base_models=("x/one", "y/two"))
-    monkeypatch.setattr(family_hub, "describe", lambda id: model)
+    monkeypatch.setattr(family_sources, "describe", lambda id: model)
 
-    assert "'y/two'" in one_member("o/m", "b").record.notes[0]
+    assert "'y/two'" in find_member("o/m", "b").record.notes[0]

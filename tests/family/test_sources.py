@@ -2,7 +2,7 @@ import pytest
 from factories import make_family
 
 from deltadex.errors import SourceError
-from deltadex.indexer.family import folder_members, listed_members, one_member
+from deltadex.indexer.family import find_member, folder_members, listed_members
 
 
 def test_models_are_found_at_any_depth_and_named_by_their_path(tmp_path):
@@ -14,9 +14,9 @@ def test_models_are_found_at_any_depth_and_named_by_their_path(tmp_path):
     (models / ".hidden").symlink_to(models / "a-1")
     (models / "loop").symlink_to(models)
 
-    found = [m.record.id for m in folder_members(tmp_path, "b", leave_out=tmp_path / "base")]
+    members = [m.record.id for m in folder_members(tmp_path, "b", leave_out=tmp_path / "base")]
 
-    assert found == ["models/a-1", "models/b-0", "models/b-1", "models/one/two/a-0"]
+    assert members == ["models/a-1", "models/b-0", "models/b-1", "models/one/two/a-0"]
 
 
 def test_a_folder_that_is_a_model_is_one(tmp_path):
@@ -31,11 +31,11 @@ def test_a_list_names_paths_beside_it(tmp_path):
     models = make_family(tmp_path)
     (models / "list.txt").write_text("# a comment\na-0\n\nb-1  # and another\n./nothing\n")
 
-    found = list(listed_members(models / "list.txt", "b"))
+    members = list(listed_members(models / "list.txt", "b"))
 
-    assert [m.record.id for m in found[:2]] == ["a-0", "b-1"]
-    assert found[2].refusal.code == "not-found"
-    assert one_member("./none", "b").refusal.code == "not-found"
+    assert [m.record.id for m in members[:2]] == ["a-0", "b-1"]
+    assert members[2].refusal.code == "not-found"
+    assert find_member("./none", "b").refusal.code == "not-found"
 
 
 def test_a_missing_folder_says_so(tmp_path):

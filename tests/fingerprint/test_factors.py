@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
 from deltadex.indexer.fingerprint.factors import (
     OVERSAMPLING,
-    _test_matrix,
     factorise,
+    gaussian_directions,
     largest_noise_sigma,
 )
 
@@ -29,7 +29,7 @@ def _least_sigma(matrix, rank, power_steps):
     """
     _, sigma, vt = torch.linalg.svd(matrix.double(), full_matrices=False)
     width, power = rank + OVERSAMPLING, 2 * power_steps + 1
-    mixed = vt @ _test_matrix(0, width, matrix.shape[1]).double().T
+    mixed = vt @ gaussian_directions(0, width, matrix.shape[1]).double().T
     least = torch.zeros(rank, dtype=torch.float64)
     for cut in range(rank, width + 1):
         mapped = mixed[cut:] @ torch.linalg.pinv(mixed[:cut])

@@ -72,8 +72,8 @@ def _power(matrix, block):
     if block == "input":
         return matrix.T @ matrix
     values, vectors = torch.linalg.eigh(matrix @ matrix.T)
-    kept = values > 1e-9 * values[-1]
-    return (vectors[:, kept] * values[kept] ** 0.25) @ vectors[:, kept].T
+    significant = values > 1e-9 * values[-1]
+    return (vectors[:, significant] * values[significant] ** 0.25) @ vectors[:, significant].T
 
 
 @settings(max_examples=10, deadline=None)

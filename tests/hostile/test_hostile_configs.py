@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.adapter.config import AdapterConfig, read_config
-from deltadex.indexer.architecture.attention_config import read_attention_config
+from deltadex.indexer.architecture.layouts import read_attention_config
 from deltadex.indexer.checkpoint import open_adapter_weights, quantization, read_json
 from deltadex.indexer.family import Wanted, refuse_strangers
-from deltadex.indexer.family.local import read_member
+from deltadex.indexer.family.sources import read_member
 
 LORA = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "base_model_name_or_path": "gpt2"}
 KEYS = (*LORA, "alpha_pattern", "rank_pattern", "target_modules", "init_lora_weights", "init_r",

@@ -17,7 +17,7 @@ from deltadex.errors import ModelError
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.checkpoint import open_adapter_weights, open_local, signature
 from deltadex.indexer.family import folder_members, listed_members
-from deltadex.indexer.family.local import read_member
+from deltadex.indexer.family.sources import read_member
 from deltadex.store import Catalog
 
 FILES = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "config.json",

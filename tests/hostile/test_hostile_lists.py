@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from deltadex.errors import SourceError
 from deltadex.indexer.family import NO_LABELS, Labels, read_labels
-from deltadex.indexer.family import text_file as bounded
+from deltadex.indexer.family import paths as bounded
 from deltadex.indexer.family.sources import listed_members
 from deltadex.records import ModelRecord
 

@@ -9,7 +9,7 @@ import huggingface_hub
 import pytest
 from hub_standin import StandInHub
 
-from deltadex.indexer.hub.patience import Patience
+from deltadex.indexer.hub.call import Patience
 from deltadex.indexer.hub.session import HubSession
 
 IMPATIENT = Patience(

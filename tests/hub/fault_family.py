@@ -20,7 +20,7 @@ from hub_standin import StandInHub
 from safetensors.torch import save
 
 from deltadex.cli import main
-from deltadex.indexer.hub.patience import Patience
+from deltadex.indexer.hub.call import Patience
 from deltadex.indexer.hub.session import default_session
 from deltadex.store import Catalog
 
@@ -69,21 +69,21 @@ class Run:
 
     @property
     def stopped(self) -> str | None:
-        found = _LISTING.search(self.stderr) if self.exit_code == 3 else None
-        return found[1] if found else None
+        match = _LISTING.search(self.stderr) if self.exit_code == 3 else None
+        return match[1] if match else None
 
     @property
     def left_out(self) -> str:
         """Why the children of a model were left out."""
-        found = _LEFT_OUT.search(self.stderr)
-        assert found is not None, self.stderr
-        return found[1]
+        match = _LEFT_OUT.search(self.stderr)
+        assert match is not None, self.stderr
+        return match[1]
 
     def own_code(self, id: str) -> str:
         """A model's code; that of its base where the base is what fails."""
         code = self.codes[id]
-        found = _BASE.match(self.reasons[id]) if code == "needs-base" else None
-        return found[1] or code if found else code
+        match = _BASE.match(self.reasons[id]) if code == "needs-base" else None
+        return match[1] or code if match else code
 
 
 def add_family(hub: StandInHub, folder: Path) -> None:
@@ -165,13 +165,13 @@ def run(folder: Path, *arguments: str) -> Run:
         if "indexed" in codes.values():
             ids, stored = catalog.family("org/base", catalog.find_recipe(None, "org/base")).by_id()
             vectors = {id: vector.tobytes() for id, vector in zip(ids, stored, strict=True)}
-    kept = b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
+    content = b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
     return Run(
         exit_code=done.exit_code,
         stdout=done.stdout,
         stderr=done.stderr,
         log="\n".join(lines.lines),
-        file=kept,
+        file=content,
         seconds=seconds,
         codes=codes,
         reasons=reasons,

@@ -16,10 +16,8 @@ from huggingface_hub.utils import build_hf_headers
 
 from deltadex.errors import ModelError
 from deltadex.indexer.hub import HubWeights, describe
-from deltadex.indexer.hub.call import origin_of
-from deltadex.indexer.hub.client import HubClient, hub_client
-from deltadex.indexer.hub.patience import Patience
-from deltadex.indexer.hub.session import HubSession
+from deltadex.indexer.hub.call import Patience, origin_of
+from deltadex.indexer.hub.session import HubClient, HubSession, hub_client
 
 
 def test_a_rate_limit_is_waited_for_and_reported(
@@ -35,7 +33,7 @@ def test_a_rate_limit_is_waited_for_and_reported(
     assert describe("org/model", session=session).id == "org/model"
 
     assert time.monotonic() - start >= 1.0
-    assert "the Hub asks to wait 1 s (org/model)" in caplog.text
+    assert "the Hub demands a wait of 1 s (org/model)" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -52,7 +50,7 @@ def test_a_wait_beyond_the_limit_is_not_begun(
     )
     start = time.monotonic()
 
-    with pytest.raises(ModelError, match=r"^rate-limited: .*asks to wait \d+ s"):
+    with pytest.raises(ModelError, match=r"^rate-limited: .*demands a wait of \d+ s"):
         describe("org/model", session=session)
     assert time.monotonic() - start < 0.5
 
@@ -91,7 +89,7 @@ def test_no_log_line_at_any_level_holds_a_secret(
     assert "SECRET" not in repr(session)
 
 
-def test_calls_that_ask_for_no_timeout_get_one(hub: StandInHub) -> None:
+def test_calls_that_set_no_timeout_get_one(hub: StandInHub) -> None:
     hub.add("org/model")
     hub.faults.append(Fault(path="/api/models", kind="status", where="hub", nth=2))
     client = hub_client()

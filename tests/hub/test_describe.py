@@ -99,7 +99,7 @@ def test_missing_private_and_disabled_repositories_are_told_apart_where_the_hub_
 
 
 @pytest.mark.parametrize("id", ["", "a/b/c", "../etc/passwd", "a b", "-x", "https://x.y/z"])
-def test_what_is_no_id_is_not_asked_for(hub: StandInHub, session: HubSession, id: str) -> None:
+def test_what_is_no_id_is_not_requested(hub: StandInHub, session: HubSession, id: str) -> None:
     with pytest.raises(ModelError, match=r"^not-found: "):
         describe(id, session=session)
     assert hub.log == []

@@ -113,19 +113,19 @@ def outcome_of(done: Run, place: Place) -> str:
     if set(place.victims) - set(done.codes):
         assert place.name == "a child's page"
         return done.left_out
-    found = {done.own_code(id) for id in place.victims} - {"indexed"}
-    assert len(found) <= 1, found
-    return found.pop() if found else "indexed"
+    codes = {done.own_code(id) for id in place.victims} - {"indexed"}
+    assert len(codes) <= 1, codes
+    return codes.pop() if codes else "indexed"
 
 
 def unexpected(case: Case, outcomes: Sequence[str]) -> list[str]:
     """Outcomes that are not among those allowed."""
-    found = []
+    surprises = []
     for (trouble, place, lasting), outcome in zip(case, outcomes, strict=True):
         allowed = trouble.allowed(place.kind, lasting=lasting)
         if outcome not in allowed | ({"needs-base"} if place.victims == FULL else set()):
-            found.append(f"{trouble.name}, {place.name}: {outcome}, not {sorted(allowed)}")
-    return found
+            surprises.append(f"{trouble.name}, {place.name}: {outcome}, not {sorted(allowed)}")
+    return surprises
 
 
 def test_the_undisturbed_run_indexes_every_form(undisturbed: Run) -> None:
@@ -187,7 +187,7 @@ def test_a_wait_that_the_hub_asks_for_is_kept_and_shown(hub: StandInHub, tmp_pat
 
     done = run(tmp_path, *INDEX)
 
-    assert "the Hub asks to wait 1 s (org/full: config.json)" in done.stderr
+    assert "the Hub demands a wait of 1 s (org/full: config.json)" in done.stderr
     assert done.codes["org/full"] == "indexed"
     assert done.seconds > 1
 
@@ -200,7 +200,7 @@ def test_a_wait_that_is_too_long_is_not_begun_but_shown(hub: StandInHub, tmp_pat
     done = run(tmp_path, *INDEX)
 
     assert done.codes["org/full"] == "rate-limited"
-    assert "it asks to wait 300 s" in done.stdout
+    assert "it demands a wait of 300 s" in done.stdout
 
 
 @pytest.mark.parametrize("id", ["org/full", "org/adapter"])

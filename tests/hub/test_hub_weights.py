@@ -34,7 +34,7 @@ def open_repo(hub: StandInHub, session: HubSession, files: dict[str, bytes]) -> 
 
 
 def read_ahead(monkeypatch: pytest.MonkeyPatch, **sizes: int) -> None:
-    monkeypatch.setattr("deltadex.indexer.hub.weights.ALL_TENSORS", replace(ALL_TENSORS, **sizes))
+    monkeypatch.setattr("deltadex.indexer.hub.files.ALL_TENSORS", replace(ALL_TENSORS, **sizes))
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,13 @@ class Memory:
     """Listings kept as text, as a database would."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, str] = {}
+        self.saved: dict[str, str] = {}
 
     def load(self, parent: str) -> list[dict[str, Any]] | None:
-        return json.loads(self.kept[parent]) if parent in self.kept else None
+        return json.loads(self.saved[parent]) if parent in self.saved else None
 
     def save(self, parent: str, models: list[dict[str, Any]]) -> None:
-        self.kept[parent] = json.dumps(models)
+        self.saved[parent] = json.dumps(models)
 
 
 def walk(base: str, session: HubSession, memory: Memory | None = None, **options: Any) -> list[str]:
@@ -47,7 +47,7 @@ def test_every_page_is_followed_newest_first(hub: StandInHub, session: HubSessio
     assert walk("org/base", session) == [f"org/child{i}" for i in reversed(range(8))]
 
 
-def test_a_page_is_asked_for_only_when_its_models_are_wanted(
+def test_a_page_is_requested_only_when_its_models_are_wanted(
     hub: StandInHub, session: HubSession
 ) -> None:
     hub.page_size = 2
@@ -87,7 +87,7 @@ def test_cycles_and_models_that_name_themselves_end(hub: StandInHub, session: Hu
     assert walk("org/base", session) == ["org/a", "org/b"]
 
 
-def test_children_of_quantised_copies_are_not_asked_for(
+def test_children_of_quantised_copies_are_not_requested(
     hub: StandInHub, session: HubSession
 ) -> None:
     hub.add("org/base", WEIGHTS)
@@ -125,8 +125,8 @@ def test_a_resumed_walk_asks_only_for_what_was_not_finished(
     hub.log.clear()
 
     assert walk("org/base", session, memory) == whole
-    asked = [parse_qs(query)["filter"][0].removeprefix("base_model:") for query in listings(hub)]
-    assert asked == ["org/b", "org/a", "org/cc", "org/bb", "org/aa"]
+    parents = [parse_qs(query)["filter"][0].removeprefix("base_model:") for query in listings(hub)]
+    assert parents == ["org/b", "org/a", "org/cc", "org/bb", "org/aa"]
 
 
 def test_a_walk_from_memory_alone_makes_one_request(hub: StandInHub, session: HubSession) -> None:
@@ -144,7 +144,7 @@ def test_a_walk_from_memory_alone_makes_one_request(hub: StandInHub, session: Hu
 
 
 @pytest.mark.parametrize("refused", [{"safetensors"}, {"model-index", "disabled"}, {"sha"}])
-def test_a_hub_that_refuses_a_property_is_asked_for_fewer_once(
+def test_a_hub_that_refuses_a_property_is_sent_fewer_properties_from_then_on(
     hub: StandInHub, session: HubSession, refused: set[str]
 ) -> None:
     hub.refused_properties = frozenset(refused)
@@ -176,11 +176,11 @@ def test_an_entry_that_huggingface_hub_cannot_read_costs_no_other_model(
     hub.add("org/base", WEIGHTS)
     hub.add("org/a", WEIGHTS, parents=("org/base",))
 
-    found = walk("org/base", session)
+    ids = walk("org/base", session)
 
-    assert found[0] == "org/a"
-    assert {"org/a", "org/last"} <= set(found) <= {"org/a", "org/last", "org/odd"}
-    assert len(found) == len(set(found))
+    assert ids[0] == "org/a"
+    assert {"org/a", "org/last"} <= set(ids) <= {"org/a", "org/last", "org/odd"}
+    assert len(ids) == len(set(ids))
 
 
 def test_one_child_that_cannot_be_listed_does_not_end_the_walk(
@@ -196,7 +196,7 @@ def test_one_child_that_cannot_be_listed_does_not_end_the_walk(
     )
 
     assert walk("org/base", session, memory) == ["org/b", "org/a", "org/aa"]
-    assert "org/b" not in memory.kept
+    assert "org/b" not in memory.saved
     assert "org/b" in caplog.text
 
 
@@ -225,7 +225,7 @@ def test_a_base_that_cannot_be_listed_says_why(
 
 
 @pytest.mark.parametrize("kind", ["reset", "truncate"])
-def test_a_page_that_is_cut_is_asked_for_again(
+def test_a_page_that_is_cut_is_requested_again(
     hub: StandInHub, session: HubSession, kind: str
 ) -> None:
     hub.page_size = 1
@@ -304,8 +304,8 @@ def test_what_no_catalog_could_hold_is_mended_or_left_out(
     odd = {"createdAt": "yesterday", "downloads": 1 << 70, "likes": -1, "pipeline_tag": "\ud800x"}
     hub.raw_entries = [{"id": "../etc"}, {"id": "a\x00b"}, {"id": "org/odd", **odd}]
 
-    (found,) = list_family("org/base", remember=Memory(), session=session, limit=1)
+    (model,) = list_family("org/base", remember=Memory(), session=session, limit=1)
 
-    assert found.id == "org/odd"
-    assert (found.created_at, found.downloads, found.likes) == (None, None, None)
-    assert found.pipeline_tag == "\ufffdx"
+    assert model.id == "org/odd"
+    assert (model.created_at, model.downloads, model.likes) == (None, None, None)
+    assert model.pipeline_tag == "\ufffdx"

@@ -129,8 +129,8 @@ def test_a_cut_body_goes_on_where_it_stopped(hub: StandInHub, source: RemoteByte
 
     source.read(0, 200_000)
 
-    asked = [r.headers["range"] for r in hub.requests("cdn")]
-    assert asked == ["bytes=0-199999", "bytes=65536-199999"]
+    requested = [r.headers["range"] for r in hub.requests("cdn")]
+    assert requested == ["bytes=0-199999", "bytes=65536-199999"]
     assert source.bytes_fetched == 200_000
 
 
@@ -153,7 +153,7 @@ def test_a_changed_etag_of_the_storage_is_a_changed_file(
         source.read(100, 200)
 
 
-def test_an_expired_address_is_asked_for_once_more(hub: StandInHub, source: RemoteBytes) -> None:
+def test_an_expired_address_is_requested_once_more(hub: StandInHub, source: RemoteBytes) -> None:
     hub.signature_uses = 2
 
     parts = [bytes(source.read(i, i + 50_000)) for i in range(0, 300_000, 50_000)]
@@ -194,7 +194,7 @@ def test_a_refused_whole_file_is_not_downloaded(hub: StandInHub, source: RemoteB
     assert source.bytes_fetched == 0
 
 
-def test_a_range_beyond_the_end_is_not_asked_for(hub: StandInHub, source: RemoteBytes) -> None:
+def test_a_range_beyond_the_end_is_not_requested(hub: StandInHub, source: RemoteBytes) -> None:
     with pytest.raises(ModelError, match=r"^truncated: "):
         source.read(0, len(CONTENT) + 1)
     assert hub.requests("cdn") == []
@@ -240,12 +240,12 @@ def test_an_answer_for_another_commit_is_a_changed_repository(
 ) -> None:
     hub.add("org/model", {"model.safetensors": CONTENT})
     repo = hub.repos["org/model"]
-    asked, repo.sha = repo.sha, "f" * 40
+    requested, repo.sha = repo.sha, "f" * 40
     headers = {"X-Repo-Commit": repo.sha, "ETag": '"x"'}
     hub.faults.append(Fault(path="resolve", kind="body", where="hub", headers=headers))
 
     with pytest.raises(ModelError, match=r"^changed: "):
-        RemoteBytes(session, locate(session, "org/model", asked, "model.safetensors"))
+        RemoteBytes(session, locate(session, "org/model", requested, "model.safetensors"))
 
 
 def test_a_stopped_session_ends_its_waits_at_once(

@@ -15,8 +15,8 @@ from safetensors.torch import save
 
 from deltadex.errors import ModelError
 from deltadex.indexer.hub import HubWeights, describe, read_small_file
+from deltadex.indexer.hub.files import MAX_SMALL_FILE
 from deltadex.indexer.hub.session import HubSession
-from deltadex.indexer.hub.small_files import MAX_SMALL_FILE
 
 
 def test_a_small_file_comes_at_the_pinned_commit(hub: StandInHub, session: HubSession) -> None:
@@ -32,7 +32,7 @@ def test_a_small_file_comes_at_the_pinned_commit(hub: StandInHub, session: HubSe
 
 
 @pytest.mark.parametrize("kind", ["truncate", "reset", "status", "stall"])
-def test_a_small_file_is_asked_for_again(hub: StandInHub, session: HubSession, kind: str) -> None:
+def test_a_small_file_is_requested_again(hub: StandInHub, session: HubSession, kind: str) -> None:
     hub.add("org/model", {"config.json": b'{"a": 1}'})
     model = describe("org/model", session=session)
     hub.faults.append(Fault(path="config.json", kind=kind, where="hub", after=3))
@@ -74,7 +74,7 @@ def test_a_gated_file_without_a_token_says_so(hub: StandInHub, session: HubSessi
 
 
 @pytest.mark.parametrize("name", ["config.json", "card.bin"])
-def test_a_content_that_its_etag_does_not_name_is_asked_for_again_and_then_refused(
+def test_a_content_that_its_etag_does_not_name_is_requested_again_and_then_refused(
     hub: StandInHub, session: HubSession, name: str
 ) -> None:
     hub.add("org/model", {name: b'{"layers": 12}'})

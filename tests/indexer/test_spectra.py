@@ -43,11 +43,11 @@ def test_energies_are_the_squared_singular_values_of_the_update(folder, catalog)
 
     _, spectra = update_spectra(catalog, str(child), str(base))
 
-    (found,) = [s for s in spectra if s.slot.layer == 0 and s.slot.role == "q"]
+    (spectrum,) = [s for s in spectra if s.slot.layer == 0 and s.slot.role == "q"]
     delta = _query(_weights(child), 0) - _query(_weights(base), 0)
     expected = torch.linalg.svdvals(delta).square().numpy()
-    np.testing.assert_allclose(found.energies, expected, rtol=1e-5, atol=expected[0] * 1e-12)
-    assert found.known_rank is None
+    np.testing.assert_allclose(spectrum.energies, expected, rtol=1e-5, atol=expected[0] * 1e-12)
+    assert spectrum.known_rank is None
 
 
 def test_spectra_of_the_weights_themselves(folder, catalog):
@@ -55,9 +55,9 @@ def test_spectra_of_the_weights_themselves(folder, catalog):
 
     _, spectra = weight_spectra(catalog, str(child), str(folder / "base"))
 
-    (found,) = [s for s in spectra if s.slot.layer == 0 and s.slot.role == "q"]
+    (spectrum,) = [s for s in spectra if s.slot.layer == 0 and s.slot.role == "q"]
     expected = torch.linalg.svdvals(_query(_weights(child), 0)).square().numpy()
-    np.testing.assert_allclose(found.energies, expected, rtol=1e-6, atol=expected[0] * 1e-12)
+    np.testing.assert_allclose(spectrum.energies, expected, rtol=1e-6, atol=expected[0] * 1e-12)
 
 
 def test_shorter_storage_raises_the_expected_noise(folder, catalog, tmp_path):

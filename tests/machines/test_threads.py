@@ -11,12 +11,12 @@ ANSWERS = Path(__file__).parent / "answers.py"
 
 IN_NEW_THREADS = """
 from threadpoolctl import threadpool_info
-from deltadex.indexer.parallel import one_torch_thread, ordered
+from deltadex.indexer.parallel import single_torch_thread, ordered
 
 def openmp_threads(_):
     return [pool["num_threads"] for pool in threadpool_info() if "torch" in pool["filepath"]]
 
-with one_torch_thread():
+with single_torch_thread():
     for threads in ordered(openmp_threads, range(8), 3):
         print(*threads)
 """

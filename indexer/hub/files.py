@@ -1,9 +1,12 @@
-"""A model's weight files on the Hub: chosen, named by content, opened to be read by ranges."""
+"""A repository's files: small ones whole, weights by ranges."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cached_property
+
+import httpx2
 
 from ...errors import ModelError
 from ..checkpoint import (
@@ -18,15 +21,80 @@ from ..checkpoint import (
     shard_files,
 )
 from .cache import cached_file, cached_sha256
-from .describe import describe
-from .hub_model import HubModel
-from .remote_bytes import RemoteBytes, RemoteFile, locate
+from .call import origin_of
+from .hub_model import HubModel, describe
+from .remote_bytes import RemoteBytes, RemoteFile, locate, require_commit
 from .session import HubSession, default_session
-from .small_files import read_small_file
+
+MAX_SMALL_FILE = 16 << 20
+"""Bytes."""
+
+_HASH = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})")
+
+
+def read_small_file(model: HubModel, name: str, *, session: HubSession | None = None) -> bytes:
+    """A small file's content at the model's commit, from the local cache or the Hub.
+
+    Nothing is written to disk. A content that does not match its ETag is requested
+    again.
+    """
+    session = session or default_session()
+    what = f"{model.id}: {name}"
+    path = cached_file(session.cache_dir, model.id, model.sha, name)
+    if path is not None:
+        try:
+            with path.open("rb") as file:
+                return _bounded(file.read(MAX_SMALL_FILE + 1), what)
+        except OSError as err:
+            raise ModelError("unreadable", f"{what}: {err.strerror}") from err
+    session.refuse_offline(what)
+    call = session.call(what)
+    call.max_bytes = MAX_SMALL_FILE
+    url = session.file_url(model.id, model.sha or "main", name)
+    with call.current(expected_bytes=MAX_SMALL_FILE):
+        while True:
+            response = session.send("GET", url, {})
+            require_commit(next(iter(response.history), response), model.sha, what)
+            if response.status_code == 200 and _is_content_of(response, call.origin):
+                return response.content
+            call.failed(ModelError("hub-bad-answer", f"{what}: another content than it should be"))
+
+
+def _is_content_of(response: httpx2.Response, hub: tuple[str, str, int]) -> bool:
+    """Whether a file's content has the hash that the Hub gave as its ETag, if it gave one.
+
+    The Hub names small files by their Git blob, stored ones by SHA-256, some mirrors by SHA-1.
+    """
+    named = _named_hash(response, hub)
+    if named is None:
+        return True
+    content = response.content
+    if len(named) == 64:
+        return hashlib.sha256(content).hexdigest() == named
+    blob = b"blob %d\0" % len(content) + content
+    return named in (
+        hashlib.sha1(data, usedforsecurity=False).hexdigest() for data in (blob, content)
+    )
+
+
+def _named_hash(response: httpx2.Response, hub: tuple[str, str, int]) -> str | None:
+    answers = [r for r in (*response.history, response) if origin_of(r.request.url) == hub]
+    for header in ("X-Linked-Etag", "ETag"):
+        for answer in reversed(answers):
+            etag = answer.headers.get(header, "").removeprefix("W/").strip('"')
+            if _HASH.fullmatch(etag):
+                return etag
+    return None
+
+
+def _bounded(content: bytes, what: str) -> bytes:
+    if len(content) > MAX_SMALL_FILE:
+        raise ModelError("hub-bad-answer", f"{what}: larger than {MAX_SMALL_FILE} bytes")
+    return content
 
 
 class HubWeights:
-    """The weight files of one model at one commit; the Hub is asked once where each of them is.
+    """The weight files of one model at one commit; each file is located once.
 
     Files in the local cache are read there.
     """
@@ -54,9 +122,6 @@ class HubWeights:
         One file: its own SHA-256, as `checkpoint.file_sha256` gives it. Shards: the SHA-256 of
         their hexadecimal hashes, sorted, one a line. None where the Hub does not know it.
         Costs one HEAD a file, which opening them then does not need.
-
-        Raises:
-            ModelError: the files cannot be asked for.
         """
         name = self._name
         if name is None:
@@ -70,11 +135,7 @@ class HubWeights:
         return hashlib.sha256("\n".join(known).encode()).hexdigest()
 
     def open(self) -> Checkpoint:
-        """The checkpoint, headers read; an adapter's small tensors are fetched many at a time.
-
-        Raises:
-            ModelError: with the code of whatever is wrong.
-        """
+        """The checkpoint, headers read; an adapter's small tensors are fetched many at a time."""
         if self._name is None:
             expected = "adapter_model.safetensors or .bin" if self._adapter else "model.safetensors"
             line = f"no weight file; expected {expected}"
@@ -99,7 +160,7 @@ class HubWeights:
 
     @cached_property
     def _model(self) -> HubModel:
-        """The description with its files and commit; asked for where the listing lacks them."""
+        """The description with its files and commit; requested where the listing lacks them."""
         model = self._described
         if model.files is not None and model.sha:
             return model

@@ -1,4 +1,4 @@
-"""What strangers wrote, short enough to be kept and shown."""
+"""Text from models' files and from the Hub, shortened to be stored and shown."""
 
 from __future__ import annotations
 

@@ -1,0 +1,11 @@
+from .index import IndexOptions as IndexOptions
+from .index import index_family as index_family
+from .index import resolve_base as resolve_base
+from .query import claimed_base as claimed_base
+from .query import fingerprint_query as fingerprint_query
+from .query import fingerprint_sent_adapter as fingerprint_sent_adapter
+from .query import guess_base as guess_base
+from .run import Progress as Progress
+from .run import Report as Report
+from .spectra import update_spectra as update_spectra
+from .spectra import weight_spectra as weight_spectra
