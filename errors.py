@@ -40,12 +40,14 @@ class Reason:
         status: What a model of this code is in the catalog.
         transient: Time may cure it; every run tries again.
         by_nature: No repair of files or access gives this model a fingerprint in this family.
+        withdrawn: There are no files to read: a model that was indexed before stays indexed.
     """
 
     status: Status
     meaning: str
     transient: bool = False
     by_nature: bool = False
+    withdrawn: bool = False
 
     @property
     def is_failure(self) -> bool:
@@ -67,8 +69,8 @@ REASONS: dict[str, Reason] = {
     "unsafe-pickle": Reason("failed", "a .bin file that holds more than tensors"),
     "unreadable": Reason("failed", "the system refuses to read a file", True),
     "bad-config": Reason("failed", "config.json or adapter_config.json is not usable"),
-    "no-weights": Reason("failed", "no weight file that deltadex reads"),
-    "not-found": Reason("failed", "no such folder or repository"),
+    "no-weights": Reason("failed", "no weight file that deltadex reads", withdrawn=True),
+    "not-found": Reason("failed", "no such folder or repository", withdrawn=True),
     "changed": Reason("failed", "the files changed while they were read", True),
     # architecture
     "no-attention": Reason("failed", "the model has no attention layers", by_nature=True),
@@ -96,10 +98,16 @@ REASONS: dict[str, Reason] = {
     "quantized": Reason("skipped", "quantised weights: ΔW would measure rounding"),
     "id-taken": Reason("failed", "another model of this family has the same id"),
     # Hub
-    "gated": Reason("failed", "the repository is gated and access is not granted"),
-    "private-or-missing": Reason("failed", "the Hub shows no such repository to you"),
-    "disabled": Reason("failed", "the Hub has disabled the repository", by_nature=True),
-    "unauthorized": Reason("failed", "the Hub refuses the token"),
+    "gated": Reason(
+        "failed", "the repository is gated and access is not granted", withdrawn=True
+    ),
+    "private-or-missing": Reason(
+        "failed", "the Hub shows no such repository to you", withdrawn=True
+    ),
+    "disabled": Reason(
+        "failed", "the Hub has disabled the repository", by_nature=True, withdrawn=True
+    ),
+    "unauthorized": Reason("failed", "the Hub refuses the token", withdrawn=True),
     "rate-limited": Reason("failed", "rate-limited by the Hub", True),
     "hub-unreachable": Reason("failed", "the Hub does not answer", True),
     "hub-bad-answer": Reason("failed", "the Hub's answer is not what was asked for", True),

@@ -171,10 +171,12 @@ def _refuse_taken_id(member: Member, before: Known | None) -> Member:
 
 
 def _must_not_replace(outcome: Outcome, before: Known | None) -> bool:
-    """Whether recording the outcome would lose something good for something passing."""
+    """Whether recording the outcome would lose a fingerprint to a fault that may pass, or to files
+    that were taken away."""
     if before is None or isinstance(outcome, Indexed) or before.status != "indexed":
         return isinstance(outcome, Refused) and outcome.code == "id-taken"
-    return outcome.code == "id-taken" or REASONS[outcome.code].transient
+    reason = REASONS[outcome.code]
+    return outcome.code == "id-taken" or reason.transient or reason.withdrawn
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,23 @@ def test_an_id_of_another_folder_is_not_overwritten(family, tmp_path, catalog):
     assert np.array_equal(_vector(catalog, "a-0"), before)
 
 
+def test_a_model_whose_weights_were_taken_away_stays_indexed(family, catalog):
+    index_family(catalog, _options(family))
+    before = _vector(catalog, "a-0")
+    folder = family / "models" / "a-0"
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(
+        json.dumps({"peft_type": "LORA", "base_model_name_or_path": str(family / "base")})
+    )
+
+    report = index_family(catalog, _options(family))
+
+    assert _codes(report) == {"a-0": "no-weights"}
+    assert catalog.model("a-0").status == "indexed"
+    assert np.array_equal(_vector(catalog, "a-0"), before)
+
+
 def test_a_base_that_cannot_be_used_is_one_clear_line(family, catalog):
     weights = family / "base" / "model.safetensors"
     tensors = load_file(weights)
