@@ -128,10 +128,7 @@ def _slot(
     return SlotDifference(
         slot=slot,
         change=(change(mine), change(theirs)),
-        stable_rank=(
-            mine.stable_rank if mine else 0.0,
-            theirs.stable_rank if theirs else 0.0,
-        ),
+        stable_rank=(mine.stable_rank if mine else 0.0, theirs.stable_rank if theirs else 0.0),
         cosine=_cosine(mine, theirs),
     )
 
@@ -161,9 +158,7 @@ def _whole_cosine(mine: Mapping[Slot, SlotStats], theirs: Mapping[Slot, SlotStat
 
 
 def _sums(
-    mine: Mapping[Slot, SlotStats],
-    theirs: Mapping[Slot, SlotStats],
-    name: Any,
+    mine: Mapping[Slot, SlotStats], theirs: Mapping[Slot, SlotStats], name: Any
 ) -> dict[str, tuple[float, float]]:
     """|ΔW| of A and B over the slots of each name, in slot order."""
     squares: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
@@ -226,8 +221,7 @@ def _widest(sums: Mapping[str, tuple[float, float]]) -> str:
     """Where the share of A's and of B's update differ most."""
     totals = [sum(pair[side] ** 2 for pair in sums.values()) or 1.0 for side in (0, 1)]
     return max(
-        sums,
-        key=lambda name: abs(sums[name][0] ** 2 / totals[0] - sums[name][1] ** 2 / totals[1]),
+        sums, key=lambda name: abs(sums[name][0] ** 2 / totals[0] - sums[name][1] ** 2 / totals[1])
     )
 
 

@@ -1,11 +1,10 @@
 """What each term of an embedding is worth: predictions from every subset of the terms."""
 
-from .masked_tokens import masked_accuracy, module_head, trained_masked_accuracy
-from .masking import mask_tokens
-from .study import AblationReport, ablation_report
-from .tagging import tagging_probe
+from .masked_tokens import mask_tokens, masked_accuracy, module_head, trained_masked_accuracy
+from .subset_scores import AblationReport, ablation_report
+from .trained_probe import tagging_probe
+from .word_pieces import word_terms
 from .word_senses import word_sense_knn
-from .words import word_terms
 
 __all__ = [
     "AblationReport",

@@ -8,9 +8,8 @@ import numpy as np
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
-from .predictions import NONE, SubsetPredictions, commonest
-from .split import TRAIN_TEST, Split, split_by_text
-from .subsets import check_terms, subset_sums, term_subsets
+from .term_subsets import NONE, SubsetPredictions, check_terms, commonest, subset_sums, term_subsets
+from .text_split import TRAIN_TEST, Split, split_by_text
 
 TIE_DECIMALS = 9
 """Cosines equal to this many decimals are ties, and the earlier training item comes first."""

@@ -18,10 +18,9 @@ from torch import nn
 
 from ...arrays import Float64
 from ..network.anatomy import Stack, Sublayer
-from ..network.encode import Batch
-from ..network.load import Network
-from ..network.states import first_tensor
-from .decompose import Constants
+from ..network.hidden_states import Batch, first_tensor
+from ..network.model_loading import Network
+from .decomposition import Constants
 
 Side = tuple[Network, Stack, Constants]
 Call = dict[str, Any]
@@ -47,11 +46,7 @@ class LocalShift:
     embedding: float
 
 
-def local_shift(
-    tuned: Side,
-    base: Side,
-    batch: Batch,
-) -> LocalShift:
+def local_shift(tuned: Side, base: Side, batch: Batch) -> LocalShift:
     """Of one batch; `bias` books changes of constants and of norms behind a sum.
 
     What trains biases inside a sub-layer (b_q, b_k, b_1) shows under that sub-layer.

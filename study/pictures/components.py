@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ...arrays import Float64
-from ..components.study import Against, ComponentsReport, StackComponents
-from .names import short
+from ..components.components_report import Against, ComponentsReport, StackComponents
+from .figures import short
 
 WIDTH, HEIGHT = 10.0, 3.6
 TEXT, SMALL = 10.5, 9.5

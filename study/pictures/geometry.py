@@ -13,7 +13,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from ..geometry.divergence import DIVERGENCES, Divergence, Divergent
-from ..geometry.report import GeometryReport, GroupGeometry, LayerGeometry
+from ..geometry.geometry_report import GeometryReport, GroupGeometry, LayerGeometry
 
 FONT = 11.0
 WIDTH, PANEL_HEIGHT = 10.0, 3.4

@@ -12,10 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..rank.fitted import FittedLaw
-from ..rank.laws import LAW_NAMED
-from ..rank.report import FamilyRankReport, RankCurve, RankPoint, RankReport
-from .names import short
+from ..rank.rank_laws import LAW_NAMED
+from ..rank.rank_report import FamilyRankReport, FittedLaw, RankCurve, RankPoint, RankReport
+from .figures import short
 
 WIDTH = 10.0
 """Inches; every size below is meant for it."""

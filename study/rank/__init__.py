@@ -1,10 +1,9 @@
 """How many directions an update has, by role and depth, and what law that follows."""
 
-from .effective import energy_rank, entropy_rank, stable_rank
-from .family import family_ranks
-from .fit import fit_laws
-from .report import FamilyRankReport, RankReport
-from .study import rank_study
+from .effective_rank import energy_rank, entropy_rank, stable_rank
+from .rank_laws import fit_laws
+from .rank_report import FamilyRankReport, RankReport
+from .ranks_by_depth import family_ranks, rank_study
 
 __all__ = [
     "FamilyRankReport",

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation.masking import mask_tokens
+from deltadex.study.ablation.masked_tokens import mask_tokens
 
 MASK = 3
 VOCABULARY = np.arange(10, 1000)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation.words import PieceTerms, word_terms, words_of_tokens
+from deltadex.study.ablation.word_pieces import PieceTerms, word_terms, words_of_tokens
 
 
 def make_pieces(text, word, seed=0):

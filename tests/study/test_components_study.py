@@ -19,9 +19,8 @@ from tiny_networks import (
 
 from deltadex.errors import StudyError
 from deltadex.study.components import components_study
-from deltadex.study.components.decompose import branch_constants, decompose
-from deltadex.study.components.importance import importance
-from deltadex.study.network.encode import encoded
+from deltadex.study.components.decomposition import branch_constants, decompose, importance
+from deltadex.study.network.hidden_states import encoded
 from deltadex.study.texts import Text
 
 TEXTS = make_texts(4, 11, 7, 9, 5)

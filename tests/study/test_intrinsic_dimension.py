@@ -1,14 +1,22 @@
 """The estimators against scikit-dimension, a literal transcription, and known manifolds."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
-from deltadex.study.geometry import intrinsic_dimension, neighbours
-from deltadex.study.geometry.intrinsic_dimension import ESTIMATORS, estimate, facco, low_fifth
-from deltadex.study.geometry.neighbours import distinct_rows, two_nearest
+from deltadex.study.geometry import intrinsic_dimension
+from deltadex.study.geometry.intrinsic_dimension import (
+    ESTIMATORS,
+    distinct_rows,
+    estimate,
+    facco,
+    low_fifth,
+    two_nearest,
+)
 
 
 def make_ball(n, dimension, *, within=30, seed=0):
@@ -134,7 +142,7 @@ def test_rotation_scale_shift_and_order_change_nothing(seed, scale):
 def test_nearest_two_equal_sklearn_in_blocks_of_any_size(monkeypatch):
     rows = np.random.default_rng(0).standard_normal((120, 5))
     subsets = [np.arange(120), np.arange(0, 120, 3), np.array([1, 7, 119])]
-    monkeypatch.setattr(neighbours, "BLOCK_BYTES", 8 * 120 * 7)
+    monkeypatch.setattr(sys.modules[two_nearest.__module__], "BLOCK_BYTES", 8 * 120 * 7)
 
     for subset, found in zip(subsets, two_nearest(rows, subsets), strict=True):
         oracle = NearestNeighbors(n_neighbors=2, algorithm="brute").fit(rows[subset])

@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 from sklearn.decomposition import PCA
 
 from deltadex.study.layers import pca as module
-from deltadex.study.layers.pca import layer_pca
+from deltadex.study.layers.layer_pca import layer_pca
 
 
 @pytest.mark.parametrize("unit_norm", [False, True])

@@ -7,9 +7,9 @@ import pytest
 from tiny_networks import CONFIGS, edited, make_texts, perturb, scale, tiny_network
 
 from deltadex.study.components import components_study
-from deltadex.study.components.decompose import branch_constants
+from deltadex.study.components.decomposition import branch_constants
 from deltadex.study.components.local_shift import local_shift
-from deltadex.study.network.encode import encoded
+from deltadex.study.network.hidden_states import encoded
 
 TEXTS = make_texts(6, 9)
 ZERO = 1e-6

@@ -13,11 +13,19 @@ from scipy.stats import spearmanr
 from ...arrays import Float32, Float64
 from ...errors import StudyError
 from ..network.anatomy import Stack
-from ..network.encode import Batch, encoded
-from ..network.load import Network, twin
+from ..network.hidden_states import Batch, encoded
+from ..network.model_loading import Network, twin
 from ..texts import Text
-from .decompose import Constants, Decomposed, branch_constants, decompose
-from .importance import importance, norm_ratios, relative_lengths, term_shifts
+from .decomposition import (
+    Constants,
+    Decomposed,
+    branch_constants,
+    decompose,
+    importance,
+    norm_ratios,
+    relative_lengths,
+    term_shifts,
+)
 from .local_shift import ZERO, LocalShift, local_shift
 
 WORST_ERROR = 1e-4
@@ -231,10 +239,7 @@ def components_study(
         n_tokens=n_tokens,
         keep_special=keep_special,
         stacks=tuple(
-            _report(
-                side,
-                _against(side, others[place], moves[place], n_tokens) if others else None,
-            )
+            _report(side, _against(side, others[place], moves[place], n_tokens) if others else None)
             for place, side in enumerate(sides)
         ),
     )

@@ -14,6 +14,7 @@ from ...errors import StudyError
 if TYPE_CHECKING:
     from ..network import TokenStates
 
+
 MOST_TOKENS = 1_000
 """Tokens of a study; every layer of each is a row."""
 
@@ -161,9 +162,7 @@ class _Sample:
         self.n_seen = 0
 
     def add(
-        self,
-        hidden: Float32[np.ndarray, "layers tokens dim"],
-        where: Int64[np.ndarray, "3 tokens"],
+        self, hidden: Float32[np.ndarray, "layers tokens dim"], where: Int64[np.ndarray, "3 tokens"]
     ) -> None:
         """Let the batch's tokens displace those with larger keys."""
         n_layers, n_tokens, dim = hidden.shape

@@ -11,8 +11,8 @@ from scipy.linalg import eigh
 from scipy.stats import spearmanr
 
 from ...arrays import Float32, Float64, Int64
-from .norms import unit_rows
-from .rows import LayerRows
+from .layer_norms import unit_rows
+from .layer_rows import LayerRows
 
 N_AXES = 8
 BLOCK_ROWS = 2_048

@@ -14,13 +14,12 @@ from ...records import Fingerprint
 from ..components import components_study
 from ..geometry import anisotropy, intrinsic_dimension
 from ..layers import LayerClassifier, LayerRows, collect_rows, fit_classifier, score_classifier
-from ..layers.contributions import contributions
-from ..layers.controls import norm_only, score_retrained
-from ..layers.norms import NormTally
-from ..layers.rows import split_by_text
+from ..layers.layer_classifier import contributions
+from ..layers.layer_controls import norm_only, score_retrained
+from ..layers.layer_norms import NormTally
+from ..layers.layer_rows import split_by_text
 from ..network import Network, token_states
-from .probe import probe_texts, prompt_texts
-from .shift import (
+from .activation_shift import (
     ACTIVATION_SHIFT,
     DELTA_ACTIVATIONS,
     last_token_mean,
@@ -28,6 +27,7 @@ from .shift import (
     shift_fingerprint,
     shift_recipe,
 )
+from .probe import probe_texts, prompt_texts
 
 VERSION = 1
 """Raised whenever the numbers would change."""

@@ -10,9 +10,9 @@ import torch
 from ...arrays import Float32, Float64
 from ...errors import StudyError
 from ...records import Fingerprint, Recipe
-from ..components.decompose import branch_constants, decompose
-from ..network.encode import encoded
-from ..network.load import Network
+from ..components.decomposition import branch_constants, decompose
+from ..network.hidden_states import encoded
+from ..network.model_loading import Network
 from ..texts import Text, Texts
 
 ACTIVATION_SHIFT, DELTA_ACTIVATIONS = "activation-shift", "delta-activations"

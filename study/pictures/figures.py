@@ -121,3 +121,14 @@ def _svg(draw: Callable[[], Figure], theme: dict[str, str], name: str) -> str:
         draw().savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     return _REFERENCE.sub(rf"\1{name}-", text[text.index("<svg") :])
+
+
+LONGEST = 40
+
+
+def short(name: str) -> str:
+    """An id as it is, a path by its end; `$` is not to start a formula."""
+    shown = name.rstrip("/").rsplit("/", 1)[-1] if name.startswith(("/", ".")) else name
+    if len(shown) > LONGEST:
+        shown = shown[: LONGEST // 2] + "…" + shown[-LONGEST // 2 :]
+    return shown.replace("$", r"\$")

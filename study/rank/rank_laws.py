@@ -1,20 +1,145 @@
-"""Which law a curve of rank against depth follows, if any.
+"""The laws that rank against depth may follow, and the fit of the best of them.
 
-Least squares with the linear parameters solved for exactly (variable projection, Golub &
-Pereyra 1973), so that only one or two shape parameters are searched for.
+Each law is linear in some parameters and non-linear in at most two others, its `shape`:
+value = basis(shape) @ linear. Depth is the layer l = 1…L, or x = (l − 1)/(L − 1) = 0…1. Least
+squares solve for the linear parameters exactly (variable projection, Golub & Pereyra 1973), so
+that only the shape is searched for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from ...arrays import Float64, Int64
-from .fitted import FittedLaw, LawChoice, Parameter, Segments
-from .laws import LAW_NAMED, LAWS, Law, Start
+from .rank_report import FittedLaw, LawChoice, Parameter, Segments
+
+Basis = Callable[
+    [Float64[np.ndarray, " depth"], int, tuple[float, ...]], Float64[np.ndarray, "depth linear"]
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a search for shape parameters begins, and the box that it stays in."""
+
+    shape: tuple[float, ...]
+    lower: tuple[float, ...]
+    upper: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """A form that rank against depth may take.
+
+    Attributes:
+        parameters: Names of the linear parameters, then of those of the shape.
+        formula: For people, in those names.
+        basis: From layers (1…L), L and the shape to the columns that are weighted.
+        starts: Starts of the search over shapes; none for a linear law.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    formula: str
+    basis: Basis
+    starts: tuple[Start, ...] = ()
+
+    @property
+    def n_linear(self) -> int:
+        return len(self.parameters) - (len(self.starts[0].shape) if self.starts else 0)
+
+    def values(
+        self, parameters: tuple[float, ...], layers: Float64[np.ndarray, " depth"], n_layers: int
+    ) -> Float64[np.ndarray, " depth"]:
+        """The law at `layers`, which need not be whole numbers."""
+        linear, shape = parameters[: self.n_linear], parameters[self.n_linear :]
+        curve: Float64[np.ndarray, " depth"]
+        curve = self.basis(layers, n_layers, shape) @ np.array(linear)
+        return curve
+
+
+def _x(layers: Float64[np.ndarray, " depth"], n_layers: int) -> Float64[np.ndarray, " depth"]:
+    relative: Float64[np.ndarray, " depth"] = (layers - 1.0) / max(1, n_layers - 1)
+    return relative
+
+
+def _columns(*columns: Float64[np.ndarray, " depth"]) -> Float64[np.ndarray, "depth linear"]:
+    return np.stack(columns, axis=1)
+
+
+def _polynomial(degree: int) -> Basis:
+    return lambda layers, n_layers, _: _columns(
+        *(_x(layers, n_layers) ** power for power in range(degree + 1))
+    )
+
+
+def _quarter_ellipse(
+    layers: Float64[np.ndarray, " depth"], n_layers: int, _: tuple[float, ...]
+) -> Float64[np.ndarray, "depth linear"]:
+    height = np.sqrt(np.clip(1.0 - (layers / n_layers) ** 2, 0.0, None))
+    return _columns(1.0 - height, height)
+
+
+def _logistic(
+    layers: Float64[np.ndarray, " depth"], n_layers: int, shape: tuple[float, ...]
+) -> Float64[np.ndarray, "depth linear"]:
+    from scipy.special import expit
+
+    centre, width = shape
+    return _columns(np.ones_like(layers), expit((centre - _x(layers, n_layers)) / width))
+
+
+def _rates(magnitudes: tuple[float, ...], least: float, most: float) -> tuple[Start, ...]:
+    """Starts on both sides of a rate of 0, where the parameters are not defined."""
+    rising = [Start((m,), (least,), (most,)) for m in magnitudes]
+    falling = [Start((-m,), (-most,), (-least,)) for m in magnitudes]
+    return (*rising, *falling)
+
+
+LAWS: tuple[Law, ...] = (
+    Law("constant", ("a",), "a", _polynomial(0)),
+    Law("linear", ("a", "b"), "a + b·x", _polynomial(1)),
+    Law(
+        "quarter ellipse",
+        ("r_min", "r_max"),
+        "r_min + (r_max − r_min)·√(1 − (l/L)²)",
+        _quarter_ellipse,
+    ),
+    Law("quadratic", ("a", "b", "c"), "a + b·x + c·x²", _polynomial(2)),
+    Law(
+        "exponential",
+        ("a", "b", "c"),
+        "a + b·exp(−c·x)",
+        lambda layers, n, shape: _columns(np.ones_like(layers), np.exp(-shape[0] * _x(layers, n))),
+        starts=_rates((1.0, 4.0, 15.0), 0.01, 50.0),
+    ),
+    Law(
+        "power",
+        ("a", "b", "c"),
+        "a + b·l^c",
+        lambda layers, _, shape: _columns(np.ones_like(layers), layers ** shape[0]),
+        starts=_rates((0.5, 2.0, 8.0), 0.02, 20.0),
+    ),
+    # Without bounds its tail would be one more exponential.
+    Law(
+        "logistic drop",
+        ("a", "b", "c", "d"),
+        "a + b/(1 + exp((x − c)/d))",
+        _logistic,
+        starts=tuple(
+            Start((centre, width), (0.0, 0.02), (1.0, 1.0))
+            for centre in (0.15, 0.5, 0.85)
+            for width in (0.05, 0.2)
+        ),
+    ),
+)
+"""From the simplest to the one with most parameters."""
+
+LAW_NAMED = {law.name: law for law in LAWS}
 
 FEWEST_POINTS = 4
 LEAST_R_SQUARED = 0.8
@@ -22,13 +147,13 @@ SIMPLER_WITHIN = 2.0
 """ΔAICc below which the simpler law is preferred (Burnham & Anderson 2002, 2.6)."""
 MODELS_FOR_WEIGHTS = 3
 EXACT = 1e-8
-"""Residuals smaller than this share of the largest rank are none."""
+"""Residuals smaller than this share of the largest rank count as 0."""
 SINGULAR = 1e10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Curve:
-    """What is fitted: ranks by layer (1…L), with weights of mean 1."""
+    """Ranks by layer (1…L), with weights of mean 1."""
 
     layers: Float64[np.ndarray, " depth"]
     ranks: Float64[np.ndarray, " depth"]
@@ -36,11 +161,10 @@ class _Curve:
     n_layers: int
 
     def without(self, point: int) -> _Curve:
-        kept = np.arange(len(self.layers)) != point
         return _Curve(
-            layers=self.layers[kept],
-            ranks=self.ranks[kept],
-            weights=self.weights[kept],
+            layers=np.delete(self.layers, point),
+            ranks=np.delete(self.ranks, point),
+            weights=np.delete(self.weights, point),
             n_layers=self.n_layers,
         )
 
@@ -56,7 +180,7 @@ def fit_laws(
     standard_errors: Float64[np.ndarray, " depth"] | None = None,
     counts: Int64[np.ndarray, " depth"] | None = None,
 ) -> LawChoice:
-    """The best law by AICc, how good it is, and whether it is a pattern at all.
+    """The best law by AICc, how well it fits, and whether the curve has a pattern.
 
     AICc = n ln(RSS/n) + 2k' + 2k'(k'+1)/(n − k' − 1), k' = parameters + 1; laws with too many
     parameters for n points are left out. Sums of squares are weighted by 1/s.e.² where every
@@ -64,9 +188,9 @@ def fit_laws(
 
     Args:
         layers: 1…n_layers, each at most once.
-        standard_errors: Of the ranks. A whole number is not known better than its own step
-            allows, so none counts as smaller than √(1/(12·count)).
-        counts: How many models each rank is the mean of.
+        standard_errors: Of the ranks. Ranks are whole numbers, so that no standard error counts
+            as smaller than √(1/(12·count)).
+        counts: The number of models that each rank is the mean of.
     """
     if len(np.unique(layers)) != len(layers) or not np.isfinite(ranks).all():
         raise ValueError("layers must differ and ranks must be finite")
@@ -93,7 +217,7 @@ def fit_laws(
 
 
 def _judge(curve: _Curve, candidates: Sequence[FittedLaw], *, weighted: bool) -> LawChoice:
-    """The simplest of the laws that no other clearly beats, held against the constant."""
+    """The simplest law whose AICc is near the best, compared with the constant."""
     near = [c for c in candidates if c.aicc - candidates[0].aicc < SIMPLER_WITHIN]
     best = min(near, key=lambda fitted: len(fitted.parameters))
     constant = next(fitted for fitted in candidates if fitted.law == "constant")
@@ -134,9 +258,8 @@ def _fit(law: Law, curve: _Curve) -> FittedLaw:
     return FittedLaw(
         law=law.name,
         formula=law.formula,
-        parameters=tuple(
-            Parameter(name, value, None if errors is None else errors[i])
-            for i, (name, value) in enumerate(zip(law.parameters, parameters, strict=True))
+        parameters=dict(
+            zip(law.parameters, map(Parameter, parameters, errors or repeat(None)), strict=True)
         ),
         r_squared=1.0 if rss <= exact else max(0.0, 1.0 - rss / spread),
         rss=rss,
@@ -149,28 +272,26 @@ def _fit(law: Law, curve: _Curve) -> FittedLaw:
 def _best_parameters(
     law: Law, curve: _Curve, starts: Sequence[Start]
 ) -> tuple[tuple[float, ...], bool]:
-    """All parameters of the best fit over the starts; whether a shape is at its bound."""
+    """All parameters of the best fit over the starts, and whether a shape is at its bound."""
     if not starts:
         return _project(law, curve, ())[0], False
+    from scipy.optimize import least_squares
 
     def residuals(shape: Float64[np.ndarray, " shape"]) -> Float64[np.ndarray, " depth"]:
         return _project(law, curve, tuple(shape.tolist()))[1]
 
-    found = [
-        least_squares(residuals, start.shape, bounds=(start.lower, start.upper)) for start in starts
-    ]
-    best = int(np.argmin([result.cost for result in found]))
-    shape = found[best].x
-    bounds = (starts[best].lower, starts[best].upper)
-    on_bound = any(bool(np.isclose(shape, bound, rtol=1e-3).any()) for bound in bounds)
-    at = tuple(shape.tolist())
+    fits = [(least_squares(residuals, s.shape, bounds=(s.lower, s.upper)), s) for s in starts]
+    best, start = min(fits, key=lambda fit: fit[0].cost)
+    bounds = (start.lower, start.upper)
+    on_bound = any(bool(np.isclose(best.x, bound, rtol=1e-3).any()) for bound in bounds)
+    at = tuple(best.x.tolist())
     return (*_project(law, curve, at)[0], *at), on_bound
 
 
 def _project(
     law: Law, curve: _Curve, shape: tuple[float, ...]
 ) -> tuple[tuple[float, ...], Float64[np.ndarray, " depth"]]:
-    """The linear parameters that fit best given the shape, and what they leave, weighted."""
+    """The linear parameters that fit best at this shape, and the weighted residuals."""
     root = np.sqrt(curve.weights)
     basis = law.basis(curve.layers, curve.n_layers, shape) * root[:, None]
     size = np.abs(basis).max(axis=0)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...arrays import Int64
-from .classifier import (
+from ...arrays import Float32, Float64, Int64
+from .layer_classifier import (
     MOST_ITERATIONS,
     LayerClassifier,
     Score,
+    contributions,
     fit_classifier,
     score_classifier,
     score_predictions,
 )
-from .norms import row_norms, unit_rows
-from .rows import LayerRows, Split
+from .layer_norms import row_norms, unit_rows
+from .layer_rows import LayerRows, Split
 
 Change = Callable[[LayerRows], LayerRows]
 
@@ -155,3 +157,111 @@ def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
     return score_predictions(
         nearest, split.test, layers=classifier.layers, n_train=len(split.train.layer)
     )
+
+
+RANDOM_DRAWS = 5
+"""Sets of random dimensions that one accuracy is pooled from."""
+
+
+def mask_sizes(dim: int) -> tuple[int, ...]:
+    """How many dimensions are masked where nobody says: 4, 32 and half of them."""
+    return tuple(sorted({k for k in (4, 32, dim // 2) if 1 <= k < dim}))
+
+
+def mask_controls(
+    split: Split,
+    classifier: LayerClassifier,
+    sizes: Sequence[int],
+    *,
+    seed: int = 0,
+    max_iterations: int = MOST_ITERATIONS,
+) -> Iterator[Control]:
+    """For each size: the top dimensions filled with their mean and with 0, random ones
+    likewise, and a classifier trained without the top ones.
+
+    The mean is the training mean, which is 0 to the classifier; a raw 0 is not, and moves
+    every row the same way.
+    """
+    ranked = contributions(classifier).ranked()
+    fills = {"mean": classifier.mean, "zero": np.zeros_like(classifier.mean)}
+    rng = np.random.default_rng(seed)
+    for k in sizes:
+        if not 1 <= k < len(ranked):
+            raise ValueError(f"can mask 1 to {len(ranked) - 1} dimensions, got {k}")
+        top = ranked[:k]
+        drawn = [rng.permutation(len(ranked))[:k] for _ in range(RANDOM_DRAWS)]
+        for which, sets in (("top", [top]), ("random", drawn)):
+            for fill, values in fills.items():
+                predicted = [
+                    classifier.predict(masked(split.test.vectors, dims, values)) for dims in sets
+                ]
+                yield Control(
+                    name=f"mask-{which}-{k}-{fill}",
+                    title=f"{which} {k} dims set to {fill}",
+                    score=score_predictions(
+                        np.concatenate(predicted),
+                        split.test,
+                        layers=classifier.layers,
+                        n_train=classifier.n_train,
+                        converged=classifier.converged,
+                    ),
+                    retrained=False,
+                )
+        yield Control(
+            name=f"without-top-{k}",
+            title=f"without top {k} dims",
+            score=score_retrained(split, partial(without, dims=top), max_iterations=max_iterations),
+            retrained=True,
+        )
+
+
+def masked(
+    vectors: Float32[np.ndarray, "rows dim"],
+    dims: Int64[np.ndarray, " k"],
+    values: Float64[np.ndarray, " dim"],
+) -> Float32[np.ndarray, "rows dim"]:
+    """The vectors with some dimensions at the given values, the same for all rows."""
+    filled = vectors.copy()
+    filled[:, dims] = values[dims]
+    return filled
+
+
+def without(rows: LayerRows, dims: Int64[np.ndarray, " k"]) -> LayerRows:
+    """The rows without some dimensions."""
+    return rows.with_vectors(np.delete(rows.vectors, dims, axis=1))
+
+
+def transfer_controls(
+    here: Split, other: Split, classifier: LayerClassifier, *, max_iterations: int = MOST_ITERATIONS
+) -> Iterator[Control]:
+    """Both ways, within the other texts, and trained on both; always on held-back texts.
+
+    Every classifier standardises with what it stored in training. Refitting that to the new
+    texts, or leaving it out, measures something else.
+    """
+    theirs = fit_classifier(other.train, max_iterations=max_iterations)
+    both = fit_classifier(joined(here.train, other.train), max_iterations=max_iterations)
+    for name, title, trained, test in (
+        ("transfer-to-other", "these texts → other", classifier, other.test),
+        ("transfer-from-other", "other texts → these", theirs, here.test),
+        ("other-in-domain", "other texts → other", theirs, other.test),
+        ("mixed-here", "both texts → these", both, here.test),
+        ("mixed-other", "both texts → other", both, other.test),
+    ):
+        score = score_classifier(trained, test)
+        yield Control(name=name, title=title, score=score, retrained=trained is not classifier)
+
+
+def joined(here: LayerRows, other: LayerRows) -> LayerRows:
+    """All rows of both; texts of the other are numbered after these."""
+    if here.dim != other.dim or here.layers != other.layers:
+        raise ValueError(
+            f"rows of {here.dim} dimensions and layers {here.layers} do not join rows of "
+            f"{other.dim} and layers {other.layers}"
+        )
+    shifted = replace(other, text=other.text + int(here.text.max()) + 1)
+    pairs = {
+        name: np.concatenate([getattr(here, name), getattr(shifted, name)])
+        for name in ("vectors", "layer", "text", "position", "token")
+    }
+    return LayerRows(**pairs, n_seen=here.n_seen + other.n_seen)
