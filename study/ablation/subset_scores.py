@@ -1,16 +1,17 @@
-"""An ablation as one report: a score a subset, its spread, and who agrees with whom."""
+"""An ablation as one report: the score of each subset, its interval, and their agreement."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from ...arrays import Float64, Int64, Shaped
+from ...arrays import Float64, Int64
 from ...errors import StudyError
+from ..report_json import JsonRecord
 from .term_subsets import NONE, SubsetPredictions
 
 Score = Literal["accuracy", "macro-F1"]
@@ -24,7 +25,7 @@ Z95 = 1.959963984540054
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a score is made of, text by text, so that texts can be resampled.
+    """The counts of a score, text by text, so that texts can be resampled.
 
     Attributes:
         cells: For accuracy right answers and items; for macro-F1 true positives of each class,
@@ -37,7 +38,7 @@ class Counts:
     def value(
         self, weights: Float64[np.ndarray, "draws texts"]
     ) -> Float64[np.ndarray, "runs draws"]:
-        """The score of each run when each text counts as often as its weight says.
+        """The score of each run, with each text counted as often as its weight.
 
         Macro-F1 is over the classes that occur in targets or predictions, as scikit-learn's.
         """
@@ -68,19 +69,19 @@ def count(
         truth = targets[:, None] == classes
         columns = []
         for p in predicted:
-            said = p[:, None] == classes
-            columns.append([*(truth & said).T, *(truth ^ said).T])
+            guess = p[:, None] == classes
+            columns.append([*(truth & guess).T, *(truth ^ guess).T])
     else:
         raise ValueError(f"score must be 'accuracy' or 'macro-F1', got {score!r}")
-    cells = [[_by_text(c, place, len(texts)) for c in run] for run in columns]
-    return Counts(score, np.array(cells).transpose(0, 2, 1))
+    cells = [[np.bincount(place, c, minlength=len(texts)) for c in run] for run in columns]
+    return Counts(score, np.array(cells, dtype=np.float64).transpose(0, 2, 1))
 
 
 def intervals(counts: list[Counts], *, seed: int) -> list[tuple[float, float]]:
-    """95 % percentile intervals over texts of scores averaged over runs, the same draws for all.
+    """95 % percentile intervals over texts of the mean score over runs, the same draws for all.
 
-    Texts go in or out with all their items. Where every draw gives the same accuracy (all
-    right, all wrong), Wilson's interval for as many items as there are texts stands in.
+    A text is drawn with all its items. Where every draw gives the same accuracy (all right, all
+    wrong), the interval is Wilson's for as many items as there are texts.
     """
     n_texts = counts[0].cells.shape[1]
     draws = [
@@ -90,13 +91,13 @@ def intervals(counts: list[Counts], *, seed: int) -> list[tuple[float, float]]:
             strict=True,
         )
     ]
-    found = []
-    for one, values in zip(counts, draws, strict=True):
+    spans = []
+    for values in draws:
         low, high = (float(v) for v in np.quantile(values, [0.025, 0.975]))
-        if low == high and one.score == "accuracy":
+        if low == high and counts[0].score == "accuracy":
             low, high = wilson_interval(low, n_texts)
-        found.append((low, high))
-    return found
+        spans.append((low, high))
+    return spans
 
 
 def wilson_interval(share: float, n_items: int) -> tuple[float, float]:
@@ -107,12 +108,6 @@ def wilson_interval(share: float, n_items: int) -> tuple[float, float]:
     centre = (share + Z95**2 / (2 * n_items)) / shrink
     half = Z95 / shrink * math.sqrt(share * (1 - share) / n_items + (Z95 / (2 * n_items)) ** 2)
     return max(0.0, centre - half), min(1.0, centre + half)
-
-
-def _by_text(
-    values: Shaped[np.ndarray, " items"], place: Int64[np.ndarray, " items"], n_texts: int
-) -> Float64[np.ndarray, " texts"]:
-    return np.bincount(place, values, minlength=n_texts).astype(np.float64)
 
 
 def _weights(n_texts: int, seed: int) -> Iterator[Float64[np.ndarray, "draws texts"]]:
@@ -129,9 +124,9 @@ def agreement_matrix(
 ) -> Float64[np.ndarray, "subsets subsets"]:
     """Share of items for which two subsets predict the same class, 0…1, mean over runs.
 
-    With one class an item this share is the micro-averaged F1 of one's predictions against the
-    other's, which is what Mickus et al. 2022 print, and also their accuracy. Only items for
-    which both predict something count; NaN where there are none.
+    With one class for each item this share is the micro-averaged F1 of one subset's predictions
+    against the other's, which Mickus et al. 2022 print, and also their accuracy. Only items for
+    which both have a prediction count; NaN where there are none.
     """
     n_subsets = predicted.shape[1]
     shares = np.ones((n_subsets, n_subsets))
@@ -144,7 +139,7 @@ def agreement_matrix(
 def agreement(
     first: Int64[np.ndarray, "runs items"], second: Int64[np.ndarray, "runs items"]
 ) -> float:
-    """Share of equal predictions among items with two, of the same run; NaN without any."""
+    """Share of equal predictions, of the same run, among items with both; NaN without any."""
     both = (first != NONE) & (second != NONE)
     if not both.any():
         return float("nan")
@@ -155,7 +150,7 @@ Unknown = Literal["wrong", "dropped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubsetScore:
+class SubsetScore(JsonRecord):
     """How well one subset of terms predicts.
 
     Attributes:
@@ -172,15 +167,20 @@ class SubsetScore:
     low: float
     high: float
 
+    def to_json(self) -> dict[str, Any]:
+        """The fields; the label as `subset`."""
+        document = JsonRecord.to_json(self)
+        return {"subset": document.pop("label")} | document
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AblationReport:
+class AblationReport(JsonRecord):
     """One measure on all subsets of the terms.
 
     Attributes:
-        baseline: The score of guessing without the embedding.
-        n_items: Scored.
-        n_unknown: Items without a prediction: counted wrong, or dropped (`unknown`).
+        baseline: The score of a guess without the embedding.
+        n_items: Scored items.
+        n_unknown: Items without a prediction, which count as wrong or are dropped (`unknown`).
         agreement: Share of equal predictions, in the order of `scores`; NaN where two
             subsets have no item in common.
     """
@@ -202,36 +202,10 @@ class AblationReport:
     def __post_init__(self) -> None:
         self.agreement.flags.writeable = False
 
-    def to_json(self) -> dict[str, object]:
-        """The report in JSON's types; agreement that is not a number is null."""
-        return {
-            "measure": self.measure,
-            "score": self.score,
-            "terms": list(self.names),
-            "subsets": [
-                {
-                    "subset": one.label,
-                    "terms": list(one.terms),
-                    "value": one.value,
-                    "sd": one.sd,
-                    "low": one.low,
-                    "high": one.high,
-                }
-                for one in self.scores
-            ],
-            "baseline": self.baseline,
-            "n_items": self.n_items,
-            "n_texts": self.n_texts,
-            "n_runs": self.n_runs,
-            "unknown": self.unknown,
-            "n_unknown": self.n_unknown,
-            "interval": self.interval,
-            "agreement": [
-                [None if math.isnan(share) else share for share in row]
-                for row in self.agreement.tolist()
-            ],
-            "settings": dict(self.settings),
-        }
+    def to_json(self) -> dict[str, Any]:
+        """The fields; the names as `terms`, the scores as `subsets`."""
+        shown = {"names": "terms", "scores": "subsets"}
+        return {shown.get(key, key): value for key, value in JsonRecord.to_json(self).items()}
 
 
 def ablation_report(
@@ -244,13 +218,13 @@ def ablation_report(
 ) -> AblationReport:
     """Scores, 95 % intervals and agreement of a measure's predictions.
 
-    Intervals are Wilson's where every item is its own text, and otherwise, as for macro-F1,
+    Intervals are Wilson's where every item is its own text; otherwise, and for macro-F1, they are
     of a bootstrap over texts.
 
     Args:
         unknown: Whether items without a prediction count as wrong or are dropped.
         seed: Of the bootstrap.
-        details: What else the numbers hang on, ready for JSON: model, layer, seed of the masks.
+        details: What else decides the numbers, for JSON: model, layer, seed of the masks.
 
     Raises:
         StudyError: no item is left to score.
@@ -270,7 +244,7 @@ def ablation_report(
         count(score, rows, predictions.targets, predictions.text)
         for rows in predictions.predicted.transpose(1, 0, 2)
     ]
-    values = np.stack([_values(one) for one in counts])  # (subsets, runs)
+    values = np.stack([_values(subset) for subset in counts])  # (subsets, runs)
     if score == "accuracy" and n_texts == n_items:
         spans = [wilson_interval(float(mean), n_items) for mean in values.mean(axis=1)]
         interval, bootstrap = "95 %, Wilson", {}
@@ -314,11 +288,5 @@ def _values(counts: Counts) -> Float64[np.ndarray, " runs"]:
 
 def _without(predictions: SubsetPredictions, lost: np.ndarray) -> SubsetPredictions:
     """The predictions of the other items."""
-    kept = ~lost
-    return replace(
-        predictions,
-        predicted=predictions.predicted[:, :, kept],
-        targets=predictions.targets[kept],
-        baseline=predictions.baseline[kept],
-        text=predictions.text[kept],
-    )
+    columns = {name: getattr(predictions, name)[~lost] for name in ("targets", "baseline", "text")}
+    return replace(predictions, predicted=predictions.predicted[:, :, ~lost], **columns)

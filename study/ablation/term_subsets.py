@@ -1,4 +1,4 @@
-"""Every way to keep some terms of an embedding and drop the others."""
+"""Every subset of an embedding's terms, and what each subset predicted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LETTERS = {"input": "i", "attention": "h", "feed_forward": "f", "bias": "c", "so
 """The terms' letters in e = i + h + f + c (Mickus et al. 2022) and s (Mickus & Vázquez 2023)."""
 
 MOST_TERMS = 8
-"""255 subsets; more is a mistake."""
+"""These have 255 subsets; a call with more terms is refused as a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Subset:
 
     Attributes:
         label: A letter a term, like "ihc".
-        names: Of the terms kept, in term order.
+        names: Of the terms in the subset, in term order.
         members: Their positions along the terms' axis.
     """
 
@@ -34,26 +34,26 @@ class Subset:
 
 
 def letters(names: Sequence[str]) -> tuple[str, ...]:
-    """A letter for each term: `LETTERS`' or the name's first that is still free."""
+    """A letter for each term: that of `LETTERS`, or the first free letter of its name."""
     if len(set(names)) != len(names) or not 1 <= len(names) <= MOST_TERMS:
         raise ValueError(f"names must be 1 to {MOST_TERMS} different terms, got {list(names)}")
     taken = {LETTERS[name] for name in names if name in LETTERS}
-    found: list[str] = []
+    chosen: list[str] = []
     for name in names:
         candidates = [c for c in name.lower() if c.isalpha()] + list("abcdefghijklmnop")
         letter = LETTERS.get(name) or next(c for c in candidates if c not in taken)
         taken.add(letter)
-        found.append(letter)
-    return tuple(found)
+        chosen.append(letter)
+    return tuple(chosen)
 
 
 def term_subsets(names: Sequence[str]) -> tuple[Subset, ...]:
     """All 2ⁿ − 1 non-empty subsets, small ones first, then by term order."""
     letter = letters(names)
     return tuple(
-        Subset("".join(letter[i] for i in kept), tuple(names[i] for i in kept), kept)
+        Subset("".join(letter[i] for i in members), tuple(names[i] for i in members), members)
         for size in range(1, len(names) + 1)
-        for kept in combinations(range(len(names)), size)
+        for members in combinations(range(len(names)), size)
     )
 
 
@@ -62,7 +62,7 @@ def subset_sums(
 ) -> Iterator[Float32[np.ndarray, "items dim"]]:
     """The sum of each subset's terms, one at a time.
 
-    Summed in float64: terms may be far longer than what their sum leaves of them.
+    The sum is taken in float64, as terms may be far longer than their sum.
     Peak: one sum in float64 and its float32 copy beside the terms.
     """
     for subset in subsets:
@@ -75,7 +75,7 @@ def subset_sums(
 def check_terms(
     terms: Float32[np.ndarray, "terms items dim"], names: Sequence[str], what: str
 ) -> None:
-    """Refuse terms that no measure can be made of.
+    """Refuse terms that cannot be measured.
 
     Raises:
         ValueError: there are not as many terms as names.
@@ -96,7 +96,7 @@ def check_terms(
 
 
 NONE = -1
-"""Where there is no prediction: a word whose lemma was never seen."""
+"""The code of no prediction, as for a word whose lemma does not occur in training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +109,10 @@ class SubsetPredictions:
         predicted: Class codes in the order of `subsets`; `NONE` where there is none. A run is
             one training; measures without training have one.
         targets: The right codes.
-        baseline: What guessing without the embedding predicts, such as the commonest class.
-        text: Which text each item is from. Items of one text are not independent, so
-            intervals resample texts.
-        settings: Seeds, options and counts, ready for JSON.
+        baseline: Predictions without the embedding, such as the commonest class.
+        text: The text of each item. Items of one text are not independent, so that intervals
+            resample texts.
+        settings: Seeds, options and counts, for JSON.
     """
 
     measure: str
@@ -139,7 +139,7 @@ class SubsetPredictions:
 
 
 def commonest(codes: Int64[np.ndarray, " items"]) -> int:
-    """The code that occurs most often; of equals the smallest."""
+    """The code that occurs most often; of equally frequent ones the smallest."""
     values, counts = np.unique(codes, return_counts=True)
     return int(values[counts.argmax()])
 

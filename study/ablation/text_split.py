@@ -1,4 +1,4 @@
-"""Which items a measure learns from, is tuned on and is scored on."""
+"""The split of items into training, validation and test parts, text by text."""
 
 from __future__ import annotations
 
@@ -15,22 +15,32 @@ TRAIN_TEST = (0.8, 0.0, 0.2)
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rows of the items, each in at most one part."""
+    """Rows of the items, each in at most one part.
+
+    Attributes:
+        seed: Of a split that was drawn; None for one that the user gave.
+    """
 
     train: Int64[np.ndarray, " train"] = field(compare=False)
     validation: Int64[np.ndarray, " validation"] = field(compare=False)
     test: Int64[np.ndarray, " test"] = field(compare=False)
+    seed: int | None = None
 
     def __post_init__(self) -> None:
-        rows = np.concatenate([self.train, self.validation, self.test])
+        rows = np.concatenate(self.parts)
         if len(np.unique(rows)) != len(rows):
             raise ValueError("an item is in two parts of the split, or twice in one")
         if len(rows) and rows.min() < 0:
             raise ValueError(f"a split's rows count from 0, got {rows.min()}")
 
+    @property
+    def parts(self) -> tuple[Int64[np.ndarray, " _"], ...]:
+        """Training, validation and test rows."""
+        return self.train, self.validation, self.test
+
     def check(self, n_items: int, what: str, *, validation: bool) -> None:
-        """Refuse a split that leaves a part empty or names items that are not there."""
-        rows = np.concatenate([self.train, self.validation, self.test])
+        """Refuse a split with an empty part, or with items that do not exist."""
+        rows = np.concatenate(self.parts)
         if len(rows) and rows.max() >= n_items:
             raise ValueError(f"{what}: the split names item {rows.max()} of {n_items}")
         parts = {"training": self.train, "test": self.test}
@@ -43,18 +53,13 @@ class Split:
             )
 
     def only(self, keep: Bool[np.ndarray, " items"]) -> Split:
-        """The same parts without the items that are not kept."""
-        parts = (self.train, self.validation, self.test)
-        return Split(*(part[keep[part]] for part in parts))
+        """The same parts with the items where `keep` is true."""
+        return Split(*(part[keep[part]] for part in self.parts), seed=self.seed)
 
-    def sizes(self, seed: int | None) -> dict[str, object]:
-        """The split in numbers, ready for JSON; no seed where the user gave it."""
-        return {
-            "train": len(self.train),
-            "validation": len(self.validation),
-            "test": len(self.test),
-            "seed": seed,
-        }
+    def sizes(self) -> dict[str, object]:
+        """The number of items in each part, and the seed, for JSON."""
+        n_train, n_validation, n_test = map(len, self.parts)
+        return {"train": n_train, "validation": n_validation, "test": n_test, "seed": self.seed}
 
 
 def split_by_text(
@@ -65,7 +70,7 @@ def split_by_text(
 ) -> Split:
     """Parts in the given shares of texts, drawn at random; a text is never in two parts.
 
-    Each part with a share gets a text while there are texts for it: test first, then
+    Each part with a share gets at least one text while there are enough: test first, then
     validation.
     """
     if min(shares) < 0 or abs(sum(shares) - 1) > 1e-9:
@@ -76,7 +81,29 @@ def split_by_text(
     n_test = _at_least_one(share_test, len(texts), len(texts) - 1)
     n_validation = _at_least_one(share_validation, len(texts), len(texts) - 1 - n_test)
     test, validation, train = np.split(order, [n_test, n_test + n_validation])
-    return Split(*(np.flatnonzero(np.isin(text, part)) for part in (train, validation, test)))
+    parts = (np.flatnonzero(np.isin(text, part)) for part in (train, validation, test))
+    return Split(*parts, seed=seed)
+
+
+def check_split(
+    split: Split | None,
+    n_items: int,
+    what: str,
+    *,
+    text: Int64[np.ndarray, " items"] | None,
+    seed: int,
+    shares: tuple[float, float, float] = TRAIN_VALIDATE_TEST,
+    validation: bool,
+) -> tuple[Split, Int64[np.ndarray, " items"]]:
+    """The split, drawn where none is given, and each item's text, its own where none is given.
+
+    Raises:
+        StudyError: a part of the split is empty.
+    """
+    text = np.arange(n_items) if text is None else text
+    split = split or split_by_text(text, seed=seed, shares=shares)
+    split.check(n_items, what, validation=validation)
+    return split, text
 
 
 def _at_least_one(share: float, total: int, most: int) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from ...arrays import Float32, Int64
 from ...errors import StudyError
+from ..report_json import JsonRecord
 from .term_subsets import (
     NONE,
     SubsetPredictions,
@@ -20,21 +21,21 @@ from .term_subsets import (
     subset_sums,
     term_subsets,
 )
-from .text_split import Split, split_by_text
+from .text_split import Split, check_split
 
 PREDICT_ROWS = 1024
 """Rows scored at a time: bounds rows × classes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class Training(JsonRecord):
     """How probes are trained: AdamW, cross-entropy, a fixed number of epochs.
 
     Attributes:
-        learning_rates: The best on the validation items is taken, for each subset by itself.
-        runs: Trainings that differ in initial weights and order of items.
+        learning_rates: Each subset takes the rate that is best on the validation items.
+        runs: Trainings that differ in initial weights and in the order of items.
         seed: Of the first run; all subsets of a run start from the same weights.
-        device: Where torch trains.
+        device: The device of torch.
     """
 
     epochs: int = 20
@@ -43,7 +44,7 @@ class Training:
     weight_decay: float = 0.01
     runs: int = 5
     seed: int = 0
-    device: str = "cpu"
+    device: str = field(default="cpu", repr=False)
 
     def __post_init__(self) -> None:
         if min(self.epochs, self.batch, self.runs) < 1:
@@ -58,16 +59,8 @@ class Training:
             )
 
     def settings(self) -> dict[str, object]:
-        """What is needed to train again, ready for JSON."""
-        return {
-            "optimiser": "AdamW",
-            "epochs": self.epochs,
-            "batch": self.batch,
-            "learning_rates": list(self.learning_rates),
-            "weight_decay": self.weight_decay,
-            "runs": self.runs,
-            "seed": self.seed,
-        }
+        """Everything that is needed to train again, for JSON."""
+        return {"optimiser": "AdamW"} | self.to_json()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +80,20 @@ class Probe:
         self._device = device
 
     def predict(self, rows: Float32[np.ndarray, "items dim"]) -> Int64[np.ndarray, " items"]:
-        """The class of the highest score, of equals the first."""
-        found = [scores.argmax(dim=1).numpy() for scores in self._scores(rows)]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+        """The class of the highest score; of equal scores the first."""
+        predicted = [scores.argmax(dim=1).numpy() for scores in self._scores(rows)]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *predicted])
 
     def quality(self, data: Labelled) -> tuple[float, float]:
-        """(accuracy, minus the mean cross-entropy over items of known class): more is better."""
+        """(accuracy, minus the mean cross-entropy over items of known class)."""
         accuracy = float(np.mean(self.predict(data.rows) == data.codes))
         known = data.codes != NONE
         if not known.any():
             return accuracy, -math.inf
         codes = torch.split(torch.from_numpy(data.codes[known]), PREDICT_ROWS)
         total = sum(
-            float(torch.nn.functional.cross_entropy(scores, right, reduction="sum"))
-            for scores, right in zip(self._scores(data.rows[known]), codes, strict=True)
+            float(torch.nn.functional.cross_entropy(scores, target, reduction="sum"))
+            for scores, target in zip(self._scores(data.rows[known]), codes, strict=True)
         )
         return accuracy, -math.inf if math.isnan(total) else -total / np.count_nonzero(known)
 
@@ -115,32 +108,49 @@ class Probe:
 
 def probe_subsets(
     terms: Float32[np.ndarray, "terms items dim"],
-    codes: Int64[np.ndarray, " items"],
-    n_classes: int,
+    targets: Int64[np.ndarray, " items"],
+    classes: Int64[np.ndarray, " classes"],
     names: Sequence[str],
     split: Split,
     training: Training,
+    *,
     hidden: int | None,
-) -> tuple[Int64[np.ndarray, "runs subsets test"], dict[str, float]]:
-    """Predicted codes of the test items, and the learning rate that each subset took."""
-    subsets = term_subsets(names)
+    text: Int64[np.ndarray, " items"],
+    measure: str,
+    settings: Mapping[str, object],
+) -> SubsetPredictions:
+    """Predictions on the test items of probes that are trained on each subset's sum.
+
+    Args:
+        classes: Targets that occur in the training part, ascending; others are never predicted.
+        hidden: Width of the hidden layer; None for a linear layer.
+    """
+    subsets, codes = term_subsets(names), codes_of(targets, classes)
     predicted = np.empty((training.runs, len(subsets), len(split.test)), dtype=np.int64)
     rates: dict[str, float] = {}
     for row, total in enumerate(subset_sums(terms, subsets)):
         train, validation = (
             Labelled(total[part], codes[part]) for part in (split.train, split.validation)
         )
-        probes, rate = train_runs(train, validation, n_classes, training, hidden)
+        probes, rate = train_runs(train, validation, len(classes), training, hidden)
         rates[subsets[row].label] = rate
         for run, probe in enumerate(probes):
             predicted[run, row] = probe.predict(total[split.test])
-    return predicted, rates
+    return SubsetPredictions(
+        measure=measure,
+        names=tuple(names),
+        predicted=classes[predicted],
+        targets=targets[split.test],
+        baseline=np.full(len(split.test), commonest(targets[split.train])),
+        text=text[split.test],
+        settings={**settings, "training": training.settings(), "chosen_learning_rates": rates},
+    )
 
 
 def train_runs(
     train: Labelled, validation: Labelled, n_classes: int, training: Training, hidden: int | None
 ) -> tuple[list[Probe], float]:
-    """A probe a run, and the learning rate that was best on the validation items.
+    """A probe for each run, and the learning rate that was best on the validation items.
 
     The rate is chosen with the first run's seed: by accuracy, then by cross-entropy, then the
     first of the list.
@@ -149,7 +159,7 @@ def train_runs(
         train_probe(train, n_classes, training, rate, training.seed, hidden)
         for rate in training.learning_rates
     ]
-    best = 0
+    best = 0  # without a choice there may be no validation items
     if len(firsts) > 1:
         best = max(range(len(firsts)), key=lambda i: firsts[i].quality(validation))
     rate = training.learning_rates[best]
@@ -170,8 +180,8 @@ def train_probe(
 ) -> Probe:
     """A linear layer dim → classes, or dim → hidden → classes with ReLU between.
 
-    Rows are divided by one number, the root mean square of all training entries, so that the
-    same learning rates suit short and long terms. Torch's global generator is left as it was.
+    Rows are divided by the root mean square of all training entries, so that the same learning
+    rates suit short and long terms. Torch's global generator is not changed.
     Peak: the rows, and batch × classes three times.
     """
     scale = float(np.sqrt(np.mean(np.square(train.rows, dtype=np.float64)))) or 1.0
@@ -218,9 +228,9 @@ def tagging_probe(
     split_seed: int = 0,
     training: Training = TRAINING,
 ) -> SubsetPredictions:
-    """Test words' tags by a network dim → dim → tags, ReLU between, trained on each subset.
+    """The tags of test words by a network dim → dim → tags with ReLU, trained on each subset.
 
-    Tags are coded in sorted order. One that only the test part has is always counted wrong.
+    Tags are coded in sorted order. A tag that only the test part has always counts as wrong.
     The split is the same in all runs.
 
     Args:
@@ -236,32 +246,29 @@ def tagging_probe(
         raise ValueError(f"training.runs must be at least 3, got {training.runs}")
     kinds, targets = np.unique(np.array(tags, dtype=str), return_inverse=True)
     targets = targets.astype(np.int64)
-    text = np.arange(len(targets)) if text is None else text
-    drawn = split is None
-    split = split or split_by_text(text, seed=split_seed)
-    split.check(len(targets), WHAT, validation=len(training.learning_rates) > 1)
+    several_rates = len(training.learning_rates) > 1
+    split, text = check_split(
+        split, len(targets), WHAT, text=text, seed=split_seed, validation=several_rates
+    )
     classes = np.unique(targets[split.train])
     if len(classes) < 2:
         raise StudyError(
             f"{WHAT}: the training part has one tag, {str(kinds[classes[0]])!r}; "
             "give words of two tags or more"
         )
-    codes = codes_of(targets, classes)
-    predicted, rates = probe_subsets(
-        terms, codes, len(classes), names, split, training, terms.shape[2]
-    )
-    return SubsetPredictions(
+    return probe_subsets(
+        terms,
+        targets,
+        classes,
+        names,
+        split,
+        training,
+        hidden=terms.shape[2],
+        text=text,
         measure="tagging, one hidden layer",
-        names=tuple(names),
-        predicted=classes[predicted],
-        targets=targets[split.test],
-        baseline=np.full(len(split.test), commonest(targets[split.train])),
-        text=text[split.test],
         settings={
             "baseline": "commonest training tag",
-            "split": split.sizes(split_seed if drawn else None),
+            "split": split.sizes(),
             "tags": kinds.tolist(),
-            "training": training.settings(),
-            "chosen_learning_rates": rates,
         },
     )

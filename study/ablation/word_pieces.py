@@ -29,18 +29,18 @@ class PieceTerms:
 
 @dataclass(frozen=True, slots=True)
 class WordTerms:
-    """The terms of the words asked for, in the order asked.
+    """The terms of the requested words, in their order.
 
     Attributes:
-        found: False where no piece of the word was seen (the text was cut); its terms are 0.
-        pieces: How many pieces were summed.
+        pieces: The number of pieces that were summed; 0 where the text was cut before the word.
     """
 
     terms: Float32[np.ndarray, "terms words dim"] = field(compare=False)
     pieces: Int64[np.ndarray, " words"] = field(compare=False)
 
     @property
-    def found(self) -> Bool[np.ndarray, " words"]:
+    def seen(self) -> Bool[np.ndarray, " words"]:
+        """False where no piece of the word was seen; its terms are 0."""
         seen: Bool[np.ndarray, " words"] = self.pieces > 0
         return seen
 
@@ -52,8 +52,8 @@ def words_of_tokens(
 ) -> Int64[np.ndarray, " tokens"]:
     """The word of each token, from each text's `word_ids()` of a fast tokenizer."""
     pairs = zip(text.tolist(), position.tolist(), strict=True)
-    words = (word_ids[t][p] for t, p in pairs)
-    return np.array([NO_WORD if word is None else word for word in words], dtype=np.int64)
+    numbers = (word_ids[t][p] for t, p in pairs)
+    return np.array([NO_WORD if word is None else word for word in numbers], dtype=np.int64)
 
 
 def word_terms(
@@ -61,17 +61,17 @@ def word_terms(
     text: Int64[np.ndarray, " words"],
     word: Int64[np.ndarray, " words"],
 ) -> WordTerms:
-    """The summed pieces of the words (text, word), each asked for once, from a stream.
+    """The summed pieces of the words (text, word), which must differ, from a stream of batches.
 
-    With positions for words this collects single tokens, such as those that were masked.
-    Peak: one batch and the words asked for, in float32, with one batch's in float64.
+    With positions in place of words this collects single tokens, such as masked ones.
+    Peak: one batch and the requested words in float32, and the words of one batch in float64.
 
     Raises:
         StudyError: no batch, or a text that comes in two batches.
     """
     wanted = {pair: row for row, pair in enumerate(zip(text.tolist(), word.tolist(), strict=True))}
     if len(wanted) != len(text):
-        raise ValueError("a word is asked for twice")
+        raise ValueError("a word is requested twice")
     sums: Float32[np.ndarray, "terms words dim"] | None = None
     pieces = np.zeros(len(text), dtype=np.int64)
     for batch in batches:

@@ -1,10 +1,10 @@
-"""The components study: what hidden states are made of, and what a fine-tune did to that."""
+"""The components study: what hidden states are made of, and what a fine-tune changed in them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -12,69 +12,76 @@ from scipy.stats import spearmanr
 
 from ...arrays import Float32, Float64
 from ...errors import StudyError
-from ..network.anatomy import Stack
-from ..network.hidden_states import Batch, encoded
+from ..network.hidden_states import Batch, Batching, encoded
 from ..network.model_loading import Network, twin
+from ..report_json import JsonRecord
 from ..texts import Text
 from .decomposition import (
-    Constants,
     Decomposed,
-    branch_constants,
+    Stream,
     decompose,
     importance,
     norm_ratios,
     relative_lengths,
     term_shifts,
 )
-from .local_shift import ZERO, LocalShift, local_shift
+from .local_shift import ZERO, local_shift
 
 WORST_ERROR = 1e-4
-"""Relative error of the sum at which a decomposition is refused."""
+"""Relative error of the sum above which a decomposition is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Against:
-    """One stream of a fine-tune beside its base's.
+class Against(JsonRecord):
+    """A stream of a fine-tune compared with its base's.
 
     Attributes:
         correlation: Spearman's ρ of both models' importance over tokens; NaN where constant.
-        shift: Mean |x' − x| / |e| of each term.
-        share: Mean share of each term in the hidden state's move.
-        local: Per block, for each of `local_terms`: mean change of the sub-layer's own output
-            on the base's input, over the length of that input.
-        embedding: The same of the embedding output.
+        term_shift: Mean |x' − x| / |e| of each term.
+        term_shift_share: Mean share of each term in the change of the hidden state.
+        total_shift: Mean relative change of the hidden state.
+        local_shift: By block and `local_terms`: mean change of the sub-layer's own output on the
+            base's input, relative to that input.
+        local_embedding: The same of the embedding output.
     """
 
     correlation: Float64[np.ndarray, "layers terms"]
-    shift: Float64[np.ndarray, "layers terms"]
-    share: Float64[np.ndarray, "layers terms"]
+    correlation_method: str = "spearman"
+    term_shift: Float64[np.ndarray, "layers terms"]
+    term_shift_share: Float64[np.ndarray, "layers terms"]
     total_shift: Float64[np.ndarray, " layers"]
     local_terms: tuple[str, ...]
-    local: Float64[np.ndarray, "blocks local_terms"]
-    embedding: float
+    local_shift: Float64[np.ndarray, "blocks local_terms"]
+    local_embedding: float
 
     @property
     def most_edited(self) -> tuple[int, str] | None:
-        """(block from 1, term) whose local shift is largest; None where nothing changed."""
-        if not self.local.size or self.local.max() <= ZERO:
+        """(block from 1, term) with the largest local shift; None where nothing changed."""
+        if not self.local_shift.size or self.local_shift.max() <= ZERO:
             return None
-        block, term = np.unravel_index(int(self.local.argmax()), self.local.shape)
+        block, term = np.unravel_index(int(self.local_shift.argmax()), self.local_shift.shape)
         return int(block) + 1, self.local_terms[int(term)]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields and the most edited term."""
+        edited = self.most_edited
+        shown = None if edited is None else {"layer": edited[0], "term": edited[1]}
+        return JsonRecord.to_json(self) | {"most_edited": shown}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StackComponents:
+class StackComponents(JsonRecord):
     """One residual stream.
 
     Attributes:
-        layers: `0` is the embedding output, `final` comes after the final norm.
-        absent: Terms that are zero throughout, for there is nothing to make them.
+        layers: `0` is the embedding output, `final` follows the final norm.
+        absent: Terms that are zero everywhere, as no module makes them.
         importance: Mean of μ = ⟨e, x⟩ / |e|² over tokens; sums to 1 over terms.
         norm_ratio: Mean |x| / |e|.
         error: Largest relative error of the sum of terms, over layers.
     """
 
-    name: str
+    name: str = field(repr=False)
     layers: tuple[str, ...]
     terms: tuple[str, ...]
     absent: tuple[str, ...]
@@ -82,7 +89,12 @@ class StackComponents:
     importance_sd: Float64[np.ndarray, "layers terms"]
     norm_ratio: Float64[np.ndarray, "layers terms"]
     error: float
-    against: Against | None
+    against: Against | None = field(repr=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields; those of the comparison beside them."""
+        compared = {} if self.against is None else self.against.to_json()
+        return JsonRecord.to_json(self) | compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,87 +109,110 @@ class ComponentsReport:
     stacks: tuple[StackComponents, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """The documented keys, ready for json.dumps."""
+        """The documented keys."""
         return {
             "model": self.model,
             "against": self.against,
             "texts": self.n_texts,
             "tokens": self.n_tokens,
             "special_tokens": self.keep_special,
-            "stacks": {stack.name: _stack_json(stack) for stack in self.stacks},
+            "stacks": {stack.name: stack.to_json() for stack in self.stacks},
         }
 
 
 @dataclass(slots=True)
-class _Gathered:
-    """One stream's per-token numbers, batch by batch; 4 bytes a token, layer and term."""
+class _StreamTally:
+    """A stream's numbers of every token, batch by batch; 4 bytes a token, layer and term."""
 
+    stream: Stream
     importance: list[Float32[np.ndarray, "layers terms tokens"]] = field(default_factory=list)
     norm_ratio: list[Float32[np.ndarray, "layers terms tokens"]] = field(default_factory=list)
     error: float = 0.0
     labels: tuple[str, ...] = ()
 
-    def add(self, layers: Sequence[Decomposed], kept: torch.Tensor) -> None:
-        terms = [one.terms[:, kept] for one in layers]
-        for one, part in zip(layers, terms, strict=True):
-            hidden = one.hidden[kept]
+    def add(self, batch: Batch, counted: torch.Tensor) -> list[Decomposed]:
+        """Decompose a batch, and add the numbers of the tokens that count."""
+        stream = self.stream
+        layers = decompose(stream.network, stream.stack, batch, stream.constants)
+        terms = [layer.terms[:, counted] for layer in layers]
+        for layer, part in zip(layers, terms, strict=True):
+            hidden = layer.hidden[counted]
             if not hidden.isfinite().all():
                 raise StudyError(
-                    f"layer {one.layer} holds NaN or infinity: check the model's weights"
+                    f"layer {layer.layer} holds NaN or infinity: check the model's weights"
                 )
             self.error = max(self.error, float((part.sum(0) - hidden).norm() / hidden.norm()))
-        self.importance.append(_stacked([importance(part) for part in terms]))
-        self.norm_ratio.append(_stacked([norm_ratios(part) for part in terms]))
-        self.labels = tuple("final" if one.normed else str(one.layer) for one in layers)
-
-
-@dataclass(slots=True)
-class _Side:
-    """A model's stream, ready to be decomposed."""
-
-    network: Network
-    stack: Stack
-    constants: Constants
-    gathered: _Gathered = field(default_factory=_Gathered)
-
-    @property
-    def parts(self) -> tuple[Network, Stack, Constants]:
-        return self.network, self.stack, self.constants
-
-    def decompose(self, batch: Batch, kept: torch.Tensor) -> list[Decomposed]:
-        layers = decompose(self.network, self.stack, batch, self.constants)
-        self.gathered.add(layers, kept)
+        self.importance.append(torch.stack([importance(part) for part in terms]).cpu().numpy())
+        self.norm_ratio.append(torch.stack([norm_ratios(part) for part in terms]).cpu().numpy())
+        self.labels = tuple("final" if layer.normed else str(layer.layer) for layer in layers)
         return layers
 
+    def report(self, against: Against | None) -> StackComponents:
+        """The means over tokens; refused where the terms do not add up."""
+        stack = self.stream.stack
+        if not self.error <= WORST_ERROR:
+            raise StudyError(
+                f"{self.stream.network.name}: the terms of its {stack.name} differ from the hidden "
+                f"state by {self.error:.1e}: deltadex does not know how this network computes it"
+            )
+        shares = np.concatenate(self.importance, axis=2).astype(np.float64)
+        ratios = np.concatenate(self.norm_ratio, axis=2).astype(np.float64)
+        present = ratios.max(axis=(0, 2)) > 0
+        return StackComponents(
+            name=stack.name,
+            layers=self.labels,
+            terms=stack.terms,
+            absent=tuple(t for t, there in zip(stack.terms, present, strict=True) if not there),
+            importance=shares.mean(axis=2),
+            importance_sd=shares.std(axis=2),
+            norm_ratio=ratios.mean(axis=2),
+            error=self.error,
+            against=against,
+        )
+
 
 @dataclass(slots=True)
-class _Moves:
-    """What a fine-tune did to one stream, summed over tokens."""
+class _Comparison:
+    """A stream of a fine-tune and that of its base, and the changes summed over tokens."""
 
+    tuned: _StreamTally
+    base: _StreamTally
     shift: Float64[np.ndarray, "layers terms"] | float = 0.0
     share: Float64[np.ndarray, "layers terms"] | float = 0.0
     total: Float64[np.ndarray, " layers"] | float = 0.0
     local: Float64[np.ndarray, "blocks local_terms"] | float = 0.0
     embedding: float = 0.0
-    names: tuple[str, ...] = ()
+    local_terms: tuple[str, ...] = ()
 
-    def add(self, tuned: list[Decomposed], base: list[Decomposed], kept: torch.Tensor) -> None:
-        pairs = [
-            term_shifts(a.terms[:, kept], b.terms[:, kept])
-            for a, b in zip(tuned, base, strict=True)
+    def add(self, batch: Batch, tuned: Sequence[Decomposed], counted: torch.Tensor) -> None:
+        pairs = list(zip(tuned, self.base.add(batch, counted), strict=True))
+        shifts = [term_shifts(a.terms[:, counted], b.terms[:, counted]) for a, b in pairs]
+        self.shift = self.shift + _token_sums([distance for distance, _ in shifts])
+        self.share = self.share + _token_sums([share for _, share in shifts])
+        changes = [
+            relative_lengths((a.hidden - b.hidden)[counted], b.hidden[counted]) for a, b in pairs
         ]
-        self.shift = self.shift + _summed([distance for distance, _ in pairs])
-        self.share = self.share + _summed([share for _, share in pairs])
-        moved = [
-            relative_lengths((a.hidden - b.hidden)[kept], b.hidden[kept])[None]
-            for a, b in zip(tuned, base, strict=True)
-        ]
-        self.total = self.total + _summed(moved)[:, 0]
+        self.total = self.total + _token_sums(changes)
+        local = local_shift(self.tuned.stream, self.base.stream, batch)
+        self.local = self.local + local.layers.cpu().numpy()
+        self.embedding += local.embedding
+        self.local_terms = local.names
 
-    def add_local(self, shift: LocalShift) -> None:
-        self.local = self.local + shift.layers.cpu().numpy()
-        self.embedding += shift.embedding
-        self.names = shift.names
+    def report(self, n_tokens: int) -> Against:
+        mine, theirs = (
+            np.concatenate(tally.importance, axis=2) for tally in (self.tuned, self.base)
+        )
+        layers, terms, _ = mine.shape
+        rhos = [_spearman(mine[i, j], theirs[i, j]) for i, j in np.ndindex(layers, terms)]
+        return Against(
+            correlation=np.array(rhos).reshape(layers, terms),
+            term_shift=np.asarray(self.shift) / n_tokens,
+            term_shift_share=np.asarray(self.share) / n_tokens,
+            total_shift=np.asarray(self.total) / n_tokens,
+            local_terms=self.local_terms,
+            local_shift=np.asarray(self.local) / n_tokens,
+            local_embedding=self.embedding / n_tokens,
+        )
 
 
 def components_study(
@@ -185,15 +220,12 @@ def components_study(
     texts: Sequence[Text],
     *,
     against: Network | None = None,
-    batch_size: int = 16,
-    max_tokens: int = 128,
-    keep_special: bool = False,
-    keep_first: bool = False,
     watched: Callable[[Iterator[Batch]], Iterable[Batch]] = iter,
+    **batching: Unpack[Batching],
 ) -> ComponentsReport:
     """Every stream of a network, term by term; `against` is its base, or another relative.
 
-    `watched` is handed the batches and gives them back, a progress bar for one.
+    `watched` is called with the batches and returns them, with a progress bar for example.
 
     Peak: all terms of all layers of one batch, twice with `against`; per token, layer and term
     two float32 numbers.
@@ -202,57 +234,45 @@ def components_study(
         StudyError: the terms do not add up, the models differ in shape or tokenisation, or no
             token is left.
     """
+    tallies = [_StreamTally(Stream.of(network, stack)) for stack in network.stacks]
+    comparisons: list[_Comparison] = []
     if against is not None:
         _require_alike(network, against, texts)
-        against = against if against.model is not network.model else twin(against)
-    sides = [_Side(network, s, branch_constants(network, s)) for s in network.stacks]
-    others = (
-        [_Side(against, s, branch_constants(against, s)) for s in against.stacks]
-        if against is not None
-        else []
-    )
-    moves = [_Moves() for _ in others]
+        other = against if against.model is not network.model else twin(against)
+        comparisons = [
+            _Comparison(tally, _StreamTally(Stream.of(other, stack)))
+            for tally, stack in zip(tallies, other.stacks, strict=True)
+        ]
     n_tokens = 0
-    batches = encoded(
-        network,
-        texts,
-        batch_size=batch_size,
-        max_tokens=max_tokens,
-        keep_special=keep_special,
-        keep_first=keep_first,
-    )
-    for batch in watched(batches):
-        n_tokens += int(batch.kept.sum())
-        if not batch.kept.any():
+    for batch in watched(encoded(network, texts, **batching)):
+        n_tokens += int(batch.counted.sum())
+        if not batch.counted.any():
             continue
-        kept = torch.from_numpy(batch.kept).to(network.device)
-        mine = [side.decompose(batch, kept) for side in sides]
-        for side, other, layers, moved in zip(sides, others, mine, moves, strict=False):
-            moved.add(layers, other.decompose(batch, kept), kept)
-            moved.add_local(local_shift(side.parts, other.parts, batch))
+        counted = torch.from_numpy(batch.counted).to(network.device)
+        decomposed = [tally.add(batch, counted) for tally in tallies]
+        for comparison, layers in zip(comparisons, decomposed, strict=False):
+            comparison.add(batch, layers, counted)
     if not n_tokens:
         raise StudyError(f"{network.name}: the texts leave no token to study")
+    compared = [comparison.report(n_tokens) for comparison in comparisons]
     return ComponentsReport(
         model=network.name,
-        against=against.name if against is not None else None,
+        against=None if against is None else against.name,
         n_texts=len(texts),
         n_tokens=n_tokens,
-        keep_special=keep_special,
+        keep_special=batching.get("keep_special", False),
         stacks=tuple(
-            _report(side, _against(side, others[place], moves[place], n_tokens) if others else None)
-            for place, side in enumerate(sides)
+            tally.report(compared[place] if compared else None)
+            for place, tally in enumerate(tallies)
         ),
     )
 
 
 def _require_alike(network: Network, against: Network, texts: Sequence[Text]) -> None:
-    """Refuse two networks whose layers or tokens cannot be laid side by side."""
-    here, there = (
-        f"{one.config.model_type}, {one.n_layers} layers of {one.dim}" for one in (network, against)
-    )
-    mine, theirs = (
-        [(stack.terms, len(stack.blocks)) for stack in one.stacks] for one in (network, against)
-    )
+    """Refuse two networks whose layers or tokens cannot be compared."""
+    pair = (network, against)
+    here, there = (f"{n.config.model_type}, {n.n_layers} layers of {n.dim}" for n in pair)
+    mine, theirs = ([(stack.terms, len(stack.blocks)) for stack in n.stacks] for n in pair)
     if here != there or mine != theirs:
         raise StudyError(
             f"{network.name} ({here}) and {against.name} ({there}) are not built alike"
@@ -266,95 +286,13 @@ def _require_alike(network: Network, against: Network, texts: Sequence[Text]) ->
                 )
 
 
-def _report(side: _Side, against: Against | None) -> StackComponents:
-    gathered = side.gathered
-    if not gathered.error <= WORST_ERROR:
-        raise StudyError(
-            f"{side.network.name}: the terms of its {side.stack.name} miss the hidden state by "
-            f"{gathered.error:.1e}: it computes in a way deltadex does not know"
-        )
-    shares = np.concatenate(gathered.importance, axis=2).astype(np.float64)
-    ratios = np.concatenate(gathered.norm_ratio, axis=2).astype(np.float64)
-    present = ratios.max(axis=(0, 2)) > 0
-    return StackComponents(
-        name=side.stack.name,
-        layers=gathered.labels,
-        terms=side.stack.terms,
-        absent=tuple(t for t, there in zip(side.stack.terms, present, strict=True) if not there),
-        importance=shares.mean(axis=2),
-        importance_sd=shares.std(axis=2),
-        norm_ratio=ratios.mean(axis=2),
-        error=gathered.error,
-        against=against,
-    )
-
-
-def _against(side: _Side, other: _Side, moved: _Moves, n_tokens: int) -> Against:
-    mine = np.concatenate(side.gathered.importance, axis=2)
-    theirs = np.concatenate(other.gathered.importance, axis=2)
-    return Against(
-        correlation=np.array(
-            [
-                [_spearman(a, b) for a, b in zip(x, y, strict=True)]
-                for x, y in zip(mine, theirs, strict=True)
-            ]
-        ),
-        shift=np.asarray(moved.shift) / n_tokens,
-        share=np.asarray(moved.share) / n_tokens,
-        total_shift=np.asarray(moved.total) / n_tokens,
-        local_terms=moved.names,
-        local=np.asarray(moved.local) / n_tokens,
-        embedding=moved.embedding / n_tokens,
-    )
-
-
 def _spearman(a: Float32[np.ndarray, " tokens"], b: Float32[np.ndarray, " tokens"]) -> float:
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return float("nan")
     return float(spearmanr(a, b).statistic)
 
 
-def _stacked(layers: Sequence[torch.Tensor]) -> Float32[np.ndarray, "layers terms tokens"]:
-    found: Float32[np.ndarray, "layers terms tokens"] = torch.stack(list(layers)).cpu().numpy()
-    return found
-
-
-def _summed(layers: Sequence[torch.Tensor]) -> Float64[np.ndarray, "layers terms"]:
-    found: Float64[np.ndarray, "layers terms"] = (
-        torch.stack([layer.double().sum(dim=-1) for layer in layers]).cpu().numpy()
-    )
-    return found
-
-
-def _stack_json(stack: StackComponents) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "layers": list(stack.layers),
-        "terms": list(stack.terms),
-        "absent": list(stack.absent),
-        "importance": _rows(stack.importance),
-        "importance_sd": _rows(stack.importance_sd),
-        "norm_ratio": _rows(stack.norm_ratio),
-        "error": stack.error,
-    }
-    if stack.against is not None:
-        against = stack.against
-        edited = against.most_edited
-        document |= {
-            "correlation": _rows(against.correlation),
-            "correlation_method": "spearman",
-            "term_shift": _rows(against.shift),
-            "term_shift_share": _rows(against.share),
-            "total_shift": _rows(against.total_shift),
-            "local_terms": list(against.local_terms),
-            "local_shift": _rows(against.local),
-            "local_embedding": against.embedding,
-            "most_edited": None if edited is None else {"layer": edited[0], "term": edited[1]},
-        }
-    return document
-
-
-def _rows(values: Float64[np.ndarray, ...]) -> Any:
-    """Nested lists; None for NaN, which JSON lacks."""
-    if values.ndim:
-        return [_rows(row) for row in values]
-    return None if np.isnan(values) else float(values)
+def _token_sums(layers: Sequence[torch.Tensor]) -> Float64[np.ndarray, layers * terms]:
+    sums: Float64[np.ndarray, layers * terms]
+    sums = torch.stack([layer.double().sum(dim=-1) for layer in layers]).cpu().numpy()
+    return sums

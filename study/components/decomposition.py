@@ -1,23 +1,24 @@
 """Every hidden state as an exact sum of terms: input, attention, feed-forward, bias.
 
 Mickus, Paperno, Constant 2022 (arXiv 2206.03529), eq. 1, as a recurrence along the stream: what
-a sub-layer adds is booked under its term, its constant part under `bias`; a normalisation
-scales all terms alike, its mean and its own bias being constants too. Decoders that attend to
-an encoder have a fifth term, `source` (Mickus, Vázquez 2023).
+a sub-layer adds counts for its term, its constant part for `bias`. A normalisation scales all
+terms alike; its mean and its own bias are constants too. Decoders that attend to an encoder have
+a fifth term, `source` (Mickus, Vázquez 2023).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ...arrays import Float32
-from ..network.anatomy import Stack, Sublayer, is_linear, linear_in, normalisation
-from ..network.hidden_states import Batch, first_tensor, stream_input
+from ..network.anatomy import Stack, Sublayer, is_linear, normalisation
+from ..network.hidden_states import Batch, first_tensor, run_with_hooks, stream_input
 from ..network.model_loading import Network
 
 
@@ -26,10 +27,10 @@ class Decomposed:
     """One layer of one batch.
 
     Attributes:
-        layer: 0 is the embedding output, l what leaves block l.
-        normed: After the final norm; the raw stream else.
+        layer: 0 is the embedding output, l the output of block l.
+        normed: Whether this is the stream after the final norm.
         terms: In the order of `Stack.terms`; their sum is the hidden state.
-        hidden: As the network itself computed it.
+        hidden: The hidden state that the network computed.
     """
 
     layer: int
@@ -42,75 +43,82 @@ Constants = Mapping[int, torch.Tensor]
 """By the id of a branch: its output where every token is the same, (dim,)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A residual stream of a network, with the constants of its branches."""
+
+    network: Network
+    stack: Stack
+    constants: Constants
+
+    @classmethod
+    def of(cls, network: Network, stack: Stack) -> Stream:
+        return cls(network, stack, branch_constants(network, stack))
+
+
 def decompose(
     network: Network, stack: Stack, batch: Batch, constants: Constants
 ) -> list[Decomposed]:
-    """Every layer, the first to the last, then the last after the final norm, if there is one.
+    """Every layer in order, then the last one after the final norm, if there is one.
 
     Peak: all terms of all layers of the batch.
     """
     track = _Track(stack, constants)
-    with ExitStack() as hooks, torch.inference_mode():
-        for handle in track.attach():
-            hooks.callback(handle.remove)
-        network.model(**batch.inputs(network))
+    run_with_hooks(network, batch, track.attach())
     return track.layers
 
 
 def branch_constants(network: Network, stack: Stack) -> Constants:
-    """What each branch adds whatever the tokens: W_o b_v + b_o of attention, b_2 of the rest.
+    """What each branch adds for any tokens: W_o b_v + b_o of attention, b_2 of the rest.
 
-    Attention's is read off a pass whose projections see zeros: then every value is b_v, and
-    any weights that sum to one leave W_o b_v + b_o, in whatever layout the heads are stored.
+    The constant of attention is the output of a pass whose projections read zeros: then every
+    value is b_v, and weights that sum to one give W_o b_v + b_o in any layout of the heads.
     """
-    found: dict[int, torch.Tensor] = {}
+    constants: dict[int, torch.Tensor] = {}
 
     def zeros(_: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         return (torch.zeros_like(args[0]), *args[1:])
 
     def keep(branch: nn.Module, _: object, output: object) -> None:
-        found[id(branch)] = first_tensor(output)[0, 0].detach()
+        constants[id(branch)] = first_tensor(output)[0, 0].detach()
 
-    with ExitStack() as hooks, torch.inference_mode():
-        for sublayer in _sublayers(stack):
+    def hooks() -> Iterator[RemovableHandle]:
+        for sublayer in chain.from_iterable(stack.sublayers):
             if sublayer.term == "feed_forward" or not is_linear(sublayer.branch):
                 continue
-            for part in linear_in(sublayer.module, but=sublayer.branch):
-                hooks.callback(part.register_forward_pre_hook(zeros).remove)
-            hooks.callback(sublayer.branch.register_forward_hook(keep).remove)
-        ids = torch.zeros((1, 2), dtype=torch.int64, device=network.device)
-        inputs = Batch(0, ids, torch.ones_like(ids), ids.cpu().numpy() > 0).inputs(network)
-        network.model(**inputs)
-    for sublayer in _sublayers(stack):
+            for part in sublayer.module.modules():
+                if is_linear(part) and part is not sublayer.branch:
+                    yield part.register_forward_pre_hook(zeros)
+            yield sublayer.branch.register_forward_hook(keep)
+
+    ids = torch.zeros((1, 2), dtype=torch.int64, device=network.device)
+    batch = Batch(0, ids, torch.ones_like(ids), ids.cpu().numpy() > 0)
+    run_with_hooks(network, batch, hooks())
+    for sublayer in chain.from_iterable(stack.sublayers):
         bias = getattr(sublayer.branch, "bias", None)
         if sublayer.term == "feed_forward" and is_linear(sublayer.branch) and bias is not None:
-            found[id(sublayer.branch)] = bias.detach()
-    return found
-
-
-def _sublayers(stack: Stack) -> Iterator[Sublayer]:
-    for layer in stack.sublayers:
-        yield from layer
+            constants[id(sublayer.branch)] = bias.detach()
+    return constants
 
 
 @dataclass(slots=True)
 class _Track:
-    """The terms as the forward pass goes by."""
+    """The terms, updated by the hooks of a forward pass."""
 
     stack: Stack
     constants: Constants
     layers: list[Decomposed] = field(default_factory=list)
     _terms: torch.Tensor | None = None
 
-    def attach(self) -> Iterator[torch.utils.hooks.RemovableHandle]:
-        """Hook everything that touches the stream."""
+    def attach(self) -> Iterator[RemovableHandle]:
+        """Hook every module that reads or writes the stream."""
         if self.stack.first_norm is not None:
             yield self.stack.first_norm.register_forward_pre_hook(self._embedded)
         if self.stack.projection is not None:
             yield self.stack.projection.register_forward_hook(self._projected)
         for block in self.stack.blocks:
             yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
-        for sublayer in _sublayers(self.stack):
+        for sublayer in chain.from_iterable(self.stack.sublayers):
             yield sublayer.branch.register_forward_hook(self._adder(sublayer))
             if sublayer.norm is not None:
                 yield sublayer.norm.register_forward_pre_hook(self._normalised)
@@ -186,22 +194,19 @@ class _Track:
 def importance(
     terms: Float32[torch.Tensor, "terms tokens dim"],
 ) -> Float32[torch.Tensor, "terms tokens"]:
-    """μ(e, x) = ⟨e, x⟩ / |e|²; sums to 1 over terms, and may be below 0 or above 1.
+    """The importance μ(e, x) = ⟨e, x⟩ / |e|² of each term, which may be below 0 or above 1.
 
-    Mickus et al. 2022, eq. 3. 0 where the hidden state is zero.
+    It sums to 1 over terms; 0 where the hidden state is zero. Mickus et al. 2022, eq. 3.
     """
     hidden = terms.sum(dim=0)
     squares = hidden.square().sum(dim=-1)
-    found: Float32[torch.Tensor, "terms tokens"] = torch.where(
-        squares > 0, (terms * hidden).sum(dim=-1) / squares, 0.0
-    )
-    return found
+    return torch.where(squares > 0, (terms * hidden).sum(dim=-1) / squares, 0.0)
 
 
 def norm_ratios(
     terms: Float32[torch.Tensor, "terms tokens dim"],
 ) -> Float32[torch.Tensor, "terms tokens"]:
-    """|x| / |e|: well above the importance where terms cancel each other."""
+    """|x| / |e|: far above the importance where terms cancel each other."""
     return relative_lengths(terms, terms.sum(dim=0))
 
 
@@ -211,10 +216,7 @@ def relative_lengths(
 ) -> Float32[torch.Tensor, "*terms tokens"]:
     """|x| / |e|; 0 where e is zero."""
     length = against.norm(dim=-1)
-    found: Float32[torch.Tensor, "*terms tokens"] = torch.where(
-        length > 0, vectors.norm(dim=-1) / length, 0.0
-    )
-    return found
+    return torch.where(length > 0, vectors.norm(dim=-1) / length, 0.0)
 
 
 def term_shifts(
@@ -223,13 +225,9 @@ def term_shifts(
 ) -> tuple[Float32[torch.Tensor, "terms tokens"], Float32[torch.Tensor, "terms tokens"]]:
     """(|x' − x| / |e|, ⟨x' − x, e' − e⟩ / |e' − e|²) of every term and token.
 
-    The first says how far a term moved, against the base's hidden state; the second which
-    share it has in the hidden state's move (they sum to 1, and are 0 where nothing moved).
-    Both show effects that have come down the stream, not where the network was edited.
+    The first is how far a term moved, relative to the base's hidden state. The second is its
+    share in the change of the hidden state; shares sum to 1, and are 0 where nothing changed.
+    Both include effects of earlier layers, and so do not say where the network was edited.
     """
     moved = tuned - base
-    whole = moved.sum(dim=0)
-    squares = whole.square().sum(dim=-1)
-    distance = relative_lengths(moved, base.sum(dim=0))
-    share = torch.where(squares > 0, (moved * whole).sum(dim=-1) / squares, 0.0)
-    return distance, share
+    return relative_lengths(moved, base.sum(dim=0)), importance(moved)

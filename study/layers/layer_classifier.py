@@ -1,4 +1,4 @@
-"""A linear classifier that reads off which layer a vector comes from, and how well it does."""
+"""A linear classifier of layers, its accuracy, and the dimensions that it uses."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from ...arrays import Bool, Float32, Float64, Int64
+from ..report_json import JsonRecord
 from .layer_rows import LayerRows
 
 STRENGTH = 1.0
@@ -19,11 +20,11 @@ STRENGTH = 1.0
 
 MOST_ITERATIONS = 2_000
 TOLERANCE = 1e-5
-"""Largest gradient entry at which L-BFGS stops; accuracies no longer move from here on."""
+"""Largest gradient entry at which L-BFGS stops; accuracies do not change below it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerClassifier:
+class LayerClassifier(JsonRecord):
     """Multinomial logistic regression on standardised vectors, with its standardiser.
 
     Attributes:
@@ -46,6 +47,10 @@ class LayerClassifier:
         for array in (self.mean, self.scale, self.weights, self.intercepts):
             array.flags.writeable = False
 
+    def to_json(self) -> dict[str, Any]:
+        """How the optimiser ended."""
+        return {"iterations": self.iterations, "converged": self.converged}
+
     def standardise(
         self, vectors: Float32[np.ndarray, "rows dim"]
     ) -> Float64[np.ndarray, "rows dim"]:
@@ -64,21 +69,21 @@ class LayerClassifier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
-    """How well layers were told apart.
+class Score(JsonRecord):
+    """The accuracy of a classifier of layers on held-back rows.
 
     Attributes:
         standard_error: Of the accuracy, over texts; None with one text.
         chance: 1 / layers.
-        recall: Share of each layer's rows that were recognised.
+        recall: Share of each layer's rows that were classified correctly.
         confusion: Rows by true layer (first index) and predicted layer.
         mean_distance: Mean |predicted − true| layer.
-        n_test: Rows scored; a row counts once, however many draws.
+        n_test: Scored rows; a row counts once, whatever the number of draws.
         draws: Random draws that the predictions are pooled from.
         converged: False where the classifier's optimiser stopped early.
     """
 
-    layers: tuple[int, ...]
+    layers: tuple[int, ...] = field(repr=False)
     accuracy: float
     standard_error: float | None
     chance: float
@@ -90,21 +95,6 @@ class Score:
     n_test_texts: int
     draws: int = 1
     converged: bool = True
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "accuracy": self.accuracy,
-            "standard_error": self.standard_error,
-            "chance": self.chance,
-            "recall": list(self.recall),
-            "confusion": [list(row) for row in self.confusion],
-            "mean_distance": self.mean_distance,
-            "n_train": self.n_train,
-            "n_test": self.n_test,
-            "n_test_texts": self.n_test_texts,
-            "draws": self.draws,
-            "converged": self.converged,
-        }
 
 
 def fit_classifier(
@@ -135,7 +125,7 @@ def fit_classifier(
 
 
 def score_classifier(classifier: LayerClassifier, rows: LayerRows) -> Score:
-    """How well the classifier, with its own standardiser, does on other rows."""
+    """The score of the classifier, with its own standardiser, on other rows."""
     return score_predictions(
         classifier.predict(rows.vectors),
         rows,
@@ -153,7 +143,7 @@ def score_predictions(
     n_train: int,
     converged: bool = True,
 ) -> Score:
-    """How well predicted layers fit the rows'; all rows' predictions, or several draws' in turn."""
+    """The score of predictions for all rows, or for all rows in each of several draws."""
     if not len(rows.layer) or len(predicted) % len(rows.layer):
         raise ValueError(f"{len(predicted)} predictions for {len(rows.layer)} rows")
     if not set(rows.layers) <= set(layers):
@@ -183,10 +173,11 @@ def score_predictions(
 def accuracy_error(
     right: Bool[np.ndarray, " predictions"], text: Int64[np.ndarray, " predictions"]
 ) -> float | None:
-    """Standard error of the share that is right, where texts are what was drawn at random.
+    """Standard error of the accuracy, where texts are the units that were drawn at random.
 
-    Of a proportion in a cluster sample (Cochran 1977, section 3.12), which a bootstrap over texts
-    estimates too. Rows of a text are not independent, so the binomial error is too small.
+    It is that of a proportion in a cluster sample (Cochran 1977, section 3.12), which a bootstrap
+    over texts estimates too. Rows of a text are not independent, so that the binomial error is
+    too small.
     """
     _, index = np.unique(text, return_inverse=True)
     sizes = np.bincount(index).astype(np.float64)
@@ -202,14 +193,14 @@ N_LARGEST = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contributions:
-    """Shares of the weights of each layer, in standardised units.
+class Contributions(JsonRecord):
+    """The shares of dimensions in the weights of each layer, in standardised units.
 
     Attributes:
         shares: |w| / Σ|w|, a sum of 1 for each layer; 0 where a layer has no weights at all.
-        signs: Of the weights: whether a larger value speaks for the layer or against it.
-        n50: Fewest dimensions that hold half of a layer's shares.
-        n90: Fewest that hold nine tenths.
+        signs: Signs of the weights: whether a larger value speaks for the layer or against it.
+        n50: The smallest number of dimensions that hold half of a layer's shares.
+        n90: The same for nine tenths.
     """
 
     layers: tuple[int, ...]
@@ -220,7 +211,7 @@ class Contributions:
 
     @property
     def max_share(self) -> tuple[float, ...]:
-        """Of each layer, its largest share."""
+        """The largest share of each layer."""
         return tuple(self.shares.max(axis=1).tolist())
 
     def ranked(self) -> Int64[np.ndarray, " dim"]:
@@ -228,27 +219,22 @@ class Contributions:
         return np.argsort(-self.shares.mean(axis=0), kind="stable")
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "layers": list(self.layers),
-            "n50": list(self.n50),
-            "n90": list(self.n90),
-            "max_share": list(self.max_share),
-            "largest": [self._largest(i) for i in range(len(self.layers))],
-        }
-
-    def _largest(self, index: int) -> list[dict[str, Any]]:
-        """One layer's dimensions of largest share; dimensions count from 0."""
-        shares, signs = self.shares[index], self.signs[index]
-        return [
-            {"dim": int(j), "share": float(shares[j]), "sign": int(signs[j])}
-            for j in np.argsort(-shares, kind="stable")[:N_LARGEST]
+        """Everything but the shares, and the dimensions of largest share; they count from 0."""
+        largest = [
+            [
+                {"dim": int(j), "share": float(shares[j]), "sign": int(signs[j])}
+                for j in np.argsort(-shares, kind="stable")[:N_LARGEST]
+            ]
+            for shares, signs in zip(self.shares, self.signs, strict=True)
         ]
+        extra = {"max_share": list(self.max_share), "largest": largest}
+        return JsonRecord.to_json(self) | extra
 
 
 def contributions(classifier: LayerClassifier) -> Contributions:
     """Each dimension's share in telling each layer from the others.
 
-    Raw weights would rank dimensions by how small their spread is; these are in units of it.
+    Weights are in standardised units: raw weights would be largest where the spread is smallest.
     """
     sizes = np.abs(classifier.weights)
     totals = sizes.sum(axis=1, keepdims=True)
@@ -263,7 +249,7 @@ def contributions(classifier: LayerClassifier) -> Contributions:
 
 
 def dims_holding(shares: Float64[np.ndarray, " dim"], portion: float) -> int:
-    """Fewest dimensions whose shares add up to a portion of them all."""
+    """The smallest number of dimensions whose shares add up to a portion of all."""
     cumulated = np.cumsum(np.sort(shares)[::-1])
     reached = np.flatnonzero(cumulated >= portion * cumulated[-1] - 1e-12)
     return int(reached[0]) + 1

@@ -1,4 +1,4 @@
-"""Controls of the layer classifier: what it still reads when something is taken away."""
+"""Controls of the layer classifier: its accuracy when something is taken from the rows."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...arrays import Float32, Float64, Int64
+from ..report_json import JsonRecord
 from .layer_classifier import (
     MOST_ITERATIONS,
     LayerClassifier,
@@ -20,19 +21,19 @@ from .layer_classifier import (
     score_predictions,
 )
 from .layer_norms import row_norms, unit_rows
-from .layer_rows import LayerRows, Split
+from .layer_rows import COLUMNS, LayerRows, Split
 
 Change = Callable[[LayerRows], LayerRows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
+class Control(JsonRecord):
     """One accuracy of the study.
 
     Attributes:
         name: Stable, for machines.
         title: For people, short enough for a plot.
-        retrained: Whether a classifier was trained for it; else the study's own was applied.
+        retrained: Whether a classifier was trained for it; else the study's own is applied.
     """
 
     name: str
@@ -41,12 +42,9 @@ class Control:
     retrained: bool
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "title": self.title,
-            "retrained": self.retrained,
-            **self.score.to_json(),
-        }
+        """The fields, with those of the score beside them."""
+        document = JsonRecord.to_json(self)
+        return document | document.pop("score")
 
 
 def simple_controls(
@@ -57,7 +55,6 @@ def simple_controls(
     max_iterations: int = MOST_ITERATIONS,
 ) -> Iterator[Control]:
     """The controls without options: norms, random vectors, means, centroids."""
-
     random = norm_matched_random(split, seed=seed)
     for name, title, change in (
         ("unit-norm", "unit norm", unit_norm),
@@ -87,21 +84,21 @@ def simple_controls(
 
 
 def score_split(split: Split, *, max_iterations: int = MOST_ITERATIONS) -> Score:
-    """Accuracy on the test rows of a classifier of the training rows."""
+    """The score on the test rows of a classifier of the training rows."""
     return score_classifier(fit_classifier(split.train, max_iterations=max_iterations), split.test)
 
 
 def score_retrained(
     split: Split, change: Change, *, max_iterations: int = MOST_ITERATIONS
 ) -> Score:
-    """Accuracy of a classifier that was trained, and is tested, on changed rows."""
+    """The score of a classifier that is trained and tested on changed rows."""
     return score_split(
         Split(change(split.train), change(split.test)), max_iterations=max_iterations
     )
 
 
 def unit_norm(rows: LayerRows) -> LayerRows:
-    """The directions of the rows alone."""
+    """The directions of the rows without their lengths."""
     return rows.with_vectors(unit_rows(rows.vectors))
 
 
@@ -114,10 +111,10 @@ def norm_only(rows: LayerRows) -> LayerRows:
 def mean_removal(train: LayerRows) -> Change:
     """A change that takes its own layer's training mean from each row.
 
-    A diagnostic: it uses the label that is to be found. A classifier trained on these rows is
-    at chance whatever they are: at zero weights the gradient of the logistic loss is made of
-    the layers' means, which are equal now. So it shows what a linear classifier reads (one
-    constant vector a layer), and finds nothing about the network.
+    It is a diagnostic, as it uses the label that is to be predicted. A classifier trained on
+    these rows is at chance whatever they are: at zero weights the gradient of the logistic loss
+    depends on the layers' means only, which are equal now. It shows what a linear classifier
+    reads (a constant vector for each layer), and says nothing about the network.
     """
     means, layers = train.layer_means(), train.layers
 
@@ -131,7 +128,7 @@ def mean_removal(train: LayerRows) -> Change:
 def norm_matched_random(split: Split, *, seed: int = 0) -> Split:
     """Directions drawn evenly from the sphere, with norms drawn from the same layer's rows.
 
-    Training rows get norms of training rows, test rows of test rows.
+    Training rows get norms of training rows, test rows get norms of test rows.
     """
     rng = np.random.default_rng(seed)
     return Split(_random_rows(split.train, rng), _random_rows(split.test, rng))
@@ -149,7 +146,7 @@ def _random_rows(rows: LayerRows, rng: np.random.Generator) -> LayerRows:
 
 
 def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
-    """Accuracy of taking the layer whose training mean is nearest, in standardised units."""
+    """The score of choosing the layer with the nearest training mean, in standardised units."""
     centroids = classifier.standardise(split.train.layer_means().astype(np.float32))
     test = classifier.standardise(split.test.vectors)
     distances = (centroids**2).sum(axis=1) - 2 * test @ centroids.T  # less ‖x‖², equal for all
@@ -160,11 +157,11 @@ def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
 
 
 RANDOM_DRAWS = 5
-"""Sets of random dimensions that one accuracy is pooled from."""
+"""Sets of random dimensions; the accuracy is pooled over them."""
 
 
 def mask_sizes(dim: int) -> tuple[int, ...]:
-    """How many dimensions are masked where nobody says: 4, 32 and half of them."""
+    """The numbers of dimensions that are masked by default: 4, 32 and half of them."""
     return tuple(sorted({k for k in (4, 32, dim // 2) if 1 <= k < dim}))
 
 
@@ -176,11 +173,11 @@ def mask_controls(
     seed: int = 0,
     max_iterations: int = MOST_ITERATIONS,
 ) -> Iterator[Control]:
-    """For each size: the top dimensions filled with their mean and with 0, random ones
-    likewise, and a classifier trained without the top ones.
+    """For each size: the top dimensions set to their mean and to 0, the same for random
+    dimensions, and a classifier trained without the top dimensions.
 
-    The mean is the training mean, which is 0 to the classifier; a raw 0 is not, and moves
-    every row the same way.
+    The classifier reads the training mean as 0. It does not read a raw 0 so, which moves every
+    row in the same direction.
     """
     ranked = contributions(classifier).ranked()
     fills = {"mean": classifier.mean, "zero": np.zeros_like(classifier.mean)}
@@ -220,7 +217,7 @@ def masked(
     dims: Int64[np.ndarray, " k"],
     values: Float64[np.ndarray, " dim"],
 ) -> Float32[np.ndarray, "rows dim"]:
-    """The vectors with some dimensions at the given values, the same for all rows."""
+    """The vectors with some dimensions set to the given values, the same for all rows."""
     filled = vectors.copy()
     filled[:, dims] = values[dims]
     return filled
@@ -234,10 +231,10 @@ def without(rows: LayerRows, dims: Int64[np.ndarray, " k"]) -> LayerRows:
 def transfer_controls(
     here: Split, other: Split, classifier: LayerClassifier, *, max_iterations: int = MOST_ITERATIONS
 ) -> Iterator[Control]:
-    """Both ways, within the other texts, and trained on both; always on held-back texts.
+    """Transfer both ways, within the other texts, and from both, always on held-back texts.
 
-    Every classifier standardises with what it stored in training. Refitting that to the new
-    texts, or leaving it out, measures something else.
+    Every classifier standardises by its own training rows. To standardise by the new texts would
+    measure something else.
     """
     theirs = fit_classifier(other.train, max_iterations=max_iterations)
     both = fit_classifier(joined(here.train, other.train), max_iterations=max_iterations)
@@ -260,8 +257,7 @@ def joined(here: LayerRows, other: LayerRows) -> LayerRows:
             f"{other.dim} and layers {other.layers}"
         )
     shifted = replace(other, text=other.text + int(here.text.max()) + 1)
-    pairs = {
-        name: np.concatenate([getattr(here, name), getattr(shifted, name)])
-        for name in ("vectors", "layer", "text", "position", "token")
+    columns = {
+        name: np.concatenate([getattr(here, name), getattr(shifted, name)]) for name in COLUMNS
     }
-    return LayerRows(**pairs, n_seen=here.n_seen + other.n_seen)
+    return LayerRows(**columns, n_seen=here.n_seen + other.n_seen)

@@ -10,13 +10,14 @@ import numpy as np
 
 from ...arrays import Float32, Float64
 from ...errors import StudyError
+from ..report_json import JsonRecord
 
 EXPONENTIAL_R2 = 0.9
 """R² from which growth is called exponential."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class Growth(JsonRecord):
     """Least squares of ln(mean norm) on the layer.
 
     Attributes:
@@ -39,20 +40,16 @@ class Growth:
         return float(np.exp(self.intercept + layer * np.log(self.rate)))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "rate": self.rate,
-            "intercept": self.intercept,
-            "r2": self.r2,
-            "exponential": self.exponential,
-        }
+        """The fields, and whether growth is exponential."""
+        return JsonRecord.to_json(self) | {"exponential": self.exponential}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerNorms:
+class LayerNorms(JsonRecord):
     """L2 norms of the vectors of each layer.
 
     Attributes:
-        n_tokens: All that came by, not a sample.
+        n_tokens: All tokens, not a sample.
         growth: None with fewer than three layers, or where a mean norm is 0.
     """
 
@@ -64,18 +61,13 @@ class LayerNorms:
     growth: Growth | None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "layers": list(self.layers),
-            "min": list(self.smallest),
-            "mean": list(self.mean),
-            "max": list(self.largest),
-            "n_tokens": self.n_tokens,
-            "growth": None if self.growth is None else self.growth.to_json(),
-        }
+        """The fields; the smallest and the largest norm as `min` and `max`."""
+        shown = {"smallest": "min", "largest": "max"}
+        return {shown.get(key, key): value for key, value in JsonRecord.to_json(self).items()}
 
 
 class NormTally:
-    """Smallest, mean and largest norm of each layer, a batch at a time."""
+    """The smallest, mean and largest norm of each layer, added up batch by batch."""
 
     def __init__(self, first_layer: int = 0) -> None:
         self.first_layer = first_layer
@@ -85,7 +77,7 @@ class NormTally:
         self.largest: list[float] = []
 
     def add(self, hidden: Float32[np.ndarray, "layers tokens dim"]) -> None:
-        """Count a batch. Peak: one layer of it in float64."""
+        """Add a batch. Peak: one layer of it in float64."""
         layers = hidden[self.first_layer :]
         if not self.total:
             self.smallest = [np.inf] * len(layers)
@@ -116,7 +108,7 @@ class NormTally:
 
 
 def fit_growth(layers: Sequence[int], mean_norms: Sequence[float]) -> Growth | None:
-    """The line through (layer, ln mean norm); None where there is none to fit."""
+    """The line through (layer, ln mean norm); None for fewer than three layers or a norm of 0."""
     if len(layers) < 3 or min(mean_norms) <= 0:
         return None
     x = np.asarray(layers, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Principal components of all layers together: one set of axes, so that layers compare."""
+"""Principal components of all layers together, so that layers share one set of axes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from scipy.linalg import eigh
 from scipy.stats import spearmanr
 
 from ...arrays import Float32, Float64, Int64
+from ..report_json import JsonRecord
 from .layer_norms import unit_rows
 from .layer_rows import LayerRows
 
@@ -19,22 +20,22 @@ BLOCK_ROWS = 2_048
 """Rows turned to float64 at a time."""
 
 SAME_SIZE = 1e-5
-"""Entries closer than this share of themselves are equally large: processors round differently."""
+"""Entries that differ by less than this share count as equal: processors round differently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerPca:
+class LayerPca(JsonRecord):
     """Rows and layer centroids on the principal axes of all layers.
 
     Attributes:
         unit_norm: Whether every row was scaled to length 1 first.
-        axes: Orthonormal, by falling variance; each axis' largest entry is positive,
+        axes: Orthonormal, by falling variance; the largest entry of each axis is positive,
             the first of equally large ones.
         explained: Share of all variance on each axis, 0…1.
         coordinates: Of the rows.
         centroids: Of the layers.
-        steps: Distance of each layer's centroid from the one before, in all dimensions.
-        plane_steps: The same on the first two axes, as far as a plot can show.
+        steps: Distance of each layer's centroid from that of the layer before.
+        plane_steps: The same distance on the first two axes, which a plot shows.
         depth_correlation: Spearman's ρ of the first coordinate and the layer; None where
             either does not vary.
     """
@@ -45,27 +46,21 @@ class LayerPca:
     explained: tuple[float, ...]
     coordinates: Float32[np.ndarray, "rows k"] = field(compare=False, repr=False)
     layer: Int64[np.ndarray, " rows"] = field(compare=False, repr=False)
-    centroids: Float64[np.ndarray, "layers k"] = field(compare=False, repr=False)
+    centroids: Float64[np.ndarray, "layers k"] = field(compare=False)
     steps: tuple[float, ...]
     plane_steps: tuple[float, ...]
     depth_correlation: float | None
 
     @property
     def path_length(self) -> float:
-        """From the first layer's centroid to the last one's, through all between."""
+        """Length of the path through the centroids of all layers in turn."""
         return float(sum(self.steps))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "unit_norm": self.unit_norm,
-            "layers": list(self.layers),
-            "explained": list(self.explained),
-            "centroids": self.centroids.tolist(),
-            "steps": list(self.steps),
-            "plane_steps": list(self.plane_steps),
-            "path_length": self.path_length,
-            "depth_correlation": self.depth_correlation,
-        }
+        """Everything but axes and rows, and the path length."""
+        document = JsonRecord.to_json(self)
+        correlation = document.pop("depth_correlation")
+        return document | {"path_length": self.path_length, "depth_correlation": correlation}
 
 
 def layer_pca(rows: LayerRows, *, unit_norm: bool = False, n_axes: int = N_AXES) -> LayerPca:
@@ -103,13 +98,13 @@ def layer_pca(rows: LayerRows, *, unit_norm: bool = False, n_axes: int = N_AXES)
 
 
 def _blocks(rows: LayerRows) -> Iterator[Float64[np.ndarray, "block dim"]]:
-    """The rows in float64, a stretch at a time."""
+    """The rows in float64, block by block."""
     for start in range(0, len(rows.vectors), BLOCK_ROWS):
         yield rows.vectors[start : start + BLOCK_ROWS].astype(np.float64)
 
 
 def _signed(axes: Float64[np.ndarray, "k dim"]) -> Float64[np.ndarray, "k dim"]:
-    """The axes, each turned so that its entry of largest size is positive, the first of equals."""
+    """The axes with the signs that make the largest entry of each positive."""
     sizes = np.abs(axes)
     largest = (sizes >= sizes.max(axis=1, keepdims=True) * (1 - SAME_SIZE)).argmax(axis=1)
     signs = np.sign(axes[np.arange(len(axes)), largest])

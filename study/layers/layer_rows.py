@@ -1,4 +1,4 @@
-"""The rows of a layer study: one vector a token and layer, of a bounded sample of tokens."""
+"""The rows of a layer study: a vector for each token and layer, of a bounded sample of tokens."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ if TYPE_CHECKING:
 
 
 MOST_TOKENS = 1_000
-"""Tokens of a study; every layer of each is a row."""
+"""Tokens of a study; every layer of a token is a row."""
 
 FEWEST_TEXTS = 5
-"""Texts below which none can be held back for the test."""
+"""With fewer texts none can be held back for the test."""
 
 FEWEST_TOKENS = 20
-"""Tokens below which accuracies say nothing."""
+"""With fewer tokens accuracies say nothing."""
 
 TEST_SHARE = 0.2
-"""Of the texts, held back for the test."""
+"""Share of the texts that is held back for the test."""
+
+COLUMNS = ("vectors", "layer", "text", "position", "token")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRows:
-    """Vectors, all tokens of the first layer, then all of the next.
+    """All tokens in the first layer, then all tokens in the next.
 
     Attributes:
-        layer: Of each row; 0 is the embedding output.
-        text: Index of the text that the row's token stands in.
-        position: Of the token in its text, from 0.
-        token: Its id.
+        layer: The layer of each row; 0 is the embedding output.
+        text: Index of the text that holds the row's token.
+        position: Position of the token in its text, from 0.
+        token: Id of the token.
         n_seen: Tokens that the sample was drawn from.
     """
 
@@ -48,8 +50,8 @@ class LayerRows:
     n_seen: int
 
     def __post_init__(self) -> None:
-        for column in (self.vectors, self.layer, self.text, self.position, self.token):
-            column.flags.writeable = False
+        for name in COLUMNS:
+            getattr(self, name).flags.writeable = False
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -69,24 +71,13 @@ class LayerRows:
         return len(self.vectors) // max(1, len(self.layers))
 
     def only(self, keep: Bool[np.ndarray, " rows"]) -> LayerRows:
-        """The rows that are kept, in the same order."""
-        return LayerRows(
-            vectors=self.vectors[keep],
-            layer=self.layer[keep],
-            text=self.text[keep],
-            position=self.position[keep],
-            token=self.token[keep],
-            n_seen=self.n_seen,
-        )
+        """The rows where `keep` is true, in the same order."""
+        return replace(self, **{name: getattr(self, name)[keep] for name in COLUMNS})
 
     def layer_means(self) -> Float64[np.ndarray, "layers dim"]:
         """The mean vector of each layer."""
-        return np.stack(
-            [
-                self.vectors[self.layer == layer].mean(axis=0, dtype=np.float64)
-                for layer in self.layers
-            ]
-        )
+        groups = (self.vectors[self.layer == layer] for layer in self.layers)
+        return np.stack([group.mean(axis=0, dtype=np.float64) for group in groups])
 
     def with_vectors(self, vectors: Float32[np.ndarray, "rows features"]) -> LayerRows:
         """The same tokens and layers with other vectors."""
@@ -102,10 +93,10 @@ class Split:
 
 
 def split_by_text(rows: LayerRows, *, test_share: float = TEST_SHARE, seed: int = 0) -> Split:
-    """Whole texts held back at random, two at least. Depends on which texts there are only.
+    """Hold back whole texts at random, at least two. The split depends on the texts only.
 
-    Rows of one text resemble each other, and every token gives a row to each layer: a split
-    of rows would put a token's neighbours, and itself at other depths, on both sides.
+    Rows of one text resemble each other, and every token has a row in each layer, so that a split
+    of rows would put a token's neighbours, and the token at other depths, on both sides.
     """
     if not 0 < test_share < 1:
         raise ValueError(f"test_share must lie between 0 and 1, got {test_share}")
@@ -122,10 +113,10 @@ def collect_rows(
     include_embedding: bool = True,
     seed: int = 0,
 ) -> LayerRows:
-    """All layers of at most `max_tokens` tokens, drawn evenly from all that come by.
+    """All layers of at most `max_tokens` tokens, drawn evenly from all tokens of `states`.
 
-    The sample is the tokens with the smallest of seeded random keys, so it does not depend on
-    how texts were batched. Peak: one batch and twice the sample, 8 · layers · tokens · dim bytes.
+    The sample is the tokens with the smallest of seeded random keys, so that it does not depend
+    on the batches. Peak: one batch and twice the sample, 8 · layers · tokens · dim bytes.
 
     Raises:
         StudyError: too few texts or tokens, one layer only, or values that are not finite.
@@ -164,7 +155,7 @@ class _Sample:
     def add(
         self, hidden: Float32[np.ndarray, "layers tokens dim"], where: Int64[np.ndarray, "3 tokens"]
     ) -> None:
-        """Let the batch's tokens displace those with larger keys."""
+        """Replace the tokens with larger keys by tokens of the batch."""
         n_layers, n_tokens, dim = hidden.shape
         if n_layers < 2:
             raise StudyError(
@@ -176,9 +167,9 @@ class _Sample:
             self.hidden = np.empty((n_layers, len(self.keys), dim), dtype=np.float32)
         new_keys = self.rng.random((n_tokens,))
         keys = np.concatenate([self.keys, new_keys])
-        kept = np.argpartition(keys, len(self.keys) - 1)[: len(self.keys)]
-        chosen = np.sort(kept[kept >= len(self.keys)]) - len(self.keys)
-        freed = np.setdiff1d(np.arange(len(self.keys)), kept)
+        smallest = np.argpartition(keys, len(self.keys) - 1)[: len(self.keys)]
+        chosen = np.sort(smallest[smallest >= len(self.keys)]) - len(self.keys)
+        freed = np.setdiff1d(np.arange(len(self.keys)), smallest)
         self.keys[freed] = new_keys[chosen]
         self.order[freed] = self.n_seen + chosen
         self.where[:, freed] = where[:, chosen]
@@ -203,7 +194,7 @@ class _Sample:
 
 
 def _check_finite(hidden: Float32[np.ndarray, "layers tokens dim"]) -> None:
-    """Refuse states that are no numbers, naming the first layer that has some."""
+    """Refuse states that are not finite; the message names the first such layer."""
     for layer, states in enumerate(hidden):
         if not np.isfinite(states).all():
             raise StudyError(

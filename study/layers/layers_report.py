@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
+from ..report_json import JsonRecord
 from .layer_classifier import (
     MOST_ITERATIONS,
     Contributions,
@@ -24,23 +26,24 @@ from .layer_controls import (
 )
 from .layer_norms import LayerNorms, NormTally
 from .layer_pca import LayerPca, layer_pca
-from .layer_rows import MOST_TOKENS, TEST_SHARE, LayerRows, Split, collect_rows, split_by_text
+from .layer_rows import MOST_TOKENS, TEST_SHARE, Split, collect_rows, split_by_text
 
 if TYPE_CHECKING:
     from ..network import TokenStates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayersReport:
+class LayersReport(JsonRecord):
     """The layers of one model on one set of texts.
 
     Attributes:
         n_texts: Texts in the sample.
         n_tokens: Tokens in the sample; each is a row at every layer.
-        n_tokens_seen: Tokens that came by, of which the norms are.
-        n_train: Rows that the classifier learned from; the controls count their own.
-        n_test: Rows of held-back texts that it was scored on.
-        controls: The classifier itself first.
+        n_tokens_seen: All tokens; the norms are of these.
+        n_train: Training rows of the classifier; the controls count their own.
+        n_test: Rows of held-back texts.
+        controls: The first is the classifier itself.
+        chance: 1 / layers.
     """
 
     layers: tuple[int, ...]
@@ -52,6 +55,7 @@ class LayersReport:
     n_test: int
     test_share: float
     seed: int
+    chance: float
     norms: LayerNorms
     pca: LayerPca
     pca_unit_norm: LayerPca
@@ -59,37 +63,9 @@ class LayersReport:
     contributions: Contributions
     controls: tuple[Control, ...]
 
-    @property
-    def chance(self) -> float:
-        return 1.0 / len(self.layers)
-
     def control(self, name: str) -> Control | None:
-        """The control of that name; None where the study had no data for it."""
+        """The control of that name; None if the study had no data for it."""
         return next((control for control in self.controls if control.name == name), None)
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything but rows, axes and weights."""
-        return {
-            "layers": list(self.layers),
-            "dim": self.dim,
-            "n_texts": self.n_texts,
-            "n_tokens": self.n_tokens,
-            "n_tokens_seen": self.n_tokens_seen,
-            "n_train": self.n_train,
-            "n_test": self.n_test,
-            "test_share": self.test_share,
-            "seed": self.seed,
-            "chance": self.chance,
-            "norms": self.norms.to_json(),
-            "pca": self.pca.to_json(),
-            "pca_unit_norm": self.pca_unit_norm.to_json(),
-            "classifier": {
-                "iterations": self.classifier.iterations,
-                "converged": self.classifier.converged,
-            },
-            "contributions": self.contributions.to_json(),
-            "controls": [control.to_json() for control in self.controls],
-        }
 
 
 def layers_study(
@@ -110,26 +86,32 @@ def layers_study(
         other: The same network on a second set of texts, for transfer.
         untrained: A network of the same shape with random weights, on the first texts.
         include_embedding: Whether layer 0 is a layer of the study.
-        max_tokens: Sampled, of each of the three; norms are of all tokens.
-        masks: How many dimensions are masked; 4, 32 and half of them where nothing is said.
-        test_share: Of texts held back.
+        max_tokens: Sampled tokens of each of the three; norms are of all tokens.
+        masks: Numbers of dimensions that are masked; by default 4, 32 and half of them.
+        test_share: Share of the texts that is held back.
         seed: Of the sample, the split and the random controls.
 
     Raises:
         StudyError: too few texts or tokens, one layer only, or values that are not finite.
     """
 
-    def collected(given: Iterable[TokenStates]) -> LayerRows:
-        return collect_rows(
-            given, max_tokens=max_tokens, include_embedding=include_embedding, seed=seed
-        )
-
-    def parted(rows: LayerRows) -> Split:
-        return split_by_text(rows, test_share=test_share, seed=seed)
-
+    collect = partial(
+        collect_rows, max_tokens=max_tokens, include_embedding=include_embedding, seed=seed
+    )
     tally = NormTally(first_layer=0 if include_embedding else 1)
-    rows = collected(_tallied(states, tally))
-    split = parted(rows)
+    rows = collect(_tallied(states, tally))
+    split = split_by_text(rows, test_share=test_share, seed=seed)
+
+    def split_like(states: Iterable[TokenStates], name: str) -> Split:
+        """Rows of other states, which must be of a network of the same shape."""
+        others = collect(states)
+        if (rows.dim, rows.layers) != (others.dim, others.layers):
+            raise ValueError(
+                f"{name} has {len(others.layers)} layers of {others.dim} dimensions, "
+                f"the study {len(rows.layers)} of {rows.dim}"
+            )
+        return split_by_text(others, test_share=test_share, seed=seed)
+
     classifier = fit_classifier(split.train, max_iterations=max_iterations)
     sizes = mask_sizes(rows.dim) if masks is None else masks
     controls = [
@@ -143,11 +125,10 @@ def layers_study(
         *mask_controls(split, classifier, sizes, seed=seed, max_iterations=max_iterations),
     ]
     if other is not None:
-        theirs = parted(_of_shape(rows, collected(other), "other"))
-        controls += transfer_controls(split, theirs, classifier, max_iterations=max_iterations)
+        transfer = split_like(other, "other")
+        controls += transfer_controls(split, transfer, classifier, max_iterations=max_iterations)
     if untrained is not None:
-        random = parted(_of_shape(rows, collected(untrained), "untrained"))
-        score = score_split(random, max_iterations=max_iterations)
+        score = score_split(split_like(untrained, "untrained"), max_iterations=max_iterations)
         controls.append(
             Control(name="untrained", title="untrained network", score=score, retrained=True)
         )
@@ -161,6 +142,7 @@ def layers_study(
         n_test=len(split.test.layer),
         test_share=test_share,
         seed=seed,
+        chance=1.0 / len(rows.layers),
         norms=tally.result(),
         pca=layer_pca(rows),
         pca_unit_norm=layer_pca(rows, unit_norm=True),
@@ -171,17 +153,7 @@ def layers_study(
 
 
 def _tallied(states: Iterable[TokenStates], tally: NormTally) -> Iterator[TokenStates]:
-    """The same batches; each is tallied once it was taken, and found to be finite."""
+    """The same batches; each is tallied after `collect_rows` has checked it."""
     for batch in states:
         yield batch
         tally.add(batch.hidden)
-
-
-def _of_shape(rows: LayerRows, against: LayerRows, which: str) -> LayerRows:
-    """The second rows, or an error where they are of another network's shape."""
-    if (rows.dim, rows.layers) != (against.dim, against.layers):
-        raise ValueError(
-            f"{which} has {len(against.layers)} layers of {against.dim} dimensions, "
-            f"the study {len(rows.layers)} of {rows.dim}"
-        )
-    return against

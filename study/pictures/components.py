@@ -37,7 +37,7 @@ def draw_components(report: ComponentsReport) -> Figure:
             panels[1].set_title(f"{prefix}length", fontsize=TEXT)
             panels[1].set_ylabel("$|x| / |e|$", fontsize=TEXT)
         else:
-            _lines(panels[1], stack, stack.against.shift, None)
+            _lines(panels[1], stack, stack.against.term_shift, None)
             panels[1].set_title(f"{prefix}how far each term moved", fontsize=TEXT)
             panels[1].set_ylabel("$|x' - x| / |e|$", fontsize=TEXT)
             _heat_map(figure, panels[2], stack.against)
@@ -86,7 +86,7 @@ def _lines(
 
 def _heat_map(figure: Figure, axes: Axes, against: Against) -> None:
     """Local shift by layer and sub-layer; the most edited cell is framed."""
-    values = against.local
+    values = against.local_shift
     top = float(values.max()) or 1.0
     shown = axes.imshow(values, aspect="auto", cmap="cividis", vmin=0, vmax=top, origin="lower")
     layers, terms = values.shape

@@ -58,7 +58,7 @@ def test_batches_of_any_size_give_the_same_words(words, cut):
 def test_a_word_beyond_the_cut_is_not_found():
     found = word_terms([make_pieces([0, 0], [0, 1])], ids(0, 0), ids(1, 2))
 
-    assert found.found.tolist() == [True, False]
+    assert found.seen.tolist() == [True, False]
     assert not found.terms[:, 1].any()
 
 

@@ -33,7 +33,7 @@ def decomposed(network, texts=PADDED, place=0):
     """(layers of one stream, kept tokens)."""
     stack, batch = network.stacks[place], one_batch(network, texts)
     layers = decompose(network, stack, batch, branch_constants(network, stack))
-    return layers, torch.from_numpy(batch.kept)
+    return layers, torch.from_numpy(batch.counted)
 
 
 def eager(network):
