@@ -1,4 +1,4 @@
-"""A model to run: loaded by transformers without its head, float32, its adapter merged."""
+"""Models loaded by transformers: without head, in float32, with their adapter merged."""
 
 from __future__ import annotations
 
@@ -23,9 +23,17 @@ from transformers.utils import hub
 from ...errors import StudyError
 from .anatomy import Stack, find_stacks
 
-ADAPTER_CONFIG = "adapter_config.json"
 HEADS = ("classifier", "score", "out_proj")
 """Names of the matrices that give labels."""
+
+MODEL_CLASSES = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+    "TOKEN_CLS": "AutoModelForTokenClassification",
+    "QUESTION_ANS": "AutoModelForQuestionAnswering",
+}
+"""By the task type of an adapter, the class with the modules that it names."""
 
 UNREADABLE = (
     OSError,
@@ -46,9 +54,9 @@ class Network:
     """A model in evaluation mode.
 
     Attributes:
-        name: As the user calls it.
-        model: Headless, float32.
-        tokenizer: Of transformers; None where there is none.
+        name: The user's name for it.
+        model: Without head, in float32.
+        tokenizer: Of transformers, or None.
         stacks: Its residual streams: encoder, decoder or both.
     """
 
@@ -59,21 +67,21 @@ class Network:
 
     @property
     def config(self) -> Any:
-        """Of transformers."""
+        """The configuration of transformers."""
         return self.model.config
 
     @property
     def n_layers(self) -> int:
-        """Of its first stream."""
+        """The number of layers of its first stream."""
         config = self.config
         return int(getattr(config, "num_hidden_layers", len(self.stacks[0].blocks)))
 
     @property
     def longest_text(self) -> int | None:
-        """Tokens that its learnt positions reach; None where they are not learnt."""
+        """The number of positions that were learnt; None where positions are not learnt."""
         for name, part in self.model.named_modules():
             if name.endswith("position_embeddings") and isinstance(part, nn.Embedding):
-                # positions start behind that of the padding, where it has one
+                # positions start after that of the padding, if there is one
                 padding = part.padding_idx
                 return part.num_embeddings - (0 if padding is None else padding + 1)
         longest = getattr(self.config, "max_position_embeddings", None)
@@ -81,16 +89,16 @@ class Network:
 
     @property
     def dim(self) -> int:
-        """Width of the stream."""
+        """The width of the stream."""
         return int(self.config.hidden_size)
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """The device of its parameters."""
         return next(self.model.parameters()).device
 
     def digest(self) -> str:
-        """Of its weights, as they are in memory."""
+        """A digest of its weights in memory."""
         sums = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
             sums.update(name.encode())
@@ -104,8 +112,8 @@ def load_network(
     """The model at a folder or Hub id.
 
     Args:
-        base: Where an adapter's base is; else its own config says so. A full model that has
-            no tokenizer takes the base's.
+        base: Folder or Hub id of an adapter's base; by default the one that its configuration
+            names. A full model without a tokenizer takes the base's.
 
     Raises:
         StudyError: it cannot be loaded, or its architecture is not known.
@@ -114,39 +122,36 @@ def load_network(
     if Path(source).is_absolute() and not Path(source).is_dir():
         raise StudyError(f"{name}: cannot be loaded: {source}: no such folder")
     with _refusing(name), _quiet():
-        adapter = _adapter_base(source)
-        if adapter is not None:
-            where = base or adapter
-            with _refusing(f"{name}: its base {where} (--base FOLDER says where it is)"):
-                model = _merged(source, where)
-            tokenizer = _tokenizer(source, where)
+        adapter = _adapter_config(source)
+        if adapter:
+            base = base or str(adapter.get("base_model_name_or_path") or "")
+            with _refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
+                model = _merged(source, base, str(adapter.get("task_type")))
         else:
             model = _load(source, name)
-            tokenizer = _tokenizer(source, base)
-    model = model.to(device).eval().requires_grad_(False)
-    return Network(
-        name=name, model=model, tokenizer=tokenizer, stacks=find_stacks(model, model.config)
-    )
+        tokenizer = _tokenizer(source, base)
+    return _network(name, model.to(device), tokenizer)
 
 
 def twin(network: Network) -> Network:
-    """A copy that shares nothing with it, to be called from within its own hooks."""
+    """A copy that shares nothing with the network, to be run inside its hooks."""
     model = copy.deepcopy(network.model)
     return replace(network, model=model, stacks=find_stacks(model, model.config))
 
 
 def untrained_twin(network: Network, *, seed: int = 0) -> Network:
-    """A network of the same shape whose weights were never trained."""
+    """A network of the same shape with random weights."""
     with _refusing(network.name), _quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = transformers.AutoModel.from_config(network.config)  # type: ignore[no-untyped-call]
-    model = model.float().to(network.device).eval().requires_grad_(False)
-    return Network(
-        name=f"{network.name}, untrained",
-        model=model,
-        tokenizer=network.tokenizer,
-        stacks=find_stacks(model, model.config),
-    )
+    model = model.float().to(network.device)
+    return _network(f"{network.name}, untrained", model, network.tokenizer)
+
+
+def _network(name: str, model: nn.Module, tokenizer: Any) -> Network:
+    model = model.eval().requires_grad_(False)
+    stacks = find_stacks(model, model.config)
+    return Network(name=name, model=model, tokenizer=tokenizer, stacks=stacks)
 
 
 def _load(source: str, name: str) -> nn.Module:
@@ -160,14 +165,14 @@ def _load(source: str, name: str) -> nn.Module:
     return headless
 
 
-def _merged(source: str, base: str) -> nn.Module:
+def _merged(source: str, base: str, task: str) -> nn.Module:
     try:
         import peft
     except ModuleNotFoundError as err:
         raise StudyError(
             f"{source} is an adapter: its study needs peft, pip install 'deltadex[studies]'"
         ) from err
-    kind = getattr(transformers, _head(source))
+    kind = getattr(transformers, MODEL_CLASSES.get(task, "AutoModel"))
     labels = _n_labels(source)
     sized = {} if labels is None else {"num_labels": labels}
     plain = kind.from_pretrained(base, dtype=torch.float32, **sized)
@@ -176,20 +181,8 @@ def _merged(source: str, base: str) -> nn.Module:
     return headless
 
 
-def _head(source: str) -> str:
-    """The class with the modules that an adapter of this task type names."""
-    task = str(_adapter_config(source).get("task_type"))
-    return {
-        "CAUSAL_LM": "AutoModelForCausalLM",
-        "SEQ_CLS": "AutoModelForSequenceClassification",
-        "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
-        "TOKEN_CLS": "AutoModelForTokenClassification",
-        "QUESTION_ANS": "AutoModelForQuestionAnswering",
-    }.get(task, "AutoModel")
-
-
 def _n_labels(source: str) -> int | None:
-    """How many labels the head has that an adapter saved with it; None without one."""
+    """The number of labels of a head that an adapter saved; None without a head."""
     path = _file_of(source, "adapter_model.safetensors")
     if path is None:
         return None
@@ -203,17 +196,9 @@ def _n_labels(source: str) -> int | None:
     return int(shapes[-1][0]) if shapes else None
 
 
-def _adapter_base(source: str) -> str | None:
-    """The base that an adapter's config names; None for a full model."""
-    folder = Path(source)
-    if folder.is_dir() and not (folder / ADAPTER_CONFIG).exists():
-        return None
-    config = _adapter_config(source)
-    return str(config.get("base_model_name_or_path") or "") if config else None
-
-
 def _adapter_config(source: str) -> dict[str, Any]:
-    path = _file_of(source, ADAPTER_CONFIG)
+    """The configuration of an adapter; empty for a full model."""
+    path = _file_of(source, "adapter_config.json")
     config: dict[str, Any] = json.loads(path.read_text("utf-8")) if path else {}
     return config
 
@@ -223,19 +208,20 @@ def _file_of(source: str, name: str) -> Path | None:
     if Path(source).is_dir():
         path = Path(source) / name
         return path if path.exists() else None
-    found = hub.cached_file(source, name, _raise_exceptions_for_missing_entries=False)
-    return None if found is None else Path(str(found))
+    cached = hub.cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+    return None if cached is None else Path(str(cached))
 
 
 def _tokenizer(*sources: str | None) -> Any:
-    """The first tokenizer there is. Where its files are missing, transformers makes one that
-    knows nothing but special tokens."""
-    for source in sources:
-        if source:
-            with contextlib.suppress(*UNREADABLE):
-                made = transformers.AutoTokenizer.from_pretrained(source)
-                if len(made) > len(made.all_special_tokens):
-                    return made
+    """The first tokenizer of these sources; None if there is none.
+
+    Where files are missing, transformers makes a tokenizer of special tokens only.
+    """
+    for source in filter(None, sources):
+        with contextlib.suppress(*UNREADABLE):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+            if len(tokenizer) > len(tokenizer.all_special_tokens):
+                return tokenizer
     return None
 
 
@@ -250,7 +236,7 @@ def _refusing(name: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without transformers' and PEFT's own progress bars and remarks."""
+    """Without the progress bars and log lines of transformers and PEFT."""
     loggers = [logging.getLogger(name) for name in ("transformers", "peft", "huggingface_hub")]
     levels = [logger.level for logger in loggers]
     bars = transformers.utils.logging.is_progress_bar_enabled()

@@ -1,4 +1,4 @@
-"""Activation shifts: how far a fine-tune moved its hidden states, as fingerprints."""
+"""Activation shifts: the change of a fine-tune's hidden states, as fingerprints."""
 
 from __future__ import annotations
 
@@ -23,25 +23,24 @@ def mean_terms(
 ) -> Float64[np.ndarray, "terms dim"]:
     """The mean token at the last layer, term by term, after the final norm if there is one.
 
-    Special tokens and first positions are left out. Of the last stream: a decoder's, where
-    there are two.
+    Special tokens and first positions are left out. Of two streams, the decoder's is used.
     """
     stack = network.stacks[-1]
     constants = branch_constants(network, stack)
     total = np.zeros((len(stack.terms), network.dim))
     count = 0
-    for batch in encoded(network, texts, batch_size=16, max_tokens=max_tokens):
-        kept = torch.from_numpy(batch.kept).to(network.device)
-        last = decompose(network, stack, batch, constants)[-1].terms[:, kept]
+    for batch in encoded(network, texts, max_tokens=max_tokens):
+        counted = torch.from_numpy(batch.counted).to(network.device)
+        last = decompose(network, stack, batch, constants)[-1].terms[:, counted]
         total += last.double().sum(dim=1).cpu().numpy()
-        count += int(batch.kept.sum())
+        count += int(batch.counted.sum())
     if not count:
         raise StudyError(f"{network.name}: the texts leave no token to study")
     return total / count
 
 
 def last_token_mean(network: Network, texts: Sequence[Text]) -> Float64[np.ndarray, " dim"]:
-    """Mean over texts of the last token's state at the last layer, special or not."""
+    """The mean over texts of the last token's state at the last layer, special or not."""
     stack = network.stacks[-1]
     total = np.zeros(network.dim)
     for batch in encoded(
@@ -54,19 +53,15 @@ def last_token_mean(network: Network, texts: Sequence[Text]) -> Float64[np.ndarr
     return total / len(texts)
 
 
-def shift_recipe(name: str, dim: int, texts: Texts) -> Recipe:
-    """The recipe of one kind of shift over these texts."""
-    return Recipe(name=name, rank=0, dim=dim, params=(("probe", texts.digest),))
-
-
 def shift_fingerprint(
-    recipe: Recipe, tuned: Float64[np.ndarray, " dim"], base: Float64[np.ndarray, " dim"]
+    name: str, texts: Texts, tuned: Float64[np.ndarray, " dim"], base: Float64[np.ndarray, " dim"]
 ) -> Fingerprint | None:
-    """The shift as a unit vector; None where nothing moved beyond rounding."""
+    """The shift over these texts as a unit vector; None where only rounding differs."""
     shift = tuned - base
     norm = float(np.linalg.norm(shift))
     if norm <= 1e-6 * float(np.linalg.norm(base)):
         return None
     vector: Float32[np.ndarray, " dim"] = (shift / norm).astype(np.float32)
     vector.flags.writeable = False
+    recipe = Recipe(name=name, rank=0, dim=len(shift), params=(("probe", texts.digest),))
     return Fingerprint(recipe=recipe, vector=vector, norm=norm)

@@ -1,4 +1,4 @@
-"""A model's profile: what one fixed set of texts shows of its inside, beside its base's."""
+"""A model's profile: its components, geometry and layers on fixed texts, compared with its base."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ...errors import StudyError
 from ...records import Fingerprint
 from ..components import components_study
 from ..geometry import anisotropy, intrinsic_dimension
+from ..geometry.intrinsic_dimension import Estimator
 from ..layers import LayerClassifier, LayerRows, collect_rows, fit_classifier, score_classifier
 from ..layers.layer_classifier import contributions
 from ..layers.layer_controls import norm_only, score_retrained
@@ -25,20 +26,15 @@ from .activation_shift import (
     last_token_mean,
     mean_terms,
     shift_fingerprint,
-    shift_recipe,
 )
-from .probe import probe_texts, prompt_texts
+from .probe import SAMPLED_TOKENS, probe_texts, profile_settings, prompt_texts
 
-VERSION = 1
-"""Raised whenever the numbers would change."""
-
-SAMPLED_TOKENS = 300
-"""For the classifier of layers."""
+ESTIMATORS: tuple[Estimator, ...] = ("low-fifth", "facco")
 
 
 @dataclass(frozen=True, slots=True)
 class ProbedBase:
-    """The base's side of every profile of its family, made once."""
+    """The base's numbers for every profile of its family, computed once."""
 
     network: Network
     terms: Float64[np.ndarray, "terms dim"]
@@ -48,27 +44,15 @@ class ProbedBase:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What is stored of one model.
+    """The profile of one model.
 
     Attributes:
-        document: Ready for json.dumps.
-        fingerprints: Its shifts, each under its own recipe; none that did not move.
+        document: In JSON's types.
+        fingerprints: Its shifts, each with its own recipe, without shifts of length 0.
     """
 
     document: dict[str, Any]
     fingerprints: tuple[Fingerprint, ...]
-
-
-def profile_settings() -> dict[str, Any]:
-    """Everything but the models that changes a profile's numbers."""
-    return {
-        "version": VERSION,
-        "probe": probe_texts().digest,
-        "prompts": prompt_texts().digest,
-        "special_tokens": False,
-        "first_positions": False,
-        "sampled_tokens": SAMPLED_TOKENS,
-    }
 
 
 def probe_base(network: Network) -> ProbedBase:
@@ -87,7 +71,7 @@ def probe_base(network: Network) -> ProbedBase:
 
 
 def profile_model(network: Network, base: ProbedBase, *, loading_s: float = 0.0) -> Profile:
-    """Run a model over the probe, beside its base; what it took is noted with the loading.
+    """Run a model over the probe and compare it with its base; the document has the seconds.
 
     Raises:
         StudyError: it cannot be run over it, or is not built like the base.
@@ -113,36 +97,31 @@ def profile_model(network: Network, base: ProbedBase, *, loading_s: float = 0.0)
         "activation_shift": shift,
         "geometry": geometry,
         "layers": layers,
-        "recipes": [one.recipe.name for one in fingerprints],
+        "recipes": [fingerprint.recipe.name for fingerprint in fingerprints],
         "seconds": {"loading": round(loading_s, 3)} | watch.laps,
     }
     return Profile(document, tuple(fingerprints))
 
 
 def _shifts(network: Network, base: ProbedBase) -> tuple[list[Fingerprint], dict[str, Any]]:
-    """The fingerprints of every shift, and how long each is against the base's state."""
-    texts = probe_texts()
+    """The fingerprint of every shift, and the length of each."""
+    texts, prompts = probe_texts(), prompt_texts()
     tuned = mean_terms(network, texts.entries)
     names = network.stacks[-1].terms
-    pairs = [(ACTIVATION_SHIFT, texts, tuned.sum(axis=0), base.terms.sum(axis=0))]
-    for place, term in enumerate(names):
-        name = f"{ACTIVATION_SHIFT}.{term}"
-        pairs.append((name, texts, tuned[place], base.terms[place]))
-    prompts = prompt_texts()
-    tuned_prompts = last_token_mean(network, prompts.entries)
-    pairs.append((DELTA_ACTIVATIONS, prompts, tuned_prompts, base.prompts))
-    made = []
-    for name, asked, here, there in pairs:
-        recipe = shift_recipe(name, len(here), asked)
-        fingerprint = shift_fingerprint(recipe, here, there)
-        if fingerprint is not None:
-            made.append(fingerprint)
+    fingerprints = [
+        shift_fingerprint(ACTIVATION_SHIFT, texts, tuned.sum(axis=0), base.terms.sum(axis=0)),
+        *(
+            shift_fingerprint(f"{ACTIVATION_SHIFT}.{term}", texts, *means)
+            for term, *means in zip(names, tuned, base.terms, strict=True)
+        ),
+        shift_fingerprint(
+            DELTA_ACTIVATIONS, prompts, last_token_mean(network, prompts.entries), base.prompts
+        ),
+    ]
     moved = tuned - base.terms
-    return made, {
+    return [fingerprint for fingerprint in fingerprints if fingerprint is not None], {
         "length": float(np.linalg.norm(moved.sum(axis=0))),
-        "by_term": {
-            term: float(np.linalg.norm(row)) for term, row in zip(names, moved, strict=True)
-        },
+        "by_term": dict(zip(names, np.linalg.norm(moved, axis=1).tolist(), strict=True)),
     }
 
 
@@ -154,7 +133,7 @@ def _geometry(network: Network) -> dict[str, Any]:
         norms.add(batch.hidden)
     hidden = np.concatenate([batch.hidden for batch in batches], axis=1)
     clouds = [anisotropy(layer) for layer in hidden]
-    dimensions = [intrinsic_dimension(layer, estimators=("low-fifth", "facco")) for layer in hidden]
+    dimensions = [intrinsic_dimension(layer, estimators=ESTIMATORS) for layer in hidden]
     return {
         "tokens": hidden.shape[1],
         "anisotropy_centred": [cloud.centred for cloud in clouds],
@@ -162,17 +141,17 @@ def _geometry(network: Network) -> dict[str, Any]:
         "mean_cosine": [cloud.mean_cosine for cloud in clouds],
         "intrinsic_dimension": {
             name: [
-                next(one.dimension for one in layer if one.estimator == name)
+                next(answer.dimension for answer in layer if answer.estimator == name)
                 for layer in dimensions
             ]
-            for name in ("low-fifth", "facco")
+            for name in ESTIMATORS
         },
         "norms": norms.result().to_json(),
     }
 
 
 def _layers(rows: LayerRows, base: LayerClassifier) -> dict[str, Any]:
-    """How well layers are told apart, and how far each has left its place in the base."""
+    """The accuracy of a classifier of layers, and that of the base's classifier on this model."""
     split = split_by_text(rows)
     classifier = fit_classifier(split.train)
     score = score_classifier(classifier, split.test)
