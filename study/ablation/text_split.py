@@ -38,7 +38,7 @@ class Split:
         """Training, validation and test rows."""
         return self.train, self.validation, self.test
 
-    def check(self, n_items: int, what: str, *, validation: bool) -> None:
+    def check(self, n_items: int, what: str, *, validation: bool = False) -> None:
         """Refuse a split with an empty part, or with items that do not exist."""
         rows = np.concatenate(self.parts)
         if len(rows) and rows.max() >= n_items:
@@ -54,7 +54,8 @@ class Split:
 
     def only(self, keep: Bool[np.ndarray, " items"]) -> Split:
         """The same parts with the items where `keep` is true."""
-        return Split(*(part[keep[part]] for part in self.parts), seed=self.seed)
+        train, validation, test = (part[keep[part]] for part in self.parts)
+        return Split(train, validation, test, self.seed)
 
     def sizes(self) -> dict[str, object]:
         """The number of items in each part, and the seed, for JSON."""
@@ -77,12 +78,14 @@ def split_by_text(
         raise ValueError(f"shares must be non-negative and sum to 1, got {shares}")
     texts = np.unique(text)
     order = np.random.default_rng(seed).permutation(texts)
-    _, share_validation, share_test = shares
-    n_test = _at_least_one(share_test, len(texts), len(texts) - 1)
-    n_validation = _at_least_one(share_validation, len(texts), len(texts) - 1 - n_test)
-    test, validation, train = np.split(order, [n_test, n_test + n_validation])
-    parts = (np.flatnonzero(np.isin(text, part)) for part in (train, validation, test))
-    return Split(*parts, seed=seed)
+    room, sizes = len(texts) - 1, []
+    for share in (shares[2], shares[1]):
+        size = min(max(1, round(share * len(texts))), max(0, room)) if share else 0
+        room -= size
+        sizes.append(size)
+    drawn = np.split(order, np.cumsum(sizes))
+    test, validation, train = (np.flatnonzero(np.isin(text, part)) for part in drawn)
+    return Split(train, validation, test, seed)
 
 
 def check_split(
@@ -104,9 +107,3 @@ def check_split(
     split = split or split_by_text(text, seed=seed, shares=shares)
     split.check(n_items, what, validation=validation)
     return split, text
-
-
-def _at_least_one(share: float, total: int, most: int) -> int:
-    if share == 0:
-        return 0
-    return min(max(1, round(share * total)), max(0, most))

@@ -93,10 +93,13 @@ def anisotropy(
 
 def streamed_anisotropy(moments: Moments, sums: RowSums) -> Anisotropy:
     """The anisotropy of rows that were only summed. Peak: two dim² matrices."""
+    about_mean = float(np.trace(moments.scatter))
+    about_origin = about_mean + moments.n * float(moments.mean @ moments.mean)
+    spread = moments.n > 1 and about_mean > SPREAD_ROUNDING * about_origin
     return Anisotropy(
         method="gram",
         rows=moments.n,
-        centred=_share_of_gram(moments.scatter) if _spread(moments) else None,
+        centred=_share_of_gram(moments.scatter) if spread else None,
         uncentred=_share_of_gram(moments.about_origin()) if moments.n > 1 else None,
         mean_cosine=sums.mean_cosine,
         cosine_rows=sums.n_nonzero,
@@ -217,13 +220,6 @@ def _power_from(
     return PowerReport(
         value=value, iterations=iteration, residual=residual, converged=converged, starts=n
     )
-
-
-def _spread(moments: Moments) -> bool:
-    """Whether the rows differ by more than the rounding of their squares."""
-    about_mean = float(np.trace(moments.scatter))
-    about_origin = about_mean + moments.n * float(moments.mean @ moments.mean)
-    return moments.n > 1 and about_mean > SPREAD_ROUNDING * about_origin
 
 
 def _share_of_gram(gram: Float64[np.ndarray, "dim dim"]) -> float | None:

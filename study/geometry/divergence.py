@@ -171,7 +171,11 @@ def _gaussian_both_ways(
     if values[0] <= values[-1] * np.finfo(np.float64).eps * both.dim:
         return None
     step = vectors.T @ (a.mean - b.mean)
-    spread_a, spread_b = (_shrunk(vectors.T @ m.covariance() @ vectors, shrinkage) for m in (a, b))
+    spread_a, spread_b = (vectors.T @ moments.covariance() @ vectors for moments in (a, b))
+    for spread in (spread_a, spread_b):
+        # towards a sphere of the same trace (Ledoit & Wolf 2004), by a fixed share
+        sphere = float(np.trace(spread)) / axes * np.eye(axes)
+        spread[:] = (1 - shrinkage) * spread + shrinkage * sphere
     if min(np.trace(spread_a), np.trace(spread_b)) <= 0.0:
         return None
     return _gaussian(spread_a, spread_b, step), _gaussian(spread_b, spread_a, step)
@@ -187,14 +191,6 @@ def _gaussian(
     distance = float(step @ cho_solve(factor, step))
     volumes = float(np.linalg.slogdet(spread_b)[1] - np.linalg.slogdet(spread_a)[1])
     return 0.5 * (trace + distance - len(step) + volumes)
-
-
-def _shrunk(
-    spread: Float64[np.ndarray, "axes axes"], shrinkage: float
-) -> Float64[np.ndarray, "axes axes"]:
-    """Drawn towards a sphere of the same trace (Ledoit & Wolf 2004), by a fixed share."""
-    k = len(spread)
-    return (1 - shrinkage) * spread + shrinkage * float(np.trace(spread)) / k * np.eye(k)
 
 
 def _softmax_both_ways(

@@ -52,7 +52,9 @@ def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> 
         ids = list(tokenize(text))
         n_tokens += len(ids)
         n_unknown += ids.count(unknown) if unknown is not None else 0
-    spaced = bool(spelled) and not _is_unspaced("".join(spelled))
+    letters = [char for char in "".join(spelled) if char.isalpha()]
+    unspaced = sum(unicodedata.name(char, "").startswith(UNSPACED) for char in letters)
+    spaced = bool(spelled) and 2 * unspaced <= len(letters)
     return Fertility(
         texts=len(texts),
         tokens=n_tokens,
@@ -60,10 +62,3 @@ def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> 
         tokens_per_character=n_tokens / n_characters if n_characters else None,
         unknown_share=n_unknown / n_tokens if unknown is not None and n_tokens else None,
     )
-
-
-def _is_unspaced(text: str) -> bool:
-    """Whether most of the letters are of a script without spaces."""
-    letters = [char for char in text if char.isalpha()]
-    unspaced = sum(unicodedata.name(char, "").startswith(UNSPACED) for char in letters)
-    return 2 * unspaced > len(letters)

@@ -160,12 +160,15 @@ def intrinsic_dimension(
     distinct = distinct_rows(rows)
     n = len(distinct)
     wanted = n if sample is None else sample
-    reason = _too_few(n, wanted)
+    reason = f"{n} distinct rows, but each draw needs {wanted}" if n < wanted else ""
+    if n < FEWEST_ROWS:
+        reason = f"{n} distinct rows; an estimate needs {FEWEST_ROWS}"
     nearest: list[Float64[np.ndarray, "_ 2"]] = []
     if not reason:
         subsets = [np.arange(n, dtype=np.int64)]
         if wanted < n:
-            subsets += [_draw(n, wanted, seed, number) for number in range(draws)]
+            rngs = (np.random.default_rng([seed, number]) for number in range(draws))
+            subsets += [np.sort(rng.choice(n, wanted, replace=False)) for rng in rngs]
         nearest = two_nearest(_scaled(rows[distinct]), subsets)
     duplicates = len(rows) - n
     return tuple(_answer(name, nearest, n, wanted, duplicates, reason) for name in estimators)
@@ -230,17 +233,6 @@ def _scaled(rows: Float[np.ndarray, "rows dim"]) -> Float64[np.ndarray, "rows di
     centred = rows - rows.mean(axis=0, dtype=np.float64)
     scaled: Float64[np.ndarray, "rows dim"] = centred / np.linalg.norm(centred, axis=1).mean()
     return scaled
-
-
-def _draw(n: int, size: int, seed: int, number: int) -> Int64[np.ndarray, " sample"]:
-    drawn = np.random.default_rng([seed, number]).choice(n, size, replace=False)
-    return np.sort(drawn).astype(np.int64)
-
-
-def _too_few(distinct: int, wanted: int) -> str:
-    if distinct < FEWEST_ROWS:
-        return f"{distinct} distinct rows; an estimate needs {FEWEST_ROWS}"
-    return f"{distinct} distinct rows, but each draw needs {wanted}" if distinct < wanted else ""
 
 
 def _answer(

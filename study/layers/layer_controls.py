@@ -26,7 +26,7 @@ from .layer_rows import COLUMNS, LayerRows, Split
 Change = Callable[[LayerRows], LayerRows]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Control(JsonRecord):
     """One accuracy of the study.
 
@@ -44,7 +44,8 @@ class Control(JsonRecord):
     def to_json(self) -> dict[str, Any]:
         """The fields, with those of the score beside them."""
         document = JsonRecord.to_json(self)
-        return document | document.pop("score")
+        del document["score"]
+        return document | self.score.to_json()
 
 
 def simple_controls(
@@ -56,31 +57,21 @@ def simple_controls(
 ) -> Iterator[Control]:
     """The controls without options: norms, random vectors, means, centroids."""
     random = norm_matched_random(split, seed=seed)
-    for name, title, change in (
-        ("unit-norm", "unit norm", unit_norm),
-        ("norm-only", "norm only", norm_only),
-        ("mean-removed", "own layer's mean removed", mean_removal(split.train)),
+    retrained = partial(score_retrained, split, max_iterations=max_iterations)
+    for name, title, score in (
+        ("unit-norm", "unit norm", retrained(unit_norm)),
+        ("norm-only", "norm only", retrained(norm_only)),
+        ("mean-removed", "own layer's mean removed", retrained(mean_removal(split.train))),
+        ("nearest-centroid", "nearest centroid", score_nearest_centroid(split, classifier)),
+        (
+            "random-retrained",
+            "random directions, retrained",
+            score_split(random, max_iterations=max_iterations),
+        ),
     ):
-        score = score_retrained(split, change, max_iterations=max_iterations)
-        yield Control(name=name, title=title, score=score, retrained=True)
-    yield Control(
-        name="nearest-centroid",
-        title="nearest centroid",
-        score=score_nearest_centroid(split, classifier),
-        retrained=True,
-    )
-    yield Control(
-        name="random-retrained",
-        title="random directions, retrained",
-        score=score_split(random, max_iterations=max_iterations),
-        retrained=True,
-    )
-    yield Control(
-        name="random-applied",
-        title="random directions, norms kept",
-        score=score_classifier(classifier, random.test),
-        retrained=False,
-    )
+        yield Control(name, title, score, retrained=True)
+    score = score_classifier(classifier, random.test)
+    yield Control("random-applied", "random directions, norms kept", score, retrained=False)
 
 
 def score_split(split: Split, *, max_iterations: int = MOST_ITERATIONS) -> Score:
@@ -189,27 +180,19 @@ def mask_controls(
         drawn = [rng.permutation(len(ranked))[:k] for _ in range(RANDOM_DRAWS)]
         for which, sets in (("top", [top]), ("random", drawn)):
             for fill, values in fills.items():
-                predicted = [
-                    classifier.predict(masked(split.test.vectors, dims, values)) for dims in sets
-                ]
-                yield Control(
-                    name=f"mask-{which}-{k}-{fill}",
-                    title=f"{which} {k} dims set to {fill}",
-                    score=score_predictions(
-                        np.concatenate(predicted),
-                        split.test,
-                        layers=classifier.layers,
-                        n_train=classifier.n_train,
-                        converged=classifier.converged,
-                    ),
-                    retrained=False,
+                vectors = (masked(split.test.vectors, dims, values) for dims in sets)
+                score = score_predictions(
+                    np.concatenate([classifier.predict(filled) for filled in vectors]),
+                    split.test,
+                    layers=classifier.layers,
+                    n_train=classifier.n_train,
+                    converged=classifier.converged,
                 )
-        yield Control(
-            name=f"without-top-{k}",
-            title=f"without top {k} dims",
-            score=score_retrained(split, partial(without, dims=top), max_iterations=max_iterations),
-            retrained=True,
-        )
+                name, title = f"mask-{which}-{k}-{fill}", f"{which} {k} dims set to {fill}"
+                yield Control(name, title, score, retrained=False)
+        change = partial(without, dims=top)
+        score = score_retrained(split, change, max_iterations=max_iterations)
+        yield Control(f"without-top-{k}", f"without top {k} dims", score, retrained=True)
 
 
 def masked(
@@ -246,7 +229,7 @@ def transfer_controls(
         ("mixed-other", "both texts → other", both, other.test),
     ):
         score = score_classifier(trained, test)
-        yield Control(name=name, title=title, score=score, retrained=trained is not classifier)
+        yield Control(name, title, score, retrained=trained is not classifier)
 
 
 def joined(here: LayerRows, other: LayerRows) -> LayerRows:

@@ -83,6 +83,8 @@ def layer_pca(rows: LayerRows, *, unit_norm: bool = False, n_axes: int = N_AXES)
     explained = np.clip(values[::-1], 0.0, None) / (float(np.trace(gram)) or 1.0)
     coordinates = np.concatenate([(block - mean) @ axes.T for block in _blocks(rows)])
     centroids = (means - mean) @ axes.T
+    first = coordinates[:, 0]
+    varies = np.ptp(first) > 0 and np.ptp(rows.layer) > 0
     return LayerPca(
         unit_norm=unit_norm,
         layers=rows.layers,
@@ -93,7 +95,7 @@ def layer_pca(rows: LayerRows, *, unit_norm: bool = False, n_axes: int = N_AXES)
         centroids=centroids,
         steps=_step_lengths(means),
         plane_steps=_step_lengths(centroids[:, :2]),
-        depth_correlation=_rank_correlation(coordinates[:, 0], rows.layer),
+        depth_correlation=float(spearmanr(first, rows.layer).statistic) if varies else None,
     )
 
 
@@ -113,11 +115,3 @@ def _signed(axes: Float64[np.ndarray, "k dim"]) -> Float64[np.ndarray, "k dim"]:
 
 def _step_lengths(points: Float64[np.ndarray, "layers k"]) -> tuple[float, ...]:
     return tuple(np.linalg.norm(np.diff(points, axis=0), axis=1).tolist())
-
-
-def _rank_correlation(
-    values: Float64[np.ndarray, " rows"], layer: Int64[np.ndarray, " rows"]
-) -> float | None:
-    if np.ptp(values) == 0 or np.ptp(layer) == 0:
-        return None
-    return float(spearmanr(values, layer).statistic)

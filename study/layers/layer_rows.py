@@ -162,7 +162,12 @@ class _Sample:
                 f"layers: {n_layers} layer to tell apart; two at least are needed, so keep the "
                 "embedding output in the study"
             )
-        _check_finite(hidden)
+        for layer, states in enumerate(hidden):
+            if not np.isfinite(states).all():
+                raise StudyError(
+                    f"layers: layer {layer} of {n_layers} holds NaN or infinity; check the "
+                    "model's weights"
+                )
         if self.hidden is None:
             self.hidden = np.empty((n_layers, len(self.keys), dim), dtype=np.float32)
         new_keys = self.rng.random((n_tokens,))
@@ -191,13 +196,3 @@ class _Sample:
             token=token,
             n_seen=self.n_seen,
         )
-
-
-def _check_finite(hidden: Float32[np.ndarray, "layers tokens dim"]) -> None:
-    """Refuse states that are not finite; the message names the first such layer."""
-    for layer, states in enumerate(hidden):
-        if not np.isfinite(states).all():
-            raise StudyError(
-                f"layers: layer {layer} of {len(hidden)} holds NaN or infinity; check the model's "
-                "weights"
-            )

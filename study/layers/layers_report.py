@@ -114,13 +114,9 @@ def layers_study(
 
     classifier = fit_classifier(split.train, max_iterations=max_iterations)
     sizes = mask_sizes(rows.dim) if masks is None else masks
+    own_score = score_classifier(classifier, split.test)
     controls = [
-        Control(
-            name="classifier",
-            title="layer classifier",
-            score=score_classifier(classifier, split.test),
-            retrained=False,
-        ),
+        Control("classifier", "layer classifier", own_score, retrained=False),
         *simple_controls(split, classifier, seed=seed, max_iterations=max_iterations),
         *mask_controls(split, classifier, sizes, seed=seed, max_iterations=max_iterations),
     ]
@@ -129,9 +125,7 @@ def layers_study(
         controls += transfer_controls(split, transfer, classifier, max_iterations=max_iterations)
     if untrained is not None:
         score = score_split(split_like(untrained, "untrained"), max_iterations=max_iterations)
-        controls.append(
-            Control(name="untrained", title="untrained network", score=score, retrained=True)
-        )
+        controls.append(Control("untrained", "untrained network", score, retrained=True))
     return LayersReport(
         layers=rows.layers,
         dim=rows.dim,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -98,37 +98,30 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def _stack(name: str, parts: Mapping[str, Any], model: nn.Module, multiplier: float) -> Stack:
-    blocks = tuple(block for folder in _folders(model, parts["blocks"]) for block in folder)
+    before, star, after = parts["blocks"].partition(".*.")  # `*` stands for every child
+    holders = [model.get_submodule(before)]
+    if star:
+        holders = [group.get_submodule(after) for group in holders[0].children()]
+    blocks = tuple(block for holder in holders for block in holder.children())
     return Stack(
         name=name,
         blocks=blocks,
-        sublayers=tuple(_sublayers(block, parts["sublayers"]) for block in blocks),
+        sublayers=tuple(
+            tuple(
+                Sublayer(
+                    term=part["term"],
+                    module=block.get_submodule(part["module"]),
+                    branch=block.get_submodule(part["branch"]),
+                    norm=block.get_submodule(part["norm"]) if "norm" in part else None,
+                )
+                for part in parts["sublayers"]
+            )
+            for block in blocks
+        ),
         first_norm=_optional(model, parts.get("first_norm")),
         projection=_optional(model, parts.get("projection")),
         final_norm=_optional(model, parts.get("final_norm")),
         multiplier=multiplier,
-    )
-
-
-def _folders(model: nn.Module, path: str) -> Iterator[Iterator[nn.Module]]:
-    """The modules that hold blocks; `*` stands for every child."""
-    before, star, after = path.partition(".*.")
-    if not star:
-        yield model.get_submodule(path).children()
-        return
-    for group in model.get_submodule(before).children():
-        yield group.get_submodule(after).children()
-
-
-def _sublayers(block: nn.Module, parts: Sequence[Mapping[str, str]]) -> tuple[Sublayer, ...]:
-    return tuple(
-        Sublayer(
-            term=part["term"],
-            module=block.get_submodule(part["module"]),
-            branch=block.get_submodule(part["branch"]),
-            norm=block.get_submodule(part["norm"]) if "norm" in part else None,
-        )
-        for part in parts
     )
 
 

@@ -1,13 +1,13 @@
-"""Figures to files: PNG and SVG on white, HTML that follows the reader's light or dark."""
+"""What pictures share: sizes of text, names in titles, and files in PNG, SVG and HTML."""
 
 from __future__ import annotations
 
 import html
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 from cycler import cycler
@@ -20,10 +20,13 @@ RESOLUTION = 150
 """Dots per inch of a PNG."""
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
-"""Okabe and Ito's colours that stand out on white and on black alike, told apart by the
-colour-blind; grey in place of their yellow and black."""
+"""Okabe and Ito's colours (2008) for colour-blind readers, with grey in place of yellow and black:
+all of them are visible on white and on black."""
 
-_SHARED: dict[str, Any] = {
+Style = dict[str, Any]
+"""Keyword arguments of matplotlib."""
+
+_SHARED: Any = {
     "axes.prop_cycle": cycler(color=PALETTE),
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -71,8 +74,37 @@ svg {{ width: 100%; height: auto; }}
 """
 
 
+def set_text_size(figure: Figure, labels: float, *, ticks: float, titles: float) -> None:
+    """Set the sizes of text in all panels of a figure."""
+    for axes in figure.axes:
+        axes.tick_params(labelsize=ticks)
+        axes.title.set_fontsize(titles)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.label.set_fontsize(labels)
+
+
+def add_legend(
+    figure: Figure,
+    entries: Mapping[str, Any],
+    *,
+    size: float,
+    loc: Literal["outside lower center", "outside lower right"],
+    columns: int = 99,
+) -> None:
+    """A legend outside the panels; at most so many columns."""
+    figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc=loc,
+        ncols=min(columns, len(entries)),
+        fontsize=size,
+        frameon=False,
+        columnspacing=1.2,
+    )
+
+
 def check_ending(target: Path) -> None:
-    """Refuse a file name before any work is done for it.
+    """Refuse a file name that is not a picture's, before any work is done.
 
     Raises:
         StudyError: not a picture's ending.
@@ -82,7 +114,7 @@ def check_ending(target: Path) -> None:
 
 
 def save_picture(draw: Callable[[], Figure], target: Path, *, title: str) -> Path:
-    """Draw a figure into a file; the same figure gives the same bytes.
+    """Save a figure as a file; the same figure gives the same bytes.
 
     Raises:
         StudyError: not a picture's ending, or the file cannot be written.
@@ -90,17 +122,15 @@ def save_picture(draw: Callable[[], Figure], target: Path, *, title: str) -> Pat
     check_ending(target)
     kind = target.suffix.lower()
     if kind == ".html":
-        light, dark = _svg(draw, LIGHT, "light"), _svg(draw, DARK, "dark")
-        data = _PAGE.format(title=html.escape(title), light=light, dark=dark).encode(
-            "utf-8", "replace"
-        )
+        pictures = {"light": _svg(draw, LIGHT, "light"), "dark": _svg(draw, DARK, "dark")}
+        data = _PAGE.format(title=html.escape(title), **pictures).encode("utf-8", "replace")
     elif kind == ".svg":
         data = _svg(draw, LIGHT, "light").encode()
     else:
-        with mpl.rc_context(_settings(LIGHT)):
-            buffer = io.BytesIO()
+        buffer = io.BytesIO()
+        with mpl.rc_context(_SHARED | LIGHT):
             draw().savefig(buffer, format="png", dpi=RESOLUTION, metadata={"Software": None})
-            data = buffer.getvalue()
+        data = buffer.getvalue()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
@@ -109,15 +139,10 @@ def save_picture(draw: Callable[[], Figure], target: Path, *, title: str) -> Pat
     return target
 
 
-def _settings(theme: dict[str, str], salt: str = "") -> Any:
-    """What both themes share, and one of them."""
-    return _SHARED | theme | {"svg.hashsalt": salt or None}
-
-
 def _svg(draw: Callable[[], Figure], theme: dict[str, str], name: str) -> str:
     """An `<svg>` element; ids differ between themes, so that two can share a page."""
-    with mpl.rc_context(_settings(theme, salt=name)):
-        buffer = io.StringIO()
+    buffer = io.StringIO()
+    with mpl.rc_context(_SHARED | theme | {"svg.hashsalt": name}):
         draw().savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     return _REFERENCE.sub(rf"\1{name}-", text[text.index("<svg") :])
@@ -127,8 +152,13 @@ LONGEST = 40
 
 
 def short(name: str) -> str:
-    """An id as it is, a path by its end; `$` is not to start a formula."""
+    """A model's id, or the last part of its path; cut if long, and without formulas."""
     shown = name.rstrip("/").rsplit("/", 1)[-1] if name.startswith(("/", ".")) else name
     if len(shown) > LONGEST:
         shown = shown[: LONGEST // 2] + "…" + shown[-LONGEST // 2 :]
-    return shown.replace("$", r"\$")
+    return plain(shown)
+
+
+def plain(name: str) -> str:
+    """The name with `$` as a character, which would start a formula."""
+    return name.replace("$", r"\$")

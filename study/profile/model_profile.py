@@ -77,16 +77,17 @@ def profile_model(network: Network, base: ProbedBase, *, loading_s: float = 0.0)
         StudyError: it cannot be run over it, or is not built like the base.
     """
     _require_tokenizer(network)
-    watch = _Watch()
+    times = [time.perf_counter()]
     components = components_study(network, probe_texts().entries, against=base.network)
-    watch.lap("components")
+    times.append(time.perf_counter())
     fingerprints, shift = _shifts(network, base)
-    watch.lap("activation shifts")
+    times.append(time.perf_counter())
     geometry = _geometry(network)
-    watch.lap("geometry")
-    rows = _rows(network)
-    layers = _layers(rows, base.classifier)
-    watch.lap("layers")
+    times.append(time.perf_counter())
+    layers = _layers(_rows(network), base.classifier)
+    times.append(time.perf_counter())
+    seconds = [loading_s, *np.diff(times).tolist()]
+    steps = ("loading", "components", "activation shifts", "geometry", "layers")
     document = {
         "model": network.name,
         "base": base.network.name,
@@ -98,7 +99,7 @@ def profile_model(network: Network, base: ProbedBase, *, loading_s: float = 0.0)
         "geometry": geometry,
         "layers": layers,
         "recipes": [fingerprint.recipe.name for fingerprint in fingerprints],
-        "seconds": {"loading": round(loading_s, 3)} | watch.laps,
+        "seconds": {step: round(s, 3) for step, s in zip(steps, seconds, strict=True)},
     }
     return Profile(document, tuple(fingerprints))
 
@@ -179,16 +180,3 @@ def _require_tokenizer(network: Network) -> None:
             f"{network.name} has no tokenizer: a profile runs it over fixed texts; "
             "give a base that has one"
         )
-
-
-class _Watch:
-    """Seconds between laps."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self._last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.laps[name] = round(now - self._last, 3)
-        self._last = now

@@ -1,17 +1,5 @@
 """How many directions an update has, by role and depth, and what law that follows."""
 
-from .effective_rank import energy_rank, entropy_rank, stable_rank
-from .rank_laws import fit_laws
-from .rank_report import FamilyRankReport, RankReport
-from .ranks_by_depth import family_ranks, rank_study
+import lazy_loader
 
-__all__ = [
-    "FamilyRankReport",
-    "RankReport",
-    "energy_rank",
-    "entropy_rank",
-    "family_ranks",
-    "fit_laws",
-    "rank_study",
-    "stable_rank",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -168,6 +168,9 @@ class _Curve:
             n_layers=self.n_layers,
         )
 
+    def under(self, law: Law, parameters: tuple[float, ...]) -> Float64[np.ndarray, " depth"]:
+        return law.values(parameters, self.layers, self.n_layers)
+
     def rss(self, curve: Float64[np.ndarray, " depth"]) -> float:
         return float(np.sum(self.weights * (self.ranks - curve) ** 2))
 
@@ -223,12 +226,12 @@ def _judge(curve: _Curve, candidates: Sequence[FittedLaw], *, weighted: bool) ->
     constant = next(fitted for fitted in candidates if fitted.law == "constant")
     error, constant_error = _leave_one_out(curve, best), _leave_one_out(curve, constant)
     reason = ""
-    if best.r_squared < LEAST_R_SQUARED:
+    if best is constant and best.r_squared < LEAST_R_SQUARED:
+        reason = f"no law is worth its parameters with {len(curve.layers)} points (AICc)"
+    elif best.r_squared < LEAST_R_SQUARED:
         reason = (
             f"the best law ({best.law}) explains {best.r_squared:.0%} of the spread, "
             f"less than {LEAST_R_SQUARED:.0%}"
-            if best is not constant
-            else f"no law is worth its parameters with {len(curve.layers)} points (AICc)"
         )
     elif best is not constant and error >= constant_error:
         reason = f"the best law ({best.law}) predicts a left-out layer no better than the mean"
@@ -251,16 +254,15 @@ def _fit(law: Law, curve: _Curve) -> FittedLaw:
     parameters, on_bound = _best_parameters(law, curve, law.starts)
     n, k = len(curve.ranks), len(law.parameters)
     exact = n * (EXACT * float(np.abs(curve.ranks).max())) ** 2 + np.finfo(np.float64).tiny
-    rss = curve.rss(law.values(parameters, curve.layers, curve.n_layers))
+    rss = curve.rss(curve.under(law, parameters))
     mean = float(np.average(curve.ranks, weights=curve.weights))
     spread = curve.rss(np.full(n, mean))
     errors = None if on_bound else _standard_errors(law, curve, parameters, rss)
+    fitted = map(Parameter, parameters, errors or repeat(None))
     return FittedLaw(
         law=law.name,
         formula=law.formula,
-        parameters=dict(
-            zip(law.parameters, map(Parameter, parameters, errors or repeat(None)), strict=True)
-        ),
+        parameters=dict(zip(law.parameters, fitted, strict=True)),
         r_squared=1.0 if rss <= exact else max(0.0, 1.0 - rss / spread),
         rss=rss,
         aicc=float(
@@ -310,15 +312,10 @@ def _standard_errors(
     for i, value in enumerate(parameters):
         step = 1e-5 * (abs(value) or 1.0)
         ahead, behind = (
-            law.values(
-                (*parameters[:i], value + sign * step, *parameters[i + 1 :]),
-                curve.layers,
-                curve.n_layers,
-            )
-            for sign in (1.0, -1.0)
+            (*parameters[:i], value + change, *parameters[i + 1 :]) for change in (step, -step)
         )
-        columns.append((ahead - behind) / (2.0 * step))
-    jacobian = np.stack(columns, axis=1) * np.sqrt(curve.weights)[:, None]
+        columns.append((curve.under(law, ahead) - curve.under(law, behind)) / (2.0 * step))
+    jacobian = _columns(*columns) * np.sqrt(curve.weights)[:, None]
     size = np.linalg.norm(jacobian, axis=0)
     if not size.all() or np.linalg.cond(jacobian / size) > SINGULAR:
         return None
@@ -335,8 +332,7 @@ def _leave_one_out(curve: _Curve, fitted: FittedLaw) -> float:
     starts = [
         Start(shape, box.lower, box.upper)
         for box in law.starts
-        if all(low <= s for low, s in zip(box.lower, shape, strict=True))
-        and all(s <= high for s, high in zip(shape, box.upper, strict=True))
+        if (np.clip(shape, box.lower, box.upper) == shape).all()
     ]
     predicted = np.empty(len(curve.ranks))
     for point in range(len(curve.ranks)):
@@ -363,8 +359,5 @@ def _segments(curve: _Curve) -> Segments | None:
     if curve.n_layers < 9:
         return None
     first, last = curve.layers <= 3, curve.layers > curve.n_layers - 3
-    means = [
-        float(curve.ranks[chosen].mean()) if chosen.any() else None
-        for chosen in (first, ~first & ~last, last)
-    ]
-    return Segments(*means)
+    groups = (curve.ranks[chosen] for chosen in (first, ~first & ~last, last))
+    return Segments(*(float(ranks.mean()) if len(ranks) else None for ranks in groups))
