@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import combinations_with_replacement
 from typing import Any, Literal
 
 import numpy as np
@@ -111,7 +112,7 @@ def wilson_interval(share: float, n_items: int) -> tuple[float, float]:
 
 
 def _weights(n_texts: int, seed: int) -> Iterator[Float64[np.ndarray, "draws texts"]]:
-    """How often each text is drawn, some of the `DRAWS` resamples at a time."""
+    """The number of times that each text is drawn, for some of the `DRAWS` resamples at a time."""
     rng = np.random.default_rng(seed)
     block = max(1, DRAW_BLOCK_CELLS // n_texts)
     for start in range(0, DRAWS, block):
@@ -128,22 +129,13 @@ def agreement_matrix(
     against the other's, which Mickus et al. 2022 print, and also their accuracy. Only items for
     which both have a prediction count; NaN where there are none.
     """
-    n_subsets = predicted.shape[1]
-    shares = np.ones((n_subsets, n_subsets))
-    for a in range(n_subsets):
-        for b in range(a, n_subsets):
-            shares[a, b] = shares[b, a] = agreement(predicted[:, a], predicted[:, b])
+    items = predicted.transpose(1, 0, 2).reshape(predicted.shape[1], -1)
+    shares = np.full((len(items), len(items)), np.nan)
+    for a, b in combinations_with_replacement(range(len(items)), 2):
+        both = (items[a] != NONE) & (items[b] != NONE)
+        if both.any():
+            shares[a, b] = shares[b, a] = (items[a] == items[b])[both].mean()
     return shares
-
-
-def agreement(
-    first: Int64[np.ndarray, "runs items"], second: Int64[np.ndarray, "runs items"]
-) -> float:
-    """Share of equal predictions, of the same run, among items with both; NaN without any."""
-    both = (first != NONE) & (second != NONE)
-    if not both.any():
-        return float("nan")
-    return float(np.count_nonzero((first == second) & both) / np.count_nonzero(both))
 
 
 Unknown = Literal["wrong", "dropped"]
@@ -151,7 +143,7 @@ Unknown = Literal["wrong", "dropped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsetScore(JsonRecord):
-    """How well one subset of terms predicts.
+    """The score of one subset of terms.
 
     Attributes:
         label: A letter a term, like "ihc".

@@ -71,13 +71,13 @@ class Labelled:
     codes: Int64[np.ndarray, " items"]
 
 
+@dataclass(frozen=True, slots=True)
 class Probe:
-    """A trained classifier of rows of numbers."""
+    """A trained classifier of rows of numbers, which are divided by `scale` first."""
 
-    def __init__(self, layers: torch.nn.Module, scale: float, device: str) -> None:
-        self._layers = layers
-        self._scale = scale
-        self._device = device
+    layers: torch.nn.Module
+    scale: float
+    device: str
 
     def predict(self, rows: Float32[np.ndarray, "items dim"]) -> Int64[np.ndarray, " items"]:
         """The class of the highest score; of equal scores the first."""
@@ -100,9 +100,9 @@ class Probe:
     def _scores(self, rows: Float32[np.ndarray, "items dim"]) -> Iterator[torch.Tensor]:
         """Scores of the classes, `PREDICT_ROWS` rows at a time."""
         for start in range(0, len(rows), PREDICT_ROWS):
-            block = torch.from_numpy(rows[start : start + PREDICT_ROWS]).to(self._device)
+            block = torch.from_numpy(rows[start : start + PREDICT_ROWS]).to(self.device)
             with torch.no_grad():
-                scores = self._layers(block / self._scale).cpu()
+                scores = self.layers(block / self.scale).cpu()
             yield scores
 
 

@@ -72,36 +72,29 @@ class NormTally:
     def __init__(self, first_layer: int = 0) -> None:
         self.first_layer = first_layer
         self.n_tokens = 0
-        self.smallest: list[float] = []
-        self.total: list[float] = []
-        self.largest: list[float] = []
+        self.smallest: Float64[np.ndarray, " layers"] | float = np.inf
+        self.total: Float64[np.ndarray, " layers"] | float = 0.0
+        self.largest: Float64[np.ndarray, " layers"] | float = 0.0
 
     def add(self, hidden: Float32[np.ndarray, "layers tokens dim"]) -> None:
         """Add a batch. Peak: one layer of it in float64."""
-        layers = hidden[self.first_layer :]
-        if not self.total:
-            self.smallest = [np.inf] * len(layers)
-            self.total = [0.0] * len(layers)
-            self.largest = [0.0] * len(layers)
-        if not hidden.shape[1]:
-            return
-        for i, vectors in enumerate(layers):
-            norms = row_norms(vectors)
-            self.smallest[i] = min(self.smallest[i], float(norms.min()))
-            self.total[i] += float(norms.sum())
-            self.largest[i] = max(self.largest[i], float(norms.max()))
-        self.n_tokens += hidden.shape[1]
+        if hidden.shape[1]:
+            norms = np.stack([row_norms(vectors) for vectors in hidden[self.first_layer :]])
+            self.smallest = np.minimum(self.smallest, norms.min(axis=1))
+            self.total = self.total + norms.sum(axis=1)
+            self.largest = np.maximum(self.largest, norms.max(axis=1))
+            self.n_tokens += hidden.shape[1]
 
     def result(self) -> LayerNorms:
         if not self.n_tokens:
             raise StudyError("layers: no tokens to measure norms of; give texts with words")
-        layers = tuple(range(self.first_layer, self.first_layer + len(self.total)))
-        mean = tuple(total / self.n_tokens for total in self.total)
+        mean = tuple((np.asarray(self.total) / self.n_tokens).tolist())
+        layers = tuple(range(self.first_layer, self.first_layer + len(mean)))
         return LayerNorms(
             layers=layers,
-            smallest=tuple(self.smallest),
+            smallest=tuple(np.asarray(self.smallest).tolist()),
             mean=mean,
-            largest=tuple(self.largest),
+            largest=tuple(np.asarray(self.largest).tolist()),
             n_tokens=self.n_tokens,
             growth=fit_growth(layers, mean),
         )

@@ -1,4 +1,4 @@
-"""Pictures of what the studies found."""
+"""Pictures of the studies' reports."""
 
 from .figures import check_ending, save_picture
 

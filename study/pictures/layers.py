@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib import colormaps, rcParams
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, Colormap, ListedColormap
+from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -47,7 +47,10 @@ def draw_layers(report: LayersReport) -> Figure:
 def _draw_axes(figure: Figure, axes: Axes, report: LayersReport) -> None:
     """All rows on the first two principal axes, and the layers' centroids joined by depth."""
     pca = report.pca
-    colours, bounds = _depth_colours(report.layers)
+    # viridis without its darkest and lightest colours
+    colours = ListedColormap(colormaps["viridis"](np.linspace(0.2, 0.95, len(report.layers))))
+    edges = np.arange(report.layers[0] - 0.5, report.layers[-1] + 1)
+    bounds = BoundaryNorm(edges, len(report.layers))
     rng = np.random.default_rng(report.seed)
     by_layer = (np.flatnonzero(pca.layer == layer) for layer in pca.layers)
     rows = np.concatenate([rng.permutation(own)[:POINTS_A_LAYER] for own in by_layer])
@@ -165,13 +168,6 @@ def _plane(
 ) -> tuple[Float[np.ndarray, " points"], Float[np.ndarray, " points"]]:
     """The first two coordinates; the second is 0 where there is only a single axis."""
     return points[:, 0], points[:, 1] if points.shape[1] > 1 else np.zeros(len(points))
-
-
-def _depth_colours(layers: tuple[int, ...]) -> tuple[Colormap, BoundaryNorm]:
-    """A colour for each layer, from viridis without its darkest and lightest colours."""
-    colours = colormaps["viridis"](np.linspace(0.2, 0.95, len(layers)))
-    edges = np.arange(layers[0] - 0.5, layers[-1] + 1)
-    return ListedColormap(colours), BoundaryNorm(edges, len(layers))
 
 
 def _layer_ticks(layers: tuple[int, ...]) -> list[int]:

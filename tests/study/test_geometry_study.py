@@ -377,7 +377,10 @@ def test_states_that_are_not_finite_are_refused_by_layer_and_group():
 def test_more_memory_than_allowed_is_refused_before_it_is_taken(monkeypatch):
     monkeypatch.setattr(group_states, "MOST_BYTES", 10_000)
 
-    with pytest.raises(StudyError, match=r"3 groups of 3 layers × 6 .* lower --keep-tokens, or choose --method lanczos"):
+    with pytest.raises(
+        StudyError,
+        match=r"3 groups of 3 layers × 6 .* lower --keep-tokens, or choose --method lanczos",
+    ):
         study()
 
 
