@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import RequestError
 from ..records import Slot, SlotStats
-from ..store import Catalog, ModelRow
 from .report_json import JsonRecord
+
+if TYPE_CHECKING:
+    from ..store import Catalog, ModelRow
 
 MOST_CHANGED = 8
 """Slots that are listed."""
