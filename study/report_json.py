@@ -33,9 +33,9 @@ class JsonRecord:
 
     @classmethod
     def from_json(cls: type[Record], document: Mapping[str, Any]) -> Record:
-        """The record that gave this document; keys that are no field are passed over."""
+        """The record of a document; keys that are no field are ignored, large fields default."""
         kinds = get_type_hints(cls)
-        names = [field.name for field in fields(cls) if field.init]  # type: ignore[arg-type]
+        names = [field.name for field in fields(cls) if field.repr]  # type: ignore[arg-type]
         return cls(**{name: _restored(document[name], kinds[name]) for name in names})
 
 

@@ -18,6 +18,11 @@ from .trained_probe import Training, probe_subsets
 CHOSEN = 0.15
 MASKED, RANDOM = 0.8, 0.1
 
+HEAD_TOKENS = 256
+"""Tokens given to the head at a time: 31 MB of scores for 30 000 words."""
+
+WHAT = "masked tokens"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedTokens:
@@ -100,11 +105,6 @@ def mask_tokens(
 
 Head: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """Embeddings (tokens, dim) to scores of the vocabulary (tokens, vocab), float32 both."""
-
-HEAD_TOKENS = 256
-"""Tokens given to the head at a time: 31 MB of scores for 30 000 words."""
-
-WHAT = "masked tokens"
 
 
 def module_head(module: torch.nn.Module) -> Head:

@@ -16,6 +16,7 @@ from ..report_json import JsonRecord
 from .term_subsets import NONE, SubsetPredictions
 
 Score = Literal["accuracy", "macro-F1"]
+Unknown = Literal["wrong", "dropped"]
 
 DRAWS = 1_000
 DRAW_BLOCK_CELLS = 2_000_000
@@ -136,9 +137,6 @@ def agreement_matrix(
         if both.any():
             shares[a, b] = shares[b, a] = (items[a] == items[b])[both].mean()
     return shares
-
-
-Unknown = Literal["wrong", "dropped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

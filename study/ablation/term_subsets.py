@@ -17,6 +17,9 @@ LETTERS = {"input": "i", "attention": "h", "feed_forward": "f", "bias": "c", "so
 MOST_TERMS = 8
 """These have 255 subsets; a call with more terms is refused as a mistake."""
 
+NONE = -1
+"""The code of no prediction, as for a word whose lemma does not occur in training."""
+
 
 @dataclass(frozen=True, slots=True)
 class Subset:
@@ -93,10 +96,6 @@ def check_terms(
                 f"({len(bad)} of {len(values)} items); run the model in float32 and leave out "
                 "texts it cannot take"
             )
-
-
-NONE = -1
-"""The code of no prediction, as for a word whose lemma does not occur in training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

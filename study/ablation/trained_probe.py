@@ -26,6 +26,8 @@ from .text_split import Split, check_split
 PREDICT_ROWS = 1024
 """Rows scored at a time: bounds rows × classes."""
 
+WHAT = "tagging"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training(JsonRecord):
@@ -185,7 +187,16 @@ def train_probe(
     Peak: the rows, and batch × classes three times.
     """
     scale = float(np.sqrt(np.mean(np.square(train.rows, dtype=np.float64)))) or 1.0
-    layers = _layers(train.rows.shape[1], hidden, n_classes, seed).to(training.device)
+    dim = train.rows.shape[1]
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # of the initial weights
+        layers = (
+            torch.nn.Linear(dim, n_classes)
+            if hidden is None
+            else torch.nn.Sequential(
+                torch.nn.Linear(dim, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, n_classes)
+            )
+        ).to(training.device)
     rows = torch.from_numpy(train.rows).to(training.device) / scale
     codes = torch.from_numpy(train.codes).to(training.device)
     optimiser = torch.optim.AdamW(
@@ -202,20 +213,7 @@ def train_probe(
     return Probe(layers, scale, training.device)
 
 
-def _layers(dim: int, hidden: int | None, n_classes: int, seed: int) -> torch.nn.Module:
-    """Torch's default initial weights, from the seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        if hidden is None:
-            return torch.nn.Linear(dim, n_classes)
-        return torch.nn.Sequential(
-            torch.nn.Linear(dim, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, n_classes)
-        )
-
-
 TRAINING = Training(batch=128, runs=5)
-
-WHAT = "tagging"
 
 
 def tagging_probe(

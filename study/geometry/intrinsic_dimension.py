@@ -29,6 +29,12 @@ PROJECTION_ROUNDING = 64 * float(np.finfo(np.float64).eps)
 CANDIDATES = 4
 """Neighbours by ‖x‖² + ‖y‖² − 2x·y whose distance is then taken without cancellation."""
 
+FEWEST_ROWS = 100
+"""With fewer distinct rows nothing is estimated: the lowest fifth would be under 20 points."""
+
+LEAST_GAP = 1e-8
+"""Of LLM-Microscope: a distance r₁ below it (in mean lengths), or μ − 1, counts as none."""
+
 
 def distinct_rows(rows: Float[np.ndarray, "rows dim"]) -> Int64[np.ndarray, " distinct"]:
     """Indices of rows none of which repeats another up to rounding, ascending.
@@ -103,12 +109,6 @@ def _leaders(
 
 Estimator = Literal["low-fifth", "facco", "mle"]
 ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
-
-FEWEST_ROWS = 100
-"""With fewer distinct rows nothing is estimated: the lowest fifth would be under 20 points."""
-
-LEAST_GAP = 1e-8
-"""Of LLM-Microscope: a distance r₁ below it (in mean lengths), or μ − 1, counts as none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,9 @@ from scipy.sparse.linalg import eigsh
 
 from ...arrays import Float, Float64
 
+LARGE_SIDE = 1024
+"""Above this side Lanczos takes a fifth of the time of a tridiagonalisation."""
+
 
 class Moments:
     """Count, mean and scatter Σ(x − x̄)(x − x̄)ᵀ of rows seen so far, in float64.
@@ -111,10 +114,6 @@ class RowSums:
     def rms_coordinate(self) -> float:
         """√ of the mean square over rows and coordinates; 0 where there are no rows."""
         return float((self.squares / max(1, self.n * len(self.units))) ** 0.5)
-
-
-LARGE_SIDE = 1024
-"""Above this side Lanczos takes a fifth of the time of a tridiagonalisation."""
 
 
 def top_eigenpairs(

@@ -22,6 +22,9 @@ MOST_ITERATIONS = 2_000
 TOLERANCE = 1e-5
 """Largest gradient entry at which L-BFGS stops; accuracies do not change below it."""
 
+N_LARGEST = 10
+"""Dimensions of a layer that the JSON names."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerClassifier(JsonRecord):
@@ -186,10 +189,6 @@ def accuracy_error(
         return None
     left = np.bincount(index, weights=right) - right.mean() * sizes
     return float(np.sqrt(n_texts / (n_texts - 1) * (left @ left)) / sizes.sum())
-
-
-N_LARGEST = 10
-"""Dimensions of a layer that the JSON names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,9 @@ from .layer_rows import COLUMNS, LayerRows, Split
 
 Change = Callable[[LayerRows], LayerRows]
 
+RANDOM_DRAWS = 5
+"""Sets of random dimensions; the accuracy is pooled over them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Control(JsonRecord):
@@ -145,10 +148,6 @@ def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
     return score_predictions(
         nearest, split.test, layers=classifier.layers, n_train=len(split.train.layer)
     )
-
-
-RANDOM_DRAWS = 5
-"""Sets of random dimensions; the accuracy is pooled over them."""
 
 
 def mask_sizes(dim: int) -> tuple[int, ...]:

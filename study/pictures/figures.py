@@ -73,6 +73,8 @@ svg {{ width: 100%; height: auto; }}
 </html>
 """
 
+LONGEST = 40
+
 
 def set_text_size(figure: Figure, labels: float, *, ticks: float, titles: float) -> None:
     """Set the sizes of text in all panels of a figure."""
@@ -146,9 +148,6 @@ def _svg(draw: Callable[[], Figure], theme: dict[str, str], name: str) -> str:
         draw().savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     return _REFERENCE.sub(rf"\1{name}-", text[text.index("<svg") :])
-
-
-LONGEST = 40
 
 
 def short(name: str) -> str:

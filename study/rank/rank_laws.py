@@ -21,6 +21,17 @@ Basis = Callable[
     [Float64[np.ndarray, " depth"], int, tuple[float, ...]], Float64[np.ndarray, "depth linear"]
 ]
 
+FEWEST_POINTS = 4
+LEAST_R_SQUARED = 0.8
+SIMPLER_WITHIN = 2.0
+"""ΔAICc below which the simpler law is preferred (Burnham & Anderson 2002, 2.6)."""
+
+MODELS_FOR_WEIGHTS = 3
+EXACT = 1e-8
+"""Residuals smaller than this share of the largest rank count as 0."""
+
+SINGULAR = 1e10
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -140,15 +151,6 @@ LAWS: tuple[Law, ...] = (
 """From the simplest to the one with most parameters."""
 
 LAW_NAMED = {law.name: law for law in LAWS}
-
-FEWEST_POINTS = 4
-LEAST_R_SQUARED = 0.8
-SIMPLER_WITHIN = 2.0
-"""ΔAICc below which the simpler law is preferred (Burnham & Anderson 2002, 2.6)."""
-MODELS_FOR_WEIGHTS = 3
-EXACT = 1e-8
-"""Residuals smaller than this share of the largest rank count as 0."""
-SINGULAR = 1e10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,10 +183,10 @@ def test_a_draw_of_all_rows_has_no_spread():
 @pytest.mark.parametrize(
     ("rows", "sample", "reason"),
     [
-        (np.zeros((0, 4)), None, "0 distinct rows; 100 are the fewest"),
-        (np.ones((500, 4)), None, "1 distinct rows; 100 are the fewest"),
-        (make_ball(99, 3), None, "99 distinct rows; 100 are the fewest"),
-        (make_ball(150, 3), 200, "150 distinct rows, 200 wanted"),
+        (np.zeros((0, 4)), None, "0 distinct rows; an estimate needs 100"),
+        (np.ones((500, 4)), None, "1 distinct rows; an estimate needs 100"),
+        (make_ball(99, 3), None, "99 distinct rows; an estimate needs 100"),
+        (make_ball(150, 3), 200, "150 distinct rows, but each draw needs 200"),
         (np.stack(np.meshgrid(*[np.arange(5.0)] * 3), -1).reshape(-1, 3), None, "equally far"),
     ],
 )
