@@ -98,12 +98,7 @@ def _draw_curve(axes: Axes, curve: RankCurve) -> Style:
             layers = np.linspace(true[0].layer + 1.0, true[-1].layer + 1.0, 200)
             values = LAW_NAMED[best.law].values(best.values, layers, curve.n_layers)
             legend[LINE], *_ = axes.plot(layers, values, color=LAW, linewidth=1.8, zorder=1.5)
-    hollow: Style = {"ls": "none", "ms": 6} | {
-        "linestyle": "none",
-        "color": POINTS,
-        "markerfacecolor": "none",
-        "clip_on": False,
-    }
+    hollow: Style = {"ls": "none", "ms": 6, "color": POINTS, "markerfacecolor": "none"}
     groups: tuple[tuple[str, str, list[RankPoint]], ...] = (
         (ROUNDING, "o", [p for p in rounding if p.rank <= top]),
         (ABOVE, "^", [p for p in rounding if p.rank > top]),
@@ -113,7 +108,7 @@ def _draw_curve(axes: Axes, curve: RankCurve) -> Style:
         if points:
             at = [point.layer + 1 for point in points]
             heights = [min(point.rank, top) for point in points]
-            legend[label], *_ = axes.plot(at, heights, ls="none", marker=marker, **hollow)
+            legend[label], *_ = axes.plot(at, heights, marker=marker, clip_on=False, **hollow)
     axes.set(xlim=(0.5, curve.n_layers + 0.5), ylim=(0.0, top))
     for axis, nbins in ((axes.xaxis, 8), (axes.yaxis, 5)):
         axis.set_major_locator(MaxNLocator(nbins=nbins, integer=True, min_n_ticks=1))
