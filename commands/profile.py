@@ -60,12 +60,14 @@ class _Probe:
 
     def study(self, subject: Subject) -> dict[str, Any]:
         """The stored profile of a model, or a new one."""
-        from ..study.profile import profile_model, profile_settings
+        from ..study.profile import profile_settings
 
         settings = profile_settings()
         stored = None if self._again else load_study(self._db, subject, "profile", settings)
         if stored is not None:
             return dict(stored) | {"known": True}
+        from ..study.profile import profile_model
+
         base = self._base(subject)
         start = time.perf_counter()
         network = subject.load(self._device)

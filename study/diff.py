@@ -1,17 +1,20 @@
-"""What differs between two indexed models of one family."""
+"""The differences between two indexed models of one family."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import RequestError
 from ..records import Slot, SlotStats
-from ..store import Catalog, ModelRow
+from .report_json import JsonRecord
+
+if TYPE_CHECKING:
+    from ..store import Catalog, ModelRow
 
 MOST_CHANGED = 8
 """Slots that are listed."""
@@ -19,40 +22,37 @@ MOST_CHANGED = 8
 ALIKE, RELATED = 0.9, 0.3
 """Cosines from which two updates are called nearly the same, and related."""
 
+Pair = tuple[float, float]
+"""A number of model A and of model B."""
+
+StatsBySlot = Mapping[Slot, SlotStats]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlotDifference:
+class SlotDifference(JsonRecord):
     """One slot of both models.
 
     Attributes:
-        change: |ΔW| / |W| of each; |ΔW| where W was not read; 0 where one left it alone.
-        stable_rank: Of each.
-        cosine: Of their updates, estimated from sketches; None where one lacks it.
+        change: |ΔW| / |W|; |ΔW| where W was not read; 0 for a model that did not change the slot.
+        cosine: Of both updates, estimated from sketches; None where a model has no sketch.
     """
 
-    slot: Slot
-    change: tuple[float, float]
-    stable_rank: tuple[float, float]
+    slot: str
+    change: Pair
+    stable_rank: Pair
     cosine: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "slot": str(self.slot),
-            "change": list(self.change),
-            "stable_rank": list(self.stable_rank),
-            "cosine": self.cosine,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(JsonRecord):
     """Two models, A and B.
 
     Attributes:
         unit: Of `change`: `relative` to |W|, or `absolute`.
-        cosine: Of all updates together, before any mean is taken out.
-        by_layer, by_role: |ΔW| over all slots of a layer or role, of A and of B.
-        edited: What `deltadex profile` found to be edited most, where it was run.
+        cosine: Of both whole updates; no mean is subtracted.
+        by_layer, by_role: |ΔW| over all slots of a layer or role.
+        most_different: The slots whose changes differ most.
+        profiles: The most edited terms that `deltadex profile` stored, where it was run.
     """
 
     models: tuple[str, str]
@@ -60,121 +60,109 @@ class Difference:
     sentence: str
     unit: str
     cosine: float | None
+    by_layer: Mapping[str, Pair]
+    by_role: Mapping[str, Pair]
+    most_different: tuple[SlotDifference, ...]
     slots: tuple[SlotDifference, ...]
-    by_layer: Mapping[str, tuple[float, float]]
-    by_role: Mapping[str, tuple[float, float]]
     profiles: Mapping[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """The documented keys, ready for json.dumps."""
-        most = sorted(self.slots, key=lambda s: -abs(s.change[0] - s.change[1]))
-        return {
-            "models": list(self.models),
-            "base": self.base,
-            "sentence": self.sentence,
-            "unit": self.unit,
-            "cosine": self.cosine,
-            "by_layer": {name: list(pair) for name, pair in self.by_layer.items()},
-            "by_role": {name: list(pair) for name, pair in self.by_role.items()},
-            "most_different": [slot.to_json() for slot in most[:MOST_CHANGED]],
-            "slots": [slot.to_json() for slot in self.slots],
-            "profiles": dict(self.profiles),
-        }
 
 
 def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> Difference:
-    """From what the catalog holds of both; nothing is read again.
+    """The difference by what the catalog holds of both; no weights are read.
 
     Raises:
         RequestError: one of them is not indexed, or they are of two families.
     """
-    one = catalog.model(first, base)
-    other = catalog.model(second, base or one.base)
-    for row in (one, other):
+    a = catalog.model(first, base)
+    b = catalog.model(second, base or a.base)
+    for row in (a, b):
         if row.status != "indexed":
             raise RequestError(f"{row.id} is not indexed ({row.code}: {row.reason})")
-    mine = {stats.slot: stats for stats in catalog.slots(one.key)}
-    theirs = {stats.slot: stats for stats in catalog.slots(other.key)}
-    relative = all(stats.relative_norm is not None for stats in (*mine.values(), *theirs.values()))
-    slots = tuple(
-        _slot(slot, mine.get(slot), theirs.get(slot), relative=relative)
-        for slot in sorted({*mine, *theirs})
-    )
-    cosine = _whole_cosine(mine, theirs)
-    by_layer = _sums(mine, theirs, lambda slot: f"{slot.stack} {slot.layer + 1}")
-    by_role = _sums(mine, theirs, lambda slot: slot.role)
-    profiles = {row.id: _profile(catalog, row) for row in (one, other)}
-    return Difference(
-        models=(one.id, other.id),
-        base=one.base,
-        sentence=_sentence(one, other, cosine, by_layer, by_role, mine, theirs),
-        unit="relative" if relative else "absolute",
-        cosine=cosine,
-        slots=slots,
-        by_layer=by_layer,
-        by_role=by_role,
-        profiles={name: found for name, found in profiles.items() if found},
-    )
+    stats_a, stats_b = ({s.slot: s for s in catalog.slots(row.key)} for row in (a, b))
+    every = (*stats_a.values(), *stats_b.values())
+    relative = all(stats.relative_norm is not None for stats in every)
+    in_order = sorted({*stats_a, *stats_b})
 
-
-def _slot(
-    slot: Slot, mine: SlotStats | None, theirs: SlotStats | None, *, relative: bool
-) -> SlotDifference:
     def change(stats: SlotStats | None) -> float:
         if stats is None:
             return 0.0
         return float(stats.relative_norm or 0.0) if relative else stats.fro_norm
 
-    return SlotDifference(
-        slot=slot,
-        change=(change(mine), change(theirs)),
-        stable_rank=(
-            mine.stable_rank if mine else 0.0,
-            theirs.stable_rank if theirs else 0.0,
+    def pair(slot: Slot, value: Callable[[SlotStats | None], float]) -> Pair:
+        return value(stats_a.get(slot)), value(stats_b.get(slot))
+
+    slots = tuple(
+        SlotDifference(
+            slot=str(slot),
+            change=pair(slot, change),
+            stable_rank=pair(slot, lambda stats: stats.stable_rank if stats else 0.0),
+            cosine=_cosine(stats_a, stats_b, [slot]),
+        )
+        for slot in in_order
+    )
+
+    def norms(name: Callable[[Slot], str]) -> dict[str, Pair]:
+        """|ΔW| over the slots of each name, in slot order."""
+        groups: dict[str, list[Slot]] = defaultdict(list)
+        for slot in in_order:
+            groups[name(slot)].append(slot)
+        norm_a, norm_b = (
+            {
+                key: sum(stats[slot].fro_norm ** 2 for slot in group if slot in stats) ** 0.5
+                for key, group in groups.items()
+            }
+            for stats in (stats_a, stats_b)
+        )
+        return {key: (norm_a[key], norm_b[key]) for key in groups}
+
+    cosine = _cosine(stats_a, stats_b, in_order)
+    by_layer = norms(lambda slot: f"{slot.stack} {slot.layer + 1}")
+    by_role = norms(lambda slot: slot.role)
+    only = [
+        f"only {row.id} touches {_listed(slot for slot in in_order if slot not in others)}"
+        for row, others in ((a, stats_b), (b, stats_a))
+        if any(slot not in others for slot in in_order)
+    ]
+    compared = f"{_size((a.id, b.id), by_role)}; they differ {_place(by_layer, by_role)}"
+    profiles = {row.id: _profile(catalog, row) for row in (a, b)}
+    return Difference(
+        models=(a.id, b.id),
+        base=a.base,
+        sentence=f"{a.id} and {b.id} {_relation(cosine)}. {'; '.join([compared, *only])}.",
+        unit="relative" if relative else "absolute",
+        cosine=cosine,
+        by_layer=by_layer,
+        by_role=by_role,
+        most_different=tuple(
+            sorted(slots, key=lambda slot: -abs(slot.change[0] - slot.change[1]))[:MOST_CHANGED]
         ),
-        cosine=_cosine(mine, theirs),
+        slots=slots,
+        profiles={name: profile for name, profile in profiles.items() if profile},
     )
 
 
-def _cosine(mine: SlotStats | None, theirs: SlotStats | None) -> float | None:
-    if mine is None or theirs is None:
-        return None
-    a, b = mine.sketch.astype(np.float64), theirs.sketch.astype(np.float64)
-    lengths = float(np.linalg.norm(a) * np.linalg.norm(b))
-    if len(a) != len(b) or not lengths:
-        return None
-    return float(a @ b) / lengths
+def _cosine(a: StatsBySlot, b: StatsBySlot, slots: Iterable[Slot]) -> float | None:
+    """Of the updates over these slots, where a slot that a model lacks counts as zero.
 
-
-def _whole_cosine(mine: Mapping[Slot, SlotStats], theirs: Mapping[Slot, SlotStats]) -> float | None:
-    """Over all slots; one that a model lacks counts as zero."""
-    inner, a_sq, b_sq = 0.0, 0.0, 0.0
-    for slot in {*mine, *theirs}:
-        a = mine[slot].sketch.astype(np.float64) if slot in mine else np.zeros(0)
-        b = theirs[slot].sketch.astype(np.float64) if slot in theirs else np.zeros(0)
-        a_sq, b_sq = a_sq + float(a @ a), b_sq + float(b @ b)
-        if a.size and b.size:
-            if a.size != b.size:
+    None where an update is zero, or where two sketches differ in length.
+    """
+    inner, square_a, square_b = 0.0, 0.0, 0.0
+    for slot in slots:
+        x, y = (
+            stats[slot].sketch.astype(np.float64) if slot in stats else np.zeros(0)
+            for stats in (a, b)
+        )
+        square_a, square_b = square_a + float(x @ x), square_b + float(y @ y)
+        if x.size and y.size:
+            if x.size != y.size:
                 return None
-            inner += float(a @ b)
-    return inner / (a_sq * b_sq) ** 0.5 if a_sq and b_sq else None
-
-
-def _sums(
-    mine: Mapping[Slot, SlotStats],
-    theirs: Mapping[Slot, SlotStats],
-    name: Any,
-) -> dict[str, tuple[float, float]]:
-    """|ΔW| of A and B over the slots of each name, in slot order."""
-    squares: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    for slot in sorted({*mine, *theirs}):
-        for side, stats in enumerate((mine.get(slot), theirs.get(slot))):
-            squares[name(slot)][side] += stats.fro_norm**2 if stats else 0.0
-    return {key: (a**0.5, b**0.5) for key, (a, b) in squares.items()}
+            inner += float(x @ y)
+    lengths = (square_a * square_b) ** 0.5
+    return inner / lengths if lengths else None
 
 
 def _profile(catalog: Catalog, row: ModelRow) -> dict[str, Any] | None:
-    """The lines of a stored profile that two models are compared by."""
+    """The numbers of a stored profile that two models are compared by."""
     document = catalog.studies(row.key).latest("profile")
     if document is None:
         return None
@@ -188,49 +176,37 @@ def _profile(catalog: Catalog, row: ModelRow) -> dict[str, Any] | None:
     }
 
 
-def _sentence(
-    one: ModelRow,
-    other: ModelRow,
-    cosine: float | None,
-    by_layer: Mapping[str, tuple[float, float]],
-    by_role: Mapping[str, tuple[float, float]],
-    mine: Mapping[Slot, SlotStats],
-    theirs: Mapping[Slot, SlotStats],
-) -> str:
-    """The whole of it in a plain sentence or two."""
+def _relation(cosine: float | None) -> str:
     if cosine is None:
-        related = "cannot be compared direction by direction"
-    elif cosine >= ALIKE:
-        related = f"are nearly the same update (cosine {cosine:.2f})"
-    elif cosine >= RELATED:
-        related = f"are related updates (cosine {cosine:.2f})"
-    else:
-        related = f"point in different directions (cosine {cosine:.2f})"
+        return "cannot be compared direction by direction"
+    if cosine >= ALIKE:
+        return f"are nearly the same update (cosine {cosine:.2f})"
+    if cosine >= RELATED:
+        return f"are related updates (cosine {cosine:.2f})"
+    return f"point in different directions (cosine {cosine:.2f})"
+
+
+def _size(names: tuple[str, str], by_role: Mapping[str, Pair]) -> str:
+    """Which model changed its base more."""
     lengths = [sum(pair[side] ** 2 for pair in by_role.values()) ** 0.5 for side in (0, 1)]
-    size = "They changed their base about equally"
     if min(lengths) > 0 and max(lengths) / min(lengths) >= 1.2:
-        larger = (one.id, other.id)[lengths.index(max(lengths))]
-        size = f"{larger} changed its base {max(lengths) / min(lengths):.1f} times as much"
-    stack, layer = _widest(by_layer).split()
-    where = f"most in layer {layer} of the {stack} and in role {_widest(by_role)}"
-    only = [
-        f"only {row.id} touches {_listed([str(s) for s in sorted({*a} - {*b})])}"
-        for row, a, b in ((one, mine, theirs), (other, theirs, mine))
-        if {*a} - {*b}
-    ]
-    told = "; ".join([f"{size}; they differ {where}", *only])
-    return f"{one.id} and {other.id} {related}. {told}."
+        larger = names[lengths.index(max(lengths))]
+        return f"{larger} changed its base {max(lengths) / min(lengths):.1f} times as much"
+    return "They changed their base about equally"
 
 
-def _widest(sums: Mapping[str, tuple[float, float]]) -> str:
-    """Where the share of A's and of B's update differ most."""
-    totals = [sum(pair[side] ** 2 for pair in sums.values()) or 1.0 for side in (0, 1)]
-    return max(
-        sums,
-        key=lambda name: abs(sums[name][0] ** 2 / totals[0] - sums[name][1] ** 2 / totals[1]),
-    )
+def _place(by_layer: Mapping[str, Pair], by_role: Mapping[str, Pair]) -> str:
+    """Where the shares of A's and of B's update differ most."""
+
+    def widest(norms: Mapping[str, Pair]) -> str:
+        a, b = (sum(pair[side] ** 2 for pair in norms.values()) or 1.0 for side in (0, 1))
+        return max(norms, key=lambda name: abs(norms[name][0] ** 2 / a - norms[name][1] ** 2 / b))
+
+    stack, layer = widest(by_layer).split()
+    return f"most in layer {layer} of the {stack} and in role {widest(by_role)}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listed(slots: Iterable[Slot]) -> str:
+    names = [str(slot) for slot in slots]
     shown = ", ".join(names[:2])
     return shown + (f" and {len(names) - 2} more slots" if len(names) > 2 else "")

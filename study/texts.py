@@ -1,4 +1,4 @@
-"""Texts of a study: from a file or a folder, each with its group and id; broken rows named."""
+"""The texts of a study, from a file or a folder, with their groups and ids."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Text:
     """One text.
 
     Attributes:
-        group: Its language and script (`eng_Latn`), or whatever groups it; "" if nothing does.
-        id: Unique within the group; parallel texts of several groups share it.
+        group: Its language and script (`eng_Latn`), or any other group; "" without groups.
+        id: Unique within the group; parallel texts of several groups have the same id.
     """
 
     text: str
@@ -45,7 +45,7 @@ class Texts:
     """Texts in file order.
 
     Attributes:
-        broken: A line for each row that could not be used: where, and why.
+        broken: For each row that could not be used, its place and the reason.
     """
 
     entries: tuple[Text, ...]
@@ -53,20 +53,18 @@ class Texts:
 
     @property
     def digest(self) -> str:
-        """Of the texts, their groups and ids."""
+        """A digest of the texts, their groups and ids."""
         body = json.dumps([[t.text, t.group, t.id] for t in self.entries])
         return hashlib.sha256(body.encode()).hexdigest()[:16]
 
     def drawn(self, most: int, seed: int) -> Texts:
-        """At most so many of them, at random, in their order; of equal ones only the first."""
-        by_text: dict[str, Text] = {}
-        for text in self.entries:
-            by_text.setdefault(text.text, text)
-        first = list(by_text.values())
-        if len(first) > most:
-            places = np.random.default_rng(seed).choice(len(first), most, replace=False)
-            first = [first[place] for place in sorted(places)]
-        return Texts(tuple(first), self.broken)
+        """At most `most` texts, drawn at random, in their order; of equal texts only the first."""
+        first = {text.text: text for text in reversed(self.entries)}
+        texts = [text for text in self.entries if first[text.text] is text]
+        if len(texts) > most:
+            places = np.random.default_rng(seed).choice(len(texts), most, replace=False)
+            texts = [texts[place] for place in sorted(places)]
+        return Texts(tuple(texts), self.broken)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -77,9 +75,9 @@ class Texts:
 def read_texts(path: Path) -> Texts:
     """The texts of a file, or of all text files of a folder.
 
-    A `.txt` file, and one of another ending, has one text a line; `.csv` and `.tsv` have a
-    header with a column `text` and perhaps `group` and `id`; `.jsonl` has the same keys. FLORES
-    files are read as they come: `eng_Latn.devtest`, or rows with `iso_639_3` and `iso_15924`.
+    A `.txt` file, and a file with an unknown ending, has a text in each line. `.csv` and `.tsv`
+    have a header with a column `text`, and optionally `group` and `id`; `.jsonl` has the same
+    keys. FLORES files need no change: `eng_Latn.devtest`, or rows with `iso_639_3` and `iso_15924`.
 
     Raises:
         StudyError: nothing to read, or no usable row.
@@ -97,24 +95,30 @@ def read_texts(path: Path) -> Texts:
     seen: set[tuple[str, str]] = set()
     for file in files:
         group = file.stem if len(files) > 1 or file.suffix in FLORES_ENDINGS else ""
-        for row, found in _rows(file, group):
+        for row, text in enumerate(_rows(file, group), start=1):
             where = f"{file.name}:{row}"
-            if isinstance(found, str):
-                broken.append(f"{where}: {found}")
-            elif (found.group, found.id) in seen:
-                broken.append(f"{where}: id {found.id!r} stands twice")
+            if isinstance(text, str):
+                broken.append(f"{where}: {text}")
+            elif (text.group, text.id) in seen:
+                broken.append(f"{where}: id {text.id!r} stands twice")
             else:
-                seen.add((found.group, found.id))
-                entries.append(found)
+                seen.add((text.group, text.id))
+                entries.append(text)
     if not entries:
         first = f"; {broken[0]}" if broken else ""
         raise StudyError(f"{path}: no row with a text{first}")
     return Texts(tuple(entries), tuple(broken))
 
 
-def _rows(file: Path, group: str) -> Iterator[tuple[int, Text | str]]:
-    """(row from 1, its text or what is wrong with it); `group` is of rows that name none."""
-    lines = _lines(file)
+def _rows(file: Path, group: str) -> Iterator[Text | str]:
+    """The text of each row, or what is wrong with it; `group` is for rows without a group."""
+    try:
+        data = file.read_bytes()
+    except OSError as err:
+        raise StudyError(f"{file}: {err.strerror}") from err
+    # bytes that are not UTF-8 become surrogates, which `_entry` refuses
+    encoded = data.removeprefix(b"\xef\xbb\xbf").splitlines()
+    lines = [line.decode("utf-8", "surrogateescape") for line in encoded]
     if file.suffix in (".csv", ".tsv"):
         rows = _table(lines, file)
     elif file.suffix == ".jsonl":
@@ -122,21 +126,11 @@ def _rows(file: Path, group: str) -> Iterator[tuple[int, Text | str]]:
     else:
         rows = ({"text": line} for line in lines)
     for row, values in enumerate(rows, start=1):
-        yield row, values if isinstance(values, str) else _entry(values, row, group)
-
-
-def _lines(file: Path) -> list[str]:
-    """The file line by line; bytes that are not UTF-8 as surrogates."""
-    try:
-        data = file.read_bytes()
-    except OSError as err:
-        raise StudyError(f"{file}: {err.strerror}") from err
-    lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
-    return [line.decode("utf-8", "surrogateescape") for line in lines]
+        yield values if isinstance(values, str) else _entry(values, row, group)
 
 
 def _table(lines: Sequence[str], file: Path) -> Iterator[Row | str]:
-    """Rows by their header; where a quote is opened and never closed, quotes mean nothing."""
+    """Rows by their header; where a quote is never closed, quotes are plain characters."""
     csv.field_size_limit(LONGEST_FIELD)
     delimiter = "\t" if file.suffix == ".tsv" else ","
     try:
@@ -171,7 +165,7 @@ def _json_lines(lines: Sequence[str]) -> Iterator[Row | str]:
 
 
 def _entry(values: Row, row: int, group: str) -> Text | str:
-    """A row by its columns' names."""
+    """The text of a row, by the names of its columns."""
     if any(not isinstance(values.get(name) or "", str) for name in TEXT_COLUMNS):
         return "its text is not a string"
     text = _first(values, TEXT_COLUMNS)

@@ -8,12 +8,11 @@ import numpy as np
 
 from ...arrays import Bool, Float32, Float64, Int64
 from ...errors import StudyError
-from .predictions import NONE, SubsetPredictions, commonest
-from .split import TRAIN_TEST, Split, split_by_text
-from .subsets import check_terms, subset_sums, term_subsets
+from .term_subsets import NONE, SubsetPredictions, check_terms, commonest, subset_sums, term_subsets
+from .text_split import TRAIN_TEST, Split, check_split
 
 TIE_DECIMALS = 9
-"""Cosines equal to this many decimals are ties, and the earlier training item comes first."""
+"""Cosines equal to this many decimals are ties; the earlier training item comes first."""
 
 WHAT = "word senses"
 
@@ -31,14 +30,14 @@ def word_sense_knn(
 ) -> SubsetPredictions:
     """The sense of each test word by vote of its `k` nearest training words of the lemma.
 
-    Nearest by cosine; the sense with most votes wins, of equals the one whose nearest word is
-    nearest. Lemmas with one sense in the data given are dropped. A word whose lemma does not
-    occur in the training part gets no prediction. There is no leave-one-out: on balanced
-    senses it pushes vectors without information below chance.
+    Neighbours are nearest by cosine. The sense with most votes wins; of equal senses the one with
+    the nearest word. Lemmas with one sense in the data are dropped. A word whose lemma does not
+    occur in the training part gets no prediction. There is no leave-one-out, as on balanced
+    senses it brings vectors without information below chance.
 
     Args:
         terms: A word's vector: the sum of its pieces (`word_terms`).
-        sense: Told apart within a lemma only.
+        sense: Compared within a lemma only.
         split: Training and test words (validation is not used); drawn by text, 80/20, if not
             given.
 
@@ -55,21 +54,20 @@ def word_sense_knn(
             f"{WHAT}: none of {lemmas.max() + 1} lemmas has two senses; give occurrences of "
             "words in different senses"
         )
-    text = np.arange(len(lemmas)) if text is None else text
-    drawn = split is None
-    split = split or split_by_text(text, seed=split_seed, shares=TRAIN_TEST)
-    split.check(len(lemmas), WHAT, validation=False)
+    split, text = check_split(
+        split, len(lemmas), WHAT, text=text, seed=split_seed, shares=TRAIN_TEST, validation=False
+    )
     split = split.only(polysemous)
     split.check(len(lemmas), WHAT, validation=False)
     pairs = list(_by_lemma(lemmas, split))
     subsets = term_subsets(names)
     predicted = np.full((1, len(subsets), len(lemmas)), NONE, dtype=np.int64)
     for row, total in enumerate(subset_sums(terms, subsets)):
-        for asked, known in pairs:
-            predicted[0, row, asked] = _vote(total[asked], total[known], senses[known], k)
+        for queries, known in pairs:
+            predicted[0, row, queries] = _vote(total[queries], total[known], senses[known], k)
     baseline = np.full(len(lemmas), NONE, dtype=np.int64)
-    for asked, known in pairs:
-        baseline[asked] = commonest(senses[known])
+    for queries, known in pairs:
+        baseline[queries] = commonest(senses[known])
     return SubsetPredictions(
         measure=f"word senses, {k} nearest",
         names=tuple(names),
@@ -79,7 +77,7 @@ def word_sense_knn(
         text=text[split.test],
         settings={
             "baseline": "commonest training sense of the lemma",
-            "split": split.sizes(split_seed if drawn else None),
+            "split": split.sizes(),
             "k": k,
             "distance": "cosine",
             "lemmas": len(np.unique(lemmas[polysemous])),
@@ -89,7 +87,7 @@ def word_sense_knn(
 
 
 def _codes(values: Sequence[object]) -> Int64[np.ndarray, " words"]:
-    """A number a value, in order of appearance."""
+    """A number for each value, in order of appearance."""
     first: dict[object, int] = {}
     return np.array([first.setdefault(value, len(first)) for value in values], dtype=np.int64)
 
@@ -105,14 +103,14 @@ def _polysemous(
 
 def _by_lemma(
     lemmas: Int64[np.ndarray, " words"], split: Split
-) -> Iterator[tuple[Int64[np.ndarray, " asked"], Int64[np.ndarray, " known"]]]:
+) -> Iterator[tuple[Int64[np.ndarray, " queries"], Int64[np.ndarray, " known"]]]:
     """(test words, training words) of each lemma that has both."""
     train = split.train[np.argsort(lemmas[split.train], kind="stable")]
     test = split.test[np.argsort(lemmas[split.test], kind="stable")]
     for code in np.intersect1d(lemmas[train], lemmas[test]):
-        asked = _run_of(code, lemmas[test])
+        queries = _run_of(code, lemmas[test])
         known = _run_of(code, lemmas[train])
-        yield test[asked], train[known]
+        yield test[queries], train[known]
 
 
 def _run_of(code: np.int64, ordered: Int64[np.ndarray, " words"]) -> slice:
@@ -120,17 +118,17 @@ def _run_of(code: np.int64, ordered: Int64[np.ndarray, " words"]) -> slice:
 
 
 def _vote(
-    asked: Float32[np.ndarray, "asked dim"],
+    queries: Float32[np.ndarray, "queries dim"],
     known: Float32[np.ndarray, "known dim"],
     senses: Int64[np.ndarray, " known"],
     k: int,
-) -> Int64[np.ndarray, " asked"]:
+) -> Int64[np.ndarray, " queries"]:
     """The sense with most votes among the k nearest known words, or all if there are fewer."""
-    cosines = np.round(_unit(asked) @ _unit(known).T, TIE_DECIMALS)
+    cosines = np.round(_unit(queries) @ _unit(known).T, TIE_DECIMALS)
     nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :k]
-    near = senses[nearest]  # (asked, k), nearest first
+    near = senses[nearest]  # (queries, k), nearest first
     votes = np.count_nonzero(near[:, :, None] == near[:, None, :], axis=2)
-    winner: Int64[np.ndarray, " asked"] = near[np.arange(len(near)), votes.argmax(axis=1)]
+    winner: Int64[np.ndarray, " queries"] = near[np.arange(len(near)), votes.argmax(axis=1)]
     return winner
 
 

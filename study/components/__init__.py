@@ -1,5 +1,5 @@
 """What hidden states are made of, and which parts of a network a fine-tune edited."""
 
-from .study import ComponentsReport, StackComponents, components_study
+from .components_report import ComponentsReport, StackComponents, components_study
 
 __all__ = ["ComponentsReport", "StackComponents", "components_study"]

@@ -1,8 +1,8 @@
-"""Where a network was edited: each sub-layer fed with the base's own input.
+"""Where a network was edited: each sub-layer is run on the base's own input.
 
-A change in one layer moves every later hidden state. Here each block of the fine-tune sees what
-the base's block saw, and its feed-forward what the base's saw after its attention, so that a
-difference is that sub-layer's own.
+A change in one layer moves every later hidden state. Here each block of the fine-tune reads what
+the base's block read, and its feed-forward reads what the base's read after its attention, so
+that a difference is made by that sub-layer.
 """
 
 from __future__ import annotations
@@ -15,30 +15,29 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ...arrays import Float64
-from ..network.anatomy import Stack, Sublayer
-from ..network.encode import Batch
-from ..network.load import Network
-from ..network.states import first_tensor
-from .decompose import Constants
+from ..network.anatomy import Sublayer
+from ..network.hidden_states import Batch, first_tensor, run_with_hooks
+from .decomposition import Stream
 
-Side = tuple[Network, Stack, Constants]
 Call = dict[str, Any]
 
 STREAM, SOURCE = "hidden_states", "encoder_hidden_states"
-"""Arguments of a block that are states; the rest, positions for one, belongs to its network."""
+"""Arguments of a block that are states; the other arguments belong to its network."""
 
 ZERO = 1e-6
-"""Shifts below this are float32 rounding."""
+"""Smaller shifts are float32 rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalShift:
-    """Sums over the tokens of one batch, to be divided by their number.
+    """Sums over the tokens of one batch.
 
     Attributes:
-        layers: Per block: |own term's change| / |input| for each of `names`.
+        names: Terms of the sub-layers, and `bias`.
+        layers: By block: |change of the own term| / |input| for each of `names`.
         embedding: |change of the embedding output| / |embedding output|.
     """
 
@@ -47,62 +46,52 @@ class LocalShift:
     embedding: float
 
 
-def local_shift(
-    tuned: Side,
-    base: Side,
-    batch: Batch,
-) -> LocalShift:
-    """Of one batch; `bias` books changes of constants and of norms behind a sum.
+def local_shift(tuned: Stream, base: Stream, batch: Batch) -> LocalShift:
+    """The shifts of one batch; `bias` has changes of constants and of norms behind a sum.
 
-    What trains biases inside a sub-layer (b_q, b_k, b_1) shows under that sub-layer.
+    A change of biases inside a sub-layer (b_q, b_k, b_1) counts for that sub-layer.
     """
-    names = tuple(term for term in base[1].terms if term != "input")
-    kept = torch.from_numpy(batch.kept).to(base[0].device)
-    with torch.inference_mode():
-        calls = _calls(tuned, batch)
-        probe = _Probe(tuned, base, kept, names, calls)
-        with ExitStack() as hooks:
-            for handle in probe.attach():
-                hooks.callback(handle.remove)
-            base[0].model(**batch.inputs(base[0]))
-    moved = (calls[0][STREAM] - probe.embedded)[kept].norm(dim=-1)
-    embedding = float(_over(moved, probe.embedded[kept].norm(dim=-1)))
+    names = tuple(term for term in base.stack.terms if term != "input")
+    counted = torch.from_numpy(batch.counted).to(base.network.device)
+    calls = _calls(tuned, batch)
+    probe = _Probe(tuned, base, counted, names, calls)
+    run_with_hooks(base.network, batch, probe.attach())
+    moved = (calls[0][STREAM] - probe.embedded)[counted].norm(dim=-1)
+    embedding = float(_ratio_sum(moved, probe.embedded[counted].norm(dim=-1)))
     return LocalShift(names, torch.stack(probe.layers), embedding)
 
 
-def _calls(side: Side, batch: Batch) -> list[Call]:
-    """What a network calls its blocks with, in the order of the calls."""
-    seen: list[Call] = []
+def _calls(stream: Stream, batch: Batch) -> list[Call]:
+    """The arguments of a network's blocks, in the order of the calls."""
+    calls: list[Call] = []
 
     def enter(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        seen.append(_bound(block, args, kwargs))
+        calls.append(_arguments(block, args, kwargs))
 
-    with ExitStack() as hooks:
-        for block in side[1].blocks:
-            handle = block.register_forward_pre_hook(enter, with_kwargs=True)
-            hooks.callback(handle.remove)
-        side[0].model(**batch.inputs(side[0]))
-    return seen
+    blocks = stream.stack.blocks
+    hooks = (block.register_forward_pre_hook(enter, with_kwargs=True) for block in blocks)
+    run_with_hooks(stream.network, batch, hooks)
+    return calls
 
 
-def _bound(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> Call:
+def _arguments(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> Call:
     """The arguments of a call by name."""
     names = list(inspect.signature(block.forward).parameters)
     return dict(zip(names, args, strict=False)) | kwargs
 
 
-def _over(moved: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
-    """Sum of the ratios, 0 where there is nothing to compare with."""
+def _ratio_sum(moved: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    """The sum of the ratios; a ratio to a length of 0 counts as 0."""
     return torch.where(length > 0, moved / length, 0.0).double().sum()
 
 
 @dataclass(slots=True)
 class _Probe:
-    """The fine-tune's blocks, called beside the base's."""
+    """Runs the fine-tune's block after each block of the base, on the same input."""
 
-    tuned: Side
-    base: Side
-    kept: torch.Tensor
+    tuned: Stream
+    base: Stream
+    counted: torch.Tensor
     names: tuple[str, ...]
     calls: list[Call]
     embedded: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
@@ -111,19 +100,19 @@ class _Probe:
     _norms: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     _called: Call = field(default_factory=dict)
 
-    def attach(self) -> Iterator[torch.utils.hooks.RemovableHandle]:
-        """Hook the base: what goes into each block, what its sub-layers give."""
-        pairs = zip(self.base[1].blocks, self.tuned[1].blocks, strict=True)
+    def attach(self) -> Iterator[RemovableHandle]:
+        """Hook the base: the inputs of its blocks and the outputs of its sub-layers."""
+        pairs = zip(self.base.stack.blocks, self.tuned.stack.blocks, strict=True)
         for place, (block, other) in enumerate(pairs):
             yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
-            for sublayer in self.base[1].sublayers[place]:
+            for sublayer in self.base.stack.sublayers[place]:
                 yield sublayer.branch.register_forward_hook(self._branch)
                 if sublayer.norm is not None:
                     yield sublayer.norm.register_forward_hook(self._norm)
             yield block.register_forward_hook(self._leave(place, other))
 
     def _enter(self, block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        self._called = _bound(block, args, kwargs)
+        self._called = _arguments(block, args, kwargs)
         if not self.layers:
             self.embedded = self._called[STREAM]
 
@@ -135,19 +124,16 @@ class _Probe:
         self._norms[id(norm)] = args[0], first_tensor(output)
 
     def _leave(self, place: int, other: nn.Module) -> Callable[..., None]:
-        def leave(_: nn.Module, __: object, ___: object) -> None:
-            self._compare(place, other)
-
-        return leave
+        return lambda *_: self._compare(place, other)
 
     def _compare(self, place: int, other: nn.Module) -> None:
-        """Call the fine-tune's block on the base's input, its sub-layers held to the base's."""
+        """Run the fine-tune's block on the base's input and the base's sub-layer outputs."""
         stream = self._called[STREAM]
-        length = stream[self.kept].norm(dim=-1)
+        length = stream[self.counted].norm(dim=-1)
         moved = {"bias": torch.zeros_like(stream)}
-        pairs = zip(self.tuned[1].sublayers[place], self.base[1].sublayers[place], strict=True)
+        sublayers = (side.stack.sublayers[place] for side in (self.tuned, self.base))
         with ExitStack() as hooks:
-            for mine, theirs in pairs:
+            for mine, theirs in zip(*sublayers, strict=True):
                 moved["bias"] += self._constant_change(mine, theirs)
                 hook = self._hold(mine, theirs, moved)
                 hooks.callback(mine.branch.register_forward_hook(hook).remove)
@@ -156,50 +142,44 @@ class _Probe:
                     hooks.callback(mine.norm.register_forward_hook(held).remove)
             states = {name: self._called[name] for name in (STREAM, SOURCE) if name in self._called}
             other(**self.calls[len(self.layers)] | states)
-        found = [
-            _over(moved[name][self.kept].norm(dim=-1), length)
-            if name in moved
-            else length.new_zeros((), dtype=torch.float64)
-            for name in self.names
-        ]
-        self.layers.append(torch.stack(found))
+        still = torch.zeros_like(stream)
+        changes = (moved.get(name, still)[self.counted] for name in self.names)
+        self.layers.append(
+            torch.stack([_ratio_sum(change.norm(dim=-1), length) for change in changes])
+        )
 
     def _constant_change(self, mine: Sublayer, theirs: Sublayer) -> torch.Tensor:
-        """What constants, and a norm behind the sum, change of the base's own sum."""
-        before = self.base[2].get(id(theirs.branch))
-        after = self.tuned[2].get(id(mine.branch))
+        """How constants, and a norm behind the sum, change the base's own sum."""
+        before = self.base.constants.get(id(theirs.branch))
+        after = self.tuned.constants.get(id(mine.branch))
         change = torch.zeros(()) if after is None or before is None else after - before
-        by = self.base[1].multiplier
+        by = self.base.stack.multiplier
         if mine.norm is None or theirs.norm is None:
             return by * change
-        given, made = self._norms[id(theirs.norm)]
-        changed: torch.Tensor = mine.norm.forward(given + by * change) - made
+        before_norm, after_norm = self._norms[id(theirs.norm)]
+        changed: torch.Tensor = mine.norm.forward(before_norm + by * change) - after_norm
         return changed
 
     def _hold(
         self, mine: Sublayer, theirs: Sublayer, moved: dict[str, torch.Tensor]
     ) -> Callable[..., object]:
-        """Book what the branch changed beyond its constant; hand on what the base's gave."""
-        by = self.base[1].multiplier
+        """Store the branch's change beyond its constant, and return the base's output."""
+        by = self.base.stack.multiplier
 
         def hold(_: nn.Module, __: object, output: object) -> object:
-            shape = self._branches[id(theirs.branch)].shape
-            change = first_tensor(output).view(shape) - self._branches[id(theirs.branch)]
+            given = self._branches[id(theirs.branch)]
+            change = first_tensor(output).view(given.shape) - given
             for sign, constants, branch in (
-                (-1, self.tuned[2], mine.branch),
-                (1, self.base[2], theirs.branch),
+                (-1, self.tuned.constants, mine.branch),
+                (1, self.base.constants, theirs.branch),
             ):
                 constant = constants.get(id(branch))
                 if constant is not None:
                     change = change + sign * constant
             moved[mine.term] = by * change.view(moved["bias"].shape)
-            given = self._branches[id(theirs.branch)].clone()
-            return (given, *output[1:]) if isinstance(output, tuple) else given
+            return (given.clone(), *output[1:]) if isinstance(output, tuple) else given.clone()
 
         return hold
 
     def _hold_norm(self, theirs: Sublayer) -> Callable[..., object]:
-        def hold(_: nn.Module, __: object, ___: object) -> object:
-            return self._norms[id(theirs.norm)][1]
-
-        return hold
+        return lambda *_: self._norms[id(theirs.norm)][1]

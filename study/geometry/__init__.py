@@ -3,10 +3,9 @@
 from .anisotropy import anisotropy
 from .divergence import gaussian_divergence
 from .fertility import fertility
+from .geometry_options import GeometryOptions
+from .geometry_report import GeometryReport, geometry_study
 from .intrinsic_dimension import intrinsic_dimension
-from .options import GeometryOptions
-from .report import GeometryReport
-from .study import geometry_study
 
 __all__ = [
     "GeometryOptions",

@@ -1,8 +1,8 @@
 """Anisotropy σ₁²/Σσᵢ² of a token matrix: the share of its squares on its main direction.
 
-Centred, un-centred and mean cosine answer different questions, and go together. The largest
-σ² comes from the Gram matrix (exact, streamed), from Lanczos on a matrix in memory, or from
-the power method, which cannot know that what it has settled on is the largest.
+The centred share, the uncentred share and the mean cosine answer different questions, so all
+three are reported. The largest σ² comes from the Gram matrix (exact, streamed), from Lanczos on
+a matrix in memory, or from the power method, which may converge to a smaller σ².
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from ...arrays import Float, Float64
-from .eigen import top_eigenpairs
-from .moments import Moments, RowSums
+from ..report_json import JsonRecord
+from .moments import Moments, RowSums, top_eigenpairs
 
 Method = Literal["gram", "lanczos", "power"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 LANCZOS_TOLERANCE = 1e-4
-"""Of the residual; the value's error goes with its square."""
+"""Tolerance of the residual; the error of the value is proportional to its square."""
 
 EXACT_SIDE = 64
-"""Sides up to which Lanczos has nothing to save."""
+"""Matrices of up to this side are solved directly, as Lanczos would not be faster."""
 
 SPREAD_ROUNDING = 1e-24
-"""Of the squares: what equal rows may keep about their mean, which is summed in float64."""
+"""Share of the squares that rounding may leave of equal rows less their mean."""
 
 POWER_TOLERANCE = 1e-6
 POWER_STARTS = 2
@@ -35,15 +35,15 @@ FEWEST_ITERATIONS, MOST_ITERATIONS = 10, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerReport:
-    """What the power method found, and whether to believe it.
+class PowerReport(JsonRecord):
+    """The value of the power method, and whether it converged.
 
     Attributes:
-        value: σ₁², never too large; the largest over the starts.
-        iterations: Of the start that gave it.
+        value: σ₁², never too large: the largest value over the starts.
+        iterations: Of the start that gave the value.
         residual: ‖XᵀXv − λv‖/λ.
-        converged: The value stood still three times running and the residual is small. It does
-            not say that the value is the largest: without a gap it may be per cents below.
+        converged: The value did not change in three iterations and the residual is small. The
+            value may still be some per cent below the largest where σ₁ and σ₂ are close.
     """
 
     value: float
@@ -54,17 +54,17 @@ class PowerReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anisotropy:
-    """Of one cloud of tokens; None where it has none (fewer than two rows, or all equal).
+class Anisotropy(JsonRecord):
+    """The anisotropy of a cloud of tokens; None for fewer than two rows, or equal ones.
 
     Attributes:
-        method: How the largest σ² was found.
-        rows: Behind `centred` and `uncentred`.
+        method: How the largest σ² was computed.
+        rows: Rows that `centred` and `uncentred` are computed from.
         centred: σ₁²/Σσᵢ² of the column-centred matrix, 0…1.
-        uncentred: Of the matrix as it is; at least n‖x̄‖²/Σ‖x‖².
-        mean_cosine: Over all pairs of different rows, −1…1; zero rows left out.
-        cosine_rows: Behind `mean_cosine`.
-        centred_power, uncentred_power: Of the power method.
+        uncentred: The same of the matrix as it is; at least n‖x̄‖²/Σ‖x‖².
+        mean_cosine: Mean over all pairs of different rows, −1…1, without zero rows.
+        cosine_rows: Rows that `mean_cosine` is computed from.
+        centred_power, uncentred_power: What the power method reports.
     """
 
     method: Method
@@ -80,22 +80,26 @@ class Anisotropy:
 def anisotropy(
     rows: Float[np.ndarray, "rows dim"], *, method: Method = "gram", seed: int = 0
 ) -> Anisotropy:
-    """Of rows in memory. Peak: a centred copy; with `gram` a float64 one and two dim² matrices."""
+    """The anisotropy of rows in memory.
+
+    Peak: a centred copy; with `gram` a copy in float64 and two dim² matrices.
+    """
     sums = RowSums(rows.shape[1])
     sums.update(rows)
     if method == "gram":
-        moments = Moments(rows.shape[1])
-        moments.update(rows)
-        return streamed_anisotropy(moments, sums)
+        return streamed_anisotropy(Moments.of(rows), sums)
     return sampled_anisotropy(rows, sums, method=method, seed=seed)
 
 
 def streamed_anisotropy(moments: Moments, sums: RowSums) -> Anisotropy:
-    """Of rows that were only summed. Peak: two dim² matrices."""
+    """The anisotropy of rows that were only summed. Peak: two dim² matrices."""
+    about_mean = float(np.trace(moments.scatter))
+    about_origin = about_mean + moments.n * float(moments.mean @ moments.mean)
+    spread = moments.n > 1 and about_mean > SPREAD_ROUNDING * about_origin
     return Anisotropy(
         method="gram",
         rows=moments.n,
-        centred=_share_of_gram(moments.scatter) if _spread(moments) else None,
+        centred=_share_of_gram(moments.scatter) if spread else None,
         uncentred=_share_of_gram(moments.about_origin()) if moments.n > 1 else None,
         mean_cosine=sums.mean_cosine,
         cosine_rows=sums.n_nonzero,
@@ -105,7 +109,7 @@ def streamed_anisotropy(moments: Moments, sums: RowSums) -> Anisotropy:
 def sampled_anisotropy(
     rows: Float[np.ndarray, "rows dim"], sums: RowSums, *, method: Method, seed: int = 0
 ) -> Anisotropy:
-    """Of rows in memory, their cosine from sums over more rows perhaps."""
+    """The anisotropy of rows in memory; the mean cosine is of `sums`, which may have more rows."""
     if method not in ("lanczos", "power"):
         raise ValueError(f"method must be lanczos or power for rows in memory, got {method!r}")
     centred, centred_power = _share(centre(rows), method, seed)
@@ -123,7 +127,7 @@ def sampled_anisotropy(
 
 
 def centre(rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, "rows dim"]:
-    """The rows less their mean, which is taken in float64; all zero where rounding is left."""
+    """The rows less their mean, taken in float64; zeros where only rounding is left."""
     if not len(rows):
         return rows
     mean = rows.mean(axis=0, dtype=np.float64)
@@ -166,20 +170,15 @@ def power_method(
 ) -> PowerReport:
     """σ₁² of a matrix by iterating v ← XᵀXv, the largest over seeded starts."""
     rng = np.random.default_rng(seed)
-    reports = [
-        _power_from(matrix, rng.standard_normal((matrix.shape[1],)), tol, starts)
-        for _ in range(starts)
-    ]
+    vectors = (rng.standard_normal((matrix.shape[1],)) for _ in range(starts))
+    reports = (_power_from(matrix, vector, tol, starts) for vector in vectors)
     return max(reports, key=lambda report: report.value)
 
 
 def sum_of_squares(matrix: Float[np.ndarray, "rows cols"]) -> float:
     """Σ xᵢⱼ² in float64, without a float64 copy."""
-    return float(sum(np.einsum("ij,ij->", part, part, dtype=np.float64) for part in _parts(matrix)))
-
-
-def _parts(matrix: Float[np.ndarray, "rows cols"]) -> list[Float[np.ndarray, "_ cols"]]:
-    return np.array_split(matrix, max(1, len(matrix) // 256))
+    parts = np.array_split(matrix, max(1, len(matrix) // 256))
+    return float(sum(np.einsum("ij,ij->", part, part, dtype=np.float64) for part in parts))
 
 
 def _share(
@@ -197,35 +196,30 @@ def _share(
 def _power_from(
     matrix: Float[np.ndarray, "rows cols"], start: Float64[np.ndarray, " cols"], tol: float, n: int
 ) -> PowerReport:
-    """One start. Stops at the 10th iteration or later, when the value has moved by at most
-    tol three times running and the residual is at most √tol."""
+    """The power method from one start.
+
+    It stops after 10 iterations or more, when the value changed by at most `tol` in three
+    iterations in a row and the residual is at most √tol.
+    """
     vector = (start / np.linalg.norm(start)).astype(matrix.dtype)
     value, residual, still, converged = 0.0, np.inf, 0, False
-    iterations = 0
-    while iterations < MOST_ITERATIONS and not converged:
-        iterations += 1
+    for iteration in range(1, MOST_ITERATIONS + 1):
         before = value
         image = matrix @ vector
         value = float(np.dot(image, image))
         if value == 0.0:
-            return PowerReport(
-                value=0.0, iterations=iterations, residual=0.0, converged=True, starts=n
-            )
+            residual, converged = 0.0, True
+            break
         back = matrix.T @ image
         residual = float(np.linalg.norm(back - value * vector)) / value
         still = still + 1 if abs(value - before) <= tol * value else 0
-        converged = iterations >= FEWEST_ITERATIONS and still >= 3 and residual <= tol**0.5
+        converged = iteration >= FEWEST_ITERATIONS and still >= 3 and residual <= tol**0.5
+        if converged:
+            break
         vector = back / np.linalg.norm(back)
     return PowerReport(
-        value=value, iterations=iterations, residual=residual, converged=converged, starts=n
+        value=value, iterations=iteration, residual=residual, converged=converged, starts=n
     )
-
-
-def _spread(moments: Moments) -> bool:
-    """Whether the rows differ by more than the rounding of their squares."""
-    about_mean = float(np.trace(moments.scatter))
-    about_origin = about_mean + moments.n * float(moments.mean @ moments.mean)
-    return moments.n > 1 and about_mean > SPREAD_ROUNDING * about_origin
 
 
 def _share_of_gram(gram: Float64[np.ndarray, "dim dim"]) -> float | None:

@@ -17,8 +17,8 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import log_softmax
 
 from ...arrays import Float, Float64
-from .eigen import top_eigenpairs
-from .moments import Moments, pooled
+from ..report_json import JsonRecord
+from .moments import Moments, pooled, top_eigenpairs
 
 Divergent = Literal["softmax-mean", "softmax-padded", "gauss"]
 DIVERGENCES: tuple[Divergent, ...] = get_args(Divergent)
@@ -27,23 +27,24 @@ AXES = 16
 SHRINKAGE = 0.1
 
 TOKENS_AN_AXIS = 100
-"""Of each side; with fewer, the covariances' noise is most of the divergence."""
+"""Tokens of each side for every axis; with fewer, noise is most of the divergence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Divergence:
-    """One estimator's divergence of a group from the reference.
+class Divergence(JsonRecord):
+    """The divergence of a group from the reference by one estimator.
 
     Attributes:
         to_reference: KL(group ‖ reference).
         from_reference: KL(reference ‖ group).
-        jeffreys: Their sum; of `gauss`.
-        floor: Jeffreys between two halves of the reference's texts, of `gauss`: what the same
-            language at half the tokens costs. Nothing near it is a difference.
-        sentences: Parallel sentences behind it, of the softmax estimators.
-        scale: Root mean square coordinate of the reference, by which was divided; likewise.
-        tokens: Of the group and of the reference, of `gauss`.
-        axes: Of the pooled tokens that were compared, of `gauss`.
+        jeffreys: The sum of both; of `gauss` only.
+        floor: Jeffreys between two halves of the reference's texts; of `gauss` only. The same
+            language at half the tokens differs by this much, so a value near it is no difference.
+        sentences: Parallel sentences that were compared; of the softmax estimators only.
+        scale: Root mean square coordinate of the reference, by which vectors were divided; of
+            the softmax estimators only.
+        tokens: Tokens of the group and of the reference; of `gauss` only.
+        axes: Main axes of the pooled tokens that were compared; of `gauss` only.
         reason: Why there is no number; empty where there is one.
     """
 
@@ -74,7 +75,7 @@ def softmax_mean(
     scale: float,
 ) -> BothWays:
     """Between the softmaxes of parallel sentences' mean vectors."""
-    return _softmax_both_ways(group / _usable(scale), reference / _usable(scale))
+    return _softmax_both_ways(group, reference, scale)
 
 
 def softmax_padded(
@@ -85,22 +86,20 @@ def softmax_padded(
 ) -> BothWays:
     """Between the softmaxes of the tokens at one place of parallel sentences, a mean a sentence.
 
-    The shorter sentence is filled up with zero vectors, whose softmax is uniform: the estimator
-    measures length as well.
+    The shorter sentence is padded with zero vectors, whose softmax is uniform, so that the
+    estimator measures length as well.
     """
-    forward, backward = [], []
-    for ours, theirs in zip(group, reference, strict=True):
-        length = max(len(ours), len(theirs))
-        both = _softmax_both_ways(
-            _padded(ours, length) / _usable(scale), _padded(theirs, length) / _usable(scale)
-        )
-        forward.append(float(both.forward.mean()))
-        backward.append(float(both.backward.mean()))
-    return BothWays(np.array(forward, dtype=np.float64), np.array(backward, dtype=np.float64))
+    means = np.empty((2, len(group)))
+    for number, pair in enumerate(zip(group, reference, strict=True)):
+        length = max(map(len, pair))
+        ours, theirs = (np.pad(rows, ((0, length - len(rows)), (0, 0))) for rows in pair)
+        both = _softmax_both_ways(ours, theirs, scale)
+        means[:, number] = both.forward.mean(), both.backward.mean()
+    return BothWays(*means)
 
 
 def softmax_divergence(estimator: Divergent, sentences: BothWays, *, scale: float) -> Divergence:
-    """The mean over sentences; refused where there are none."""
+    """The mean over sentences; a reason in its place where there are none."""
     n = len(sentences.forward)
     if not n:
         return Divergence(
@@ -163,13 +162,6 @@ def gaussian_floor(
     return None if both is None else sum(both)
 
 
-def moments_of(rows: Float[np.ndarray, "rows dim"]) -> Moments:
-    """Of rows in memory."""
-    moments = Moments(rows.shape[1])
-    moments.update(rows)
-    return moments
-
-
 def _gaussian_both_ways(
     a: Moments, b: Moments, axes: int, shrinkage: float
 ) -> tuple[float, float] | None:
@@ -179,7 +171,11 @@ def _gaussian_both_ways(
     if values[0] <= values[-1] * np.finfo(np.float64).eps * both.dim:
         return None
     step = vectors.T @ (a.mean - b.mean)
-    spread_a, spread_b = (_shrunk(vectors.T @ m.covariance() @ vectors, shrinkage) for m in (a, b))
+    spread_a, spread_b = (vectors.T @ moments.covariance() @ vectors for moments in (a, b))
+    for spread in (spread_a, spread_b):
+        # towards a sphere of the same trace (Ledoit & Wolf 2004), by a fixed share
+        sphere = float(np.trace(spread)) / axes * np.eye(axes)
+        spread[:] = (1 - shrinkage) * spread + shrinkage * sphere
     if min(np.trace(spread_a), np.trace(spread_b)) <= 0.0:
         return None
     return _gaussian(spread_a, spread_b, step), _gaussian(spread_b, spread_a, step)
@@ -197,28 +193,11 @@ def _gaussian(
     return 0.5 * (trace + distance - len(step) + volumes)
 
 
-def _shrunk(
-    spread: Float64[np.ndarray, "axes axes"], shrinkage: float
-) -> Float64[np.ndarray, "axes axes"]:
-    """Drawn towards a sphere of the same trace (Ledoit & Wolf 2004), by a fixed share."""
-    k = len(spread)
-    return (1 - shrinkage) * spread + shrinkage * float(np.trace(spread)) / k * np.eye(k)
-
-
 def _softmax_both_ways(
-    a: Float[np.ndarray, "rows dim"], b: Float[np.ndarray, "rows dim"]
+    a: Float[np.ndarray, "rows dim"], b: Float[np.ndarray, "rows dim"], scale: float
 ) -> BothWays:
-    log_a = log_softmax(a.astype(np.float64), axis=1)
-    log_b = log_softmax(b.astype(np.float64), axis=1)
-    gap = log_a - log_b
-    return BothWays((np.exp(log_a) * gap).sum(axis=1), -(np.exp(log_b) * gap).sum(axis=1))
-
-
-def _padded(rows: Float[np.ndarray, "_ dim"], length: int) -> Float[np.ndarray, "length dim"]:
-    return np.pad(rows, ((0, length - len(rows)), (0, 0)))
-
-
-def _usable(scale: float) -> float:
     if not scale > 0.0:
         raise ValueError(f"scale must be above 0, got {scale}")
-    return scale
+    log_a, log_b = (log_softmax((rows / scale).astype(np.float64), axis=1) for rows in (a, b))
+    gap = log_a - log_b
+    return BothWays((np.exp(log_a) * gap).sum(axis=1), -(np.exp(log_b) * gap).sum(axis=1))

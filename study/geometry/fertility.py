@@ -1,4 +1,4 @@
-"""Into how many tokens a tokenizer cuts a group's words: what confounds scripts' comparison."""
+"""Fertility: the number of tokens per word of a group, which confounds comparisons of scripts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..report_json import JsonRecord
 from ..texts import Text
 
 Tokenize = Callable[[str], Sequence[int]]
@@ -16,14 +17,14 @@ UNSPACED = ("CJK ", "HIRAGANA ", "KATAKANA ", "THAI ", "LAO ", "KHMER ", "MYANMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fertility:
-    """Of one group's texts.
+class Fertility(JsonRecord):
+    """The fertility of one group's texts.
 
     Attributes:
-        tokens: Of all texts whole, however long.
-        tokens_per_word: By whitespace; None in scripts that put no space between words.
-        tokens_per_character: Whitespace not counted.
-        unknown_share: Of the tokens, 0…1; None where the tokenizer has no unknown token.
+        tokens: Of all texts, which are not cut.
+        tokens_per_word: Words end at whitespace; None in scripts without spaces between words.
+        tokens_per_character: Without whitespace.
+        unknown_share: Share of unknown tokens, 0…1; None if the tokenizer has no unknown token.
     """
 
     texts: int
@@ -44,25 +45,20 @@ def fertility(
 
 
 def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> Fertility:
-    words = [word for text in texts for word in text.split()]
-    n_characters = sum(map(len, words))
+    spelled = [word for text in texts for word in text.split()]
+    n_characters = sum(map(len, spelled))
     n_tokens = n_unknown = 0
     for text in texts:
         ids = list(tokenize(text))
         n_tokens += len(ids)
         n_unknown += ids.count(unknown) if unknown is not None else 0
-    spaced = bool(words) and not _is_unspaced("".join(words))
+    letters = [char for char in "".join(spelled) if char.isalpha()]
+    unspaced = sum(unicodedata.name(char, "").startswith(UNSPACED) for char in letters)
+    spaced = bool(spelled) and 2 * unspaced <= len(letters)
     return Fertility(
         texts=len(texts),
         tokens=n_tokens,
-        tokens_per_word=n_tokens / len(words) if spaced else None,
+        tokens_per_word=n_tokens / len(spelled) if spaced else None,
         tokens_per_character=n_tokens / n_characters if n_characters else None,
         unknown_share=n_unknown / n_tokens if unknown is not None and n_tokens else None,
     )
-
-
-def _is_unspaced(text: str) -> bool:
-    """Whether most of the letters are of a script without spaces."""
-    letters = [char for char in text if char.isalpha()]
-    unspaced = sum(unicodedata.name(char, "").startswith(UNSPACED) for char in letters)
-    return 2 * unspaced > len(letters)

@@ -1,19 +1,24 @@
-"""Sums over rows that come in batches, and what can be said of the rows from them alone."""
+"""Means and covariances of rows that come in batches, and the main axes of a covariance."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 import numpy as np
+from scipy.linalg import eigh
+from scipy.sparse.linalg import eigsh
 
 from ...arrays import Float, Float64
+
+LARGE_SIDE = 1024
+"""Above this side Lanczos takes a fifth of the time of a tridiagonalisation."""
 
 
 class Moments:
     """Count, mean and scatter Σ(x − x̄)(x − x̄)ᵀ of rows seen so far, in float64.
 
-    Every batch is centred by its own mean and joined to the rest by Chan, Golub & LeVeque
-    1983, eq. 1.5: a mean far from the origin costs no digits. Peak: two dim² matrices.
+    Every batch is centred by its own mean and added by Chan, Golub & LeVeque 1983, eq. 1.5, so
+    that a mean far from the origin costs no digits. Peak: two dim² matrices.
     """
 
     __slots__ = ("mean", "n", "scatter")
@@ -23,19 +28,26 @@ class Moments:
         self.mean: Float64[np.ndarray, " dim"] = np.zeros(dim)
         self.scatter: Float64[np.ndarray, "dim dim"] = np.zeros((dim, dim))
 
+    @classmethod
+    def of(cls, rows: Float[np.ndarray, "rows dim"]) -> Moments:
+        """Of rows in memory."""
+        moments = cls(rows.shape[1])
+        moments.update(rows)
+        return moments
+
     @property
     def dim(self) -> int:
         return len(self.mean)
 
     def update(self, rows: Float[np.ndarray, "rows dim"]) -> None:
-        """Take in a batch of rows."""
+        """Add a batch of rows."""
         if len(rows):
             mean = rows.mean(axis=0, dtype=np.float64)
             centred = rows - mean
             self._join(len(rows), mean, centred.T @ centred)
 
     def merge(self, other: Moments) -> None:
-        """Take in what another has seen."""
+        """Add the rows that another has seen."""
         if other.n:
             self._join(other.n, other.mean, other.scatter)
 
@@ -83,7 +95,7 @@ class RowSums:
         self.squares = 0.0
 
     def update(self, rows: Float[np.ndarray, "rows dim"]) -> None:
-        """Take in a batch of rows."""
+        """Add a batch of rows."""
         exact = rows.astype(np.float64)
         squares = np.einsum("ij,ij->i", exact, exact)
         nonzero = squares > 0
@@ -102,3 +114,17 @@ class RowSums:
     def rms_coordinate(self) -> float:
         """√ of the mean square over rows and coordinates; 0 where there are no rows."""
         return float((self.squares / max(1, self.n * len(self.units))) ** 0.5)
+
+
+def top_eigenpairs(
+    matrix: Float64[np.ndarray, "dim dim"], k: int
+) -> tuple[Float64[np.ndarray, " k"], Float64[np.ndarray, "dim k"]]:
+    """The k largest eigenvalues of a symmetric matrix, ascending, and their vectors."""
+    side = len(matrix)
+    if side > LARGE_SIDE and 4 * k < side:
+        start = np.random.default_rng(0).standard_normal((side,))
+        values, vectors = eigsh(matrix, k=k, which="LA", tol=0, v0=start)
+    else:
+        values, vectors = eigh(matrix, subset_by_index=(side - k, side - 1))
+    order = np.argsort(values)
+    return values[order], vectors[:, order]

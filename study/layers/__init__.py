@@ -1,9 +1,8 @@
 """How a network's states change from layer to layer, and what tells the layers apart."""
 
-from .classifier import LayerClassifier, Score, fit_classifier, score_classifier
-from .report import LayersReport
-from .rows import LayerRows, collect_rows
-from .study import layers_study
+from .layer_classifier import LayerClassifier, Score, fit_classifier, score_classifier
+from .layer_rows import LayerRows, collect_rows
+from .layers_report import LayersReport, layers_study
 
 __all__ = [
     "LayerClassifier",

@@ -1,6 +1,6 @@
 """Networks as the studies see them: loaded, hooked, run over texts."""
 
-from .load import Network, load_network, untrained_twin
-from .states import TokenStates, token_states
+from .hidden_states import TokenStates, token_states
+from .model_loading import Network, load_network, untrained_twin
 
 __all__ = ["Network", "TokenStates", "load_network", "token_states", "untrained_twin"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -21,13 +21,13 @@ ONE_PLUS_GAIN = ("GemmaRMSNorm", "Gemma2RMSNorm", "Gemma3RMSNorm")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sublayer:
-    """One thing that a block adds to the stream.
+    """A part of a block that adds to the stream.
 
     Attributes:
         term: `attention`, `feed_forward` or `source` (attention to the encoder).
-        module: What computes it; its projections but the last see the stream.
-        branch: Whose output is added to the stream.
-        norm: Of the sum, where the network normalises after adding.
+        module: Computes the term; all its projections but the last read the stream.
+        branch: The module whose output is added to the stream.
+        norm: Normalises the sum, where the network normalises after adding.
     """
 
     term: str
@@ -42,12 +42,12 @@ class Stack:
 
     Attributes:
         name: `encoder` or `decoder`.
-        blocks: In order; fewer than layers where they are shared.
+        blocks: In order; fewer than layers where layers share blocks.
         sublayers: Of each block.
-        first_norm: Of the embeddings, where the network normalises after adding.
-        projection: Of the normalised embeddings to the stream's width.
-        final_norm: After the last block.
-        multiplier: Of everything that a block adds.
+        first_norm: Normalises the embeddings, where the network normalises after adding.
+        projection: Maps the normalised embeddings to the width of the stream.
+        final_norm: Follows the last block.
+        multiplier: Factor of everything that a block adds.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Stack:
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """Terms of its decomposition, in printing order."""
+        """The terms of its decomposition, in printing order."""
         has_source = any(s.term == "source" for layer in self.sublayers for s in layer)
         source = ("source",) if has_source else ()
         return ("input", "attention", *source, "feed_forward", "bias")
@@ -75,8 +75,8 @@ def find_stacks(model: nn.Module, config: Any) -> tuple[Stack, ...]:
     entry = _table().get(str(config.model_type))
     if entry is None:
         raise StudyError(
-            f"architecture {config.model_type!r} is not one whose inside deltadex knows: "
-            f"{', '.join(sorted(_table()))}"
+            f"unsupported architecture {config.model_type!r}; "
+            f"supported: {', '.join(sorted(_table()))}"
         )
     for option, value in entry.get("unless", {}).items():
         if getattr(config, option, None) == value:
@@ -92,22 +92,32 @@ def find_stacks(model: nn.Module, config: Any) -> tuple[Stack, ...]:
         raise StudyError(f"this {config.model_type!r} model is built differently: {err}") from err
 
 
-def linear_in(module: nn.Module, *, but: nn.Module) -> list[nn.Module]:
-    """Its linear maps, without `but`."""
-    return [part for part in module.modules() if is_linear(part) and part is not but]
-
-
 def is_linear(module: nn.Module) -> bool:
-    """Whether it is one matrix and perhaps a bias."""
+    """Whether a module is a matrix with or without a bias."""
     return isinstance(module, nn.Linear) or type(module).__name__ in ("Conv1D", "FalconLinear")
 
 
 def _stack(name: str, parts: Mapping[str, Any], model: nn.Module, multiplier: float) -> Stack:
-    blocks = tuple(block for folder in _folders(model, parts["blocks"]) for block in folder)
+    before, star, after = parts["blocks"].partition(".*.")  # `*` stands for every child
+    holders = [model.get_submodule(before)]
+    if star:
+        holders = [group.get_submodule(after) for group in holders[0].children()]
+    blocks = tuple(block for holder in holders for block in holder.children())
     return Stack(
         name=name,
         blocks=blocks,
-        sublayers=tuple(_sublayers(block, parts["sublayers"]) for block in blocks),
+        sublayers=tuple(
+            tuple(
+                Sublayer(
+                    term=part["term"],
+                    module=block.get_submodule(part["module"]),
+                    branch=block.get_submodule(part["branch"]),
+                    norm=block.get_submodule(part["norm"]) if "norm" in part else None,
+                )
+                for part in parts["sublayers"]
+            )
+            for block in blocks
+        ),
         first_norm=_optional(model, parts.get("first_norm")),
         projection=_optional(model, parts.get("projection")),
         final_norm=_optional(model, parts.get("final_norm")),
@@ -115,34 +125,12 @@ def _stack(name: str, parts: Mapping[str, Any], model: nn.Module, multiplier: fl
     )
 
 
-def _folders(model: nn.Module, path: str) -> Iterator[Iterator[nn.Module]]:
-    """The modules that hold blocks; `*` stands for every child."""
-    before, star, after = path.partition(".*.")
-    if not star:
-        yield model.get_submodule(path).children()
-        return
-    for group in model.get_submodule(before).children():
-        yield group.get_submodule(after).children()
-
-
-def _sublayers(block: nn.Module, parts: Sequence[Mapping[str, str]]) -> tuple[Sublayer, ...]:
-    return tuple(
-        Sublayer(
-            term=part["term"],
-            module=block.get_submodule(part["module"]),
-            branch=block.get_submodule(part["branch"]),
-            norm=block.get_submodule(part["norm"]) if "norm" in part else None,
-        )
-        for part in parts
-    )
-
-
 def _optional(model: nn.Module, path: str | None) -> nn.Module | None:
     try:
-        found = model.get_submodule(path) if path else None
+        module = model.get_submodule(path) if path else None
     except AttributeError:
         return None
-    return None if isinstance(found, nn.Identity) else found
+    return None if isinstance(module, nn.Identity) else module
 
 
 def normalisation(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None, float, bool]:
@@ -155,7 +143,7 @@ def normalisation(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None, f
     centres = isinstance(norm, nn.LayerNorm) or type(norm).__name__ in CENTRING
     eps = next((getattr(norm, n) for n in EPSILONS if hasattr(norm, n)), None)
     if eps is None or not (centres or "rms" in type(norm).__name__.lower() or gain is not None):
-        raise StudyError(f"{type(norm).__name__} is not a normalisation that deltadex knows")
+        raise StudyError(f"unsupported normalisation {type(norm).__name__}")
     if gain is None:
         gain = torch.ones(1)
     if type(norm).__name__ in ONE_PLUS_GAIN:

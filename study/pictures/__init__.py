@@ -1,5 +1,5 @@
-"""Pictures of what the studies found."""
+"""Pictures of the studies' reports."""
 
-from .page import check_ending, save_picture
+from .figures import check_ending, save_picture
 
 __all__ = ["check_ending", "save_picture"]

@@ -1,4 +1,4 @@
-"""An ablation drawn: a bar a subset of terms, and beside them which subsets agree."""
+"""An ablation as a picture: a bar for each subset of terms, and the agreement of subsets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from ..ablation import AblationReport
+from .figures import Style, set_text_size
 
 WIDTH_INCHES = 10.0
 ROW_INCHES = 0.3
@@ -18,10 +19,10 @@ MARGIN_INCHES = 1.8
 FONT = 11.0
 CELL_FONT = 9.5
 COLOURS = ListedColormap(colormaps["Blues"](np.linspace(0, 0.62, 256)))
-"""Light to middle blue: one hue for colour-blind readers, and black digits readable on all."""
+"""Light to middle blue: score hue for colour-blind readers, and black digits readable on all."""
 
 MOST_NUMBERED = 15
-"""Subsets up to which a percentage fits into a cell of the matrix."""
+"""With more subsets a percentage does not fit into a cell of the matrix."""
 
 
 def draw_ablation(report: AblationReport) -> Figure:
@@ -36,7 +37,8 @@ def draw_ablation(report: AblationReport) -> Figure:
     _draw_agreement(figure, matrix, report)
     bars.set_ylim(len(report.scores) - 0.5, -0.5)
     for axes in (bars, matrix):
-        axes.tick_params(labelsize=FONT, length=0)
+        axes.tick_params(length=0)
+    set_text_size(figure, FONT, ticks=FONT, titles=FONT)
     figure.suptitle(f"{report.measure}: {_size(report)}", fontsize=FONT + 2)
     figure.supxlabel(_key(report), fontsize=FONT)
     return figure
@@ -45,51 +47,36 @@ def draw_ablation(report: AblationReport) -> Figure:
 def _draw_scores(axes: Axes, report: AblationReport) -> None:
     """Bars from the top down, with a line between subsets of different size."""
     rows = np.arange(len(report.scores))
-    values = np.array([100 * one.value for one in report.scores])
-    ends = np.array([(100 * one.low, 100 * one.high) for one in report.scores])
-    reach = np.clip(np.abs(ends - values[:, None]).T, 0, None)
+    values, *ends = 100 * np.array([(s.value, s.low, s.high) for s in report.scores]).T
+    reach = np.abs(np.array(ends) - values)
     text = rcParams["text.color"]
     axes.barh(rows, values, height=0.72, color="C0", alpha=0.75)
     axes.errorbar(values, rows, xerr=reach, fmt="none", ecolor=text, elinewidth=1.3, capsize=2.5)
-    for row, one in enumerate(report.scores):
-        axes.annotate(
-            f"{100 * one.value:.1f}",
-            (100 * one.high, row),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=FONT,
-        )
-    axes.axvline(100 * report.baseline, color=text, linestyle="--", linewidth=1.2)
-    axes.annotate(
-        f"guess {100 * report.baseline:.1f}",
-        (100 * report.baseline, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="center",
-        fontsize=FONT,
-    )
-    for step in _steps(report):
-        axes.axhline(step, color=text, linewidth=0.6, alpha=0.5)
-    axes.set_xlim(0, max(100 * report.baseline, ends.max()) * 1.22 or 1)
+    beside: Style = {"textcoords": "offset points", "fontsize": FONT}
+    for row, (value, high) in enumerate(zip(values, ends[1], strict=True)):
+        axes.annotate(f"{value:.1f}", (high, row), xytext=(4, 0), va="center", **beside)
+    guess, above = 100 * report.baseline, ("data", "axes fraction")
+    axes.axvline(guess, color=text, linestyle="--", linewidth=1.2)
+    axes.annotate(f"guess {guess:.1f}", (guess, 1), (0, 3), above, ha="center", **beside)
+    sizes = [len(score.terms) for score in report.scores]
+    for row, (smaller, larger) in enumerate(pairwise(sizes)):
+        if smaller != larger:
+            axes.axhline(row + 0.5, color=text, linewidth=0.6, alpha=0.5)
+    axes.set_xlim(0, max(guess, np.max(ends)) * 1.22 or 1)
     axes.set_xticks([tick for tick in axes.get_xticks() if tick <= 100])
-    axes.set_yticks(rows, [one.label for one in report.scores])
-    axes.set_xlabel(f"{report.score} (%)\nwhiskers: {report.interval}", fontsize=FONT)
-    axes.set_ylabel("terms kept", fontsize=FONT)
+    axes.set_yticks(rows, [score.label for score in report.scores])
+    axes.set(xlabel=f"{report.score} (%)\nwhiskers: {report.interval}", ylabel="terms kept")
 
 
 def _draw_agreement(figure: Figure, axes: Axes, report: AblationReport) -> None:
-    """Square cells coloured by agreement, with its percentage where there is room."""
+    """Cells coloured by agreement, with its percentage where there is room."""
     percent = 100 * report.agreement
     image = axes.imshow(percent, cmap=COLOURS, vmin=0, vmax=100, aspect="auto")
-    labels = [one.label for one in report.scores]
+    labels = [score.label for score in report.scores]
     axes.set_xticks(np.arange(len(labels)), labels, rotation=90)
-    axes.set_xlabel("terms kept", fontsize=FONT)
-    axes.set_title("same prediction", fontsize=FONT)
+    axes.set(xlabel="terms kept", title="same prediction")
     bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
-    bar.set_label("items predicted alike (%)", fontsize=FONT)
-    bar.ax.tick_params(labelsize=FONT)
+    bar.set_label("items predicted alike (%)")
     if len(labels) > MOST_NUMBERED:
         return
     for row, column in np.argwhere(np.isfinite(percent)).tolist():
@@ -97,20 +84,14 @@ def _draw_agreement(figure: Figure, axes: Axes, report: AblationReport) -> None:
         axes.text(column, row, share, ha="center", va="center", color="black", fontsize=CELL_FONT)
 
 
-def _steps(report: AblationReport) -> list[float]:
-    """Where subsets of one size end and larger ones begin."""
-    sizes = [len(one.terms) for one in report.scores]
-    return [row + 0.5 for row, (a, b) in enumerate(pairwise(sizes)) if a != b]
-
-
 def _key(report: AblationReport) -> str:
-    """What the letters stand for."""
-    single = [one for one in report.scores if len(one.terms) == 1]
-    return "   ".join(f"{one.label} = {one.terms[0].replace('_', '-')}" for one in single)
+    """The terms of the letters."""
+    single = [score for score in report.scores if len(score.terms) == 1]
+    return "   ".join(f"{score.label} = {score.terms[0].replace('_', '-')}" for score in single)
 
 
 def _size(report: AblationReport) -> str:
-    """How much was measured."""
+    """The number of items, texts and runs."""
     items = f"{report.n_items} items"
     if report.n_texts != report.n_items:
         items += f" of {report.n_texts} texts"

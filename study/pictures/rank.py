@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from typing import Any
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..rank.fitted import FittedLaw
-from ..rank.laws import LAW_NAMED
-from ..rank.report import FamilyRankReport, RankCurve, RankPoint, RankReport
-from .names import short
+from ..rank.rank_laws import LAW_NAMED
+from ..rank.rank_report import FamilyRankReport, RankCurve, RankPoint, RankReport
+from .figures import Style, add_legend, set_text_size, short
 
 WIDTH = 10.0
-"""Inches; every size below is meant for it."""
+"""Inches; the sizes below are for this width."""
 PANEL_HEIGHT, COLUMNS = 2.5, 3
 TEXT, SMALL = 10.5, 9.5
 POINTS, LAW = "C0", "C1"
-LABELS = ONE, MEAN, LINE, ROUNDING, ABOVE, ZERO = (
+LABELS = SINGLE, MEAN, LINE, ROUNDING, ABOVE, ZERO = (
     "rank",
     "rank, mean ± s.e.",
     "law, $x = (l-1)/(L-1)$",
@@ -30,9 +27,9 @@ LABELS = ONE, MEAN, LINE, ROUNDING, ABOVE, ZERO = (
     "rounding, above the scale",
     "exactly zero",
 )
-"""What the legend can say, in its order."""
+"""The entries of the legend, in order."""
 OFF_SCALE = 2.0
-"""Rounding this many times above every true rank is shown at the upper edge."""
+"""Rounding above this multiple of every true rank is drawn at the upper edge."""
 
 FORMULAS: dict[str, Callable[..., str]] = {
     "constant": lambda a: _terms(a),
@@ -49,9 +46,9 @@ FORMULAS: dict[str, Callable[..., str]] = {
 
 
 def draw_ranks(report: RankReport, theta: float) -> Figure:
-    """r_θ by layer (from 1), a panel for each role of each stack, as a figure of its own.
+    """A figure of r_θ by layer (from 1), with a panel for each role of each stack.
 
-    Whatever `rcParams` say when it is called decides the colours of ink and paper.
+    The colours of text and background are those of `rcParams`.
 
     Raises:
         StudyError: The report holds no ranks at `theta`.
@@ -61,39 +58,32 @@ def draw_ranks(report: RankReport, theta: float) -> Figure:
     rows = ceil(len(curves) / columns)
     figure = Figure(figsize=(WIDTH, 1.3 + PANEL_HEIGHT * rows), layout="constrained")
     several_stacks = len({curve.stack for curve in curves}) > 1
-    legend: dict[str, Any] = {}
+    legend: Style = {}
     for i, curve in enumerate(curves):
         axes = figure.add_subplot(rows, columns, i + 1)
         legend |= _draw_curve(axes, curve)
         name = f"{curve.stack} {curve.role}" if several_stacks else curve.role
-        axes.set_title(f"{name.replace('_', ' ')}{_caption(curve)}", fontsize=SMALL)
-        axes.tick_params(labelsize=SMALL)
+        axes.set_title(f"{name.replace('_', ' ')}{_caption(curve)}")
         if i % columns == 0:
-            axes.set_ylabel(f"rank at θ = {theta:g}", fontsize=TEXT)
+            axes.set_ylabel(f"rank at θ = {theta:g}")
         if i + columns >= len(curves):
-            axes.set_xlabel("layer $l$", fontsize=TEXT)
+            axes.set_xlabel("layer $l$")
+    set_text_size(figure, TEXT, ticks=SMALL, titles=SMALL)
     figure.suptitle(_title(report, theta), fontsize=TEXT + 1)
-    labels = sorted(legend, key=LABELS.index)
-    figure.legend(
-        [legend[label] for label in labels],
-        labels,
-        loc="outside lower center",
-        ncols=len(labels),
-        fontsize=SMALL,
-        frameon=False,
-    )
+    entries = {label: legend[label] for label in LABELS if label in legend}
+    add_legend(figure, entries, size=SMALL, loc="outside lower center")
     return figure
 
 
-def _draw_curve(axes: Axes, curve: RankCurve) -> dict[str, Any]:
-    """Draw points and law; what the legend should say of them."""
-    legend: dict[str, Any] = {}
+def _draw_curve(axes: Axes, curve: RankCurve) -> Style:
+    """Draw the points and the law of a curve; the entries of the legend."""
+    legend: Style = {}
     true = [point for point in curve.points if point.fitted]
     rounding = [point for point in curve.points if not point.valid]
     top = _top(true, rounding)
     if true:
         deviations = [point.standard_error or 0.0 for point in true]
-        label = MEAN if any(deviations) else ONE
+        label = MEAN if any(deviations) else SINGLE
         legend[label] = axes.errorbar(
             [point.layer + 1 for point in true],
             [point.rank for point in true],
@@ -104,13 +94,11 @@ def _draw_curve(axes: Axes, curve: RankCurve) -> dict[str, Any]:
             capsize=2.5,
         )
         if curve.fit.best is not None and curve.fit.pattern:
-            legend[LINE] = _draw_law(axes, curve, curve.fit.best, true)
-    hollow: dict[str, Any] = {
-        "linestyle": "none",
-        "color": POINTS,
-        "markerfacecolor": "none",
-        "clip_on": False,
-    }
+            best = curve.fit.best
+            layers = np.linspace(true[0].layer + 1.0, true[-1].layer + 1.0, 200)
+            values = LAW_NAMED[best.law].values(best.values, layers, curve.n_layers)
+            legend[LINE], *_ = axes.plot(layers, values, color=LAW, linewidth=1.8, zorder=1.5)
+    hollow: Style = {"ls": "none", "ms": 6, "color": POINTS, "markerfacecolor": "none"}
     groups: tuple[tuple[str, str, list[RankPoint]], ...] = (
         (ROUNDING, "o", [p for p in rounding if p.rank <= top]),
         (ABOVE, "^", [p for p in rounding if p.rank > top]),
@@ -120,26 +108,18 @@ def _draw_curve(axes: Axes, curve: RankCurve) -> dict[str, Any]:
         if points:
             at = [point.layer + 1 for point in points]
             heights = [min(point.rank, top) for point in points]
-            legend[label], *_ = axes.plot(at, heights, marker=marker, markersize=6, **hollow)
-    axes.set_xlim(0.5, curve.n_layers + 0.5)
-    axes.set_ylim(0.0, top)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, min_n_ticks=1))
+            legend[label], *_ = axes.plot(at, heights, marker=marker, clip_on=False, **hollow)
+    axes.set(xlim=(0.5, curve.n_layers + 0.5), ylim=(0.0, top))
+    for axis, nbins in ((axes.xaxis, 8), (axes.yaxis, 5)):
+        axis.set_major_locator(MaxNLocator(nbins=nbins, integer=True, min_n_ticks=1))
     return legend
 
 
-def _draw_law(axes: Axes, curve: RankCurve, best: FittedLaw, points: list[RankPoint]) -> Artist:
-    layers = np.linspace(points[0].layer + 1.0, points[-1].layer + 1.0, 200)
-    values = LAW_NAMED[best.law].values(best.values, layers, curve.n_layers)
-    line, *_ = axes.plot(layers, values, color=LAW, linewidth=1.8, zorder=1.5)
-    return line
-
-
 def _top(true: list[RankPoint], rounding: list[RankPoint]) -> float:
-    """Upper end of the scale: above all true ranks, and above rounding where it is near."""
+    """The upper end of the scale: above true ranks, and above rounding that is near them."""
     highest = max((p.rank + (p.standard_error or 0.0) for p in true), default=0.0)
     near = [p.rank for p in rounding if not true or p.rank <= OFF_SCALE * highest]
-    return 1.12 * max(highest, *near, 1.0) if near else 1.12 * max(highest, 1.0)
+    return 1.12 * max(highest, *near, 1.0)
 
 
 def _caption(curve: RankCurve) -> str:

@@ -1,13 +1,5 @@
-"""One probe over every model of a family: its inside, and its activation shifts."""
+"""One probe for every model of a family: its profile, and its activation shifts."""
 
-from .probe import probe_texts
-from .profile import ProbedBase, Profile, probe_base, profile_model, profile_settings
+import lazy_loader
 
-__all__ = [
-    "ProbedBase",
-    "Profile",
-    "probe_base",
-    "probe_texts",
-    "profile_model",
-    "profile_settings",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,12 +1,19 @@
-"""The probe: 64 short texts in eight languages, the same for every model."""
+"""The probe: fixed texts for every model, and the settings of a profile; loads no network."""
 
 from __future__ import annotations
 
 import json
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from ..texts import Text, Texts
+
+VERSION = 1
+"""Raised whenever the numbers would change."""
+
+SAMPLED_TOKENS = 300
+"""Tokens for the classifier of layers."""
 
 PROMPTS = tuple(
     f"{opening}\n\n### Instruction:\nPlease provide a response. Input:Input.\n\n### Response:"
@@ -26,7 +33,7 @@ PROMPTS = tuple(
 
 @cache
 def probe_texts() -> Texts:
-    """The built-in texts: parallel, by language and script."""
+    """64 short parallel texts in eight languages, by language and script."""
     text = files(__package__).joinpath("probe.json").read_text("utf-8")
     return Texts(
         tuple(
@@ -41,3 +48,15 @@ def probe_texts() -> Texts:
 def prompt_texts() -> Texts:
     """The five prompts."""
     return Texts(tuple(Text(prompt, "", str(n)) for n, prompt in enumerate(PROMPTS, start=1)))
+
+
+def profile_settings() -> dict[str, Any]:
+    """Everything but the models that changes a profile's numbers."""
+    return {
+        "version": VERSION,
+        "probe": probe_texts().digest,
+        "prompts": prompt_texts().digest,
+        "special_tokens": False,
+        "first_positions": False,
+        "sampled_tokens": SAMPLED_TOKENS,
+    }

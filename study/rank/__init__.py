@@ -1,18 +1,5 @@
 """How many directions an update has, by role and depth, and what law that follows."""
 
-from .effective import energy_rank, entropy_rank, stable_rank
-from .family import family_ranks
-from .fit import fit_laws
-from .report import FamilyRankReport, RankReport
-from .study import rank_study
+import lazy_loader
 
-__all__ = [
-    "FamilyRankReport",
-    "RankReport",
-    "energy_rank",
-    "entropy_rank",
-    "family_ranks",
-    "fit_laws",
-    "rank_study",
-    "stable_rank",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

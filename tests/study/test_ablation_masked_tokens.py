@@ -10,9 +10,9 @@ import transformers
 from deltadex.errors import StudyError
 from deltadex.study.ablation import ablation_report, masked_accuracy, module_head
 from deltadex.study.ablation.masked_tokens import trained_masked_accuracy
-from deltadex.study.ablation.probe import Training
-from deltadex.study.ablation.split import Split
-from deltadex.study.ablation.subsets import subset_sums, term_subsets
+from deltadex.study.ablation.term_subsets import subset_sums, term_subsets
+from deltadex.study.ablation.text_split import Split
+from deltadex.study.ablation.trained_probe import Training
 
 NAMES = ("input", "attention", "feed_forward", "bias")
 QUICK = Training(epochs=15, batch=64, learning_rates=(1e-3, 3e-2), runs=2)

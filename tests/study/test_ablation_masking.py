@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation.masking import mask_tokens
+from deltadex.study.ablation.masked_tokens import mask_tokens
 
 MASK = 3
 VOCABULARY = np.arange(10, 1000)
@@ -34,7 +34,7 @@ def test_shares_are_exact_and_nothing_else_is_touched(texts, positions, seed):
     assert chosen == max(1, round(0.15 * maskable.sum()))
     assert found.masked == round(0.8 * chosen)
     assert found.random == round(0.1 * chosen)
-    assert found.masked + found.random + found.kept == chosen
+    assert found.masked + found.random + found.unchanged == chosen
     assert np.count_nonzero(found.tokens == MASK) == found.masked
     assert maskable[found.text, found.position].all()
     np.testing.assert_array_equal(found.targets, tokens[found.text, found.position])
@@ -46,7 +46,7 @@ def test_shares_are_exact_and_nothing_else_is_touched(texts, positions, seed):
 def test_of_a_thousand_tokens_120_15_15():
     found = mask(*make_batch(20, 51))
 
-    assert (found.masked, found.random, found.kept) == (120, 15, 15)
+    assert (found.masked, found.random, found.unchanged) == (120, 15, 15)
     changed = found.tokens[found.text, found.position] != found.targets
     assert 120 <= np.count_nonzero(changed) <= 135
 

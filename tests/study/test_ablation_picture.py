@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import to_rgba
 
 from deltadex.study.ablation import ablation_report
-from deltadex.study.ablation.predictions import SubsetPredictions
+from deltadex.study.ablation.term_subsets import SubsetPredictions
 from deltadex.study.pictures.ablation import draw_ablation
 
 FOUR = ("input", "attention", "feed_forward", "bias")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from deltadex.errors import StudyError
 from deltadex.study.ablation import ablation_report, word_sense_knn
-from deltadex.study.ablation.split import Split
+from deltadex.study.ablation.text_split import Split
 
 NAMES = ("input", "attention", "feed_forward", "bias")
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation.subsets import check_terms, letters, subset_sums, term_subsets
+from deltadex.study.ablation.term_subsets import check_terms, letters, subset_sums, term_subsets
 
 FOUR = ("input", "attention", "feed_forward", "bias")
 

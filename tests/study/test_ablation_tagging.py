@@ -5,8 +5,8 @@ import pytest
 
 from deltadex.errors import StudyError
 from deltadex.study.ablation import ablation_report, tagging_probe
-from deltadex.study.ablation.probe import Training
-from deltadex.study.ablation.split import Split
+from deltadex.study.ablation.text_split import Split
+from deltadex.study.ablation.trained_probe import Training
 
 NAMES = ("input", "attention", "bias")
 QUICK = Training(epochs=20, batch=32, learning_rates=(1e-2,), runs=3)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.errors import StudyError
-from deltadex.study.ablation.words import PieceTerms, word_terms, words_of_tokens
+from deltadex.study.ablation.word_pieces import PieceTerms, word_terms, words_of_tokens
 
 
 def make_pieces(text, word, seed=0):
@@ -58,7 +58,7 @@ def test_batches_of_any_size_give_the_same_words(words, cut):
 def test_a_word_beyond_the_cut_is_not_found():
     found = word_terms([make_pieces([0, 0], [0, 1])], ids(0, 0), ids(1, 2))
 
-    assert found.found.tolist() == [True, False]
+    assert found.seen.tolist() == [True, False]
     assert not found.terms[:, 1].any()
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.study.geometry import anisotropy, eigen
+from deltadex.study.geometry import anisotropy, moments
 from deltadex.study.geometry.anisotropy import (
     METHODS,
     centre,
@@ -183,10 +183,10 @@ def test_power_that_is_cut_short_says_so():
 
 def test_large_gram_matrices_go_by_lanczos_to_the_same_digits(monkeypatch):
     gram = np.cov(make_rows(100, 60, decay=0.99).T)
-    values, vectors = eigen.top_eigenpairs(gram, 3)
+    values, vectors = moments.top_eigenpairs(gram, 3)
 
-    monkeypatch.setattr(eigen, "LARGE_SIDE", 10)
-    again, others = eigen.top_eigenpairs(gram, 3)
+    monkeypatch.setattr(moments, "LARGE_SIDE", 10)
+    again, others = moments.top_eigenpairs(gram, 3)
 
     np.testing.assert_allclose(again, values, rtol=1e-12)
     np.testing.assert_allclose(np.abs(np.sum(vectors * others, axis=0)), 1.0, atol=1e-9)

@@ -19,9 +19,8 @@ from tiny_networks import (
 
 from deltadex.errors import StudyError
 from deltadex.study.components import components_study
-from deltadex.study.components.decompose import branch_constants, decompose
-from deltadex.study.components.importance import importance
-from deltadex.study.network.encode import encoded
+from deltadex.study.components.decomposition import branch_constants, decompose, importance
+from deltadex.study.network.hidden_states import encoded
 from deltadex.study.texts import Text
 
 TEXTS = make_texts(4, 11, 7, 9, 5)
@@ -61,7 +60,7 @@ def by_hand(network, texts):
     for text in texts:
         (batch,) = encoded(network, [text], batch_size=1, max_tokens=64)
         layers = decompose(network, stack, batch, constants)
-        for token in np.flatnonzero(batch.kept[0]):
+        for token in np.flatnonzero(batch.counted[0]):
             shares.append(
                 [
                     [
@@ -106,11 +105,11 @@ def test_batches_and_the_order_of_texts_change_nothing(name, batch_size):
         assert one.importance == pytest.approx(other.importance, abs=1e-5)
         assert one.importance_sd == pytest.approx(other.importance_sd, abs=1e-5)
         assert one.norm_ratio == pytest.approx(other.norm_ratio, abs=1e-5)
-        assert mine.shift == pytest.approx(theirs.shift, abs=1e-5)
-        assert mine.share == pytest.approx(theirs.share, abs=1e-5)
+        assert mine.term_shift == pytest.approx(theirs.term_shift, abs=1e-5)
+        assert mine.term_shift_share == pytest.approx(theirs.term_shift_share, abs=1e-5)
         assert mine.total_shift == pytest.approx(theirs.total_shift, abs=1e-5)
-        assert mine.local == pytest.approx(theirs.local, abs=1e-5)
-        assert mine.embedding == pytest.approx(theirs.embedding, abs=1e-5)
+        assert mine.local_shift == pytest.approx(theirs.local_shift, abs=1e-5)
+        assert mine.local_embedding == pytest.approx(theirs.local_embedding, abs=1e-5)
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "bart"])
@@ -122,9 +121,9 @@ def test_a_network_against_itself_correlates_fully_and_moves_nowhere(name):
         finite = stack.against.correlation[~np.isnan(stack.against.correlation)]
         assert finite == pytest.approx(1.0)
         assert len(finite) >= 9
-        assert stack.against.shift.max() <= 1e-6
+        assert stack.against.term_shift.max() <= 1e-6
         assert stack.against.total_shift.max() <= 1e-6
-        assert stack.against.local.max() <= 1e-6
+        assert stack.against.local_shift.max() <= 1e-6
         assert stack.against.most_edited is None
 
 
@@ -144,14 +143,14 @@ def token_shares(network, texts):
     stack = network.stacks[0]
     (batch,) = encoded(network, texts, batch_size=16, max_tokens=64)
     layer = decompose(network, stack, batch, branch_constants(network, stack))[3]
-    return importance(layer.terms[:, torch.from_numpy(batch.kept)])[1].numpy()
+    return importance(layer.terms[:, torch.from_numpy(batch.counted)])[1].numpy()
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_shares_of_the_move_sum_to_one_where_something_moved(name):
     (stack,) = components_study(tuned(name), TEXTS, against=tiny_network(name)).stacks
 
-    assert stack.against.share.sum(axis=1) == pytest.approx(1.0, abs=1e-4)
+    assert stack.against.term_shift_share.sum(axis=1) == pytest.approx(1.0, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +264,7 @@ def test_a_network_whose_terms_do_not_add_up_is_refused():
     network = edited(tiny_network("gpt2"), lambda _: None)
     network.model.h[1].mlp.register_forward_hook(lambda _, __, output: 1.5 * output)
 
-    with pytest.raises(StudyError, match="miss the hidden state"):
+    with pytest.raises(StudyError, match="differ from the hidden state"):
         components_study(as_network(network.model, "odd"), TEXTS)
 
 

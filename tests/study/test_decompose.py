@@ -10,10 +10,15 @@ from tiny_networks import CONFIGS, edited, make_texts, tiny_config, tiny_network
 from torch import nn
 
 from deltadex.errors import StudyError
-from deltadex.study.components.decompose import branch_constants, decompose
-from deltadex.study.components.importance import importance, norm_ratios, term_shifts
+from deltadex.study.components.decomposition import (
+    branch_constants,
+    decompose,
+    importance,
+    norm_ratios,
+    term_shifts,
+)
 from deltadex.study.network.anatomy import find_stacks
-from deltadex.study.network.encode import encoded
+from deltadex.study.network.hidden_states import encoded
 
 PADDED = make_texts(5, 9, 12)
 
@@ -28,7 +33,7 @@ def decomposed(network, texts=PADDED, place=0):
     """(layers of one stream, kept tokens)."""
     stack, batch = network.stacks[place], one_batch(network, texts)
     layers = decompose(network, stack, batch, branch_constants(network, stack))
-    return layers, torch.from_numpy(batch.kept)
+    return layers, torch.from_numpy(batch.counted)
 
 
 def eager(network):

@@ -9,11 +9,11 @@ from scipy.stats import entropy
 from deltadex.study.geometry import gaussian_divergence
 from deltadex.study.geometry.divergence import (
     gaussian_floor,
-    moments_of,
     softmax_divergence,
     softmax_mean,
     softmax_padded,
 )
+from deltadex.study.geometry.moments import Moments
 
 
 def softmax(vector):
@@ -37,7 +37,7 @@ def make_clouds(n=3000, dim=5, seed=0):
 
 
 def kl(ours, theirs, **options):
-    return gaussian_divergence(moments_of(ours), moments_of(theirs), **options)
+    return gaussian_divergence(Moments.of(ours), Moments.of(theirs), **options)
 
 
 def test_softmax_mean_equals_scipys_entropy():
@@ -188,10 +188,10 @@ def test_rotation_shift_and_scale_of_both_change_nothing_for_gauss(seed, factor)
 
 def test_equal_clouds_are_at_zero_and_the_floor_is_what_halves_differ_by():
     ours, _ = make_clouds(4000, 4)
-    halves = [moments_of(ours[::2]), moments_of(ours[1::2])]
+    halves = [Moments.of(ours[::2]), Moments.of(ours[1::2])]
 
     floor = gaussian_floor(halves)
-    found = gaussian_divergence(moments_of(ours), moments_of(ours), floor=floor)
+    found = gaussian_divergence(Moments.of(ours), Moments.of(ours), floor=floor)
 
     assert found.jeffreys == pytest.approx(0.0, abs=1e-12)
     assert 0.0 < floor < 0.05
@@ -202,7 +202,7 @@ def test_the_floor_rises_as_tokens_get_fewer():
     ours, _ = make_clouds(8000, 16)
 
     floors = [
-        gaussian_floor([moments_of(ours[:n:2]), moments_of(ours[1:n:2])]) for n in (1600, 8000)
+        gaussian_floor([Moments.of(ours[:n:2]), Moments.of(ours[1:n:2])]) for n in (1600, 8000)
     ]
 
     assert floors[0] > 2 * floors[1]
@@ -215,7 +215,7 @@ def test_too_few_tokens_are_refused_with_the_number_wanted():
 
     assert (found.to_reference, found.jeffreys) == (None, None)
     assert found.reason == "499 and 499 tokens; 5 axes need 500 a side"
-    assert gaussian_floor([moments_of(ours[:200]), moments_of(ours[200:])]) is None
+    assert gaussian_floor([Moments.of(ours[:200]), Moments.of(ours[200:])]) is None
 
 
 def test_tokens_in_fewer_axes_than_compared_are_refused():
@@ -229,5 +229,5 @@ def test_tokens_in_fewer_axes_than_compared_are_refused():
 def test_one_part_or_an_empty_half_has_no_floor():
     ours, _ = make_clouds(1000, 4)
 
-    assert gaussian_floor([moments_of(ours)]) is None
-    assert gaussian_floor([moments_of(ours), moments_of(ours[:0])]) is None
+    assert gaussian_floor([Moments.of(ours)]) is None
+    assert gaussian_floor([Moments.of(ours), Moments.of(ours[:0])]) is None

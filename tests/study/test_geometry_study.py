@@ -17,13 +17,13 @@ from deltadex.study.geometry import (
     fertility,
     gaussian_divergence,
     geometry_study,
+    group_states,
     intrinsic_dimension,
 )
-from deltadex.study.geometry import collect as collecting
-from deltadex.study.geometry.divergence import gaussian_floor, moments_of
-from deltadex.study.geometry.pairs import bootstrap_interval, paired_measure
-from deltadex.study.geometry.report import LayerDifference
-from deltadex.study.geometry.reservoir import Reservoir
+from deltadex.study.geometry.divergence import gaussian_floor
+from deltadex.study.geometry.group_states import Reservoir
+from deltadex.study.geometry.moments import Moments
+from deltadex.study.geometry.script_pairs import LayerDifference, bootstrap_interval, paired_measure
 from deltadex.study.network import TokenStates
 from deltadex.study.pictures.geometry import draw_geometry
 from deltadex.study.texts import Text
@@ -113,9 +113,9 @@ def test_gauss_is_over_all_tokens_with_the_floor_of_the_references_halves(report
 
     found = report.groups[1].layers[1].divergence_by("gauss")
 
-    exact = gaussian_divergence(moments_of(ours), moments_of(theirs), axes=2)
+    exact = gaussian_divergence(Moments.of(ours), Moments.of(theirs), axes=2)
     halves = [
-        moments_of(np.concatenate([hidden[number][1] for number in range(part, 20, 2)]))
+        Moments.of(np.concatenate([hidden[number][1] for number in range(part, 20, 2)]))
         for part in (0, 1)
     ]
     assert found.jeffreys == pytest.approx(exact.jeffreys)
@@ -265,7 +265,7 @@ def test_few_tokens_and_foreign_ids_are_reasons_not_numbers():
     few = study(texts).groups[-1].layers[0]
 
     assert [d.dimension for d in few.intrinsic_dimension] == [None] * 3
-    assert "distinct rows; 100 are the fewest" in few.intrinsic_dimension[0].reason
+    assert "distinct rows; an estimate needs 100" in few.intrinsic_dimension[0].reason
     assert few.anisotropy.centred is not None
     reasons = {d.estimator: d.reason for d in few.divergence}
     assert "no text shares its id" in reasons["softmax-mean"]
@@ -361,7 +361,7 @@ def test_an_unknown_reference_is_refused_with_the_groups():
 
 
 def test_no_tokens_are_refused():
-    with pytest.raises(StudyError, match="60 texts gave no token to study"):
+    with pytest.raises(StudyError, match="the 60 texts have no token to study"):
         geometry_study(iter(()), make_texts())
 
 
@@ -375,9 +375,12 @@ def test_states_that_are_not_finite_are_refused_by_layer_and_group():
 
 
 def test_more_memory_than_allowed_is_refused_before_it_is_taken(monkeypatch):
-    monkeypatch.setattr(collecting, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(group_states, "MOST_BYTES", 10_000)
 
-    with pytest.raises(StudyError, match=r"3 groups of 3 layers × 6 .* or --method lanczos"):
+    with pytest.raises(
+        StudyError,
+        match=r"3 groups of 3 layers × 6 .* lower --keep-tokens, or choose --method lanczos",
+    ):
         study()
 
 

@@ -1,14 +1,22 @@
 """The estimators against scikit-dimension, a literal transcription, and known manifolds."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import NearestNeighbors
 
-from deltadex.study.geometry import intrinsic_dimension, neighbours
-from deltadex.study.geometry.intrinsic_dimension import ESTIMATORS, estimate, facco, low_fifth
-from deltadex.study.geometry.neighbours import distinct_rows, two_nearest
+from deltadex.study.geometry import intrinsic_dimension
+from deltadex.study.geometry.intrinsic_dimension import (
+    ESTIMATORS,
+    distinct_rows,
+    estimate,
+    facco,
+    low_fifth,
+    two_nearest,
+)
 
 
 def make_ball(n, dimension, *, within=30, seed=0):
@@ -134,7 +142,7 @@ def test_rotation_scale_shift_and_order_change_nothing(seed, scale):
 def test_nearest_two_equal_sklearn_in_blocks_of_any_size(monkeypatch):
     rows = np.random.default_rng(0).standard_normal((120, 5))
     subsets = [np.arange(120), np.arange(0, 120, 3), np.array([1, 7, 119])]
-    monkeypatch.setattr(neighbours, "BLOCK_BYTES", 8 * 120 * 7)
+    monkeypatch.setattr(sys.modules[two_nearest.__module__], "BLOCK_BYTES", 8 * 120 * 7)
 
     for subset, found in zip(subsets, two_nearest(rows, subsets), strict=True):
         oracle = NearestNeighbors(n_neighbors=2, algorithm="brute").fit(rows[subset])
@@ -175,10 +183,10 @@ def test_a_draw_of_all_rows_has_no_spread():
 @pytest.mark.parametrize(
     ("rows", "sample", "reason"),
     [
-        (np.zeros((0, 4)), None, "0 distinct rows; 100 are the fewest"),
-        (np.ones((500, 4)), None, "1 distinct rows; 100 are the fewest"),
-        (make_ball(99, 3), None, "99 distinct rows; 100 are the fewest"),
-        (make_ball(150, 3), 200, "150 distinct rows, 200 wanted"),
+        (np.zeros((0, 4)), None, "0 distinct rows; an estimate needs 100"),
+        (np.ones((500, 4)), None, "1 distinct rows; an estimate needs 100"),
+        (make_ball(99, 3), None, "99 distinct rows; an estimate needs 100"),
+        (make_ball(150, 3), 200, "150 distinct rows, but each draw needs 200"),
         (np.stack(np.meshgrid(*[np.arange(5.0)] * 3), -1).reshape(-1, 3), None, "equally far"),
     ],
 )

@@ -11,13 +11,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from deltadex.errors import StudyError
-from deltadex.study.layers.classifier import (
+from deltadex.study.layers.layer_classifier import (
     accuracy_error,
     fit_classifier,
     score_classifier,
     score_predictions,
 )
-from deltadex.study.layers.rows import collect_rows, split_by_text
+from deltadex.study.layers.layer_rows import collect_rows, split_by_text
 
 
 def columns(rows):

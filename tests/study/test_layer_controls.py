@@ -10,21 +10,28 @@ from planted_layers import make_hidden, make_rows
 from scipy.stats import ks_2samp
 from sklearn.neighbors import NearestCentroid
 
-from deltadex.study.layers.classifier import fit_classifier, score_classifier
-from deltadex.study.layers.contributions import contributions, dims_holding
-from deltadex.study.layers.controls import (
+from deltadex.study.layers.layer_classifier import (
+    contributions,
+    dims_holding,
+    fit_classifier,
+    score_classifier,
+)
+from deltadex.study.layers.layer_controls import (
+    joined,
+    mask_controls,
+    mask_sizes,
+    masked,
     mean_removal,
     norm_matched_random,
     norm_only,
     score_nearest_centroid,
     score_retrained,
     simple_controls,
+    transfer_controls,
     unit_norm,
 )
-from deltadex.study.layers.masking import mask_controls, mask_sizes, masked
-from deltadex.study.layers.norms import row_norms
-from deltadex.study.layers.rows import split_by_text
-from deltadex.study.layers.transfer import joined, transfer_controls
+from deltadex.study.layers.layer_norms import row_norms
+from deltadex.study.layers.layer_rows import split_by_text
 
 
 def split_of(hidden, **options):

@@ -8,7 +8,7 @@ from planted_layers import batches, make_hidden
 from scipy.stats import linregress
 
 from deltadex.errors import StudyError
-from deltadex.study.layers.norms import NormTally, fit_growth, row_norms, unit_rows
+from deltadex.study.layers.layer_norms import NormTally, fit_growth, row_norms, unit_rows
 
 
 def tally_of(hidden, sizes=(16,), first_layer=0):

@@ -7,9 +7,9 @@ import pytest
 from tiny_networks import CONFIGS, edited, make_texts, perturb, scale, tiny_network
 
 from deltadex.study.components import components_study
-from deltadex.study.components.decompose import branch_constants
+from deltadex.study.components.decomposition import Stream
 from deltadex.study.components.local_shift import local_shift
-from deltadex.study.network.encode import encoded
+from deltadex.study.network.hidden_states import encoded
 
 TEXTS = make_texts(6, 9)
 ZERO = 1e-6
@@ -36,7 +36,7 @@ def compared(name, change):
 
 def edits(stack):
     """{(layer from 1, term): local shift} of what is not zero."""
-    local = stack.against.local
+    local = stack.against.local_shift
     return {
         (int(block) + 1, stack.against.local_terms[term]): local[block, term]
         for block, term in np.argwhere(local > ZERO)
@@ -109,21 +109,21 @@ def test_one_query_is_found_while_every_later_term_moves(name):
     first, *others = compared(name, QUERY_OF_LAYER_3[name])
 
     found = edits(first)
-    shift = dict(zip(first.terms, first.against.shift.T, strict=True))
+    shift = dict(zip(first.terms, first.against.term_shift.T, strict=True))
     assert list(found) == [(3, "attention")]
     assert found[3, "attention"] > 1e-4
     assert first.against.most_edited == (3, "attention")
-    assert first.against.embedding <= ZERO
+    assert first.against.local_embedding <= ZERO
     assert shift["attention"][:3].max() <= ZERO
     assert shift["attention"][3:].min() > 1e-4
     assert shift["feed_forward"][4] > 1e-4
-    assert all(not edits(stack) and stack.against.embedding <= ZERO for stack in others)
+    assert all(not edits(stack) and stack.against.local_embedding <= ZERO for stack in others)
 
 
 def test_an_edit_of_the_encoder_reaches_the_decoder_as_source_only_down_the_stream():
     _, decoder = compared("t5", QUERY_OF_LAYER_3["t5"])
 
-    source = decoder.against.shift[1:, decoder.terms.index("source")]
+    source = decoder.against.term_shift[1:, decoder.terms.index("source")]
 
     assert source.min() > 1e-5
     assert not edits(decoder)
@@ -144,7 +144,7 @@ def test_an_edited_feed_forward_is_found(name):
 
     assert list(edits(first)) == [(2, "feed_forward")]
     assert first.against.most_edited == (2, "feed_forward")
-    assert first.against.embedding <= ZERO
+    assert first.against.local_embedding <= ZERO
     assert not any(edits(stack) for stack in others)
 
 
@@ -153,8 +153,8 @@ def test_edited_biases_and_norms_behind_a_sum_are_the_bias_term(name):
     (stack,) = compared(name, CONSTANTS[name])
 
     assert list(edits(stack)) == [(layer, "bias") for layer in (1, 2, 3, 4)]
-    assert stack.against.local.max() > 1e-3
-    assert stack.against.embedding <= ZERO
+    assert stack.against.local_shift.max() > 1e-3
+    assert stack.against.local_embedding <= ZERO
 
 
 @pytest.mark.parametrize("name", FOUR_LAYERS)
@@ -184,14 +184,14 @@ def test_a_change_of_all_biases_and_norms_shows_under_bias_in_every_layer():
 
     (stack,) = compared("bert", change)
 
-    bias = stack.against.local[:, stack.against.local_terms.index("bias")]
+    bias = stack.against.local_shift[:, stack.against.local_terms.index("bias")]
     assert bias.min() > 1e-3
 
 
 @pytest.mark.parametrize("name", FOUR_LAYERS)
 def test_edited_embeddings_are_no_edit_of_a_layer(name):
     for stack in compared(name, EMBEDDINGS[name]):
-        assert stack.against.embedding > 1e-3
+        assert stack.against.local_embedding > 1e-3
         assert not edits(stack)
         assert stack.against.most_edited is None
         assert stack.against.total_shift.min() > 1e-4
@@ -201,15 +201,15 @@ def test_edited_embeddings_are_no_edit_of_a_layer(name):
 def test_equal_networks_have_no_shift_anywhere(name):
     for stack in compared(name, lambda _: None):
         assert not edits(stack)
-        assert stack.against.embedding <= ZERO
-        assert stack.against.shift.max() <= ZERO
+        assert stack.against.local_embedding <= ZERO
+        assert stack.against.term_shift.max() <= ZERO
         assert stack.against.most_edited is None
 
 
 def test_rounding_is_no_edit():
     (stack,) = compared("bert", lambda _: None)
 
-    rounding = replace(stack.against, local=stack.against.local + ZERO / 10)
+    rounding = replace(stack.against, local_shift=stack.against.local_shift + ZERO / 10)
 
     assert rounding.most_edited is None
 
@@ -243,9 +243,7 @@ def test_a_network_has_no_shift_against_itself():
 def shift_of(tuned, base):
     """{term: local shift by block} of the first stream."""
     (batch,) = encoded(base, TEXTS, batch_size=2, max_tokens=64)
-    tuned_side, base_side = (
-        (one, one.stacks[0], branch_constants(one, one.stacks[0])) for one in (tuned, base)
-    )
+    tuned_side, base_side = (Stream.of(network, network.stacks[0]) for network in (tuned, base))
     found = local_shift(tuned_side, base_side, batch)
     return dict(zip(found.names, found.layers.T.numpy(), strict=True))
 

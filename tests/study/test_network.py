@@ -276,7 +276,7 @@ def test_an_architecture_that_is_not_in_the_table_is_refused_by_name(tmp_path):
     )
     folder = save_folder(tmp_path / "odd", transformers.AutoModel.from_config(config))
 
-    with pytest.raises(StudyError, match=r"'xlnet' is not one whose inside deltadex knows: albert"):
+    with pytest.raises(StudyError, match=r"unsupported architecture 'xlnet'; supported: albert"):
         load_network(str(folder))
 
 

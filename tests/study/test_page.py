@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from deltadex.errors import StudyError
-from deltadex.study.pictures.page import check_ending, save_picture
+from deltadex.study.pictures.figures import check_ending, save_picture
 
 
 def draw():

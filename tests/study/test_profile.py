@@ -17,8 +17,8 @@ from deltadex.study.profile import (
     profile_model,
     profile_settings,
 )
+from deltadex.study.profile.activation_shift import last_token_mean, mean_terms
 from deltadex.study.profile.probe import prompt_texts
-from deltadex.study.profile.shift import last_token_mean, mean_terms
 
 TERMS = ("input", "attention", "feed_forward", "bias")
 

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import curve_fit
 
-from deltadex.study.rank.fit import fit_laws
-from deltadex.study.rank.fitted import LawChoice
-from deltadex.study.rank.laws import LAW_NAMED, LAWS
+from deltadex.study.rank.rank_laws import LAW_NAMED, LAWS, fit_laws
+from deltadex.study.rank.rank_report import LawChoice
 
 PLANTED = {
     "linear": (50.0, -30.0),
@@ -29,7 +28,7 @@ def planted(law, n_layers, noise=0.0, seed=0):
 
 
 def parameters(fit):
-    return [(p.value, p.standard_error) for p in fit.best.parameters]
+    return [(p.value, p.standard_error) for p in fit.best.parameters.values()]
 
 
 def candidate(fit, law):
@@ -64,7 +63,7 @@ def test_an_exponential_and_its_standard_errors_are_scipys(seed):
 
     # both stop where RSS changes by 1e-8: by √(21 · 1e-8) = 5e-4 standard errors
     assert (np.array(found.values) - values) / errors == pytest.approx(np.zeros(3), abs=1e-3)
-    assert [p.standard_error for p in found.parameters] == pytest.approx(errors, rel=1e-3)
+    assert [p.standard_error for p in found.parameters.values()] == pytest.approx(errors, rel=1e-3)
 
 
 @pytest.mark.parametrize("law", PLANTED)
@@ -84,7 +83,7 @@ def test_a_planted_law_is_found_under_noise(law):
     # AICc prefers a curve to a line in 6 % of draws: 4.7 ± 0.5 of 5 are right, five s.e. below.
     # Each other law is right in 80 of 80 draws (2026-11).
     assert sum(fit.verdict == law for fit in fits) >= (2 if law == "linear" else 4)
-    found = [candidate(fit, law).parameters for fit in fits]
+    found = [candidate(fit, law).parameters.values() for fit in fits]
     off = np.array(
         [
             [(p.value - true) / p.standard_error for p, true in zip(row, PLANTED[law], strict=True)]
@@ -200,7 +199,7 @@ def test_a_rate_that_the_points_do_not_determine_has_no_standard_error():
     fit = fit_laws(*planted("linear", 12), 12)
 
     exponential = candidate(fit, "exponential")
-    assert [p.standard_error for p in exponential.parameters] == [None, None, None]
+    assert [p.standard_error for p in exponential.parameters.values()] == [None, None, None]
 
 
 def test_a_deep_model_has_its_segments_beside_the_fit():

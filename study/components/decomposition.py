@@ -1,0 +1,233 @@
+"""Every hidden state as an exact sum of terms: input, attention, feed-forward, bias.
+
+Mickus, Paperno, Constant 2022 (arXiv 2206.03529), eq. 1, as a recurrence along the stream: what
+a sub-layer adds counts for its term, its constant part for `bias`. A normalisation scales all
+terms alike; its mean and its own bias are constants too. Decoders that attend to an encoder have
+a fifth term, `source` (Mickus, Vázquez 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from ...arrays import Float32
+from ..network.anatomy import Stack, Sublayer, is_linear, normalisation
+from ..network.hidden_states import Batch, first_tensor, run_with_hooks, stream_input
+from ..network.model_loading import Network
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposed:
+    """One layer of one batch.
+
+    Attributes:
+        layer: 0 is the embedding output, l the output of block l.
+        normed: Whether this is the stream after the final norm.
+        terms: In the order of `Stack.terms`; their sum is the hidden state.
+        hidden: The hidden state that the network computed.
+    """
+
+    layer: int
+    normed: bool
+    terms: Float32[torch.Tensor, "terms texts tokens dim"]
+    hidden: Float32[torch.Tensor, "texts tokens dim"]
+
+
+Constants = Mapping[int, torch.Tensor]
+"""By the id of a branch: its output where every token is the same, (dim,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A residual stream of a network, with the constants of its branches."""
+
+    network: Network
+    stack: Stack
+    constants: Constants
+
+    @classmethod
+    def of(cls, network: Network, stack: Stack) -> Stream:
+        return cls(network, stack, branch_constants(network, stack))
+
+
+def decompose(
+    network: Network, stack: Stack, batch: Batch, constants: Constants
+) -> list[Decomposed]:
+    """Every layer in order, then the last one after the final norm, if there is one.
+
+    Peak: all terms of all layers of the batch.
+    """
+    track = _Track(stack, constants)
+    run_with_hooks(network, batch, track.attach())
+    return track.layers
+
+
+def branch_constants(network: Network, stack: Stack) -> Constants:
+    """What each branch adds for any tokens: W_o b_v + b_o of attention, b_2 of the rest.
+
+    The constant of attention is the output of a pass whose projections read zeros: then every
+    value is b_v, and weights that sum to one give W_o b_v + b_o in any layout of the heads.
+    """
+    constants: dict[int, torch.Tensor] = {}
+
+    def zeros(_: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (torch.zeros_like(args[0]), *args[1:])
+
+    def keep(branch: nn.Module, _: object, output: object) -> None:
+        constants[id(branch)] = first_tensor(output)[0, 0].detach()
+
+    def hooks() -> Iterator[RemovableHandle]:
+        for sublayer in chain.from_iterable(stack.sublayers):
+            if sublayer.term == "feed_forward" or not is_linear(sublayer.branch):
+                continue
+            for part in sublayer.module.modules():
+                if is_linear(part) and part is not sublayer.branch:
+                    yield part.register_forward_pre_hook(zeros)
+            yield sublayer.branch.register_forward_hook(keep)
+
+    ids = torch.zeros((1, 2), dtype=torch.int64, device=network.device)
+    batch = Batch(0, ids, torch.ones_like(ids), ids.cpu().numpy() > 0)
+    run_with_hooks(network, batch, hooks())
+    for sublayer in chain.from_iterable(stack.sublayers):
+        bias = getattr(sublayer.branch, "bias", None)
+        if sublayer.term == "feed_forward" and is_linear(sublayer.branch) and bias is not None:
+            constants[id(sublayer.branch)] = bias.detach()
+    return constants
+
+
+@dataclass(slots=True)
+class _Track:
+    """The terms, updated by the hooks of a forward pass."""
+
+    stack: Stack
+    constants: Constants
+    layers: list[Decomposed] = field(default_factory=list)
+    _terms: torch.Tensor | None = None
+
+    def attach(self) -> Iterator[RemovableHandle]:
+        """Hook every module that reads or writes the stream."""
+        if self.stack.first_norm is not None:
+            yield self.stack.first_norm.register_forward_pre_hook(self._embedded)
+        if self.stack.projection is not None:
+            yield self.stack.projection.register_forward_hook(self._projected)
+        for block in self.stack.blocks:
+            yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
+        for sublayer in chain.from_iterable(self.stack.sublayers):
+            yield sublayer.branch.register_forward_hook(self._adder(sublayer))
+            if sublayer.norm is not None:
+                yield sublayer.norm.register_forward_pre_hook(self._normalised)
+        for block in self.stack.blocks:
+            yield block.register_forward_hook(self._leave)
+        if self.stack.final_norm is not None:
+            yield self.stack.final_norm.register_forward_hook(self._finish)
+
+    def _start(self, stream: torch.Tensor) -> None:
+        self._terms = stream.new_zeros((len(self.stack.terms), *stream.shape))
+        self._terms[0] = stream
+
+    def _embedded(self, norm: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        self._start(args[0])
+        self._normalised(norm, args)
+
+    def _projected(self, linear: nn.Module, _: object, __: object) -> None:
+        assert self._terms is not None
+        assert isinstance(linear, nn.Linear)
+        self._terms = self._terms @ linear.weight.T
+        if linear.bias is not None:
+            self._terms[-1] += linear.bias
+
+    def _enter(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        if self.layers:
+            return
+        stream = stream_input(args, kwargs)
+        if self._terms is None:
+            self._start(stream)
+        self._snapshot(stream, normed=False)
+
+    def _adder(self, sublayer: Sublayer) -> Callable[[nn.Module, object, object], None]:
+        row = self.stack.terms.index(sublayer.term)
+        constant = self.constants.get(id(sublayer.branch))
+        by = self.stack.multiplier
+
+        def add(_: nn.Module, __: object, output: object) -> None:
+            assert self._terms is not None
+            added = first_tensor(output).view(self._terms.shape[1:])
+            self._terms[row] += by * added
+            if constant is not None:
+                self._terms[row] -= by * constant
+                self._terms[-1] += by * constant
+
+        return add
+
+    def _normalised(self, norm: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        gain, bias, eps, centres = normalisation(norm)
+        stream = args[0]
+        assert self._terms is not None
+        if centres:
+            mean = stream.mean(dim=-1, keepdim=True)
+            self._terms[-1] -= mean
+            stream = stream - mean
+        scale = (stream.square().mean(dim=-1, keepdim=True) + eps).rsqrt()
+        self._terms *= scale * gain
+        if bias is not None:
+            self._terms[-1] += bias
+
+    def _leave(self, _: nn.Module, __: object, output: object) -> None:
+        self._snapshot(first_tensor(output), normed=False)
+
+    def _finish(self, norm: nn.Module, args: tuple[torch.Tensor, ...], output: object) -> None:
+        self._normalised(norm, args)
+        self._snapshot(first_tensor(output), normed=True)
+
+    def _snapshot(self, stream: torch.Tensor, *, normed: bool) -> None:
+        assert self._terms is not None
+        layer = len(self.layers) - (1 if normed else 0)
+        self.layers.append(Decomposed(layer, normed, self._terms.clone(), stream.clone()))
+
+
+def importance(
+    terms: Float32[torch.Tensor, "terms tokens dim"],
+) -> Float32[torch.Tensor, "terms tokens"]:
+    """The importance μ(e, x) = ⟨e, x⟩ / |e|² of each term, which may be below 0 or above 1.
+
+    It sums to 1 over terms; 0 where the hidden state is zero. Mickus et al. 2022, eq. 3.
+    """
+    hidden = terms.sum(dim=0)
+    squares = hidden.square().sum(dim=-1)
+    return torch.where(squares > 0, (terms * hidden).sum(dim=-1) / squares, 0.0)
+
+
+def norm_ratios(
+    terms: Float32[torch.Tensor, "terms tokens dim"],
+) -> Float32[torch.Tensor, "terms tokens"]:
+    """|x| / |e|: far above the importance where terms cancel each other."""
+    return relative_lengths(terms, terms.sum(dim=0))
+
+
+def relative_lengths(
+    vectors: Float32[torch.Tensor, "*terms tokens dim"],
+    against: Float32[torch.Tensor, "tokens dim"],
+) -> Float32[torch.Tensor, "*terms tokens"]:
+    """|x| / |e|; 0 where e is zero."""
+    length = against.norm(dim=-1)
+    return torch.where(length > 0, vectors.norm(dim=-1) / length, 0.0)
+
+
+def term_shifts(
+    tuned: Float32[torch.Tensor, "terms tokens dim"],
+    base: Float32[torch.Tensor, "terms tokens dim"],
+) -> tuple[Float32[torch.Tensor, "terms tokens"], Float32[torch.Tensor, "terms tokens"]]:
+    """(|x' − x| / |e|, ⟨x' − x, e' − e⟩ / |e' − e|²) of every term and token.
+
+    The first is how far a term moved, relative to the base's hidden state. The second is its
+    share in the change of the hidden state; shares sum to 1, and are 0 where nothing changed.
+    Both include effects of earlier layers, and so do not say where the network was edited.
+    """
+    moved = tuned - base
+    return relative_lengths(moved, base.sum(dim=0)), importance(moved)

@@ -1,0 +1,268 @@
+"""What a geometry study stores of the hidden states of each group, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...arrays import Float32, Int64
+from ...errors import StudyError
+from ..texts import Text
+from .geometry_options import GeometryOptions
+from .moments import Moments, RowSums
+
+if TYPE_CHECKING:
+    from ..network import TokenStates
+
+MOST_BYTES = 8 * 2**30
+"""Memory that a study may use; a larger study is refused before the memory is taken."""
+
+HALVES = 2
+
+
+class Reservoir:
+    """A uniform sample of tokens, with all layers of a token together.
+
+    Waterman's algorithm R (Knuth, TAOCP 2, 3.4.2): the first `size` tokens, then replacements.
+    The sample depends on the order of the tokens and on the seed, not on the batches.
+    Peak: layers · size · dim float32.
+    """
+
+    __slots__ = ("_hidden", "_rng", "_text", "seen")
+
+    def __init__(self, layers: int, size: int, dim: int, seed: list[int]) -> None:
+        self.seen = 0
+        self._hidden = np.empty((layers, size, dim), dtype=np.float32)
+        self._text = np.empty(size, dtype=np.int64)
+        self._rng = np.random.default_rng(seed)
+
+    def update(
+        self, hidden: Float32[np.ndarray, "layers tokens dim"], text: Int64[np.ndarray, " tokens"]
+    ) -> None:
+        """Add a batch."""
+        size = len(self._text)
+        numbers = np.arange(self.seen, self.seen + len(text))
+        places = (self._rng.random(len(text)) * (numbers + 1)).astype(np.int64)
+        places = np.where(numbers < size, numbers, places)
+        # of two tokens with the same place, the later one replaces the earlier one
+        last = {int(places[i]): int(i) for i in np.flatnonzero(places < size)}
+        into, of = list(last), list(last.values())
+        self._hidden[:, into] = hidden[:, of]
+        self._text[into] = text[of]
+        self.seen += len(text)
+
+    def rows(self, layer: int) -> Float32[np.ndarray, "rows dim"]:
+        """The sampled tokens in one layer."""
+        return self._hidden[layer, : min(self.seen, len(self._text))]
+
+    def texts(self) -> Int64[np.ndarray, " rows"]:
+        """The text of each sampled token."""
+        return self._text[: self.seen]
+
+
+class GroupStates:
+    """One group: sums over all tokens, a sample of tokens, the means of parallel texts.
+
+    Attributes:
+        n_tokens: Tokens added so far.
+        sums: By layer.
+        sample: Tokens drawn at random.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        shape: tuple[int, int],
+        options: GeometryOptions,
+        *,
+        halves: int,
+        parallel: frozenset[int],
+        padded: frozenset[int],
+    ) -> None:
+        layers, dim = shape
+        self.n_tokens = 0
+        self.sums = [RowSums(dim) for _ in range(layers)]
+        self.sample = Reservoir(layers, options.keep, dim, [options.seed, *group.encode()])
+        self._halves = halves
+        n_streamed = halves if options.method == "gram" else 0
+        self._streamed = [[Moments(dim) for _ in range(n_streamed)] for _ in range(layers)]
+        self._parallel, self._padded = parallel, padded
+        self._totals: dict[int, Float32[np.ndarray, "layers dim"]] = {}
+        self._counts: dict[int, int] = {}
+        self._tokens: dict[int, list[Float32[np.ndarray, "layers tokens dim"]]] = {}
+
+    def update(
+        self,
+        hidden: Float32[np.ndarray, "layers tokens dim"],
+        text: Int64[np.ndarray, " tokens"],
+        half: Int64[np.ndarray, " tokens"],
+    ) -> None:
+        """Add a batch of this group's tokens."""
+        self.n_tokens += len(text)
+        self.sample.update(hidden, text)
+        for layer, rows in enumerate(hidden):
+            self.sums[layer].update(rows)
+            for part, moments in enumerate(self._streamed[layer]):
+                moments.update(rows[half % self._halves == part])
+        for number in self._parallel.intersection(text.tolist()):
+            own = hidden[:, text == number]
+            total = own.sum(axis=1, dtype=np.float64)
+            self._totals[number] = (self._totals.get(number, 0.0) + total).astype(np.float32)
+            self._counts[number] = self._counts.get(number, 0) + own.shape[1]
+            if number in self._padded:
+                self._tokens.setdefault(number, []).append(own)
+
+    def moments(self, layer: int, half: Int64[np.ndarray, " texts"]) -> list[Moments]:
+        """The moments of each half: of all tokens where they were streamed, else of the sample."""
+        if self._streamed[layer]:
+            return self._streamed[layer]
+        rows = self.sample.rows(layer)
+        which = half[self.sample.texts()] % self._halves
+        return [Moments.of(rows[which == part]) for part in range(self._halves)]
+
+    def mean_of(self, number: int, layer: int) -> Float32[np.ndarray, " dim"] | None:
+        """The mean vector of a parallel text; None for a text without tokens."""
+        if number not in self._totals:
+            return None
+        mean: Float32[np.ndarray, " dim"] = self._totals[number][layer] / np.float32(
+            self._counts[number]
+        )
+        return mean
+
+    def tokens_of(self, number: int, layer: int) -> Float32[np.ndarray, "tokens dim"] | None:
+        """The tokens of a text that is stored whole for the padded divergence."""
+        parts = self._tokens.get(number)
+        return None if parts is None else np.concatenate([part[layer] for part in parts])
+
+
+class CollectedStates:
+    """The states of all groups.
+
+    Attributes:
+        by_group: In order of the texts.
+        index: By group, the number of each text by its id.
+        half: Of each text, whether its rank among its group's texts is even or odd.
+        padded: By group, ids of the parallel texts that are stored whole.
+    """
+
+    def __init__(
+        self, texts: Sequence[Text], reference: str | None, options: GeometryOptions
+    ) -> None:
+        self.index: dict[str, dict[str, int]] = {}
+        self.half = np.zeros(len(texts), dtype=np.int64)
+        for number, text in enumerate(texts):
+            own = self.index.setdefault(text.group, {})
+            self.half[number] = len(own) % HALVES
+            own[text.id] = number
+        if reference is not None and reference not in self.index:
+            raise StudyError(
+                f"no text of the reference group {reference!r}; "
+                f"the groups are {', '.join(map(repr, self.index)) or 'none'}"
+            )
+        self.by_group: dict[str, GroupStates] = {}
+        self.shape = (0, 0)
+        self.padded: dict[str, list[str]] = {}
+        self._reference, self._options = reference, options
+        self._group_of = np.array([text.group for text in texts], dtype=np.str_)
+
+    def update(self, batch: TokenStates) -> None:
+        """Add a batch, which may hold texts of several groups.
+
+        Raises:
+            StudyError: states that are not finite, or that would not fit into memory.
+        """
+        layers, n_tokens, dim = batch.hidden.shape
+        if not self.by_group:
+            self._begin((layers, dim))
+        if (layers, dim) != self.shape:
+            raise ValueError(f"states of shape {(layers, dim)} after {self.shape}")
+        groups = self._group_of[batch.text] if n_tokens else np.empty(0, dtype=np.str_)
+        for group in np.unique(groups).tolist():
+            mine = groups == group
+            hidden = batch.hidden if mine.all() else batch.hidden[:, mine]
+            if not np.isfinite(hidden).all():
+                layer = int(np.argmin(np.isfinite(hidden).all(axis=(1, 2))))
+                raise StudyError(
+                    f"layer {layer} holds NaN or infinity on texts of {group!r}: "
+                    "check the model's weights"
+                )
+            self.by_group[group].update(hidden, batch.text[mine], self.half[batch.text[mine]])
+
+    def _begin(self, shape: tuple[int, int]) -> None:
+        self.shape = shape
+        needed = self._bytes()
+        if needed > MOST_BYTES:
+            lighter = ", or choose --method lanczos" if self._options.method == "gram" else ""
+            raise StudyError(
+                f"{len(self.index)} groups of {shape[0]} layers × {shape[1]} would need "
+                f"{needed / 2**30:.0f} GiB; give fewer groups, lower --keep-tokens{lighter}"
+            )
+        self.padded = self._choose_padded()
+        for group, own in self.index.items():
+            stored_whole = (
+                self.padded.values() if group == self._reference else [self.padded.get(group, [])]
+            )
+            self.by_group[group] = GroupStates(
+                group,
+                shape,
+                self._options,
+                halves=HALVES if group == self._reference else 1,
+                parallel=frozenset(own[i] for i in self._parallel(group)),
+                padded=frozenset(own[i] for ids in stored_whole for i in ids),
+            )
+
+    def _bytes(self) -> int:
+        """An upper bound of the moments, the sample and the means of parallel texts."""
+        layers, dim = self.shape
+        compared = self._reference is not None
+        gram = 8 * dim * (len(self.index) + compared) if self._options.method == "gram" else 0
+        sample = 4 * self._options.keep * len(self.index)
+        means = 4 * sum(map(len, self.index.values())) * compared
+        return layers * dim * (gram + sample + means)
+
+    def _parallel(self, group: str) -> list[str]:
+        """Ids that the group shares with the reference, or the reference with any group."""
+        if self._reference is None:
+            return []
+        theirs = self.index[self._reference]
+        if group != self._reference:
+            return [i for i in self.index[group] if i in theirs]
+        others = {i for name, own in self.index.items() if name != group for i in own}
+        return [i for i in theirs if i in others]
+
+    def _choose_padded(self) -> dict[str, list[str]]:
+        """By group, ids of parallel texts, from one random order of the reference's ids."""
+        if self._reference is None:
+            return {}
+        ids = list(self.index[self._reference])
+        order = np.random.default_rng(self._options.seed).permutation(len(ids))
+        shuffled = [ids[i] for i in order]
+        return {
+            group: [i for i in shuffled if i in own][: self._options.padded_texts]
+            for group, own in self.index.items()
+            if group != self._reference
+        }
+
+
+def collect_states(
+    states: Iterable[TokenStates],
+    texts: Sequence[Text],
+    reference: str | None,
+    options: GeometryOptions,
+) -> CollectedStates:
+    """What the study stores of the states of `texts`.
+
+    Raises:
+        StudyError: no texts of the reference, no tokens, or states that cannot be used.
+    """
+    collected = CollectedStates(texts, reference, options)
+    for batch in states:
+        collected.update(batch)
+    if not any(group.n_tokens for group in collected.by_group.values()):
+        raise StudyError(
+            f"the {len(texts)} texts have no token to study: special tokens and first positions "
+            "do not count; give longer texts"
+        )
+    return collected

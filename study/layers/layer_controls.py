@@ -1,0 +1,245 @@
+"""Controls of the layer classifier: its accuracy when something is taken from the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Float32, Float64, Int64
+from ..report_json import JsonRecord
+from .layer_classifier import (
+    MOST_ITERATIONS,
+    LayerClassifier,
+    Score,
+    contributions,
+    fit_classifier,
+    score_classifier,
+    score_predictions,
+)
+from .layer_norms import row_norms, unit_rows
+from .layer_rows import COLUMNS, LayerRows, Split
+
+Change = Callable[[LayerRows], LayerRows]
+
+RANDOM_DRAWS = 5
+"""Sets of random dimensions; the accuracy is pooled over them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Control(JsonRecord):
+    """One accuracy of the study.
+
+    Attributes:
+        name: Stable, for machines.
+        title: For people, short enough for a plot.
+        retrained: Whether a classifier was trained for it; else the study's own is applied.
+    """
+
+    name: str
+    title: str
+    score: Score
+    retrained: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, with those of the score beside them."""
+        document = JsonRecord.to_json(self)
+        del document["score"]
+        return document | self.score.to_json()
+
+
+def simple_controls(
+    split: Split,
+    classifier: LayerClassifier,
+    *,
+    seed: int = 0,
+    max_iterations: int = MOST_ITERATIONS,
+) -> Iterator[Control]:
+    """The controls without options: norms, random vectors, means, centroids."""
+    random = norm_matched_random(split, seed=seed)
+    retrained = partial(score_retrained, split, max_iterations=max_iterations)
+    for name, title, score in (
+        ("unit-norm", "unit norm", retrained(unit_norm)),
+        ("norm-only", "norm only", retrained(norm_only)),
+        ("mean-removed", "own layer's mean removed", retrained(mean_removal(split.train))),
+        ("nearest-centroid", "nearest centroid", score_nearest_centroid(split, classifier)),
+        (
+            "random-retrained",
+            "random directions, retrained",
+            score_split(random, max_iterations=max_iterations),
+        ),
+    ):
+        yield Control(name, title, score, retrained=True)
+    score = score_classifier(classifier, random.test)
+    yield Control("random-applied", "random directions, norms kept", score, retrained=False)
+
+
+def score_split(split: Split, *, max_iterations: int = MOST_ITERATIONS) -> Score:
+    """The score on the test rows of a classifier of the training rows."""
+    return score_classifier(fit_classifier(split.train, max_iterations=max_iterations), split.test)
+
+
+def score_retrained(
+    split: Split, change: Change, *, max_iterations: int = MOST_ITERATIONS
+) -> Score:
+    """The score of a classifier that is trained and tested on changed rows."""
+    return score_split(
+        Split(change(split.train), change(split.test)), max_iterations=max_iterations
+    )
+
+
+def unit_norm(rows: LayerRows) -> LayerRows:
+    """The directions of the rows without their lengths."""
+    return rows.with_vectors(unit_rows(rows.vectors))
+
+
+def norm_only(rows: LayerRows) -> LayerRows:
+    """One feature, ln ‖x‖; a zero row counts as the smallest float32."""
+    norms = np.maximum(row_norms(rows.vectors), float(np.finfo(np.float32).tiny))
+    return rows.with_vectors(np.log(norms)[:, None].astype(np.float32))
+
+
+def mean_removal(train: LayerRows) -> Change:
+    """A change that takes its own layer's training mean from each row.
+
+    It is a diagnostic, as it uses the label that is to be predicted. A classifier trained on
+    these rows is at chance whatever they are: at zero weights the gradient of the logistic loss
+    depends on the layers' means only, which are equal now. It shows what a linear classifier
+    reads (a constant vector for each layer), and says nothing about the network.
+    """
+    means, layers = train.layer_means(), train.layers
+
+    def change(rows: LayerRows) -> LayerRows:
+        own = means[np.searchsorted(layers, rows.layer)]
+        return rows.with_vectors((rows.vectors - own).astype(np.float32))
+
+    return change
+
+
+def norm_matched_random(split: Split, *, seed: int = 0) -> Split:
+    """Directions drawn evenly from the sphere, with norms drawn from the same layer's rows.
+
+    Training rows get norms of training rows, test rows get norms of test rows.
+    """
+    rng = np.random.default_rng(seed)
+    return Split(_random_rows(split.train, rng), _random_rows(split.test, rng))
+
+
+def _random_rows(rows: LayerRows, rng: np.random.Generator) -> LayerRows:
+    norms = row_norms(rows.vectors)
+    vectors = rng.standard_normal(rows.vectors.shape, dtype=np.float32)
+    drawn = np.empty_like(norms)
+    for layer in rows.layers:
+        own = rows.layer == layer
+        drawn[own] = rng.choice(norms[own], size=int(own.sum()))
+    scale = (drawn / row_norms(vectors)).astype(np.float32)
+    return rows.with_vectors(vectors * scale[:, None])
+
+
+def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
+    """The score of choosing the layer with the nearest training mean, in standardised units."""
+    centroids = classifier.standardise(split.train.layer_means().astype(np.float32))
+    test = classifier.standardise(split.test.vectors)
+    distances = (centroids**2).sum(axis=1) - 2 * test @ centroids.T  # less ‖x‖², equal for all
+    nearest: Int64[np.ndarray, " rows"] = np.array(classifier.layers)[distances.argmin(axis=1)]
+    return score_predictions(
+        nearest, split.test, layers=classifier.layers, n_train=len(split.train.layer)
+    )
+
+
+def mask_sizes(dim: int) -> tuple[int, ...]:
+    """The numbers of dimensions that are masked by default: 4, 32 and half of them."""
+    return tuple(sorted({k for k in (4, 32, dim // 2) if 1 <= k < dim}))
+
+
+def mask_controls(
+    split: Split,
+    classifier: LayerClassifier,
+    sizes: Sequence[int],
+    *,
+    seed: int = 0,
+    max_iterations: int = MOST_ITERATIONS,
+) -> Iterator[Control]:
+    """For each size: the top dimensions set to their mean and to 0, the same for random
+    dimensions, and a classifier trained without the top dimensions.
+
+    The classifier reads the training mean as 0. It does not read a raw 0 so, which moves every
+    row in the same direction.
+    """
+    ranked = contributions(classifier).ranked()
+    fills = {"mean": classifier.mean, "zero": np.zeros_like(classifier.mean)}
+    rng = np.random.default_rng(seed)
+    for k in sizes:
+        if not 1 <= k < len(ranked):
+            raise ValueError(f"can mask 1 to {len(ranked) - 1} dimensions, got {k}")
+        top = ranked[:k]
+        drawn = [rng.permutation(len(ranked))[:k] for _ in range(RANDOM_DRAWS)]
+        for which, sets in (("top", [top]), ("random", drawn)):
+            for fill, values in fills.items():
+                vectors = (masked(split.test.vectors, dims, values) for dims in sets)
+                score = score_predictions(
+                    np.concatenate([classifier.predict(filled) for filled in vectors]),
+                    split.test,
+                    layers=classifier.layers,
+                    n_train=classifier.n_train,
+                    converged=classifier.converged,
+                )
+                name, title = f"mask-{which}-{k}-{fill}", f"{which} {k} dims set to {fill}"
+                yield Control(name, title, score, retrained=False)
+        change = partial(without, dims=top)
+        score = score_retrained(split, change, max_iterations=max_iterations)
+        yield Control(f"without-top-{k}", f"without top {k} dims", score, retrained=True)
+
+
+def masked(
+    vectors: Float32[np.ndarray, "rows dim"],
+    dims: Int64[np.ndarray, " k"],
+    values: Float64[np.ndarray, " dim"],
+) -> Float32[np.ndarray, "rows dim"]:
+    """The vectors with some dimensions set to the given values, the same for all rows."""
+    filled = vectors.copy()
+    filled[:, dims] = values[dims]
+    return filled
+
+
+def without(rows: LayerRows, dims: Int64[np.ndarray, " k"]) -> LayerRows:
+    """The rows without some dimensions."""
+    return rows.with_vectors(np.delete(rows.vectors, dims, axis=1))
+
+
+def transfer_controls(
+    here: Split, other: Split, classifier: LayerClassifier, *, max_iterations: int = MOST_ITERATIONS
+) -> Iterator[Control]:
+    """Transfer both ways, within the other texts, and from both, always on held-back texts.
+
+    Every classifier standardises by its own training rows. To standardise by the new texts would
+    measure something else.
+    """
+    theirs = fit_classifier(other.train, max_iterations=max_iterations)
+    both = fit_classifier(joined(here.train, other.train), max_iterations=max_iterations)
+    for name, title, trained, test in (
+        ("transfer-to-other", "these texts → other", classifier, other.test),
+        ("transfer-from-other", "other texts → these", theirs, here.test),
+        ("other-in-domain", "other texts → other", theirs, other.test),
+        ("mixed-here", "both texts → these", both, here.test),
+        ("mixed-other", "both texts → other", both, other.test),
+    ):
+        score = score_classifier(trained, test)
+        yield Control(name, title, score, retrained=trained is not classifier)
+
+
+def joined(here: LayerRows, other: LayerRows) -> LayerRows:
+    """All rows of both; texts of the other are numbered after these."""
+    if here.dim != other.dim or here.layers != other.layers:
+        raise ValueError(
+            f"rows of {here.dim} dimensions and layers {here.layers} do not join rows of "
+            f"{other.dim} and layers {other.layers}"
+        )
+    shifted = replace(other, text=other.text + int(here.text.max()) + 1)
+    columns = {
+        name: np.concatenate([getattr(here, name), getattr(shifted, name)]) for name in COLUMNS
+    }
+    return LayerRows(**columns, n_seen=here.n_seen + other.n_seen)

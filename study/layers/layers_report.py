@@ -1,0 +1,153 @@
+"""The layer study: norms, axes, the layer classifier and all its controls, as one report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..report_json import JsonRecord
+from .layer_classifier import (
+    MOST_ITERATIONS,
+    Contributions,
+    LayerClassifier,
+    contributions,
+    fit_classifier,
+    score_classifier,
+)
+from .layer_controls import (
+    Control,
+    mask_controls,
+    mask_sizes,
+    score_split,
+    simple_controls,
+    transfer_controls,
+)
+from .layer_norms import LayerNorms, NormTally
+from .layer_pca import LayerPca, layer_pca
+from .layer_rows import MOST_TOKENS, TEST_SHARE, Split, collect_rows, split_by_text
+
+if TYPE_CHECKING:
+    from ..network import TokenStates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayersReport(JsonRecord):
+    """The layers of one model on one set of texts.
+
+    Attributes:
+        n_texts: Texts in the sample.
+        n_tokens: Tokens in the sample; each is a row at every layer.
+        n_tokens_seen: All tokens; the norms are of these.
+        n_train: Training rows of the classifier; the controls count their own.
+        n_test: Rows of held-back texts.
+        controls: The first is the classifier itself.
+        chance: 1 / layers.
+    """
+
+    layers: tuple[int, ...]
+    dim: int
+    n_texts: int
+    n_tokens: int
+    n_tokens_seen: int
+    n_train: int
+    n_test: int
+    test_share: float
+    seed: int
+    chance: float
+    norms: LayerNorms
+    pca: LayerPca
+    pca_unit_norm: LayerPca
+    classifier: LayerClassifier
+    contributions: Contributions
+    controls: tuple[Control, ...]
+
+    def control(self, name: str) -> Control | None:
+        """The control of that name; None if the study had no data for it."""
+        return next((control for control in self.controls if control.name == name), None)
+
+
+def layers_study(
+    states: Iterable[TokenStates],
+    *,
+    other: Iterable[TokenStates] | None = None,
+    untrained: Iterable[TokenStates] | None = None,
+    include_embedding: bool = True,
+    max_tokens: int = MOST_TOKENS,
+    masks: Sequence[int] | None = None,
+    test_share: float = TEST_SHARE,
+    seed: int = 0,
+    max_iterations: int = MOST_ITERATIONS,
+) -> LayersReport:
+    """What tells the layers of a network apart. Peak: about ten times the sampled rows.
+
+    Args:
+        other: The same network on a second set of texts, for transfer.
+        untrained: A network of the same shape with random weights, on the first texts.
+        include_embedding: Whether layer 0 is a layer of the study.
+        max_tokens: Sampled tokens of each of the three; norms are of all tokens.
+        masks: Numbers of dimensions that are masked; by default 4, 32 and half of them.
+        test_share: Share of the texts that is held back.
+        seed: Of the sample, the split and the random controls.
+
+    Raises:
+        StudyError: too few texts or tokens, one layer only, or values that are not finite.
+    """
+
+    collect = partial(
+        collect_rows, max_tokens=max_tokens, include_embedding=include_embedding, seed=seed
+    )
+    tally = NormTally(first_layer=0 if include_embedding else 1)
+    rows = collect(_tallied(states, tally))
+    split = split_by_text(rows, test_share=test_share, seed=seed)
+
+    def split_like(states: Iterable[TokenStates], name: str) -> Split:
+        """Rows of other states, which must be of a network of the same shape."""
+        others = collect(states)
+        if (rows.dim, rows.layers) != (others.dim, others.layers):
+            raise ValueError(
+                f"{name} has {len(others.layers)} layers of {others.dim} dimensions, "
+                f"the study {len(rows.layers)} of {rows.dim}"
+            )
+        return split_by_text(others, test_share=test_share, seed=seed)
+
+    classifier = fit_classifier(split.train, max_iterations=max_iterations)
+    sizes = mask_sizes(rows.dim) if masks is None else masks
+    own_score = score_classifier(classifier, split.test)
+    controls = [
+        Control("classifier", "layer classifier", own_score, retrained=False),
+        *simple_controls(split, classifier, seed=seed, max_iterations=max_iterations),
+        *mask_controls(split, classifier, sizes, seed=seed, max_iterations=max_iterations),
+    ]
+    if other is not None:
+        transfer = split_like(other, "other")
+        controls += transfer_controls(split, transfer, classifier, max_iterations=max_iterations)
+    if untrained is not None:
+        score = score_split(split_like(untrained, "untrained"), max_iterations=max_iterations)
+        controls.append(Control("untrained", "untrained network", score, retrained=True))
+    return LayersReport(
+        layers=rows.layers,
+        dim=rows.dim,
+        n_texts=rows.n_texts,
+        n_tokens=rows.n_tokens,
+        n_tokens_seen=rows.n_seen,
+        n_train=len(split.train.layer),
+        n_test=len(split.test.layer),
+        test_share=test_share,
+        seed=seed,
+        chance=1.0 / len(rows.layers),
+        norms=tally.result(),
+        pca=layer_pca(rows),
+        pca_unit_norm=layer_pca(rows, unit_norm=True),
+        classifier=classifier,
+        contributions=contributions(classifier),
+        controls=tuple(controls),
+    )
+
+
+def _tallied(states: Iterable[TokenStates], tally: NormTally) -> Iterator[TokenStates]:
+    """The same batches; each is tallied after `collect_rows` has checked it."""
+    for batch in states:
+        yield batch
+        tally.add(batch.hidden)

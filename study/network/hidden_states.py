@@ -1,0 +1,192 @@
+"""Texts as batches of token ids, and the hidden states of a network's stream over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypedDict, Unpack
+
+import numpy as np
+import torch
+from torch.utils.hooks import RemovableHandle
+
+from ...arrays import Bool, Float32, Int64
+from ...errors import StudyError
+from ..texts import Text
+from .model_loading import Network
+
+
+class Batching(TypedDict, total=False):
+    """Arguments of `encoded`: how texts become batches, and which tokens count."""
+
+    batch_size: int
+    max_tokens: int
+    keep_special: bool
+    keep_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some texts as token ids, padded on the right.
+
+    Attributes:
+        first: Index of its first text.
+        counted: Tokens that count: no padding, and special and first tokens only on request.
+    """
+
+    first: int
+    ids: Int64[torch.Tensor, "texts tokens"]
+    mask: Int64[torch.Tensor, "texts tokens"]
+    counted: Bool[np.ndarray, "texts tokens"]
+
+    def inputs(self, network: Network) -> Mapping[str, object]:
+        """The arguments of the model; an encoder-decoder also reads the shifted texts."""
+        inputs: dict[str, object] = {"input_ids": self.ids, "attention_mask": self.mask}
+        if network.config.is_encoder_decoder:
+            start = network.config.decoder_start_token_id
+            shifted = self.ids.roll(1, dims=1)
+            shifted[:, 0] = network.config.pad_token_id or 0 if start is None else start
+            inputs |= {"decoder_input_ids": shifted, "decoder_attention_mask": self.mask}
+        return inputs | ({"use_cache": False} if hasattr(network.config, "use_cache") else {})
+
+
+@dataclass(frozen=True, slots=True)
+class TokenStates:
+    """The hidden states of the tokens that count.
+
+    Attributes:
+        hidden: The raw stream: layer 0 is the input of the first block, layer l the output of
+            block l, before any final norm.
+        text: Index of the token's text.
+        position: Position of the token in its text, from 0.
+        token: Id of the token.
+    """
+
+    hidden: Float32[np.ndarray, "layers tokens dim"]
+    text: Int64[np.ndarray, " tokens"]
+    position: Int64[np.ndarray, " tokens"]
+    token: Int64[np.ndarray, " tokens"]
+
+
+def token_states(
+    network: Network, texts: Sequence[Text], **batching: Unpack[Batching]
+) -> Iterator[TokenStates]:
+    """The states of the network's first stream. Peak: every layer of one batch.
+
+    Special tokens and each text's first position are left out by default: in causal models the
+    first position is the same for all texts, and often of another size.
+
+    Raises:
+        StudyError: no tokenizer, and texts that are not token ids.
+    """
+    for batch in encoded(network, texts, **batching):
+        rows, positions = np.nonzero(batch.counted)
+        if not len(rows):
+            continue
+        layers = [layer[rows, positions] for layer in _stream(network, batch)]
+        yield TokenStates(
+            hidden=torch.stack(layers).float().cpu().numpy(),
+            text=(rows + batch.first).astype(np.int64),
+            position=positions.astype(np.int64),
+            token=batch.ids.cpu().numpy()[rows, positions].astype(np.int64),
+        )
+
+
+def encoded(
+    network: Network,
+    texts: Sequence[Text],
+    *,
+    batch_size: int = 16,
+    max_tokens: int = 128,
+    keep_special: bool = False,
+    keep_first: bool = False,
+) -> Iterator[Batch]:
+    """The texts in order, cut to `max_tokens`.
+
+    Raises:
+        StudyError: there is no tokenizer and the texts are not token ids.
+    """
+    padding = getattr(network.config, "pad_token_id", None)
+    padding = padding if isinstance(padding, int) and padding >= 0 else 0
+    for first in range(0, len(texts), batch_size):
+        rows = [_token_ids(network, t, max_tokens) for t in texts[first : first + batch_size]]
+        width = max(len(ids) for ids, _ in rows)
+        if not width:
+            continue
+        ids = torch.full((len(rows), width), padding, dtype=torch.int64)
+        mask = torch.zeros((len(rows), width), dtype=torch.int64)
+        counted = np.zeros((len(rows), width), dtype=bool)
+        for row, (numbers, special) in enumerate(rows):
+            ids[row, : len(numbers)] = torch.tensor(numbers)
+            mask[row, : len(numbers)] = 1
+            counted[row, : len(numbers)] = keep_special | ~np.array(special, dtype=bool)
+        counted[:, 0] &= keep_first
+        yield Batch(first, ids.to(network.device), mask.to(network.device), counted)
+
+
+def run_with_hooks(network: Network, batch: Batch, hooks: Iterable[RemovableHandle]) -> None:
+    """Run the network over a batch, without gradients, and remove the hooks at the end."""
+    with ExitStack() as attached, torch.inference_mode():
+        for hook in hooks:
+            attached.enter_context(hook)
+        network.model(**batch.inputs(network))
+
+
+def stream_input(args: tuple[object, ...], kwargs: dict[str, object]) -> torch.Tensor:
+    """The hidden states that a block is called with."""
+    hidden = args[0] if args else kwargs["hidden_states"]
+    assert isinstance(hidden, torch.Tensor)
+    return hidden
+
+
+def first_tensor(output: object) -> torch.Tensor:
+    """A module's output, or the first of its outputs."""
+    tensor = output[0] if isinstance(output, tuple) else output
+    assert isinstance(tensor, torch.Tensor)
+    return tensor
+
+
+def _stream(network: Network, batch: Batch) -> list[torch.Tensor]:
+    """The input of the first block, then the output of each; of shape (texts, tokens, dim)."""
+    layers: list[torch.Tensor] = []
+
+    def entering(_: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        if not layers:
+            layers.append(stream_input(args, kwargs))
+
+    def leaving(_: object, __: object, output: object) -> None:
+        layers.append(first_tensor(output))
+
+    def hooks() -> Iterator[RemovableHandle]:
+        for block in network.stacks[0].blocks:
+            yield block.register_forward_pre_hook(entering, with_kwargs=True)
+            yield block.register_forward_hook(leaving)
+
+    run_with_hooks(network, batch, hooks())
+    return layers
+
+
+def _token_ids(network: Network, text: Text, max_tokens: int) -> tuple[list[int], list[int]]:
+    """(token ids, 1 for special ones) of one text."""
+    limit = min(max_tokens, network.longest_text or max_tokens)
+    if network.tokenizer is not None:
+        encoding = network.tokenizer(
+            text.text,
+            truncation=True,
+            max_length=min(limit, network.tokenizer.model_max_length),
+            return_special_tokens_mask=True,
+        )
+        return list(encoding["input_ids"]), list(encoding["special_tokens_mask"])
+    try:
+        ids = [int(number) for number in text.text.split()][:limit]
+    except ValueError:
+        raise StudyError(
+            f"{network.name} has no tokenizer: give token ids, numbers with spaces between, "
+            f"in place of text {text.id!r}, or a base that has one"
+        ) from None
+    if not all(0 <= number < network.config.vocab_size for number in ids):
+        raise StudyError(
+            f"text {text.id!r} has a token id outside 0…{network.config.vocab_size - 1}"
+        )
+    return ids, [0] * len(ids)

@@ -1,0 +1,254 @@
+"""Models loaded by transformers: without head, in float32, with their adapter merged."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import json
+import logging
+import pickle
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError, safe_open
+from torch import nn
+from transformers.utils import hub
+
+from ...errors import StudyError
+from .anatomy import Stack, find_stacks
+
+HEADS = ("classifier", "score", "out_proj")
+"""Names of the matrices that give labels."""
+
+MODEL_CLASSES = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+    "TOKEN_CLS": "AutoModelForTokenClassification",
+    "QUESTION_ANS": "AutoModelForQuestionAnswering",
+}
+"""By the task type of an adapter, the class with the modules that it names."""
+
+UNREADABLE = (
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    RuntimeError,
+    ImportError,
+    AttributeError,
+    SafetensorError,
+    pickle.UnpicklingError,
+)
+"""What transformers, tokenizers and PEFT raise on files they cannot use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A model in evaluation mode.
+
+    Attributes:
+        name: The user's name for it.
+        model: Without head, in float32.
+        tokenizer: Of transformers, or None.
+        stacks: Its residual streams: encoder, decoder or both.
+    """
+
+    name: str
+    model: nn.Module
+    tokenizer: Any
+    stacks: tuple[Stack, ...]
+
+    @property
+    def config(self) -> Any:
+        """The configuration of transformers."""
+        return self.model.config
+
+    @property
+    def n_layers(self) -> int:
+        """The number of layers of its first stream."""
+        config = self.config
+        return int(getattr(config, "num_hidden_layers", len(self.stacks[0].blocks)))
+
+    @property
+    def longest_text(self) -> int | None:
+        """The number of positions that were learnt; None where positions are not learnt."""
+        for name, part in self.model.named_modules():
+            if name.endswith("position_embeddings") and isinstance(part, nn.Embedding):
+                # positions start after that of the padding, if there is one
+                padding = part.padding_idx
+                return part.num_embeddings - (0 if padding is None else padding + 1)
+        longest = getattr(self.config, "max_position_embeddings", None)
+        return longest if isinstance(longest, int) and longest > 0 else None
+
+    @property
+    def dim(self) -> int:
+        """The width of the stream."""
+        return int(self.config.hidden_size)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its parameters."""
+        return next(self.model.parameters()).device
+
+    def digest(self) -> str:
+        """A digest of its weights in memory."""
+        sums = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            sums.update(name.encode())
+            sums.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        return sums.hexdigest()[:16]
+
+
+def load_network(
+    source: str, *, name: str | None = None, base: str | None = None, device: str = "cpu"
+) -> Network:
+    """The model at a folder or Hub id.
+
+    Args:
+        base: Folder or Hub id of an adapter's base; by default the one that its configuration
+            names. A full model without a tokenizer takes the base's.
+
+    Raises:
+        StudyError: it cannot be loaded, or its architecture is not known.
+    """
+    name = name or source
+    if Path(source).is_absolute() and not Path(source).is_dir():
+        raise StudyError(f"{name}: cannot be loaded: {source}: no such folder")
+    with _refusing(name), _quiet():
+        adapter = _adapter_config(source)
+        if adapter:
+            base = base or str(adapter.get("base_model_name_or_path") or "")
+            with _refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
+                model = _merged(source, base, str(adapter.get("task_type")))
+        else:
+            model = _load(source, name)
+        tokenizer = _tokenizer(source, base)
+    return _network(name, model.to(device), tokenizer)
+
+
+def twin(network: Network) -> Network:
+    """A copy that shares nothing with the network, to be run inside its hooks."""
+    model = copy.deepcopy(network.model)
+    return replace(network, model=model, stacks=find_stacks(model, model.config))
+
+
+def untrained_twin(network: Network, *, seed: int = 0) -> Network:
+    """A network of the same shape with random weights."""
+    with _refusing(network.name), _quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = transformers.AutoModel.from_config(network.config)  # type: ignore[no-untyped-call]
+    model = model.float().to(network.device)
+    return _network(f"{network.name}, untrained", model, network.tokenizer)
+
+
+def _network(name: str, model: nn.Module, tokenizer: Any) -> Network:
+    model = model.eval().requires_grad_(False)
+    stacks = find_stacks(model, model.config)
+    return Network(name=name, model=model, tokenizer=tokenizer, stacks=stacks)
+
+
+def _load(source: str, name: str) -> nn.Module:
+    model, info = transformers.AutoModel.from_pretrained(
+        source, dtype=torch.float32, output_loading_info=True
+    )
+    missing = [key for key in info["missing_keys"] if "pooler" not in key]
+    if missing:
+        raise StudyError(f"{name}: no weights for {missing[0]} ({len(missing)} tensors missing)")
+    headless: nn.Module = model
+    return headless
+
+
+def _merged(source: str, base: str, task: str) -> nn.Module:
+    try:
+        import peft
+    except ModuleNotFoundError as err:
+        raise StudyError(
+            f"{source} is an adapter: its study needs peft, pip install 'deltadex[studies]'"
+        ) from err
+    kind = getattr(transformers, MODEL_CLASSES.get(task, "AutoModel"))
+    labels = _n_labels(source)
+    sized = {} if labels is None else {"num_labels": labels}
+    plain = kind.from_pretrained(base, dtype=torch.float32, **sized)
+    merged = peft.PeftModel.from_pretrained(plain, source).merge_and_unload()
+    headless: nn.Module = getattr(merged, "base_model", merged)
+    return headless
+
+
+def _n_labels(source: str) -> int | None:
+    """The number of labels of a head that an adapter saved; None without a head."""
+    path = _file_of(source, "adapter_model.safetensors")
+    if path is None:
+        return None
+    with safe_open(path, framework="pt") as file:
+        heads = [
+            name
+            for name in file.keys()  # noqa: SIM118
+            if any(name.endswith(f"{head}.weight") for head in HEADS)
+        ]
+        shapes = [file.get_slice(name).get_shape() for name in heads]
+    return int(shapes[-1][0]) if shapes else None
+
+
+def _adapter_config(source: str) -> dict[str, Any]:
+    """The configuration of an adapter; empty for a full model."""
+    path = _file_of(source, "adapter_config.json")
+    config: dict[str, Any] = json.loads(path.read_text("utf-8")) if path else {}
+    return config
+
+
+def _file_of(source: str, name: str) -> Path | None:
+    """A file of a folder or of a Hub repository; None where it is missing."""
+    if Path(source).is_dir():
+        path = Path(source) / name
+        return path if path.exists() else None
+    cached = hub.cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+    return None if cached is None else Path(str(cached))
+
+
+def _tokenizer(*sources: str | None) -> Any:
+    """The first tokenizer of these sources; None if there is none.
+
+    Where files are missing, transformers makes a tokenizer of special tokens only.
+    """
+    for source in filter(None, sources):
+        with contextlib.suppress(*UNREADABLE):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+            if len(tokenizer) > len(tokenizer.all_special_tokens):
+                return tokenizer
+    return None
+
+
+@contextlib.contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    try:
+        yield
+    except UNREADABLE as err:
+        line = str(err).strip().splitlines()[0] if str(err).strip() else type(err).__name__
+        raise StudyError(f"{name}: cannot be loaded: {line}") from err
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the progress bars and log lines of transformers and PEFT."""
+    loggers = [logging.getLogger(name) for name in ("transformers", "peft", "huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        if bars:
+            transformers.utils.logging.enable_progress_bar()  # type: ignore[no-untyped-call]

@@ -1,0 +1,11 @@
+from .model_profile import ProbedBase, Profile, probe_base, profile_model
+from .probe import probe_texts, profile_settings
+
+__all__ = [
+    "ProbedBase",
+    "Profile",
+    "probe_base",
+    "probe_texts",
+    "profile_model",
+    "profile_settings",
+]

@@ -1,0 +1,182 @@
+"""A model's profile: its components, geometry and layers on fixed texts, compared with its base."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arrays import Float64
+from ...errors import StudyError
+from ...records import Fingerprint
+from ..components import components_study
+from ..geometry import anisotropy, intrinsic_dimension
+from ..geometry.intrinsic_dimension import Estimator
+from ..layers import LayerClassifier, LayerRows, collect_rows, fit_classifier, score_classifier
+from ..layers.layer_classifier import contributions
+from ..layers.layer_controls import norm_only, score_retrained
+from ..layers.layer_norms import NormTally
+from ..layers.layer_rows import split_by_text
+from ..network import Network, token_states
+from .activation_shift import (
+    ACTIVATION_SHIFT,
+    DELTA_ACTIVATIONS,
+    last_token_mean,
+    mean_terms,
+    shift_fingerprint,
+)
+from .probe import SAMPLED_TOKENS, probe_texts, profile_settings, prompt_texts
+
+ESTIMATORS: tuple[Estimator, ...] = ("low-fifth", "facco")
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedBase:
+    """The base's numbers for every profile of its family, computed once."""
+
+    network: Network
+    terms: Float64[np.ndarray, "terms dim"]
+    prompts: Float64[np.ndarray, " dim"]
+    classifier: LayerClassifier
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The profile of one model.
+
+    Attributes:
+        document: In JSON's types.
+        fingerprints: Its shifts, each with its own recipe, without shifts of length 0.
+    """
+
+    document: dict[str, Any]
+    fingerprints: tuple[Fingerprint, ...]
+
+
+def probe_base(network: Network) -> ProbedBase:
+    """Run the base over the probe.
+
+    Raises:
+        StudyError: it cannot be run over it.
+    """
+    _require_tokenizer(network)
+    return ProbedBase(
+        network,
+        mean_terms(network, probe_texts().entries),
+        last_token_mean(network, prompt_texts().entries),
+        fit_classifier(_rows(network)),
+    )
+
+
+def profile_model(network: Network, base: ProbedBase, *, loading_s: float = 0.0) -> Profile:
+    """Run a model over the probe and compare it with its base; the document has the seconds.
+
+    Raises:
+        StudyError: it cannot be run over it, or is not built like the base.
+    """
+    _require_tokenizer(network)
+    times = [time.perf_counter()]
+    components = components_study(network, probe_texts().entries, against=base.network)
+    times.append(time.perf_counter())
+    fingerprints, shift = _shifts(network, base)
+    times.append(time.perf_counter())
+    geometry = _geometry(network)
+    times.append(time.perf_counter())
+    layers = _layers(_rows(network), base.classifier)
+    times.append(time.perf_counter())
+    seconds = [loading_s, *np.diff(times).tolist()]
+    steps = ("loading", "components", "activation shifts", "geometry", "layers")
+    document = {
+        "model": network.name,
+        "base": base.network.name,
+        "settings": profile_settings(),
+        "n_layers": network.n_layers,
+        "dim": network.dim,
+        "components": components.to_json(),
+        "activation_shift": shift,
+        "geometry": geometry,
+        "layers": layers,
+        "recipes": [fingerprint.recipe.name for fingerprint in fingerprints],
+        "seconds": {step: round(s, 3) for step, s in zip(steps, seconds, strict=True)},
+    }
+    return Profile(document, tuple(fingerprints))
+
+
+def _shifts(network: Network, base: ProbedBase) -> tuple[list[Fingerprint], dict[str, Any]]:
+    """The fingerprint of every shift, and the length of each."""
+    texts, prompts = probe_texts(), prompt_texts()
+    tuned = mean_terms(network, texts.entries)
+    names = network.stacks[-1].terms
+    fingerprints = [
+        shift_fingerprint(ACTIVATION_SHIFT, texts, tuned.sum(axis=0), base.terms.sum(axis=0)),
+        *(
+            shift_fingerprint(f"{ACTIVATION_SHIFT}.{term}", texts, *means)
+            for term, *means in zip(names, tuned, base.terms, strict=True)
+        ),
+        shift_fingerprint(
+            DELTA_ACTIVATIONS, prompts, last_token_mean(network, prompts.entries), base.prompts
+        ),
+    ]
+    moved = tuned - base.terms
+    return [fingerprint for fingerprint in fingerprints if fingerprint is not None], {
+        "length": float(np.linalg.norm(moved.sum(axis=0))),
+        "by_term": dict(zip(names, np.linalg.norm(moved, axis=1).tolist(), strict=True)),
+    }
+
+
+def _geometry(network: Network) -> dict[str, Any]:
+    """Anisotropy, intrinsic dimension and norms by layer."""
+    norms = NormTally()
+    batches = list(token_states(network, probe_texts().entries))
+    for batch in batches:
+        norms.add(batch.hidden)
+    hidden = np.concatenate([batch.hidden for batch in batches], axis=1)
+    clouds = [anisotropy(layer) for layer in hidden]
+    dimensions = [intrinsic_dimension(layer, estimators=ESTIMATORS) for layer in hidden]
+    return {
+        "tokens": hidden.shape[1],
+        "anisotropy_centred": [cloud.centred for cloud in clouds],
+        "anisotropy_uncentred": [cloud.uncentred for cloud in clouds],
+        "mean_cosine": [cloud.mean_cosine for cloud in clouds],
+        "intrinsic_dimension": {
+            name: [
+                next(answer.dimension for answer in layer if answer.estimator == name)
+                for layer in dimensions
+            ]
+            for name in ESTIMATORS
+        },
+        "norms": norms.result().to_json(),
+    }
+
+
+def _layers(rows: LayerRows, base: LayerClassifier) -> dict[str, Any]:
+    """The accuracy of a classifier of layers, and that of the base's classifier on this model."""
+    split = split_by_text(rows)
+    classifier = fit_classifier(split.train)
+    score = score_classifier(classifier, split.test)
+    by_norm = score_retrained(split, norm_only)
+    drift = score_classifier(base, rows)
+    spread = contributions(classifier)
+    return {
+        "accuracy": score.accuracy,
+        "norm_only": by_norm.accuracy,
+        "chance": score.chance,
+        "n50": list(spread.n50),
+        "n90": list(spread.n90),
+        "base_classifier": drift.accuracy,
+        "base_classifier_recall": list(drift.recall),
+    }
+
+
+def _rows(network: Network) -> LayerRows:
+    return collect_rows(token_states(network, probe_texts().entries), max_tokens=SAMPLED_TOKENS)
+
+
+def _require_tokenizer(network: Network) -> None:
+    if network.tokenizer is None:
+        raise StudyError(
+            f"{network.name} has no tokenizer: a profile runs it over fixed texts; "
+            "give a base that has one"
+        )

@@ -1,0 +1,274 @@
+"""The ranks of one model by depth, and the mean ranks of a family's models."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby, pairwise
+from math import fsum, sqrt
+
+import numpy as np
+
+from ...errors import StudyError
+from ...records import ROLES, STACKS, Slot, SlotSpectrum
+from .effective_rank import energy_rank, entropy_rank, rounding_reason, signal_fraction, stable_rank
+from .rank_laws import fit_laws
+from .rank_report import FamilyRankReport, RankCurve, RankPoint, RankReport, SlotRanks, Subject
+
+THETAS = (0.5, 0.9, 0.99)
+
+
+def rank_study(
+    name: str,
+    spectra: Iterable[SlotSpectrum],
+    *,
+    thetas: Sequence[float] = THETAS,
+    n_layers: Mapping[str, int] | None = None,
+    subject: Subject = "update",
+) -> RankReport:
+    """Ranks by stack, role and depth, and the laws that they follow.
+
+    The parts of a slot are averaged. Exact zeros and ranks that count rounding errors are
+    reported, but no law is fitted to them. Peak: the spectra, O(min(out, in)) each.
+
+    Args:
+        spectra: In any order, each slot and part once.
+        thetas: Shares of the energy, in (0, 1].
+        n_layers: Depth of each stack; by default its deepest layer among the spectra.
+        subject: What the spectra are of.
+
+    Raises:
+        StudyError: There are no spectra.
+    """
+    for theta in thetas:
+        if not 0 < theta <= 1:
+            raise ValueError(f"theta must lie in (0, 1], got {theta}")
+    shares = tuple(sorted({float(theta) for theta in thetas}))
+    ordered = sorted(spectra, key=lambda s: (*_role_order(s.slot), s.slot.layer, s.part))
+    if not ordered:
+        raise StudyError(f"{name}: no layer matrix to rank; index the model to see what it holds")
+    parts = {slot: tuple(group) for slot, group in groupby(ordered, key=lambda s: s.slot)}
+    for slot, group in parts.items():
+        if len({spectrum.part for spectrum in group}) != len(group):
+            raise ValueError(f"{name}: a part of {slot} stands twice")
+    depths = _depths(name, parts, n_layers or {})
+    slots = tuple(_slot_ranks(group) for group in parts.values())
+    curves = []
+    for stack, role in dict.fromkeys((slot.stack, slot.role) for slot in parts):
+        groups = [group for s, group in parts.items() if (s.stack, s.role) == (stack, role)]
+        for theta in shares:
+            points = [mean_point([_point(s, theta, subject) for s in group]) for group in groups]
+            curves.append(rank_curve(stack, role, theta, depths[stack], points))
+    ranks = _adapter_ranks(slots)
+    note = (
+        f"the update is an adapter of rank {ranks}: no rank here can exceed it, "
+        "so depth shows only how much of it is used"
+    )
+    return RankReport(
+        name=name,
+        subject=subject,
+        models=(name,),
+        thetas=shares,
+        depths=depths,
+        slots=slots,
+        curves=tuple(curves),
+        notes=(note,) if ranks else (),
+    )
+
+
+def family_ranks(reports: Sequence[RankReport], *, name: str = "family") -> FamilyRankReport:
+    """Means by stack, role, depth and θ, and the laws that the means follow.
+
+    A model enters a mean where its rank is neither a count of rounding errors nor an exact
+    zero; each point counts the models that were left out.
+
+    Raises:
+        StudyError: There are no reports, a model stands twice, or the models were not
+            studied alike.
+    """
+    ordered = sorted(reports, key=lambda report: report.name)
+    _check_alike(name, ordered)
+    slots, curves = defaultdict(list), defaultdict(list)
+    for report in ordered:
+        for ranks in report.slots:
+            slots[Slot(ranks.stack, ranks.layer, ranks.role)].append(ranks)
+        for curve in report.curves:
+            curves[*_role_order(curve), curve.theta].append(curve)
+    adapters = [report for report in ordered if _adapter_ranks(report.slots)]
+    ranks_of_all = _adapter_ranks([ranks for report in adapters for ranks in report.slots])
+    note = (
+        f"{len(adapters)} of {len(reports)} models are adapters of rank {ranks_of_all}, "
+        "which their ranks cannot exceed"
+    )
+    return FamilyRankReport(
+        name=name,
+        subject=ordered[0].subject,
+        models=tuple(report.name for report in ordered),
+        thetas=ordered[0].thetas,
+        depths=dict(sorted({s: d for report in ordered for s, d in report.depths.items()}.items())),
+        slots=tuple(
+            _mean_slot(slots[slot])
+            for slot in sorted(slots, key=lambda slot: (*_role_order(slot), slot.layer))
+        ),
+        curves=tuple(_mean_curve(curves[order]) for order in sorted(curves)),
+        notes=(note,) if adapters else (),
+    )
+
+
+def mean_point(points: Sequence[RankPoint]) -> RankPoint:
+    """The mean of the values that are neither rounding nor zero, with its standard error.
+
+    Where there is none, the mean of the values that are rounding, and marked so; else zero.
+    """
+    if len(points) == 1:
+        return points[0]
+    fitted = [point for point in points if point.fitted]
+    rounding = [point for point in points if not point.valid]
+    averaged = fitted or rounding
+    if not averaged:
+        return replace(points[0], count=len(points))
+    n = len(averaged)
+    mean = fsum(point.rank for point in averaged) / n
+    variance = fsum((point.rank - mean) ** 2 for point in averaged) / max(1, n - 1)
+    return RankPoint(
+        layer=averaged[0].layer,
+        rank=mean,
+        normalised=fsum(point.normalised for point in averaged) / n,
+        standard_error=sqrt(variance / n) if n > 1 else None,
+        count=n,
+        left_out=len(points) - n,
+        valid=bool(fitted),
+        reason=""
+        if fitted
+        else f"in all {n} that are not zero, as in the first: {rounding[0].reason}",
+    )
+
+
+def rank_curve(
+    stack: str, role: str, theta: float, n_layers: int, points: Sequence[RankPoint]
+) -> RankCurve:
+    """The points by depth, with the law that fits those that carry a rank."""
+    by_depth = sorted(points, key=lambda point: point.layer)
+    fitted = [point for point in by_depth if point.fitted]
+    errors = [point.standard_error for point in fitted if point.standard_error is not None]
+    return RankCurve(
+        stack=stack,
+        role=role,
+        theta=theta,
+        n_layers=n_layers,
+        points=tuple(by_depth),
+        fit=fit_laws(
+            np.array([point.layer + 1 for point in fitted], dtype=np.int64),
+            np.array([point.rank for point in fitted], dtype=np.float64),
+            n_layers,
+            standard_errors=np.array(errors, float) if len(errors) == len(fitted) else None,
+            counts=np.array([point.count for point in fitted], dtype=np.int64),
+        ),
+    )
+
+
+def _role_order(place: Slot | RankCurve) -> tuple[int, int]:
+    """Encoders before decoders, and roles in the order of `records.ROLES`."""
+    return STACKS.index(place.stack), ROLES.index(place.role)
+
+
+def _depths(name: str, slots: Iterable[Slot], given: Mapping[str, int]) -> dict[str, int]:
+    depths: dict[str, int] = {}
+    for slot in slots:
+        depths[slot.stack] = max(depths.get(slot.stack, 0), slot.layer + 1)
+    for stack, depth in depths.items():
+        if given.get(stack, depth) < depth:
+            raise ValueError(f"{name}: {stack} layer {depth - 1} of a stack of {given[stack]}")
+    return {stack: given.get(stack, depth) for stack, depth in depths.items()}
+
+
+def _point(spectrum: SlotSpectrum, theta: float, subject: Subject) -> RankPoint:
+    rank = energy_rank(spectrum.energies, theta)
+    rounding = rounding_reason(spectrum.energies, spectrum.noise_energy, theta)
+    zero = "no update here" if subject == "update" else "all weights are zero"
+    return RankPoint(
+        layer=spectrum.slot.layer,
+        rank=float(rank),
+        normalised=rank / min(spectrum.shape),
+        valid=not rounding,
+        reason=rounding if rank else zero,
+    )
+
+
+def _slot_ranks(spectra: Sequence[SlotSpectrum]) -> SlotRanks:
+    """The ranks of a slot: means over its parts, and the norm of all of them."""
+    parts = [
+        SlotRanks(
+            stack=spectrum.slot.stack,
+            layer=spectrum.slot.layer,
+            role=spectrum.slot.role,
+            shape=spectrum.shape,
+            count=int(spectrum.energies.any()),
+            norm=0.0,
+            stable_rank=stable_rank(spectrum.energies),
+            entropy_rank=entropy_rank(spectrum.energies),
+            signal_fraction=signal_fraction(spectrum.energies, spectrum.noise_energy),
+            known_rank=spectrum.known_rank,
+        )
+        for spectrum in spectra
+    ]
+    energy = fsum(float(spectrum.energies.sum()) for spectrum in spectra)
+    return replace(_mean_slot(parts), norm=sqrt(energy))
+
+
+def _mean_slot(group: Sequence[SlotRanks]) -> SlotRanks:
+    changed = [ranks for ranks in group if ranks.count]
+    known = [ranks.known_rank for ranks in group if ranks.known_rank is not None]
+
+    def mean(values: Iterable[float]) -> float:
+        return fsum(values) / max(1, len(changed))
+
+    return replace(
+        group[0],
+        count=len(changed),
+        norm=mean(ranks.norm for ranks in changed),
+        stable_rank=mean(ranks.stable_rank for ranks in changed),
+        entropy_rank=mean(ranks.entropy_rank for ranks in changed),
+        signal_fraction=mean(ranks.signal_fraction for ranks in changed),
+        known_rank=max(known, default=None),
+    )
+
+
+def _mean_curve(curves: Sequence[RankCurve]) -> RankCurve:
+    by_layer = defaultdict(list)
+    for curve in curves:
+        for point in curve.points:
+            by_layer[point.layer].append(point)
+    first, points = curves[0], [mean_point(group) for group in by_layer.values()]
+    return rank_curve(first.stack, first.role, first.theta, first.n_layers, points)
+
+
+def _adapter_ranks(slots: Iterable[SlotRanks]) -> str:
+    """The ranks of the adapters in the slots, as `8` or `4…8`; empty for dense updates."""
+    known = [slot.known_rank for slot in slots if slot.known_rank is not None]
+    return "…".join(map(str, sorted({min(known), max(known)}))) if known else ""
+
+
+def _check_alike(name: str, reports: Sequence[RankReport]) -> None:
+    if not reports:
+        raise StudyError(f"{name}: no model has ranks yet; study its models first")
+    first = reports[0]
+    for before, report in pairwise(reports):
+        if report.name == before.name:
+            raise StudyError(f"{name}: {report.name} stands twice; give each model once")
+        if (report.thetas, report.subject) != (first.thetas, first.subject):
+            raise StudyError(
+                f"{report.name}: ranks of {_studied(report)}, but of {_studied(first)} in "
+                f"{first.name}; study both alike"
+            )
+        for stack in report.depths.keys() & first.depths.keys():
+            if report.depths[stack] != first.depths[stack]:
+                raise StudyError(
+                    f"{report.name}: {report.depths[stack]} {stack} layers, but "
+                    f"{first.depths[stack]} in {first.name}; a family has one depth"
+                )
+
+
+def _studied(report: RankReport) -> str:
+    return f"{report.subject} at θ={', '.join(f'{theta:g}' for theta in report.thetas)}"
