@@ -36,9 +36,22 @@ def mean_silhouette(families: Sequence[LabelledModels]) -> float | None:
 def silhouettes(
     scores: Float64[np.ndarray, "models models"], groups: Sequence[str]
 ) -> Float64[np.ndarray, " models"]:
-    """The silhouette of every model by distance 1 − score; 0 for one that is alone."""
-    from sklearn.metrics import silhouette_samples
+    """The silhouette of every model by distance 1 − score; 0 for one that is alone.
 
+    Not scikit-learn's, which gives the same: importing it takes five times as long as `eval`.
+    """
+    names, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     distances = np.clip(1.0 - scores, 0.0, None)
     np.fill_diagonal(distances, 0.0)
-    return np.asarray(silhouette_samples(distances, groups, metric="precomputed"), np.float64)
+    rows = np.arange(len(codes))
+    sums = distances @ np.equal.outer(codes, np.arange(len(names))).astype(np.float64)
+    others = sizes[codes] - 1
+    within = sums[rows, codes] / np.maximum(others, 1)
+    means = sums / sizes
+    means[rows, codes] = np.inf
+    between = means.min(axis=1)
+    longest = np.maximum(within, between)
+    is_defined = (others > 0) & (longest > 0)
+    values = np.zeros(len(codes))
+    np.divide(between - within, longest, out=values, where=is_defined)
+    return values

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+HELD_WHOLE = 256
+"""Models of a family whose sketches are all held, once some are asked for; 150 KB each."""
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Members:
@@ -179,11 +182,20 @@ class FamilyView:
     def sketches(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
         """The sketches of the models with these keys side by side, from the file of them where it
         has them all."""
-        from .derived.sketch_matrix import fetch_matrix
+        from .derived.sketch_matrix import SketchMatrix
 
         file = self._sketch_file()
-        matrix = file.matrix(keys) if file is not None else None
-        return matrix or fetch_matrix(self._session, keys.tolist(), self.recipe.id)
+        if file is not None and (matrix := file.matrix(keys)) is not None:
+            return matrix
+        if len(self) <= HELD_WHOLE and np.isin(keys, self.keys).all():
+            whole = self.derived(SketchMatrix, lambda view: view._fetch(self.keys))
+            return whole.some(np.searchsorted(self.keys, keys))
+        return self._fetch(keys)
+
+    def _fetch(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
+        from .derived.sketch_matrix import fetch_matrix
+
+        return fetch_matrix(self._session, keys.tolist(), self.recipe.id)
 
     def sketches_by_slot(self, rows: Int64[np.ndarray, " rows"]) -> Iterator[SlotSketches]:
         """Some models' sketches slot by slot; indices are places in `rows`."""

@@ -176,11 +176,9 @@ class SketchFile:
 
     def _append(self, session: Session, recipe: Recipe, keys: list[int]) -> None:
         columns, n_rows = self._rows.columns, len(self._rows.keys)
-        place = {key: row for row, key in enumerate(keys)}
         _, vectors = fetch_vectors_of(session, recipe, np.array(keys, dtype=np.int64))
         rows = select_sketch_rows(session, "model BETWEEN ? AND ?", recipe.id, [keys[0], keys[-1]])
-        sketches = [(place[key], slot, sketch) for key, slot, sketch in rows if key in place]
-        matrix = SketchMatrix.of(columns, len(keys), sketches)
+        matrix = SketchMatrix.of(rows, keys, columns)
         added = np.zeros(len(keys), dtype=NOTE)
         added["key"], added["length"] = keys, matrix.lengths
         try:

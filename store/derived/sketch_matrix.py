@@ -5,11 +5,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import faiss
 import numpy as np
+import pyarrow as pa
 
-from ...arrays import Float, Float32, Float64, Int64
+from ...arrays import Float, Float16, Float32, Float64, Int64
 from ...records import Slot
 from ..session import Session
 from ..tables.slots import select_sketch_rows
@@ -94,27 +96,56 @@ class SketchMatrix:
 
     @classmethod
     def of(
-        cls, columns: SketchColumns, n_models: int, sketches: Sequence[tuple[int, Slot, bytes]]
+        cls, rows: pa.Table, keys: Sequence[int], columns: SketchColumns | None = None
     ) -> SketchMatrix:
-        """Of models' sketches, given as (row, slot, float16 numbers)."""
-        index = empty_index(columns.width)
-        index.codes.resize(n_models * index.code_size)
-        index.ntotal = n_models
-        lengths = np.full(n_models, NO_LENGTH)
-        matrix = cls(columns, index, lengths, np.arange(n_models))
-        for row, slot, sketch in sketches:
-            matrix._halves[row, columns.of_slot[slot]] = np.frombuffer(sketch, dtype="<f2")
-        for row in range(n_models):
-            values = matrix.row(row)
-            lengths[row] = np.sqrt(values @ values) or NO_LENGTH
-        return matrix
+        """Of the models with these keys, in their order, each but once.
+
+        Args:
+            rows: `model`, `stack`, `layer`, `role` and `sketch`, which is float16 numbers, in any
+                order; those of other models are passed over.
+            columns: By default those that the rows need.
+        """
+        place = {key: row for row, key in enumerate(keys)}
+        starts, numbers = _numbers(rows.column("sketch"))
+        widths: dict[Slot, int] = {}
+        of_slot: dict[Slot, list[tuple[int, int]]] = {}
+        names = ("model", "stack", "layer", "role")
+        listed = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
+        spans = pairwise(starts.tolist())
+        for (start, end), (key, stack, layer, role) in zip(spans, listed, strict=True):
+            if key in place:
+                slot = Slot(stack, layer, role)
+                widths[slot] = end - start
+                of_slot.setdefault(slot, []).append((place[key], start))
+        matrix = cls._empty(columns or SketchColumns.of(widths), len(keys))
+        for slot, width in widths.items():
+            models, own_starts = np.array(of_slot[slot], dtype=np.int64).T
+            values = numbers[own_starts[:, None] + np.arange(width)]
+            matrix._halves[models, matrix.columns.of_slot[slot]] = values
+        return matrix._measured()
 
     @classmethod
     def of_model(cls, sketches: Mapping[Slot, Float[np.ndarray, " features"]]) -> SketchMatrix:
         """One model's sketches."""
         columns = SketchColumns.of({slot: len(sketch) for slot, sketch in sketches.items()})
-        halves = [(0, slot, sketch.astype("<f2").tobytes()) for slot, sketch in sketches.items()]
-        return cls.of(columns, 1, halves)
+        matrix = cls._empty(columns, 1)
+        for slot, sketch in sketches.items():
+            matrix._halves[0, columns.of_slot[slot]] = sketch
+        return matrix._measured()
+
+    @classmethod
+    def _empty(cls, columns: SketchColumns, n_models: int) -> SketchMatrix:
+        index = empty_index(columns.width)
+        index.codes.resize(n_models * index.code_size)
+        index.ntotal = n_models
+        return cls(columns, index, np.full(n_models, NO_LENGTH), np.arange(n_models))
+
+    def _measured(self) -> SketchMatrix:
+        """The same, once its rows are there and their lengths are known."""
+        for row in range(len(self)):
+            values = self.row(row)
+            self.lengths[row] = np.sqrt(values @ values) or NO_LENGTH
+        return self
 
     def __len__(self) -> int:
         return len(self.places)
@@ -187,10 +218,15 @@ def index_bytes(width: int, n_rows: int) -> int:
 
 def fetch_matrix(session: Session, keys: Sequence[int], recipe: str) -> SketchMatrix:
     """The sketches of the models with these keys, in their order."""
-    place = {key: row for row, key in enumerate(keys)}
-    rows = select_sketch_rows(
-        session, "model IN (SELECT unnest(?::BIGINT[]))", recipe, [list(keys)]
-    )
-    columns = SketchColumns.of({slot: len(sketch) // 2 for _, slot, sketch in rows})
-    sketches = [(place[key], slot, sketch) for key, slot, sketch in rows]
-    return SketchMatrix.of(columns, len(keys), sketches)
+    condition = "model IN (SELECT unnest(?::BIGINT[]))"
+    return SketchMatrix.of(select_sketch_rows(session, condition, recipe, [list(keys)]), keys)
+
+
+def _numbers(
+    column: pa.ChunkedArray,
+) -> tuple[Int64[np.ndarray, " starts"], Float16[np.ndarray, " numbers"]]:
+    """Of a column of float16 numbers: where each value begins and the last one ends; and all."""
+    values = pa.concat_arrays([pa.array([], pa.binary()), *column.chunks])
+    _, offsets, data = values.buffers()
+    starts = np.frombuffer(offsets, dtype="<i4")[: len(values) + 1].astype(np.int64)
+    return starts // 2, np.frombuffer(data or b"", dtype="<f2")

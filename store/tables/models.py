@@ -243,10 +243,9 @@ def select_all_labels(session: Session, base: str, keys: Int64[np.ndarray, " mod
     )
     there = table.column("key").to_numpy()
     places = np.searchsorted(there, keys)
-    present = np.append(there, -1)[places] == keys
-    indices = pa.array(places, pa.int64(), mask=~present)
-    columns = (table.column(name).take(indices) for name in ("dataset", "author", "run"))
-    return Labels(*(tuple(column.to_pylist()) for column in columns))
+    places[np.append(there, -1)[places] != keys] = -1
+    columns = ([*table.column(name).to_pylist(), None] for name in ("dataset", "author", "run"))
+    return Labels(*(tuple(column[place] for place in places.tolist()) for column in columns))
 
 
 def select_stored(session: Session, id: str, base: str | None) -> list[Stored]:

@@ -168,14 +168,14 @@ def slot_document(stats: SlotStats) -> dict[str, Any]:
 
 def select_sketch_rows(
     session: Session, condition: str, recipe: str, values: list[object]
-) -> list[tuple[int, Slot, bytes]]:
-    """(key, slot, float16 numbers) of the models that meet a condition, in no order."""
-    rows = session.execute(
+) -> pa.Table:
+    """`model`, `stack`, `layer`, `role` and `sketch` of the models that meet a condition, in no
+    order."""
+    return session.arrow(
         "SELECT model, stack, layer, role, sketch FROM slots "
         f"WHERE recipe = ? AND sketch IS NOT NULL AND {condition}",
         [recipe, *values],
     )
-    return [(key, Slot(*slot), sketch) for key, *slot, sketch in rows]
 
 
 def select_sketched_keys(session: Session, base: str, recipe: str, after: int) -> list[int]:
