@@ -17,8 +17,8 @@ from ..terminal.options import (
     seed_option,
     takes,
 )
-from .catalog import open_catalog
-from .output import print_document
+from .opening import open_database
+from .output import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class FamilyMap:
 
 @click.command("map")
 @takes(FamilyMap)
-def map_command(common: Common, family: FamilyMap) -> None:
+def map(common: Common, family: FamilyMap) -> None:
     """Draw a family as one HTML file or a picture: near means alike.
 
     \b
@@ -63,22 +63,17 @@ def map_command(common: Common, family: FamilyMap) -> None:
       deltadex map -o family.html
       deltadex map -o figure.svg --layout umap --colour author
     """
-    from ..web import map_family
-
-    if family.output.suffix.lower() == ".html" and (family.colour or family.dark):
-        raise click.UsageError("--colour and --dark are for a .png or .svg picture")
-    with open_catalog(common.db) as catalog:
-        document = map_family(
-            catalog,
+    with open_database(common) as db:
+        table = db.map(
             family.output,
             layout=family.layout,
             seed=family.seed,
-            colour=family.colour or "dataset",
+            colour=family.colour,
             dark=family.dark,
             recipe=family.recipe,
-            base=catalog.find_base(family.base),
+            base=family.base,
         )
-    print_document(document, _show, common)
+    print_table(table, _show, common)
 
 
 def _show(document: Mapping[str, Any]) -> None:

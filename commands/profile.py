@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, argument, base_option, option, takes
-from .output import print_studies
-from .studies import load_study, save_study, study_each
-from .subject import Subject, family_subjects, find_subject
-
-if TYPE_CHECKING:
-    from ..study.profile import ProbedBase
+from .studying import open_for_study, print_studies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,44 +33,12 @@ def profile(common: Common, profiling: Profiling) -> None:
     Example:
       deltadex profile --family bert-base-uncased
     """
-    from ..terminal import show_profiles
-
-    if not profiling.models and profiling.family is None:
-        raise click.UsageError("give one MODEL or more, or --family BASE")
-    subjects = [find_subject(common.db, model, profiling.base) for model in profiling.models]
-    if profiling.family is not None:
-        subjects += family_subjects(common.db, profiling.family)
-    probe = _Probe(common, profiling)
-    documents, failed = study_each(subjects, probe.study, quiet=common.quiet)
-    print_studies({"profiles": documents, "failed": failed}, show_profiles, common)
-
-
-class _Probe:
-    """Profiles models; each base runs once."""
-
-    def __init__(self, common: Common, profiling: Profiling) -> None:
-        self._db, self._again, self._device = common.db, profiling.again, profiling.device
-        self._bases: dict[str, ProbedBase] = {}
-
-    def study(self, subject: Subject) -> dict[str, Any]:
-        """The stored profile of a model, or a new one."""
-        from ..study.profile import profile_model, profile_settings
-
-        settings = profile_settings()
-        stored = None if self._again else load_study(self._db, subject, "profile", settings)
-        if stored is not None:
-            return dict(stored) | {"known": True}
-        base = self._base(subject)
-        start = time.perf_counter()
-        network = subject.load(self._device)
-        made = profile_model(network, base, loading_s=time.perf_counter() - start)
-        save_study(self._db, subject, "profile", settings, made.document, made.fingerprints)
-        return made.document
-
-    def _base(self, subject: Subject) -> ProbedBase:
-        from ..study.profile import probe_base
-
-        name = subject.require_base()
-        if name not in self._bases:
-            self._bases[name] = probe_base(subject.load_base(self._device))
-        return self._bases[name]
+    with open_for_study(common) as db:
+        table = db.profile(
+            *profiling.models,
+            family=profiling.family,
+            again=profiling.again,
+            device=profiling.device,
+            base=profiling.base,
+        )
+    print_studies(table.to_json(), lambda document: terminal.show_profiles(document), common)

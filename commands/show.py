@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, argument, base_option, takes
-from .catalog import open_catalog
-from .output import print_document
+from .opening import open_database
+from .output import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +29,6 @@ def show(common: Common, stored: StoredModel) -> None:
     Example:
       deltadex show someone/bert-imdb
     """
-    from ..terminal import show_model
-
-    with open_catalog(common.db) as catalog:
-        document = catalog.describe(stored.model, catalog.find_base(stored.base))
-    print_document(document, show_model, common)
+    with open_database(common) as db:
+        table = db.show(stored.model, stored.base)
+    print_table(table, lambda document: terminal.show_model(document), common)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, takes
-from .catalog import open_catalog
-from .output import print_document
+from .opening import open_database
+from .output import print_table
 
 
 @click.command()
@@ -18,8 +19,6 @@ def stats(common: Common) -> None:
     Example:
       deltadex stats
     """
-    from ..terminal import show_stats
-
-    with open_catalog(common.db) as catalog:
-        document = catalog.stats()
-    print_document(document, show_stats, common)
+    with open_database(common) as db:
+        table = db.stats()
+    print_table(table, lambda document: terminal.show_stats(document), common)
