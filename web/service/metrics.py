@@ -65,7 +65,7 @@ class _Catalog(Collector):
 
     def collect(self) -> Iterable[Metric]:
         with self._readers.catalog() as catalog:
-            stats = catalog.stats()
+            stats = catalog.stats().to_json()
         models = GaugeMetricFamily(
             "deltadex_models", "Models of the catalog by status.", labels=("status",)
         )

@@ -35,7 +35,6 @@ class Service:
         self.uploads = Uploads(
             memory=settings.upload_memory,
             seconds=settings.max_seconds,
-            may_open_base=settings.allow_hub,
         )
         self.writes = Writes(seconds=settings.max_seconds)
         self.metrics = Metrics(readers, (self.work, self.long_work), self.jobs)

@@ -12,13 +12,14 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
-from ..adding import AddAdapter, AddFromHub, Sent, add_adapter, add_from_hub, remove
+from ..adding import AddAdapter, AddFromHub, add_adapter, add_from_hub, remove
 from ..auth import require_writer
 from ..params import BaseInQuery, IdInPath, ServiceIn, problems
 from ..problems import Problem
 from ..replies import reply
 from ..schemas import AddedAnswer, ComputingAnswer, RemovedAnswer
 from ..service import Service
+from ..uploads import AdapterFiles
 from .similar import check_size
 
 router = APIRouter(tags=["writing"])
@@ -74,18 +75,19 @@ async def _add_adapter(service: Service, form: FormData) -> dict[str, Any]:
         raise Problem(422, "invalid", "send the files config and weights")
     check_size(config)
     fields = {name: value for name, value in form.items() if name not in ("config", "weights")}
-    asked = _checked(partial(AddAdapter.model_validate, fields))
-    return await service.long_work.run(add_adapter, service, asked, Sent(config.file, weights.file))
+    adapter = _checked(partial(AddAdapter.model_validate, fields))
+    files = AdapterFiles(config.file, weights.file)
+    return await service.long_work.run(add_adapter, service, adapter, files)
 
 
 async def _add_from_hub(service: Service, body: bytes) -> dict[str, Any] | None:
-    asked = _checked(partial(AddFromHub.model_validate_json, body))
+    models = _checked(partial(AddFromHub.model_validate_json, body))
     if not service.settings.allow_hub:
         raise Problem(
             403, "hub-closed", "this service fetches nothing; `deltadex serve --allow-hub` does"
         )
-    key = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
-    return await service.writes.run(key, partial(add_from_hub, service, asked))
+    key = hashlib.sha256(models.model_dump_json().encode()).hexdigest()
+    return await service.writes.run(key, partial(add_from_hub, service, models))
 
 
 def _checked(parse: Callable[[], Body]) -> Body:
