@@ -25,7 +25,7 @@ class Clustering:
         "--suggest/--no-suggest",
         default=True,
         show_default=True,
-        help="Datasets for unlabelled models, where held-out labelled ones vouch for them.",
+        help="Suggest datasets for unlabelled models, where held-out labelled models support it.",
     )
     unknown_share: float = option(
         "--unknown",
@@ -43,7 +43,7 @@ class Clustering:
 @click.command()
 @takes(Clustering)
 def cluster(common: Common, clustering: Clustering) -> None:
-    """Groups of models that lie close together, and what unlabelled ones were trained on.
+    """Group models that lie close together, and suggest datasets for unlabelled models.
 
     A suggestion comes with the precision to expect; without enough evidence there is none.
 

@@ -17,7 +17,8 @@ class ComponentsOptions:
     """What is decomposed."""
 
     against: str | None = option(
-        "--against", help="Its base, or a relative: what moved, and where it was edited."
+        "--against",
+        help="Compare with its base or another model: what moved, which layer was edited.",
     )
     texts: Path | None = option(
         "--texts",
@@ -34,7 +35,7 @@ class ComponentsOptions:
 def components(
     common: Common, studied: StudiedModel, options: ComponentsOptions, running: Running
 ) -> None:
-    """What every hidden state is made of: input, attention, feed-forward, bias.
+    """Decompose hidden states into input, attention, feed-forward and bias.
 
     With --against also which layer and which component a fine-tune edited.
 

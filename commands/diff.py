@@ -1,4 +1,4 @@
-"""`deltadex diff`: two models of a family in a screen."""
+"""`deltadex diff`: two models of a family compared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pair:
 @click.command()
 @takes(Pair)
 def diff(common: Common, pair: Pair) -> None:
-    """What differs between two indexed models of a family, in a screen.
+    """Compare two indexed models of a family.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`deltadex doctor`: is the catalog well? What is derived from it is repaired on the way."""
+"""`deltadex doctor`: check the catalog, and repair what is derived from it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from .output import print_table
 class Examination:
     """What the doctor may do."""
 
-    check: bool = option("--check", is_flag=True, help="Only look; repair nothing.")
+    check: bool = option("--check", is_flag=True, help="Repair nothing.")
 
 
 @click.command()
 @takes(Examination)
 def doctor(common: Common, examination: Examination) -> None:
-    """Check the catalog, its derived files, and what they stand in.
+    """Check the catalog, its derived files and their folder.
 
     Reads the whole catalog once. What is derived is repaired right away and named: index files,
-    sketches, views, notes, temporary files. What is not is never touched: a line says which
-    command repairs it. Exit code 1 if a problem remains. A service or an indexing run goes on.
+    sketches, views, notes, temporary files. Nothing else is changed: a line names the command
+    that repairs it. Exit code 1 if a problem remains. A service or an indexing run goes on.
 
     \b
     Example:
@@ -58,5 +58,5 @@ def _show(finding: Mapping[str, Any]) -> None:
 
 def _show_counts(document: Mapping[str, Any]) -> None:
     repaired, problems = document["repaired"], document["problems"]
-    rest = "all is well" if not problems else f"{problems} to be mended by hand"
+    rest = f"{problems} to be repaired by hand" if problems else "no problems"
     click.echo(f"{repaired} repaired, {rest}" if repaired else rest)

@@ -32,7 +32,7 @@ class Evaluation:
 @click.command("eval")
 @takes(Evaluation)
 def eval(common: Common, evaluation: Evaluation) -> None:
-    """Same-dataset retrieval precision of the labelled models, against chance.
+    """Measure how often nearest neighbours share their dataset, against chance.
 
     \b
     Example:

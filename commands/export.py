@@ -23,7 +23,7 @@ class Export:
         type=click.Choice(["parquet", "safetensors"]),
         default="parquet",
         show_default=True,
-        help="Tables into a folder, or one recipe's vectors into a file.",
+        help="Write tables into a folder, or one recipe's vectors into a file.",
     )
     recipe: str | None = recipe_option()
     base: str | None = base_option()

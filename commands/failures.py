@@ -22,7 +22,7 @@ class FailureListing:
 @click.command()
 @takes(FailureListing)
 def failures(common: Common, listing: FailureListing) -> None:
-    """Models that are not in the index, grouped by reason.
+    """List the models that are not indexed, by reason.
 
     \b
     Example:

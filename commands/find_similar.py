@@ -30,18 +30,18 @@ class Search:
     """Queries, and how many answers each."""
 
     models: tuple[str, ...] = argument(nargs=-1, required=True, metavar="MODEL...")
-    k: int = option("-k", default=10, show_default=True, help="How many neighbours.")
+    k: int = option("-k", default=10, show_default=True, help="Show this many neighbours.")
     recipe: str | None = recipe_option()
     base: str | None = base_option()
     explain: bool = option(
-        "--explain", is_flag=True, help="Which layers and roles carry each similarity."
+        "--explain", is_flag=True, help="Show which layers and roles carry each similarity."
     )
 
 
 @click.command("find-similar")
 @takes(Search, Filters)
 def find_similar(common: Common, search: Search, filters: Filters) -> None:
-    """The models nearest to MODEL: an indexed id, or any path or Hub id.
+    """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
 
     A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
     are answered one after the other; `-` stands for models on stdin, one per line.

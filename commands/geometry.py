@@ -52,7 +52,7 @@ def geometry(
     options: GeometryOptions,
     running: Running,
 ) -> None:
-    """Intrinsic dimension, anisotropy and divergence of hidden states, by layer and language.
+    """Measure dimension, anisotropy and divergence of hidden states, by layer and language.
 
     \b
     Example:

@@ -56,7 +56,7 @@ class Indexing:
         "--device",
         default="auto",
         show_default=True,
-        help="Where updates are compressed: auto takes a GPU if there is one.",
+        help="Compress updates on this device; auto takes a GPU if there is one.",
     )
     recipes: tuple[str, ...] = option(
         "--recipe",
@@ -96,7 +96,7 @@ class Strictness:
 def index(common: Common, source: FamilySource, indexing: Indexing, strictness: Strictness) -> None:
     """Fingerprint the fine-tunes of BASE in FOLDER (or on the Hub).
 
-    BASE is a Hub id or a folder; a mere name will do when all members are adapters. FOLDER
+    BASE is a Hub id or a folder; where all members are adapters, any name. FOLDER
     holds models at any depth, or is a file with one id or path per line. A second run reads
     only what is new.
 

@@ -18,13 +18,13 @@ LABELS = ("dataset", "author", "run")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewLabel:
-    """A model of the catalog, and what is said of it."""
+    """A model of the catalog, and its new labels."""
 
     model: str = argument()
     dataset: str | None = argument(required=False)
     author: str | None = option("--author", help="Who trained it.")
     run: str | None = option("--run", help="The training run; its checkpoints share it.")
-    clear: bool = option("--clear", is_flag=True, help="Its dataset is unknown.")
+    clear: bool = option("--clear", is_flag=True, help="Remove its dataset.")
     base: str | None = base_option()
 
 

@@ -26,10 +26,12 @@ class LayersOptions:
     transfer: Path | None = option(
         "--transfer",
         type=click.Path(exists=True, path_type=Path),
-        help="A second set of texts: does the classifier hold there?",
+        help="Test the classifier on a second set of texts.",
     )
-    no_untrained: bool = option("--no-untrained", is_flag=True, help="Without the untrained twin.")
-    without_embedding: bool = option("--without-embedding", is_flag=True, help="Without layer 0.")
+    no_untrained: bool = option(
+        "--no-untrained", is_flag=True, help="Leave out the untrained twin."
+    )
+    without_embedding: bool = option("--without-embedding", is_flag=True, help="Leave out layer 0.")
     keep_tokens: int = option(
         "--keep-tokens",
         type=click.IntRange(min=20),
@@ -56,7 +58,7 @@ def layers(
     options: LayersOptions,
     running: Running,
 ) -> None:
-    """What tells the layers apart: norms, PCA, a classifier and every control of it.
+    """Measure what tells layers apart: norms, PCA, a classifier and its controls.
 
     \b
     Example:

@@ -49,7 +49,7 @@ class Layout:
 @click.command("ls")
 @takes(Listing, Filters, Layout)
 def ls(common: Common, listing: Listing, filters: Filters, layout: Layout) -> None:
-    """The models of the catalog.
+    """List the models of the catalog.
 
     Columns are the keys that --json prints.
 

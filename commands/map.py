@@ -40,14 +40,16 @@ class FamilyMap:
         show_default=True,
         help="auto is t-SNE, of landmarks where models are many; umap needs deltadex[umap].",
     )
-    seed: int = seed_option("Random seed: another one turns and bends the map.")
+    seed: int = seed_option("Random seed of the layout.")
     colour: Literal["dataset", "author", "kind"] | None = option(
         "--colour",
         type=click.Choice(["dataset", "author", "kind"]),
-        help="What a picture's colours show.  [default: dataset]",
+        help="Colour a picture by this column.  [default: dataset]",
     )
     dark: bool = option(
-        "--dark", is_flag=True, help="A picture on dark; a page follows its reader."
+        "--dark",
+        is_flag=True,
+        help="Draw a picture light on dark; a page follows its reader's setting.",
     )
     recipe: str | None = recipe_option()
     base: str | None = base_option()
@@ -56,7 +58,7 @@ class FamilyMap:
 @click.command("map")
 @takes(FamilyMap)
 def map(common: Common, family: FamilyMap) -> None:
-    """Draw a family as one HTML file or a picture: near means alike.
+    """Draw a family as one HTML file or a picture: similar models lie near each other.
 
     \b
     Example:

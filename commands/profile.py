@@ -16,16 +16,18 @@ class Profiling:
     """Which models are probed."""
 
     models: tuple[str, ...] = argument(nargs=-1, metavar="MODEL...")
-    family: str | None = option("--family", help="Every indexed model of this base.")
+    family: str | None = option("--family", help="Probe every indexed model of this base.")
     again: bool = option("--again", is_flag=True, help="Recompute stored profiles.")
-    device: str = option("--device", default="cpu", show_default=True, help="Where models run.")
+    device: str = option(
+        "--device", default="cpu", show_default=True, help="Run models on this device."
+    )
     base: str | None = base_option()
 
 
 @click.command()
 @takes(Profiling)
 def profile(common: Common, profiling: Profiling) -> None:
-    """One probe over each MODEL: its inside, and its activation shifts as fingerprints.
+    """Run one probe over each MODEL, and store its activation shifts as fingerprints.
 
     The shifts are recipes of the catalog: `deltadex eval --recipe activation-shift`.
 

@@ -18,7 +18,7 @@ class RankOptions:
 
     model: str | None = argument(required=False)
     family: str | None = option(
-        "--family", help="Every indexed model of this base, and their mean."
+        "--family", help="Measure every indexed model of this base, and their mean."
     )
     thetas: tuple[float, ...] = option(
         "--theta",
@@ -29,7 +29,7 @@ class RankOptions:
         help="Shares of |ΔW|² to be explained; the first is drawn.",
     )
     weights: bool = option(
-        "--weights", is_flag=True, help="Of the weights W themselves, not of ΔW."
+        "--weights", is_flag=True, help="Measure the weights W themselves, not ΔW."
     )
     output: Path | None = picture_option()
     base: str | None = base_option()
@@ -38,7 +38,7 @@ class RankOptions:
 @click.command()
 @takes(RankOptions)
 def rank(common: Common, options: RankOptions) -> None:
-    """How many directions the update has, by role and depth, and what law that follows.
+    """Count the directions of an update, by role and depth, and fit a law to them.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`deltadex rm`: a model is forgotten."""
+"""`deltadex rm`: remove a model from the catalog."""
 
 from __future__ import annotations
 

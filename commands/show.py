@@ -23,7 +23,7 @@ class StoredModel:
 @click.command()
 @takes(StoredModel)
 def show(common: Common, stored: StoredModel) -> None:
-    """Everything known of MODEL, and what it changed, slot by slot.
+    """Show everything known of MODEL, and what it changed, slot by slot.
 
     \b
     Example:

@@ -13,7 +13,7 @@ from .output import print_table
 @click.command()
 @takes()
 def stats(common: Common) -> None:
-    """How many models, datasets and recipes the catalog holds.
+    """Count the models, datasets and recipes of the catalog.
 
     \b
     Example:

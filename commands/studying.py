@@ -70,7 +70,9 @@ class Running:
         help="Cut texts to N tokens.",
         metavar="N",
     )
-    device: str = option("--device", default="cpu", show_default=True, help="Where the model runs.")
+    device: str = option(
+        "--device", default="cpu", show_default=True, help="Run the model on this device."
+    )
 
 
 def open_for_study(common: Common) -> Database:

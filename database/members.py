@@ -197,13 +197,13 @@ class Members(Opened):
         """
         chosen = None if columns is None else _columns(columns)
         (key,) = (None,) if sort is None else _columns([sort])
-        found = self._catalog.models(
+        models = self._catalog.models(
             base=self.find_base(base), status=status, dataset=dataset, author=author, where=where
         )
-        rows = _sorted([row.to_json() for row in found], key, reverse=reverse)[:limit]
+        rows = _sorted([row.to_json() for row in models], key, reverse=reverse)[:limit]
         if chosen is not None:
             rows = [{column: row[column] for column in chosen} for row in rows]
-        return ModelTable({"models": rows, "total": len(found)}, chosen)
+        return ModelTable({"models": rows, "total": len(models)}, chosen)
 
     def show(self, model: str, base: str | None = None) -> SlotTable:
         """Everything known of a model, and what it changed, a row for each weight matrix.

@@ -1,6 +1,6 @@
 from .cluster_tables import show_clusters
 from .demo_screen import DemoScreen
-from .progress import RunProgress, note, tracked
+from .progress import RunProgress, tracked
 from .study_tables import (
     show_components,
     show_diff,
@@ -25,7 +25,6 @@ from .tables import (
 __all__ = [
     "DemoScreen",
     "RunProgress",
-    "note",
     "show_clusters",
     "show_components",
     "show_diff",

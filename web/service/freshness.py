@@ -61,7 +61,7 @@ class Freshness:
             rest = max(SOONEST_S, REST * (time.monotonic() - started))
 
     def _look(self, seen: str) -> str:
-        """Catch up if the catalog is another than was seen; what is seen now."""
+        """Catch up if the catalog changed since `seen`; returns its state now."""
         state = self._readers.state()
         if state != seen:
             self._readers.prepare(lambda: not self._ending.is_set())

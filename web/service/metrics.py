@@ -53,7 +53,7 @@ class Metrics:
 
 
 class _Catalog(Collector):
-    """What is counted when it is asked for."""
+    """Numbers that are counted when they are read."""
 
     def __init__(self, readers: Readers, work: Sequence[Work], jobs: Jobs) -> None:
         self._readers = readers

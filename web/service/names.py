@@ -1,4 +1,4 @@
-"""What is shown of a catalog without the paths of its machine."""
+"""Names and messages of a catalog, without the paths of its machine."""
 
 from __future__ import annotations
 

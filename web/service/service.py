@@ -12,8 +12,7 @@ from .page import PageFiles
 from .readers import Open, Readers, names_of, open_catalog
 from .settings import ServiceSettings
 from .uploads import Uploads
-from .work import Work
-from .writes import Writes
+from .work import Work, Writes
 
 
 class Service:

@@ -1,4 +1,4 @@
-"""Heavy documents, each a function of a catalog: what the background process computes."""
+"""The documents that the background process computes."""
 
 from __future__ import annotations
 

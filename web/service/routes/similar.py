@@ -1,4 +1,4 @@
-"""Who is like whom: nearest neighbours of stored models, vectors and uploads; explanations."""
+"""Nearest neighbours of stored models, vectors and uploads; explanations."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def similar_adapter(
     where: Annotated[Where | None, Form()] = None,
     recipe: NameInForm = None,
 ) -> Response:
-    """The models nearest to an adapter that is sent along, and not kept."""
+    """The models nearest to an adapter that is sent along, and not stored."""
     filters = Filters(k=k, dataset=dataset, author=author, where=where, recipe=recipe)
     check_size(config)
     return reply(
