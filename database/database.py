@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -47,6 +46,8 @@ def open(
     """
     opening = ExitStack()
     if path is None:
+        import tempfile
+
         folder = opening.enter_context(tempfile.TemporaryDirectory(prefix="deltadex-"))
         path = Path(folder) / "catalog.duckdb"
     settings = {} if memory is None else {"cache": memory}
@@ -126,6 +127,10 @@ class Database(Members, Questions, Studies, Serving):
 
         Args:
             waits_for_index: Whether searches see every change; else the indexes as they are.
+
+        >>> with db.reader() as reader:
+        ...     len(reader.models())
+        4
         """
         catalog = self._catalog.reader(waits_for_index=waits_for_index)
         opening = ExitStack()

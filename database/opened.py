@@ -46,7 +46,14 @@ class Opened:
         return self._catalog.bases()
 
     def find_base(self, base: str | None) -> str | None:
-        """The base as the catalog has it, from any spelling of it; None for None."""
+        """The base as the catalog has it, from any spelling of it; None for None.
+
+        Raises:
+            UnknownBase: there is no such family, or several.
+
+        >>> db.find_base("base") == db.bases[0]
+        True
+        """
         return self._catalog.find_base(base)
 
     def find_family(self, base: str | None) -> str:
@@ -54,6 +61,9 @@ class Opened:
 
         Raises:
             RequestError: there are several families.
+
+        >>> db.find_family(None) == db.bases[0]
+        True
         """
         family = self.find_base(base)
         if family is not None:

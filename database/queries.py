@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -71,6 +70,12 @@ def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
 
     Raises:
         ModelError: it cannot be fingerprinted.
+
+    >>> reading = db.adapter_reading(db.bases[0], may_open_base=False)
+    >>> adapter = database.read_adapter(Path("adapter"), reading)
+    >>> db.record_adapter(adapter, "sent", dataset="imdb", author=None, run=None)
+    >>> db.show("sent").to_json()["kind"]
+    'adapter'
     """
     from ..indexer import fingerprint_sent_adapter
 
@@ -177,6 +182,8 @@ def vector_query(
 @contextmanager
 def saved_model(model: ModelInMemory) -> Iterator[Path]:
     """A private folder that the model saved itself into, until the block ends."""
+    import tempfile
+
     # asks the Hub otherwise whether the vocabulary has grown
     settings = {"save_embedding_layers": False} if hasattr(model, "peft_config") else {}
     with tempfile.TemporaryDirectory(prefix="deltadex-") as folder:

@@ -31,11 +31,19 @@ class Serving(Opened):
         return self._catalog.recipes()
 
     def find_recipe(self, recipe: str | None, base: str) -> Recipe:
-        """The recipe of that name or id; else the one of most of the family's models."""
+        """The recipe of that name or id; else the one of most of the family's models.
+
+        >>> db.find_recipe("sketch", db.bases[0]).name
+        'sketch'
+        """
         return self._catalog.find_recipe(recipe, base)
 
     def exact_query(self, model: str, base: str | None = None) -> StoredQuery:
-        """A search from the model of exactly this id; raises as `exact_model`."""
+        """A search from the model of exactly this id; raises as `exact_model`.
+
+        >>> db.find_similar(db.exact_query("imdb-0"), k=1)[0]["model"]
+        'imdb-1'
+        """
         from ..search import StoredQuery
 
         stored = self._catalog.stored_models(model, base)
@@ -50,6 +58,12 @@ class Serving(Opened):
         Raises:
             UnknownModel: there is none.
             RequestError: several families have one.
+
+        >>> db.exact_model("imdb-0")["dataset"]
+        'imdb'
+        >>> db.exact_model("models/imdb-0")
+        Traceback (most recent call last):
+        deltadex.errors.UnknownModel: no model 'models/imdb-0'; ...
         """
         rows = list(self.page_of_models(id=model, base=base))
         if not rows:
@@ -70,6 +84,10 @@ class Serving(Opened):
                 `limit`, `offset`; all models by id where it is empty.
             filters: As of `models`; also `id`, `kind`, and `contains`, a part of an id, dataset
                 or author.
+
+        >>> page = db.page_of_models(page={"sort": "author", "limit": 1}, contains="SST2")
+        >>> page[0]["model"], page.total
+        ('sst2-0', 2)
         """
         from ..store import ModelFilter, Page
 
@@ -79,7 +97,11 @@ class Serving(Opened):
     def adapter_reading(
         self, base: str, recipe: str | None = None, *, may_open_base: bool
     ) -> AdapterReading:
-        """What `queries.read_adapter` needs to know to read an adapter of this family."""
+        """What `read_adapter` needs to know to read an adapter of this family.
+
+        >>> db.adapter_reading(db.bases[0], may_open_base=False).recipe.name
+        'sketch'
+        """
         return AdapterReading.of_family(self._catalog, base, recipe, may_open_base=may_open_base)
 
     def record_adapter(
@@ -91,7 +113,7 @@ class Serving(Opened):
         author: str | None,
         run: str | None,
     ) -> None:
-        """Store an adapter that `queries.read_adapter` read, under the id `model`."""
+        """Store an adapter that `read_adapter` read, under the id `model`; see its example."""
         record = replace(
             adapter.model,
             id=model,
@@ -112,6 +134,9 @@ class Serving(Opened):
 
         Returns:
             Why sketches of families are not at hand: there is no room for them.
+
+        >>> db.prepare_searches()
+        []
         """
         from ..search import prepare_search
 
@@ -126,7 +151,10 @@ class Serving(Opened):
         return refusals
 
     def bring_into_memory(self) -> None:
-        """Have the system read ahead what searches will read."""
+        """Have the system read ahead what searches will read.
+
+        >>> db.bring_into_memory()
+        """
         from ..store import SketchFiles
 
         self._catalog.access.derived(SketchFiles).bring_into_memory()

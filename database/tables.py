@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -77,6 +76,8 @@ class Table:
         return "\n".join([*lines, *self._rest()])
 
     def _repr_html_(self) -> str:
+        from html import escape
+
         columns, cells = self._shown()
         head = "".join(f"<th>{escape(column)}</th>" for column in columns)
         body = "".join(

@@ -2,6 +2,7 @@
 
 import doctest
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -11,33 +12,20 @@ from deltadex.database import Database
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 PUBLIC = {
-    **{name: getattr(dx, name) for name in ("open", "doctor")},
+    **{name: getattr(database, name) for name in ("open", "doctor", "read_adapter")},
     **{
         f"Database.{name}": member
         for name, member in inspect.getmembers(Database, inspect.isfunction)
         if not name.startswith("_")
     },
 }
-FOR_SERVICES = {
-    "Database.adapter_reading",
-    "Database.bring_into_memory",
-    "Database.exact_model",
-    "Database.exact_query",
-    "Database.find_base",
-    "Database.find_family",
-    "Database.find_recipe",
-    "Database.page_of_models",
-    "Database.prepare_searches",
-    "Database.reader",
-    "Database.record_adapter",
-}
-"""What users rarely need; a sentence is enough there."""
+SHOWN_ELSEWHERE = {"Database.close", "Database.record_adapter"}
 
 
-@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - FOR_SERVICES - {"Database.close"}))
+@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - SHOWN_ELSEWHERE))
 def test_the_example_runs(name, db):
     (example,) = doctest.DocTestFinder(recurse=False).find(
-        PUBLIC[name], name, globs={"dx": dx, "db": db}
+        PUBLIC[name], name, globs={"dx": dx, "database": database, "db": db, "Path": Path}
     )
     printed = []
 
