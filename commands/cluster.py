@@ -53,4 +53,4 @@ def cluster(common: Common, clustering: Clustering) -> None:
     """
     with open_database(common) as db:
         table = db.cluster(**asdict(clustering))
-    print_table(table, lambda document: terminal.show_clusters(document), common)
+    print_table(table, terminal.show_clusters, common)

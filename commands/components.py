@@ -48,6 +48,4 @@ def components(
         study = db.components(
             studied.model, base=studied.base, **asdict(options), **asdict(running)
         )
-        finish_study(
-            study, studied.output, lambda document: terminal.show_components(document), common
-        )
+        finish_study(study, studied.output, terminal.show_components, common)

@@ -32,4 +32,4 @@ def diff(common: Common, pair: Pair) -> None:
     """
     with open_for_study(common) as db:
         table = db.diff(pair.first, pair.second, pair.base)
-    print_table(table, lambda document: terminal.show_diff(document), common)
+    print_table(table, terminal.show_diff, common)

@@ -67,6 +67,4 @@ def geometry(
             **asdict(options),
             **asdict(running),
         )
-        finish_study(
-            study, studied.output, lambda document: terminal.show_geometry(document), common
-        )
+        finish_study(study, studied.output, terminal.show_geometry, common)

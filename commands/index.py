@@ -121,7 +121,7 @@ def index(common: Common, source: FamilySource, indexing: Indexing, strictness: 
 
 def finish_indexing(report: IndexReport, common: Common, strictness: Strictness) -> None:
     """Print the report, and exit by what failed."""
-    print_table(report, lambda document: terminal.show_report(document), common)
+    print_table(report, terminal.show_report, common)
     if any(strictness.strict or REASONS[row["code"]].is_failure for row in report):
         document = report.to_json()
         done = document["indexed"] + document["unchanged"]

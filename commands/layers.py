@@ -78,4 +78,4 @@ def layers(
             base=studied.base,
             **asdict(running),
         )
-        finish_study(study, studied.output, lambda document: terminal.show_layers(document), common)
+        finish_study(study, studied.output, terminal.show_layers, common)

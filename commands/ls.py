@@ -25,7 +25,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Display:
     """How the list is shown."""
 
     columns: str | None = option(
@@ -47,8 +47,8 @@ class Layout:
 
 
 @click.command("ls")
-@takes(Listing, Filters, Layout)
-def ls(common: Common, listing: Listing, filters: Filters, layout: Layout) -> None:
+@takes(Listing, Filters, Display)
+def ls(common: Common, listing: Listing, filters: Filters, display: Display) -> None:
     """List the models of the catalog.
 
     Columns are the keys that --json prints.
@@ -58,24 +58,24 @@ def ls(common: Common, listing: Listing, filters: Filters, layout: Layout) -> No
       deltadex ls --where "dataset IS NULL AND status = 'indexed'"
       deltadex ls --columns model,downloads --sort downloads --reverse --limit 20
     """
-    if layout.as_csv and common.as_json:
+    if display.as_csv and common.as_json:
         raise click.UsageError("give --csv, or --json")
     with open_database(common) as db:
         table = db.models(
             base=listing.base,
             status=listing.status,
-            columns=None if layout.columns is None else layout.columns.split(","),
-            sort=layout.sort,
-            reverse=layout.reverse,
-            limit=layout.limit,
+            columns=None if display.columns is None else display.columns.split(","),
+            sort=display.sort,
+            reverse=display.reverse,
+            limit=display.limit,
             **asdict(filters),
         )
-    if layout.as_csv:
+    if display.as_csv:
         rows = ([row[column] for column in table.columns] for row in table)
         print_rows_as_csv(table.columns, rows)
         return
     print_table(
         table,
-        lambda document: terminal.show_models(document, columns=table.columns, wide=layout.wide),
+        lambda document: terminal.show_models(document, columns=table.columns, wide=display.wide),
         common,
     )

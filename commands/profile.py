@@ -43,4 +43,4 @@ def profile(common: Common, profiling: Profiling) -> None:
             device=profiling.device,
             base=profiling.base,
         )
-    print_studies(table.to_json(), lambda document: terminal.show_profiles(document), common)
+    print_studies(table.to_json(), terminal.show_profiles, common)

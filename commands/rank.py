@@ -54,4 +54,4 @@ def rank(common: Common, options: RankOptions) -> None:
             weights=options.weights,
             base=options.base,
         )
-        finish_study(study, options.output, lambda document: terminal.show_ranks(document), common)
+        finish_study(study, options.output, terminal.show_ranks, common)
