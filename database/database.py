@@ -31,7 +31,7 @@ def open(
 
     Args:
         path: A file; None for a temporary catalog that `close` deletes.
-        read_only: Whether the catalog may change; None only reads where it cannot be written.
+        read_only: Whether the catalog is only read; None reads it where it cannot be written.
         create: Whether a file that does not exist is made; never where `read_only` is true.
         memory: How much memory DuckDB may take: `2GB`, `10%`; half of it by default.
         track: Shows the progress of what takes long.
@@ -50,15 +50,16 @@ def open(
 
         folder = opening.enter_context(tempfile.TemporaryDirectory(prefix="deltadex-"))
         path = Path(folder) / "catalog.duckdb"
+    path = Path(path).expanduser()
     settings = {} if memory is None else {"cache": memory}
     try:
         catalog = Catalog.open(
-            Path(path), read_only=bool(read_only), create=create and not read_only, **settings
+            path, read_only=bool(read_only), create=create and not read_only, **settings
         )
     except (StoreFull, StoreLocked):
         if read_only is not None:
             raise
-        catalog = Catalog.open(Path(path), read_only=True, create=False, **settings)
+        catalog = Catalog.open(path, read_only=True, create=False, **settings)
     opening.push(catalog)
     return Database(catalog, opening, track)
 
