@@ -1,7 +1,39 @@
 """deltadex: a vector database of fine-tuned models.
 
-Folders, in the direction data flows: `indexer` turns weights into fingerprints, `store`
-keeps them, `search` asks questions of them, `terminal` and `web` show the answers.
+    import deltadex as dx
+
+    db = dx.open("family.duckdb")
+    db.index("gpt2", "adapters/", labels="labels.csv")
+    db.find_similar("run-7", k=5)
+
+`open` opens a catalog as a `Database`, whose methods are what the command line and the HTTP service
+do; `doctor` checks a catalog's file; what they return is a `Table`; what they raise is in `errors`.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import errors
+    from .database import Database, Table, doctor, open
+
 __version__ = "0.1.0"
+
+__all__ = ["Database", "Table", "__version__", "doctor", "errors", "open"]
+
+
+def __getattr__(name: str) -> object:
+    """A public name, loaded when it is first used: importing deltadex loads nothing else."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = (
+        import_module(".errors", __name__)
+        if name == "errors"
+        else getattr(import_module(".database", __name__), name)
+    )
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

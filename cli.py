@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 import click
 
 from . import __version__
-from .commands import COMMANDS, EXIT_NOTHING_DONE, Interruption
+from .commands import COMMANDS
+from .commands.exits import EXIT_NOTHING_DONE, Interruption
 from .errors import DeltadexError, RequestError
 from .terminal.text import plain
 
@@ -51,7 +52,7 @@ def _stop(line: str, code: int) -> NoReturn:
 
 @click.group(
     cls=Boundary,
-    commands=list(COMMANDS),
+    commands=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="deltadex")

@@ -98,9 +98,7 @@ REASONS: dict[str, Reason] = {
     "quantized": Reason("skipped", "quantised weights: ΔW would measure rounding"),
     "id-taken": Reason("failed", "another model of this family has the same id"),
     # Hub
-    "gated": Reason(
-        "failed", "the repository is gated and access is not granted", withdrawn=True
-    ),
+    "gated": Reason("failed", "the repository is gated and access is not granted", withdrawn=True),
     "private-or-missing": Reason(
         "failed", "the Hub shows no such repository to you", withdrawn=True
     ),

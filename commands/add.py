@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from ..terminal.options import Common, Indexing, Strictness, argument, option, takes
-from .index import run_index
+from .. import terminal
+from ..terminal.options import Common, argument, option, takes
+from .index import Indexing, Strictness, finish_indexing
+from .opening import open_database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,9 @@ def add(common: Common, members: NewModels, indexing: Indexing, strictness: Stri
     Example:
       deltadex add someone/bert-imdb ./my-run --base bert-base-uncased
     """
-    from ..indexer import IndexOptions
-
-    run_index(common, IndexOptions(**asdict(members), **asdict(indexing)), strictness)
+    with (
+        open_database(common, read_only=False, create=True) as db,
+        terminal.RunProgress(quiet=common.quiet) as progress,
+    ):
+        report = db.add(*members.models, base=members.base, progress=progress, **asdict(indexing))
+    finish_indexing(report, common, strictness)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ..errors import StoreFull
 from ..terminal.options import Common, argument, option, takes
-from .output import print_document
-
-if TYPE_CHECKING:
-    from ..store import Catalog
+from .opening import open_database
+from .output import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,21 +34,9 @@ def backup(common: Common, copying: Copying) -> None:
     Example:
       deltadex backup family-monday.duckdb
     """
-    from ..store import back_up
-
-    with _open(common.db) as catalog:
-        document = back_up(catalog, copying.target, replace=copying.force).to_json()
-    print_document(document, _show, common)
-
-
-def _open(db: Path) -> Catalog:
-    """The catalog, held so that others are let in; a file that nobody may write, for reading."""
-    from ..store import Catalog
-
-    try:
-        return Catalog.open(db, create=False)
-    except StoreFull:
-        return Catalog.open(db, create=False, read_only=True)
+    with open_database(common, read_only=None) as db:
+        table = db.backup(copying.target, force=copying.force)
+    print_table(table, _show, common)
 
 
 def _show(document: Mapping[str, Any]) -> None:

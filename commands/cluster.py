@@ -6,14 +6,15 @@ from dataclasses import asdict, dataclass
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, base_option, option, recipe_option, takes
-from .catalog import open_catalog
-from .output import print_document
+from .opening import open_database
+from .output import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clustering:
-    """How a family is grouped; arguments of `cluster_family`."""
+    """How a family is grouped."""
 
     min_size: int | None = option(
         "--min-size",
@@ -24,7 +25,7 @@ class Clustering:
         "--suggest/--no-suggest",
         default=True,
         show_default=True,
-        help="Datasets for unlabelled models, where held-out labelled ones vouch for them.",
+        help="Suggest datasets for unlabelled models, where held-out labelled models support it.",
     )
     unknown_share: float = option(
         "--unknown",
@@ -42,7 +43,7 @@ class Clustering:
 @click.command()
 @takes(Clustering)
 def cluster(common: Common, clustering: Clustering) -> None:
-    """Groups of models that lie close together, and what unlabelled ones were trained on.
+    """Group models that lie close together, and suggest datasets for unlabelled models.
 
     A suggestion comes with the precision to expect; without enough evidence there is none.
 
@@ -50,11 +51,6 @@ def cluster(common: Common, clustering: Clustering) -> None:
     Example:
       deltadex cluster --base bert-base-uncased --min-size 4
     """
-    from ..search import cluster_family
-    from ..terminal import show_clusters
-
-    with open_catalog(common.db) as catalog:
-        base = catalog.find_base(clustering.base)
-        options = asdict(clustering) | {"base": base}
-        document = cluster_family(catalog, **options).to_json()
-    print_document(document, show_clusters, common)
+    with open_database(common) as db:
+        table = db.cluster(**asdict(clustering))
+    print_table(table, terminal.show_clusters, common)

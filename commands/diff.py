@@ -1,4 +1,4 @@
-"""`deltadex diff`: two models of a family in a screen."""
+"""`deltadex diff`: two models of a family compared."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, argument, base_option, takes
-from .output import print_document
-from .subject import reading
+from .output import print_table
+from .studying import open_for_study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,16 +24,12 @@ class Pair:
 @click.command()
 @takes(Pair)
 def diff(common: Common, pair: Pair) -> None:
-    """What differs between two indexed models of a family, in a screen.
+    """Compare two indexed models of a family.
 
     \b
     Example:
       deltadex diff someone/bert-imdb someone/bert-sst2
     """
-    from ..study.diff import diff_models
-    from ..terminal import show_diff
-
-    with reading(common.db) as catalog:
-        base = catalog.find_base(pair.base)
-        document = diff_models(catalog, pair.first, pair.second, base).to_json()
-    print_document(document, show_diff, common)
+    with open_for_study(common) as db:
+        table = db.diff(pair.first, pair.second, pair.base)
+    print_table(table, terminal.show_diff, common)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, base_option, option, takes
-from .catalog import open_catalog
-from .output import print_document
+from .opening import open_database
+from .output import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,24 +31,21 @@ class Evaluation:
 
 @click.command("eval")
 @takes(Evaluation)
-def evaluate_command(common: Common, evaluation: Evaluation) -> None:
-    """Same-dataset retrieval precision of the labelled models, against chance.
+def eval(common: Common, evaluation: Evaluation) -> None:
+    """Measure how often nearest neighbours share their dataset, against chance.
 
     \b
     Example:
       deltadex eval --exclude author
       deltadex eval --recipe sketch --recipe activation-shift
     """
-    from ..search import evaluate
-    from ..terminal import show_evaluation, show_evaluations
+    with open_database(common) as db:
+        table = db.evaluate(*evaluation.recipes, base=evaluation.base, exclude=evaluation.exclude)
+    print_table(table, _show, common)
 
-    with open_catalog(common.db) as catalog:
-        base = catalog.find_base(evaluation.base)
-        documents = [
-            evaluate(catalog, recipe=recipe, base=base, exclude=evaluation.exclude).to_json()
-            for recipe in evaluation.recipes or (None,)
-        ]
-    if len(documents) > 1:
-        print_document({"recipes": documents}, show_evaluations, common)
+
+def _show(document: Mapping[str, Any]) -> None:
+    if "recipes" in document:
+        terminal.show_evaluations(document)
     else:
-        print_document(documents[0], show_evaluation, common)
+        terminal.show_evaluation(document)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from ..terminal.options import Common, argument, base_option, option, recipe_option, takes
-from .catalog import open_catalog
+from .opening import open_database
 from .output import print_document, show_pairs
 
 
@@ -17,12 +18,12 @@ class Export:
     """What is written, and where."""
 
     target: Path = argument(type=click.Path(path_type=Path))
-    format: str = option(
+    format: Literal["parquet", "safetensors"] = option(
         "--format",
         type=click.Choice(["parquet", "safetensors"]),
         default="parquet",
         show_default=True,
-        help="Tables into a folder, or one recipe's vectors into a file.",
+        help="Write tables into a folder, or one recipe's vectors into a file.",
     )
     recipe: str | None = recipe_option()
     base: str | None = base_option()
@@ -38,10 +39,8 @@ def export(common: Common, options: Export) -> None:
       deltadex export ./tables
       deltadex export vectors.safetensors --format safetensors --base bert-base-uncased
     """
-    with open_catalog(common.db) as catalog:
-        if options.format == "parquet":
-            written = catalog.export_parquet(options.target)
-        else:
-            base = catalog.find_base(options.base)
-            written = [catalog.export_safetensors(options.target, base, options.recipe)]
+    with open_database(common) as db:
+        written = db.export(
+            options.target, format=options.format, recipe=options.recipe, base=options.base
+        )
     print_document({"written": [str(path) for path in written]}, show_pairs, common)

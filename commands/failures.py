@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, base_option, takes
-from .catalog import open_catalog
-from .output import print_document
+from .opening import open_database
+from .output import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,14 +22,12 @@ class FailureListing:
 @click.command()
 @takes(FailureListing)
 def failures(common: Common, listing: FailureListing) -> None:
-    """Models that are not in the index, grouped by reason.
+    """List the models that are not indexed, by reason.
 
     \b
     Example:
       deltadex failures
     """
-    from ..terminal import show_failures
-
-    with open_catalog(common.db) as catalog:
-        document = {"failures": catalog.failures(catalog.find_base(listing.base))}
-    print_document(document, show_failures, common)
+    with open_database(common) as db:
+        table = db.failures(listing.base)
+    print_table(table, lambda document: terminal.show_failures(document), common)

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from .. import terminal
 from ..errors import REASONS
-from ..terminal.options import Common, Indexing, Strictness, argument, option, takes
+from ..terminal.options import Common, argument, option, takes
 from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
-from .output import print_document
+from .opening import open_database
+from .output import print_table
 
 if TYPE_CHECKING:
-    from ..indexer import IndexOptions
+    from ..database import IndexReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +34,69 @@ class FamilySource:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexing:
+    """How models are fingerprinted."""
+
+    labels: Path | None = option(
+        "--labels",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Table with columns model,dataset,author,run, separated by commas, semicolons or "
+        "tabs; overrides what models say.",
+    )
+    rank: int | None = option(
+        "--rank", type=click.IntRange(min=1), help="Keep this many factors per matrix."
+    )
+    budget: str | None = option(
+        "--budget",
+        metavar="SHARE",
+        help="Read only this much of every model's layers: 2%, 20MB.  [default: all]",
+    )
+    device: str = option(
+        "--device",
+        default="auto",
+        show_default=True,
+        help="Compress updates on this device; auto takes a GPU if there is one.",
+    )
+    recipes: tuple[str, ...] = option(
+        "--recipe",
+        multiple=True,
+        default=("sketch",),
+        show_default=True,
+        help="Name of a recipe; may be repeated.",
+    )
+    aliases: tuple[str, ...] = option(
+        "--alias", multiple=True, help="Another name that members give the base."
+    )
+    workers: int = option(
+        "--workers",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Index N models in parallel.  [default: chosen by what is read]",
+        metavar="N",
+    )
+    retry_failed: bool = option(
+        "--retry-failed", is_flag=True, help="Read models again that failed before."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strictness:
+    """What counts as a failure."""
+
+    strict: bool = option(
+        "--strict",
+        is_flag=True,
+        help="Exit 1 also for models that are skipped, equal to the base, or refused by nature.",
+    )
+
+
 @click.command()
 @takes(FamilySource, Indexing, Strictness)
 def index(common: Common, source: FamilySource, indexing: Indexing, strictness: Strictness) -> None:
     """Fingerprint the fine-tunes of BASE in FOLDER (or on the Hub).
 
-    BASE is a Hub id or a folder; a mere name will do when all members are adapters. FOLDER
+    BASE is a Hub id or a folder; where all members are adapters, any name. FOLDER
     holds models at any depth, or is a file with one id or path per line. A second run reads
     only what is new.
 
@@ -45,21 +104,25 @@ def index(common: Common, source: FamilySource, indexing: Indexing, strictness: 
     Example:
       deltadex index bert-base-uncased ./my-fine-tunes --labels labels.csv
     """
-    from ..indexer import IndexOptions
+    with (
+        open_database(common, read_only=False, create=True) as db,
+        terminal.RunProgress(quiet=common.quiet) as progress,
+    ):
+        report = db.index(
+            source.base,
+            source.folder,
+            hub=source.hub,
+            limit=source.limit,
+            progress=progress,
+            **asdict(indexing),
+        )
+    finish_indexing(report, common, strictness)
 
-    run_index(common, IndexOptions(**asdict(source), **asdict(indexing)), strictness)
 
-
-def run_index(common: Common, options: IndexOptions, strictness: Strictness) -> None:
-    """Index, print the report, and exit by what failed."""
-    from ..indexer import index_family
-    from ..store import Catalog
-    from ..terminal import RunProgress, show_report
-
-    with Catalog.open(common.db) as catalog, RunProgress(quiet=common.quiet) as progress:
-        report = index_family(catalog, options, progress)
-    document = report.to_json()
-    print_document(document, show_report, common)
-    if any(strictness.strict or REASONS[r.code].is_failure for r in report.refused):
-        done = report.indexed + report.unchanged
+def finish_indexing(report: IndexReport, common: Common, strictness: Strictness) -> None:
+    """Print the report, and exit by what failed."""
+    print_table(report, terminal.show_report, common)
+    if any(strictness.strict or REASONS[row["code"]].is_failure for row in report):
+        document = report.to_json()
+        done = document["indexed"] + document["unchanged"]
         sys.exit(EXIT_SOME_FAILED if done else EXIT_NOTHING_DONE)

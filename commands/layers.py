@@ -4,43 +4,34 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from ..terminal.options import (
-    Common,
+from .. import terminal
+from ..terminal.options import Common, option, seed_option, takes
+from .studying import (
     Running,
-    argument,
-    base_option,
-    option,
-    picture_option,
-    seed_option,
-    takes,
-    texts_option,
+    StudiedModel,
+    StudiedTexts,
+    check_picture,
+    finish_study,
+    open_for_study,
 )
-from .geometry import TEXTS_HELP
-from .output import check_picture, finish_study
-from .studies import hidden_states, load_texts, save_study
-from .subject import find_subject
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayersOptions:
-    """Whose layers, over which texts, with which controls."""
+    """Which layers, with which controls."""
 
-    model: str = argument()
-    texts: Path = texts_option(TEXTS_HELP, required=True)
     transfer: Path | None = option(
         "--transfer",
         type=click.Path(exists=True, path_type=Path),
-        help="A second set of texts: does the classifier hold there?",
+        help="Test the classifier on a second set of texts.",
     )
-    no_untrained: bool = option("--no-untrained", is_flag=True, help="Without the untrained twin.")
-    without_embedding: bool = option("--without-embedding", is_flag=True, help="Without layer 0.")
+    no_untrained: bool = option(
+        "--no-untrained", is_flag=True, help="Leave out the untrained twin."
+    )
+    without_embedding: bool = option("--without-embedding", is_flag=True, help="Leave out layer 0.")
     keep_tokens: int = option(
         "--keep-tokens",
         type=click.IntRange(min=20),
@@ -56,71 +47,35 @@ class LayersOptions:
         help="Texts drawn from each set; the rest is not read.",
     )
     seed: int = seed_option("Random seed of everything that is sampled.")
-    output: Path | None = picture_option()
-    base: str | None = base_option()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayersSettings:
-    """What decides the study's numbers; stored with them."""
-
-    texts: str
-    transfer: str | None
-    untrained: bool
-    embedding: bool
-    keep_tokens: int
-    seed: int
-    max_tokens: int
-    version: int = 1
 
 
 @click.command()
-@takes(LayersOptions, Running)
-def layers(common: Common, options: LayersOptions, running: Running) -> None:
-    """What tells the layers apart: norms, PCA, a classifier and every control of it.
+@takes(StudiedModel, StudiedTexts, LayersOptions, Running)
+def layers(
+    common: Common,
+    studied: StudiedModel,
+    texts: StudiedTexts,
+    options: LayersOptions,
+    running: Running,
+) -> None:
+    """Measure what tells layers apart: norms, PCA, a classifier and its controls.
 
     \b
     Example:
       deltadex layers ./my-run --texts imdb.txt --transfer agnews.csv -o layers.png
     """
-    from ..study.layers import layers_study
-    from ..study.network import untrained_twin
-    from ..terminal import show_layers
-
-    check_picture(options.output)
-    texts = load_texts(options.texts).drawn(options.most_texts, options.seed)
-    transfer = None
-    if options.transfer is not None:
-        transfer = load_texts(options.transfer).drawn(options.most_texts, options.seed)
-    subject = find_subject(common.db, options.model, options.base)
-    network = subject.load(running.device)
-    twin = None if options.no_untrained else untrained_twin(network, seed=options.seed)
-    quiet = common.quiet
-    report = layers_study(
-        hidden_states(network, texts, running, quiet=quiet),
-        other=hidden_states(network, transfer, running, quiet=quiet) if transfer else None,
-        untrained=hidden_states(twin, texts, running, quiet=quiet) if twin else None,
-        include_embedding=not options.without_embedding,
-        max_tokens=options.keep_tokens,
-        seed=options.seed,
-    )
-    settings = LayersSettings(
-        texts=texts.digest,
-        transfer=transfer.digest if transfer else None,
-        untrained=not options.no_untrained,
-        embedding=not options.without_embedding,
-        keep_tokens=options.keep_tokens,
-        seed=options.seed,
-        max_tokens=running.max_tokens,
-    )
-    broken = [*texts.broken, *(transfer.broken if transfer else ())]
-    document = {"model": network.name} | report.to_json() | {"broken_rows": broken}
-    save_study(common.db, subject, "layers", asdict(settings), document)
-
-    def draw() -> Figure:
-        from ..study.pictures.layers import draw_layers
-
-        return draw_layers(report)
-
-    title = f"Layers of {network.name}"
-    finish_study(document, draw, options.output, title, show_layers, common)
+    check_picture(studied.output)
+    with open_for_study(common) as db:
+        study = db.layers(
+            studied.model,
+            texts=texts.texts,
+            transfer=options.transfer,
+            untrained=not options.no_untrained,
+            embedding=not options.without_embedding,
+            keep_tokens=options.keep_tokens,
+            most_texts=options.most_texts,
+            seed=options.seed,
+            base=studied.base,
+            **asdict(running),
+        )
+        finish_study(study, studied.output, terminal.show_layers, common)

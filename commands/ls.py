@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
-from typing import Any
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, Filters, base_option, option, takes
-from .catalog import open_catalog
-from .output import print_document, print_rows_as_csv
+from .opening import open_database
+from .output import print_rows_as_csv, print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +25,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Display:
     """How the list is shown."""
 
     columns: str | None = option(
@@ -49,9 +47,9 @@ class Layout:
 
 
 @click.command("ls")
-@takes(Listing, Filters, Layout)
-def list_models(common: Common, listing: Listing, filters: Filters, layout: Layout) -> None:
-    """The models of the catalog.
+@takes(Listing, Filters, Display)
+def ls(common: Common, listing: Listing, filters: Filters, display: Display) -> None:
+    """List the models of the catalog.
 
     Columns are the keys that --json prints.
 
@@ -60,51 +58,24 @@ def list_models(common: Common, listing: Listing, filters: Filters, layout: Layo
       deltadex ls --where "dataset IS NULL AND status = 'indexed'"
       deltadex ls --columns model,downloads --sort downloads --reverse --limit 20
     """
-    from ..store import ModelRow
-    from ..terminal import MODEL_COLUMNS, show_models
-
-    if layout.as_csv and common.as_json:
+    if display.as_csv and common.as_json:
         raise click.UsageError("give --csv, or --json")
-    known = ModelRow.columns()
-    columns = _columns(layout.columns, known) if layout.columns is not None else None
-    (sort,) = _columns(layout.sort, known) if layout.sort is not None else (None,)
-    with open_catalog(common.db) as catalog:
-        base = catalog.find_base(listing.base)
-        rows = catalog.models(base=base, status=listing.status, **asdict(filters))
-    models = _sorted([row.to_json() for row in rows], sort, reverse=layout.reverse)[: layout.limit]
-    shown = columns or MODEL_COLUMNS
-    if layout.as_csv:
-        print_rows_as_csv(shown, ([model[column] for column in shown] for model in models))
-        return
-    if columns is not None:
-        models = [{column: model[column] for column in columns} for model in models]
-    document = {"models": models, "total": len(rows)}
-    print_document(document, partial(show_models, columns=shown, wide=layout.wide), common)
-
-
-def _columns(text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """The columns that a user names.
-
-    Raises:
-        click.UsageError: naming the one that is none, and those that are.
-    """
-    names = [name.strip().lower() for name in text.split(",") if name.strip()]
-    # the table `models` calls it so
-    columns = tuple("model" if name == "id" else name for name in names)
-    unknown = [name for name in columns if name not in known]
-    if unknown or not columns:
-        raise click.UsageError(
-            f"no column {(unknown or [text])[0]!r}; columns: {', '.join(sorted(known))}"
+    with open_database(common) as db:
+        table = db.models(
+            base=listing.base,
+            status=listing.status,
+            columns=None if display.columns is None else display.columns.split(","),
+            sort=display.sort,
+            reverse=display.reverse,
+            limit=display.limit,
+            **asdict(filters),
         )
-    return columns
-
-
-def _sorted(
-    rows: Sequence[dict[str, Any]], column: str | None, *, reverse: bool
-) -> list[dict[str, Any]]:
-    """The rows by one column, unknown values last; equal ones in the order that they had."""
-    if column is None:
-        return list(reversed(rows)) if reverse else list(rows)
-    known = [row for row in rows if row[column] is not None]
-    unknown = [row for row in rows if row[column] is None]
-    return sorted(known, key=lambda row: row[column], reverse=reverse) + unknown
+    if display.as_csv:
+        rows = ([row[column] for column in table.columns] for row in table)
+        print_rows_as_csv(table.columns, rows)
+        return
+    print_table(
+        table,
+        lambda document: terminal.show_models(document, columns=table.columns, wide=display.wide),
+        common,
+    )

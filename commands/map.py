@@ -17,8 +17,8 @@ from ..terminal.options import (
     seed_option,
     takes,
 )
-from .catalog import open_catalog
-from .output import print_document
+from .opening import open_database
+from .output import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,16 @@ class FamilyMap:
         show_default=True,
         help="auto is t-SNE, of landmarks where models are many; umap needs deltadex[umap].",
     )
-    seed: int = seed_option("Random seed: another one turns and bends the map.")
+    seed: int = seed_option("Random seed of the layout.")
     colour: Literal["dataset", "author", "kind"] | None = option(
         "--colour",
         type=click.Choice(["dataset", "author", "kind"]),
-        help="What a picture's colours show.  [default: dataset]",
+        help="Colour a picture by this column.  [default: dataset]",
     )
     dark: bool = option(
-        "--dark", is_flag=True, help="A picture on dark; a page follows its reader."
+        "--dark",
+        is_flag=True,
+        help="Draw a picture light on dark; a page follows its reader's setting.",
     )
     recipe: str | None = recipe_option()
     base: str | None = base_option()
@@ -55,30 +57,25 @@ class FamilyMap:
 
 @click.command("map")
 @takes(FamilyMap)
-def map_command(common: Common, family: FamilyMap) -> None:
-    """Draw a family as one HTML file or a picture: near means alike.
+def map(common: Common, family: FamilyMap) -> None:
+    """Draw a family as one HTML file or a picture: similar models lie near each other.
 
     \b
     Example:
       deltadex map -o family.html
       deltadex map -o figure.svg --layout umap --colour author
     """
-    from ..web import map_family
-
-    if family.output.suffix.lower() == ".html" and (family.colour or family.dark):
-        raise click.UsageError("--colour and --dark are for a .png or .svg picture")
-    with open_catalog(common.db) as catalog:
-        document = map_family(
-            catalog,
+    with open_database(common) as db:
+        table = db.map(
             family.output,
             layout=family.layout,
             seed=family.seed,
-            colour=family.colour or "dataset",
+            colour=family.colour,
             dark=family.dark,
             recipe=family.recipe,
-            base=catalog.find_base(family.base),
+            base=family.base,
         )
-    print_document(document, _show, common)
+    print_table(table, _show, common)
 
 
 def _show(document: Mapping[str, Any]) -> None:

@@ -12,7 +12,8 @@ from click.core import ParameterSource
 
 from ..terminal.options import Common, argument, takes
 from ..terminal.text import plain
-from .output import print_document
+from .opening import open_database
+from .output import print_table
 
 SHOWN = 20
 """Conflicts that are printed; `--json` lists all."""
@@ -45,9 +46,6 @@ def merge(common: Common, merging: Merging) -> None:
       deltadex merge all.duckdb machine-2.duckdb machine-3.duckdb
       deltadex merge machine-1.duckdb machine-2.duckdb --db all.duckdb
     """
-    from ..store import Catalog, merge_catalogs
-    from ..terminal import tracked
-
     db_source = click.get_current_context().get_parameter_source("db")
     is_new = db_source is ParameterSource.COMMANDLINE
     names = merging.catalogs
@@ -56,13 +54,9 @@ def merge(common: Common, merging: Merging) -> None:
         raise click.UsageError(
             f"nothing to merge into {target}: name the catalogs after it, or the target with --db"
         )
-    with Catalog.open(target, create=is_new) as catalog:
-        merged = merge_catalogs(
-            catalog,
-            sources,
-            tracked=lambda batches: tracked(batches, "merging", quiet=common.quiet),
-        )
-    print_document(merged.to_json(), _show, common)
+    with open_database(common, target, read_only=False, create=is_new) as db:
+        table = db.merge(*sources)
+    print_table(table, _show, common)
 
 
 def _show(document: Mapping[str, Any]) -> None:

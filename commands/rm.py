@@ -1,11 +1,12 @@
-"""`deltadex rm`: a model is forgotten."""
+"""`deltadex rm`: remove a model from the catalog."""
 
 from __future__ import annotations
 
 import click
 
 from ..terminal.options import Common, takes
-from .output import print_document, show_pairs
+from .opening import open_database
+from .output import print_table, show_pairs
 from .show import StoredModel
 
 
@@ -18,8 +19,6 @@ def rm(common: Common, stored: StoredModel) -> None:
     Example:
       deltadex rm someone/bert-imdb
     """
-    from ..store import Catalog
-
-    with Catalog.open(common.db, create=False) as catalog:
-        row = catalog.remove(stored.model, catalog.find_base(stored.base))
-    print_document({"removed": row.id, "base": row.base}, show_pairs, common)
+    with open_database(common, read_only=False) as db:
+        table = db.remove(stored.model, stored.base)
+    print_table(table, show_pairs, common)

@@ -66,7 +66,7 @@ class Serving:
 def serve(common: Common, serving: Serving) -> None:
     """Answer questions about the catalog over HTTP, for programs and with a page for people.
 
-    Listens on this machine only, and changes nothing, unless told otherwise.
+    It listens on this machine only and changes nothing, unless options say otherwise.
 
     \b
     Example:

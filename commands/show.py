@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, argument, base_option, takes
-from .catalog import open_catalog
-from .output import print_document
+from .opening import open_database
+from .output import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,14 +23,12 @@ class StoredModel:
 @click.command()
 @takes(StoredModel)
 def show(common: Common, stored: StoredModel) -> None:
-    """Everything known of MODEL, and what it changed, slot by slot.
+    """Show everything known of MODEL, and what it changed, slot by slot.
 
     \b
     Example:
       deltadex show someone/bert-imdb
     """
-    from ..terminal import show_model
-
-    with open_catalog(common.db) as catalog:
-        document = catalog.describe(stored.model, catalog.find_base(stored.base))
-    print_document(document, show_model, common)
+    with open_database(common) as db:
+        table = db.show(stored.model, stored.base)
+    print_table(table, lambda document: terminal.show_model(document), common)

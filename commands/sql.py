@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, argument, option, takes
-from .output import print_document, print_rows_as_csv
+from .output import print_rows_as_csv, print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,17 +36,13 @@ def sql(common: Common, query: Query) -> None:
       deltadex sql "SELECT dataset, count(*) AS models FROM models GROUP BY ALL ORDER BY 2 DESC"
       deltadex sql "FROM coverage" --csv
     """
-    from ..store import query_catalog
-    from ..terminal import show_rows
-
     if query.as_csv and common.as_json:
         raise click.UsageError("give --csv, or --json")
-    result = query_catalog(common.db, query.statement)
+    from ..database import query as run_query
+
+    table = run_query(common.db, query.statement)
+    rows = [[row[name] for name in table.names] for row in table]
     if query.as_csv:
-        print_rows_as_csv(result.columns, result.rows)
+        print_rows_as_csv(table.names, rows)
         return
-    print_document(
-        result.to_json(),
-        lambda _: show_rows(result.columns, result.rows, wide=query.wide),
-        common,
-    )
+    print_table(table, lambda _: terminal.show_rows(table.names, rows, wide=query.wide), common)

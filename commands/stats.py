@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, takes
-from .catalog import open_catalog
-from .output import print_document
+from .opening import open_database
+from .output import print_table
 
 
 @click.command()
 @takes()
 def stats(common: Common) -> None:
-    """How many models, datasets and recipes the catalog holds.
+    """Count the models, datasets and recipes of the catalog.
 
     \b
     Example:
       deltadex stats
     """
-    from ..terminal import show_stats
-
-    with open_catalog(common.db) as catalog:
-        document = catalog.stats()
-    print_document(document, show_stats, common)
+    with open_database(common) as db:
+        table = db.stats()
+    print_table(table, lambda document: terminal.show_stats(document), common)

@@ -1,14 +1,13 @@
-"""The demo from training to map, through the functions that the other commands call."""
+"""The demo from training to map, by the calls that the other commands make."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from ..indexer import IndexOptions, Progress, index_family
-from ..search import StoredQuery, evaluate, find_similar
-from ..store import Catalog
-from ..web import map_family
+from .. import database
+from ..indexer import Progress
 from .family import Trained, train_family
 
 RECIPES = ("sketch", "mean-factors")
@@ -16,7 +15,7 @@ RECIPES = ("sketch", "mean-factors")
 
 @runtime_checkable
 class Screen(Protocol):
-    """Told what the demo does; the command line draws it."""
+    """Shows what the demo does; the command line draws it."""
 
     @property
     def progress(self) -> Progress: ...
@@ -25,7 +24,7 @@ class Screen(Protocol):
 
     def trained(self, model: Trained) -> None: ...
 
-    def document(self, kind: str, document: dict[str, Any]) -> None: ...
+    def document(self, kind: str, document: Mapping[str, Any]) -> None: ...
 
 
 def run_demo(folder: Path, db: Path, screen: Screen) -> dict[str, Any]:
@@ -37,26 +36,28 @@ def run_demo(folder: Path, db: Path, screen: Screen) -> dict[str, Any]:
     screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
     for model in train_family(folder):
         screen.trained(model)
-    models = folder / "models"
+    models, target = folder / "models", folder / "map.html"
     document: dict[str, Any] = {"folder": str(folder), "db": str(db)}
-    options = IndexOptions(
-        base=str(folder / "base"), folder=models, labels=models / "labels.csv", recipes=RECIPES
-    )
-    with Catalog.open(db) as catalog:
+    with database.open(db) as family:
         screen.heading("Indexing them by what changed in their weights")
-        report = index_family(catalog, options, screen.progress)
+        report = family.index(
+            folder / "base",
+            models,
+            labels=models / "labels.csv",
+            recipes=RECIPES,
+            progress=screen.progress,
+        )
         document["index"] = report.to_json()
+        base = document["index"]["base"]
         screen.document("index", document["index"])
         for recipe in RECIPES:
             screen.heading(f"Are the nearest models trained on the same data? Recipe {recipe}")
-            document[recipe] = evaluate(catalog, base=report.base, recipe=recipe).to_json()
+            document[recipe] = family.evaluate(recipe, base=base).to_json()
             screen.document("eval", document[recipe])
         screen.heading("The nearest to one of the adapters")
-        query = StoredQuery("wine-lora-0", report.base)
-        document["neighbours"] = find_similar(catalog, query, k=5).to_json()
+        document["neighbours"] = family.find_similar("wine-lora-0", k=5, base=base).to_json()
         screen.document("neighbours", document["neighbours"])
-        target = folder / "map.html"
-        map_family(catalog, target, base=report.base)
+        family.map(target, base=base)
         document["map"] = str(target)
         screen.heading(f"A map of the family is in {target}")
     return document

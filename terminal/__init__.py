@@ -1,51 +1,5 @@
 """What the command line shows people: tables on stdout, progress on stderr."""
 
-from .cluster_tables import show_clusters
-from .demo_screen import DemoScreen
-from .progress import RunProgress, note, tracked
-from .study_tables import (
-    show_components,
-    show_diff,
-    show_geometry,
-    show_layers,
-    show_profiles,
-    show_ranks,
-)
-from .tables import (
-    MODEL_COLUMNS,
-    show_evaluation,
-    show_evaluations,
-    show_explanation,
-    show_failures,
-    show_model,
-    show_models,
-    show_neighbours,
-    show_report,
-    show_rows,
-    show_stats,
-)
+import lazy_loader
 
-__all__ = [
-    "MODEL_COLUMNS",
-    "DemoScreen",
-    "RunProgress",
-    "note",
-    "show_clusters",
-    "show_components",
-    "show_diff",
-    "show_evaluation",
-    "show_evaluations",
-    "show_explanation",
-    "show_failures",
-    "show_geometry",
-    "show_layers",
-    "show_model",
-    "show_models",
-    "show_neighbours",
-    "show_profiles",
-    "show_ranks",
-    "show_report",
-    "show_rows",
-    "show_stats",
-    "tracked",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -26,13 +26,13 @@ def show_clusters(document: Document) -> None:
         f"recipe {document['recipe']}"
     )
     table = _table("cluster", "models", "datasets", "words", "members")
-    for one in document["clusters"]:
+    for cluster in document["clusters"]:
         table.add_row(
-            text(one["name"]),
-            str(one["size"]),
-            _counted(one["datasets"], "dataset"),
-            text(", ".join(one["words"][:3])),
-            text(", ".join(one["models"][:MEMBERS_SHOWN])),
+            text(cluster["name"]),
+            str(cluster["size"]),
+            _counted(cluster["datasets"], "dataset"),
+            text(", ".join(cluster["words"][:3])),
+            text(", ".join(cluster["models"][:MEMBERS_SHOWN])),
         )
     if document["clusters"]:
         screen.print(table)
@@ -57,8 +57,12 @@ def _show_suggestions(screen: Console, document: Document) -> None:
     )
     if suggestions:
         table = _table("model", "dataset", "confidence")
-        for one in suggestions[:SUGGESTIONS_SHOWN]:
-            table.add_row(text(one["model"]), text(one["dataset"]), share(one["confidence"]))
+        for suggestion in suggestions[:SUGGESTIONS_SHOWN]:
+            table.add_row(
+                text(suggestion["model"]),
+                text(suggestion["dataset"]),
+                share(suggestion["confidence"]),
+            )
         screen.print(table)
         if len(suggestions) > SUGGESTIONS_SHOWN:
             screen.print(f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all")
@@ -66,20 +70,20 @@ def _show_suggestions(screen: Console, document: Document) -> None:
 
 
 def _evidence(calibration: Document) -> str:
-    """What the suggestions rest on, or what they would need."""
-    asked = (
+    """The evidence for the suggestions, or what is missing."""
+    evidence = (
         f"{calibration['answers']} held-out answers of {calibration['models']} labelled models, "
         f"{calibration['datasets']} datasets, {calibration['unknown_share']:.0%} taken as unknown"
     )
     if calibration["threshold"] is not None:
         return (
-            f"{asked}: precision {share(calibration['precision'])} "
+            f"{evidence}: precision {share(calibration['precision'])} "
             f"at coverage {share(calibration['coverage'])}"
         )
     best = max((level["confidence"] for level in calibration["curve"]), default=None)
     reached = "nothing can be said" if best is None else f"{best:.2f} is all that they show"
     return (
-        f"{asked}: {reached}, {calibration['target']:.2f} is needed; more labelled runs and "
+        f"{evidence}: {reached}, {calibration['target']:.2f} is needed; more labelled runs and "
         "datasets help, and so does --unknown 0 where the labels name every dataset"
     )
 

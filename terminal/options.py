@@ -106,86 +106,6 @@ class Filters:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Indexing:
-    """How models are fingerprinted; fields of `IndexOptions`."""
-
-    labels: Path | None = option(
-        "--labels",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Table with columns model,dataset,author,run, separated by commas, semicolons or "
-        "tabs; overrides what models say.",
-    )
-    rank: int | None = option(
-        "--rank", type=click.IntRange(min=1), help="Keep this many factors per matrix."
-    )
-    budget: str | None = option(
-        "--budget",
-        metavar="SHARE",
-        help="Read only this much of every model's layers: 2%, 20MB.  [default: all]",
-    )
-    device: str = option(
-        "--device",
-        default="auto",
-        show_default=True,
-        help="Where updates are compressed: auto takes a GPU if there is one.",
-    )
-    recipes: tuple[str, ...] = option(
-        "--recipe",
-        multiple=True,
-        default=("sketch",),
-        show_default=True,
-        help="Name of a recipe; may be repeated.",
-    )
-    aliases: tuple[str, ...] = option(
-        "--alias", multiple=True, help="Another name that members give the base."
-    )
-    workers: int = option(
-        "--workers",
-        type=click.IntRange(min=0),
-        default=0,
-        help="Index N models in parallel.  [default: chosen by what is read]",
-        metavar="N",
-    )
-    retry_failed: bool = option(
-        "--retry-failed", is_flag=True, help="Read models again that failed before."
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strictness:
-    """What counts as a failure."""
-
-    strict: bool = option(
-        "--strict",
-        is_flag=True,
-        help="Exit 1 also for models that are skipped, equal to the base, or refused by nature.",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """How a model is run over texts."""
-
-    batch_size: int = option(
-        "--batch-size",
-        type=click.IntRange(min=1),
-        default=16,
-        show_default=True,
-        help="Run N texts at once.",
-        metavar="N",
-    )
-    max_tokens: int = option(
-        "--max-tokens",
-        type=click.IntRange(min=2),
-        default=128,
-        show_default=True,
-        help="Cut texts to N tokens.",
-        metavar="N",
-    )
-    device: str = option("--device", default="cpu", show_default=True, help="Where the model runs.")
-
-
 def base_option() -> Any:
     """The family, by the name of its base."""
     return option("--base", help="Only this family, where the catalog has several.")
@@ -194,23 +114,6 @@ def base_option() -> Any:
 def recipe_option() -> Any:
     """A recipe, by name or id."""
     return option("--recipe", help="Name or id of a recipe.  [default: sketch]")
-
-
-def picture_option() -> Any:
-    """A file to draw into."""
-    return option(
-        "-o",
-        "--output",
-        type=click.Path(dir_okay=False, path_type=Path),
-        help="Draw it: a .png, .svg or .html file.",
-    )
-
-
-def texts_option(help: str, *, required: bool = False) -> Any:
-    """A file or folder of texts."""
-    return option(
-        "--texts", type=click.Path(exists=True, path_type=Path), required=required, help=help
-    )
 
 
 def seed_option(help: str) -> Any:

@@ -66,7 +66,7 @@ class ProgressLines:
         self._has_begun = True
 
     def advance(self, note: str = "") -> None:
-        """One more is done; `note` is said of the whole."""
+        """One more is done; `note` is about all that are."""
         self._done += 1
         self._note = note
 
@@ -184,8 +184,3 @@ def tracked(
 
 def _length(things: object) -> int | None:
     return len(things) if hasattr(things, "__len__") else None
-
-
-def note(line: str) -> None:
-    """A remark on stderr."""
-    Console(stderr=True, highlight=False, emoji=False).print(escape(plain(line)), style="yellow")

@@ -191,11 +191,11 @@ def _law(fit: Document) -> str:
 
 
 def _dimension(layer: Document, estimator: str) -> str:
-    found = next(d for d in layer["intrinsic_dimension"] if d["estimator"] == estimator)
-    if found["dimension"] is None:
+    estimate = next(d for d in layer["intrinsic_dimension"] if d["estimator"] == estimator)
+    if estimate["dimension"] is None:
         return "–"
-    spread = f"±{found['sd']:.1f}" if found["sd"] is not None else ""
-    return f"{found['dimension']:.1f}{spread}"
+    spread = f"±{estimate['sd']:.1f}" if estimate["sd"] is not None else ""
+    return f"{estimate['dimension']:.1f}{spread}"
 
 
 def _number(value: float | None) -> str:
@@ -212,5 +212,5 @@ def _notes(screen: Console, notes: Sequence[str]) -> None:
 
 
 def _failed(screen: Console, document: Document) -> None:
-    for one in document["failed"]:
-        screen.print(f"[yellow]{text(one['model'])}[/]: {text(one['reason'])}")
+    for model in document["failed"]:
+        screen.print(f"[yellow]{text(model['model'])}[/]: {text(model['reason'])}")

@@ -79,7 +79,7 @@ def show_explanation(document: Document, *, rows: int = 8) -> None:
 
 
 def show_evaluation(document: Document) -> None:
-    """Same-dataset retrieval precision against chance, by dataset, and what is taken for what."""
+    """Same-dataset retrieval precision, by dataset, and which datasets are confused."""
     screen = console()
     low, high = document["ci95"]
     without = f", without the query's own {document['exclude']}" if document["exclude"] else ""
@@ -109,17 +109,17 @@ def show_evaluations(document: Document) -> None:
     """Recipes side by side, and what a fingerprint of each takes."""
     rows = [
         (
-            one["recipe"],
-            share(one["micro"]),
-            f"{one['ci95'][0]:.3f} to {one['ci95'][1]:.3f}",
-            share(one["nn1"]),
-            share(one["silhouette"]),
-            share(one["chance"]),
-            _cost(one["cost"]),
+            evaluation["recipe"],
+            share(evaluation["micro"]),
+            f"{evaluation['ci95'][0]:.3f} to {evaluation['ci95'][1]:.3f}",
+            share(evaluation["nn1"]),
+            share(evaluation["silhouette"]),
+            share(evaluation["chance"]),
+            _cost(evaluation["cost"]),
         )
-        for one in document["recipes"]
+        for evaluation in document["recipes"]
     ]
-    heads = ("recipe", "micro", "95 % interval", "nn1", "silhouette", "chance", "cost a model")
+    heads = ("recipe", "micro", "95 % interval", "nn1", "silhouette", "chance", "cost per model")
     _print(console(), heads, rows)
 
 
@@ -209,7 +209,7 @@ def show_failures(document: Document) -> None:
 
 
 def console(*, wide: bool = False) -> Console:
-    """A console as wide as its terminal; as its longest line if `wide`, or where nobody looks."""
+    """A console as wide as its terminal; without a limit if `wide` or without a terminal."""
     screen = Console(highlight=False, emoji=False)
     if screen.is_terminal and not wide:
         return screen

@@ -54,7 +54,7 @@ def cell_text(value: object) -> str:
 
 
 class PlainFormatter(logging.Formatter):
-    """Log lines whose words cannot steer a terminal; a traceback keeps its lines."""
+    """Log lines that cannot control a terminal; a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return plain(super().formatMessage(record))

@@ -1,5 +1,17 @@
-"""Pages for a browser: the map of a family."""
+"""Maps of families, as pages for a browser and as pictures; `service` answers over HTTP."""
 
-from .draw import map_family
+from .map_document import (
+    Colour,
+    PlacedModels,
+    check_ending,
+    map_document,
+    write_map,
+)
 
-__all__ = ["map_family"]
+__all__ = [
+    "Colour",
+    "PlacedModels",
+    "check_ending",
+    "map_document",
+    "write_map",
+]

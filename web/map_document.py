@@ -1,23 +1,20 @@
-"""A family of the catalog with a place for each model, as columns ready for JSON."""
+"""A family with a place for each model: as columns ready for JSON, a page or a picture."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
+from ..arrays import Float64
 from ..errors import RequestError
-from ..records import ModelRecord, Recipe
-from ..search import (
-    LabelledModels,
-    Method,
-    Placement,
-    family_views,
-    labelled_models,
-    place_models,
-)
-from ..store import Catalog
+from .family_map import Neighbour, write_page
+
+ENDINGS = (".html", ".png", ".svg")
 
 Colour = Literal["dataset", "author", "kind"]
 """Columns that models can be coloured by."""
@@ -25,85 +22,83 @@ Colour = Literal["dataset", "author", "kind"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedModels:
-    """A family with a place for each of its models.
+    """The models of a family, each with its place; columns in one order.
 
     Attributes:
-        kinds: Of every model, in the family's order; `downloads` likewise, None = unknown.
+        datasets, authors, downloads: None = unknown.
+        method: How models were placed: `pca`, `tsne`, `umap`.
+        explained: Share of the variance along each axis, 0…1, for PCA.
+        landmarks: Models that were placed first, the others among them; None = all alike.
     """
 
-    recipe: Recipe
-    family: LabelledModels
-    layout: Placement
+    base: str
+    recipe: str
+    ids: tuple[str, ...]
+    datasets: tuple[str | None, ...]
+    authors: tuple[str | None, ...]
     kinds: tuple[str, ...]
     downloads: tuple[int | None, ...]
+    coordinates: Float64[np.ndarray, "models 2"] = field(compare=False)
+    method: Literal["pca", "tsne", "umap"]
+    explained: tuple[float, float] | None
+    landmarks: int | None
     seed: int
 
 
-def place_family(
-    catalog: Catalog,
+def check_ending(target: Path) -> None:
+    """Refuse a file name before any work is done for it.
+
+    Raises:
+        RequestError: not a map's ending.
+    """
+    if target.suffix.lower() not in ENDINGS:
+        raise RequestError(f"{target}: a map's name ends in one of {', '.join(ENDINGS)}")
+
+
+def write_map(
+    placed: PlacedModels,
+    path: Path,
     *,
-    base: str | None = None,
-    recipe: str | None = None,
-    layout: Method = "auto",
-    seed: int = 0,
-) -> PlacedModels:
-    """One family's fingerprints, placed.
+    neighbours: Sequence[Sequence[Neighbour]],
+    colour: Colour,
+    dark: bool,
+) -> None:
+    """Draw a placed family into a .html page, or a .png or .svg picture.
+
+    Args:
+        neighbours: Of every model, nearest first; for a page.
+        colour: What marks of a picture are coloured by; a page is by dataset.
+        dark: Light on dark, for a picture; a page follows its reader's setting.
 
     Raises:
-        RequestError: There are several families and no `base`; an unknown recipe and an empty
-            catalog raise its subclasses.
+        RequestError: there are no models, or `path` cannot be written.
     """
+    document, title = map_document(placed), f"Fine-tunes of {placed.base}"
+    subtitle = describe_layout(placed)
+    if path.suffix.lower() == ".html":
+        write_page(document, path, title=title, subtitle=subtitle, neighbours=neighbours)
+    else:
+        from .map_picture import write_picture
 
-    def read() -> tuple[Recipe, LabelledModels, dict[str, ModelRecord]]:
-        view, *others = family_views(catalog, recipe, base)
-        if others:
-            names = ", ".join(each.base for each in (view, *others))
-            raise RequestError(f"one map shows one family; add --base, one of: {names}")
-        records = {row.id: row.record for row in catalog.models(base=view.base)}
-        return view.recipe, labelled_models(view), records
-
-    chosen, models, records = catalog.look(read)
-    return PlacedModels(
-        recipe=chosen,
-        family=models,
-        layout=place_models(models.ids, models.vectors, layout, scores=models.scores, seed=seed),
-        kinds=tuple(records[model].kind for model in models.ids),
-        downloads=tuple(records[model].downloads for model in models.ids),
-        seed=seed,
-    )
-
-
-def layout_document(
-    catalog: Catalog,
-    base: str | None = None,
-    recipe: str | None = None,
-    layout: Method = "auto",
-    seed: int = 0,
-) -> dict[str, Any]:
-    """A family's map, placed anew: `map_document` of `place_family`.
-
-    Raises:
-        RequestError: as `place_family`.
-    """
-    return map_document(place_family(catalog, base=base, recipe=recipe, layout=layout, seed=seed))
+        write_picture(document, path, title=title, subtitle=subtitle, colour=colour, dark=dark)
 
 
 def map_document(placed: PlacedModels) -> dict[str, Any]:
-    """A placed family as columns, ready for JSON; names are told by their place in a list."""
-    family, coordinates = placed.family, placed.layout.coordinates.round(6)
+    """A placed family as columns, ready for JSON; names are numbers of places in a list."""
+    coordinates = placed.coordinates.round(6)
     document: dict[str, Any] = {
-        "base": family.base,
-        "recipe": placed.recipe.name,
-        "layout": placed.layout.method,
-        "explained": placed.layout.explained and list(placed.layout.explained),
+        "base": placed.base,
+        "recipe": placed.recipe,
+        "layout": placed.method,
+        "explained": placed.explained and list(placed.explained),
         "seed": placed.seed,
-        "models": list(family.ids),
+        "models": list(placed.ids),
         "x": coordinates[:, 0].tolist(),
         "y": coordinates[:, 1].tolist(),
     }
     for name, column in (
-        ("dataset", family.labels),
-        ("author", family.authors),
+        ("dataset", placed.datasets),
+        ("author", placed.authors),
         ("kind", placed.kinds),
     ):
         document[name], document[f"{name}s"] = encode_names(column)
@@ -120,15 +115,13 @@ def encode_names(column: Sequence[str | None]) -> tuple[list[int | None], list[s
 
 def describe_layout(placed: PlacedModels) -> str:
     """One line: which fingerprints, how many models, how they were placed, how to read it."""
-    n_models = len(placed.family.ids)
+    n_models = len(placed.ids)
     models = "1 model" if n_models == 1 else f"{n_models:,} models"
-    return f"{placed.recipe.name} fingerprints of {models} · {_reading(placed.layout)}"
-
-
-def _reading(layout: Placement) -> str:
-    if layout.explained is not None:
-        return f"PCA: two axes with {sum(layout.explained):.0%} of the variance"
-    name = {"tsne": "t-SNE", "umap": "UMAP"}[layout.method]
-    if layout.landmarks is not None:
-        name += f" of {layout.landmarks:,}, the others placed among them"
-    return f"{name}: near means alike, far apart means little"
+    if placed.explained is not None:
+        reading = f"PCA: two axes with {sum(placed.explained):.0%} of the variance"
+    else:
+        name = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}[placed.method]
+        if placed.landmarks is not None:
+            name += f" of {placed.landmarks:,}, the others placed among them"
+        reading = f"{name}: near means alike, far apart means little"
+    return f"{placed.recipe} fingerprints of {models} · {reading}"

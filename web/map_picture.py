@@ -130,7 +130,7 @@ def write_picture(
     colour: Colour = "dataset",
     dark: bool = False,
 ) -> None:
-    """Draw `layout_document`'s map into `path`, a .png or .svg.
+    """Draw `map_document`'s map into `path`, a .png or .svg.
 
     Adapters are hollow, models without a name grey; areas grow with the logarithm of
     downloads, where any are known.

@@ -41,27 +41,27 @@ def run(db, *arguments):
 
 def test_cluster_prints_the_contract(db):
     result = run(db, "--base", "base", "--json", "--unknown", "0")
-    found = json.loads(result.stdout)
+    report = json.loads(result.stdout)
 
     assert result.exit_code == 0
     assert {
         "base", "recipe", "models", "clusters", "noise", "ari", "nmi", "silhouette",
         "suggestions", "abstained", "calibration",
-    } <= set(found)  # fmt: skip
-    assert set(found["clusters"][0]) == {
+    } <= set(report)  # fmt: skip
+    assert set(report["clusters"][0]) == {
         "cluster", "name", "size", "datasets", "authors", "words", "models",
     }  # fmt: skip
-    assert set(found["silhouette"]) == {"labels", "clusters"}
-    assert set(found["calibration"]) >= {
+    assert set(report["silhouette"]) == {"labels", "clusters"}
+    assert set(report["calibration"]) >= {
         "precision", "coverage", "threshold", "target", "models", "curve",
     }  # fmt: skip
-    assert set(found["calibration"]["curve"][0]) == {"confidence", "precision", "coverage"}
-    listed = [id for one in found["clusters"] for id in one["models"]] + found["noise"]
+    assert set(report["calibration"]["curve"][0]) == {"confidence", "precision", "coverage"}
+    listed = [id for entry in report["clusters"] for id in entry["models"]] + report["noise"]
     assert sorted(listed) == sorted(f"[red]m{i}" for i in range(90))
-    assert len(found["suggestions"]) + found["abstained"] == 30
-    for one in found["suggestions"]:
-        assert one["dataset"] == f"d{int(one['model'].removeprefix('[red]m')) % 6}"
-        assert one["confidence"] >= found["calibration"]["target"] == 0.95
+    assert len(report["suggestions"]) + report["abstained"] == 30
+    for entry in report["suggestions"]:
+        assert entry["dataset"] == f"d{int(entry['model'].removeprefix('[red]m')) % 6}"
+        assert entry["confidence"] >= report["calibration"]["target"] == 0.95
 
 
 def test_people_see_names_and_why_nothing_is_suggested(db):
@@ -74,9 +74,9 @@ def test_people_see_names_and_why_nothing_is_suggested(db):
 
 
 def test_no_suggest_leaves_suggestions_out(db):
-    found = json.loads(run(db, "--base", "base", "--no-suggest", "--json").stdout)
+    report = json.loads(run(db, "--base", "base", "--no-suggest", "--json").stdout)
 
-    assert not {"suggestions", "abstained", "calibration"} & set(found)
+    assert not {"suggestions", "abstained", "calibration"} & set(report)
 
 
 def test_two_models_are_too_few_and_that_is_said(db):

@@ -37,7 +37,7 @@ def test_index_and_add_print_the_contract(family):
         ("index", str(family / "base"), str(family / "models")),
         ("add", str(family / "models" / "a-0"), "--base", str(family / "base")),
     ):
-        found = document(family, *arguments)
+        printed = document(family, *arguments)
         assert {
             "base",
             "recipe",
@@ -47,21 +47,23 @@ def test_index_and_add_print_the_contract(family):
             "bytes_read",
             "bytes_total",
             "seconds",
-        } <= set(found)
-        assert found["recipe"] == "sketch"
+        } <= set(printed)
+        assert printed["recipe"] == "sketch"
 
 
 def test_find_similar_prints_the_contract(family):
-    found = document(family, "find-similar", "a-0", "-k", "2", "--explain")
+    printed = document(family, "find-similar", "a-0", "-k", "2", "--explain")
 
-    assert found["query"]["model"] == "a-0"
-    assert found["query"]["dataset"] == "a"
-    assert [n["rank"] for n in found["neighbours"]] == [1, 2]
+    assert printed["query"]["model"] == "a-0"
+    assert printed["query"]["dataset"] == "a"
+    assert [n["rank"] for n in printed["neighbours"]] == [1, 2]
     assert {"rank", "model", "score", "dataset", "author", "score_se"} <= set(
-        found["neighbours"][0]
+        printed["neighbours"][0]
     )
-    assert found["neighbours"][0]["model"] == "a-1"
-    assert [e["model"] for e in found["explanations"]] == [n["model"] for n in found["neighbours"]]
+    assert printed["neighbours"][0]["model"] == "a-1"
+    assert [e["model"] for e in printed["explanations"]] == [
+        n["model"] for n in printed["neighbours"]
+    ]
 
 
 def test_filters_leave_exactly_what_passes(family):
@@ -77,7 +79,7 @@ def test_filters_leave_exactly_what_passes(family):
 
 
 def test_eval_prints_the_contract(family):
-    found = document(family, "eval", "--exclude", "author")
+    printed = document(family, "eval", "--exclude", "author")
 
     assert {
         "recipe",
@@ -93,9 +95,9 @@ def test_eval_prints_the_contract(family):
         "map",
         "by_dataset",
         "exclude",
-    } <= set(found)
-    assert (found["k"], found["exclude"], found["micro"]) == ("siblings", "author", 1.0)
-    assert found["by_dataset"]["a"]["n"] == 2
+    } <= set(printed)
+    assert (printed["k"], printed["exclude"], printed["micro"]) == ("siblings", "author", 1.0)
+    assert printed["by_dataset"]["a"]["n"] == 2
 
 
 def test_ls_show_stats_failures_print_documents(family):

@@ -37,7 +37,7 @@ def test_a_well_catalog_has_exit_code_0_and_a_line_a_check(db):
 
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
-    assert lines[-1] == "all is well"
+    assert lines[-1] == "no problems"
     assert {line.split()[1] for line in lines[:-1]} >= {"tables", "index", "sketches", "vectors"}
     assert {line.split()[0] for line in lines[:-1]} <= {"ok", "note"}
 
@@ -59,9 +59,9 @@ def test_what_is_derived_is_mended_and_the_exit_code_is_0(db):
     looked, mended, again = run(db, "--check"), run(db), run(db)
 
     assert (looked.exit_code, mended.exit_code, again.exit_code) == (1, 0, 0)
-    assert "1 to be mended by hand" in looked.stdout
-    assert "1 repaired, all is well" in mended.stdout
-    assert again.stdout.endswith("all is well\n")
+    assert "1 to be repaired by hand" in looked.stdout
+    assert "1 repaired, no problems" in mended.stdout
+    assert again.stdout.endswith("no problems\n")
     assert "repaired  views" in mended.stdout
     assert "repaired" not in again.stdout
 

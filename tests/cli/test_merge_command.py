@@ -59,7 +59,7 @@ def test_merge_prints_the_contract(machines):
     assert (document["added"], document["differing"], document["models"]) == (1, 1, 3)
     (conflict,) = document["conflicts"]
     assert set(conflict) == {"base", "model", "about", "source", "kept", "other"}
-    assert [one["source"] for one in document["sources"]] == [str(b)]
+    assert [source["source"] for source in document["sources"]] == [str(b)]
 
 
 def test_the_first_catalog_named_is_the_target(machines, tmp_path):

@@ -43,9 +43,9 @@ def test_rank_of_one_model_is_kept_and_drawn(family, tmp_path):
 
 
 def test_rank_of_a_family_has_means_with_standard_errors(family):
-    found = document(family, "rank", "--family", str(family / "base"))
+    report = document(family, "rank", "--family", str(family / "base"))
 
-    points = [p for c in found["curves"] for p in c["points"] if p["count"] > 1]
+    points = [p for c in report["curves"] for p in c["points"] if p["count"] > 1]
     assert points
     assert all(p["standard_error"] is not None for p in points)
 
@@ -59,7 +59,7 @@ def test_rank_of_the_weights_differs_from_that_of_the_update(family):
 
 
 def test_components_against_the_base_name_what_was_edited(family, tmp_path):
-    found = document(
+    report = document(
         family,
         "components",
         "a-0",
@@ -71,7 +71,7 @@ def test_components_against_the_base_name_what_was_edited(family, tmp_path):
         str(tmp_path / "c.html"),
     )
 
-    (stack,) = found["stacks"].values()
+    (stack,) = report["stacks"].values()
     assert stack["error"] < 1e-5
     assert stack["most_edited"]["layer"] >= 1
     assert "prefers-color-scheme" in (tmp_path / "c.html").read_text("utf-8")
@@ -113,17 +113,17 @@ def test_broken_rows_are_named(family, tmp_path):
         "id,text\n" + "\n".join(f"{i},{t}" for i, t in enumerate(TEXTS)) + "\n99,\n"
     )
 
-    found = document(family, "components", "a-0", "--texts", str(tmp_path / "t.csv"))
+    report = document(family, "components", "a-0", "--texts", str(tmp_path / "t.csv"))
 
-    assert found["broken_rows"] == ["t.csv:25: no text"]
+    assert report["broken_rows"] == ["t.csv:25: no text"]
 
 
 def test_diff_says_in_a_sentence_what_differs(family):
-    found = document(family, "diff", "a-0", "b-0")
+    report = document(family, "diff", "a-0", "b-0")
 
-    assert found["sentence"].startswith("a-0 and b-0 ")
-    assert found["most_different"]
-    assert found["cosine"] < 1
+    assert report["sentence"].startswith("a-0 and b-0 ")
+    assert report["most_different"]
+    assert report["cosine"] < 1
 
 
 def test_a_profile_needs_a_tokenizer_and_says_so(family):

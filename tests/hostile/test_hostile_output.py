@@ -18,7 +18,7 @@ from hypothesis import given
 
 from deltadex.cli import main
 from deltadex.errors import SourceError
-from deltadex.terminal import note, show_diff, show_failures, show_models
+from deltadex.terminal import show_diff, show_failures, show_models
 from deltadex.terminal.text import PlainFormatter, json_text, plain
 
 ID = "\x1b[31m[bold]:bomb:[\\bold]\u202e\x9b2J\\"
@@ -154,7 +154,6 @@ def test_any_name_stands_in_a_table(text: str) -> None:
     show_models({"models": [row]})
     show_failures({"failures": [group]})
     show_diff(stub)
-    note(text)
 
 
 def test_a_name_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

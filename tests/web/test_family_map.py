@@ -75,13 +75,13 @@ def test_every_model_is_in_the_page_as_data(tmp_path):
 
     data = payload(written(tmp_path, document, neighbours=neighbours))
 
-    found = data["map"]
-    assert found == document
-    assert (found["models"], found["x"], found["y"]) == (["a/x", "b/y"], [0.25, -1], [1, 2])
-    assert (found["datasets"], found["dataset"]) == (["sst2"], [0, None])
-    assert (found["authors"], found["author"]) == (["b"], [None, 0])
-    assert [found["kinds"][i] for i in found["kind"]] == ["full", "adapter"]
-    assert found["downloads"] == [7, None]
+    shown = data["map"]
+    assert shown == document
+    assert (shown["models"], shown["x"], shown["y"]) == (["a/x", "b/y"], [0.25, -1], [1, 2])
+    assert (shown["datasets"], shown["dataset"]) == (["sst2"], [0, None])
+    assert (shown["authors"], shown["author"]) == (["b"], [None, 0])
+    assert [shown["kinds"][i] for i in shown["kind"]] == ["full", "adapter"]
+    assert shown["downloads"] == [7, None]
     assert data["neighbours"] == [[[1, 0.9877, 0.0123]], [[0, 0.5]]]
 
 

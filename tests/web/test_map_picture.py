@@ -167,11 +167,11 @@ def test_too_many_marks_become_an_image_beside_text(tmp_path, monkeypatch):
 
 def test_colours_are_those_of_the_page():
     both = r"--(\w+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)"
-    found = re.findall(both, STYLE.read_text("utf-8"))
+    colours = re.findall(both, STYLE.read_text("utf-8"))
 
     for theme, values in (
-        (LIGHT, {name: light for name, light, _ in found}),
-        (DARK, {name: dark for name, _, dark in found}),
+        (LIGHT, {name: light for name, light, _ in colours}),
+        (DARK, {name: dark for name, _, dark in colours}),
     ):
         assert theme.palette == tuple(values[f"c{i}"] for i in range(8))
         assert (theme.sheet, theme.text) == (values["sheet"], values["text"])

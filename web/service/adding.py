@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from ...database import Database
 from ...errors import RequestError, UnknownModel
-from ...store import Catalog
 from .names import Names
 from .problems import Problem
-from .readers import find_model, names_of
+from .readers import find_base, find_family, names_of
 from .service import Service
 from .settings import MAX_NEW_ID, MAX_QUERIES
-from .uploads import SentFile, private_folder
+from .uploads import AdapterFiles
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
@@ -65,15 +64,7 @@ class AddFromHub(BaseModel):
     base: Text
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """An adapter's files as they came."""
-
-    config: SentFile
-    weights: SentFile
-
-
-def add_adapter(service: Service, asked: AddAdapter, sent: Sent) -> dict[str, Any]:
+def add_adapter(service: Service, fields: AddAdapter, files: AdapterFiles) -> dict[str, Any]:
     """Fingerprint an adapter and record it; as `deltadex add --json`.
 
     Raises:
@@ -81,63 +72,50 @@ def add_adapter(service: Service, asked: AddAdapter, sent: Sent) -> dict[str, An
         ModelError: it cannot be fingerprinted; nothing is recorded.
     """
     with service.readers.catalog() as catalog:
-        base = names_of(catalog).only(asked.base)
-        _refuse_taken(catalog, asked.model, base)
-        recipe = catalog.find_recipe(None, base)
-        layout = service.uploads.layout_of(catalog, base)
-    with private_folder(sent.config, sent.weights) as folder:
-        made = service.uploads.fingerprint(folder, base, recipe, layout)
-    record = replace(
-        made.model,
-        id=asked.model,
-        base=base,
-        signature=made.model.content_sha256 or "",
-        dataset=asked.dataset,
-        dataset_raw=asked.dataset,
-        label_source="labels" if asked.dataset else None,
-        author=asked.author,
-        run=asked.run or asked.model,
-    )
+        base = find_family(catalog, fields.base)
+        _refuse_taken(catalog, fields.model, base)
+        reading = catalog.adapter_reading(base, may_open_base=service.settings.allow_hub)
+    adapter = service.uploads.read(files, reading)
     with service.readers.writing() as catalog:
-        _refuse_taken(catalog, asked.model, base)
-        catalog.record(replace(made, model=record))
+        _refuse_taken(catalog, fields.model, base)
+        catalog.record_adapter(
+            adapter,
+            fields.model,
+            dataset=fields.dataset,
+            author=fields.author,
+            run=fields.run,
+        )
         names = names_of(catalog)
     return {
-        "model": asked.model,
+        "model": fields.model,
         "base": names.shown(base),
-        "recipe": recipe.name,
-        "recipes": [recipe.id],
+        "recipe": reading.recipe.name,
+        "recipes": [reading.recipe.id],
         "indexed": 1,
         "skipped": 0,
         "failed": [],
-        "bytes_read": made.bytes_read,
-        "bytes_total": record.bytes_total,
-        "seconds": round(made.seconds, 3),
+        "bytes_read": adapter.bytes_read,
+        "bytes_total": adapter.model.bytes_total,
+        "seconds": round(adapter.seconds, 3),
     }
 
 
-def add_from_hub(service: Service, asked: AddFromHub) -> dict[str, Any]:
+def add_from_hub(service: Service, fields: AddFromHub) -> dict[str, Any]:
     """Fetch and index models of the Hub; as `deltadex add --json`.
 
     Raises:
         RequestError: a name is also that of a folder beside the service.
-        DeltadexError: as `index_family`.
+        DeltadexError: as `Database.add`.
     """
-    # torch is loaded where models are read, and nowhere else
-    from ...indexer import IndexOptions, index_family
-
-    for name in (*asked.models, asked.base):
+    for name in (*fields.models, fields.base):
         if Path(name).exists():
             raise RequestError(f"{name}: cannot be told from a folder of the server")
     with service.readers.writing() as catalog:
-        base = _base_of_hub(names_of(catalog), asked.base)
-        options = IndexOptions(base=base, models=tuple(asked.models))
-        document = index_family(catalog, options).to_json()
+        base = _base_of_hub(names_of(catalog), fields.base)
+        document = catalog.add(*fields.models, base=base).to_json()
         names = names_of(catalog)
-    failed = document["failed"]
-    assert isinstance(failed, list)
-    for one in failed:
-        one["reason"] = names.redact(one["reason"])
+    for refused in document["failed"]:
+        refused["reason"] = names.redact(refused["reason"])
     return names.with_bases(document)
 
 
@@ -148,15 +126,14 @@ def remove(service: Service, id: str, base: str | None) -> dict[str, Any]:
         UnknownModel: there is none.
     """
     with service.readers.writing() as catalog:
-        names = names_of(catalog)
-        row = find_model(catalog, id, base and names.meant(base))
-        catalog.remove(row.id, row.base)
-    return {"removed": row.id, "base": names.shown(row.base)}
+        model = catalog.exact_model(id, find_base(catalog, base))
+        document = catalog.remove(model["model"], model["base"]).to_json()
+        return names_of(catalog).with_bases(document)
 
 
-def _refuse_taken(catalog: Catalog, id: str, base: str) -> None:
+def _refuse_taken(catalog: Database, id: str, base: str) -> None:
     try:
-        find_model(catalog, id, base)
+        catalog.exact_model(id, base)
     except UnknownModel:
         return
     raise Problem(409, "id-taken", f"{id}: there is a model of that id; DELETE it first")

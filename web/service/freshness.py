@@ -8,7 +8,7 @@ import time
 
 from ...errors import DeltadexError
 from .process import collect_again, rest_from_collecting
-from .readers import Readers, prepare_searches
+from .readers import Readers
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Freshness:
             except DeltadexError as err:
                 log.warning("the indexes are not caught up: %s", err)
             except Exception:
-                # who asks whether it is ready is told that it is not
+                # it is not ready: GET ready says so
                 log.exception("a defect in deltadex: the catalog cannot be searched")
             else:
                 self._ready.set()
@@ -61,10 +61,9 @@ class Freshness:
             rest = max(SOONEST_S, REST * (time.monotonic() - started))
 
     def _look(self, seen: str) -> str:
-        """Catch up if the catalog is another than was seen; what is seen now."""
+        """Catch up if the catalog changed since `seen`; returns its state now."""
         state = self._readers.state()
         if state != seen:
-            with self._readers.preparing() as catalog:
-                prepare_searches(catalog, lambda: not self._ending.is_set())
+            self._readers.prepare(lambda: not self._ending.is_set())
             rest_from_collecting()
         return state

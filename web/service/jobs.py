@@ -1,4 +1,4 @@
-"""What takes long: computed in the background, kept for as long as the catalog stays."""
+"""Long computations, made in the background; a result holds until the catalog changes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .replies import Packed, encode
 from .tasks import Kind, compute_in
 from .worker import Worker, WorkerFailed
 
-KEPT = 64
-"""Documents held in memory."""
+MAX_DOCUMENTS = 64
+"""Held in memory."""
 
 FAILURE_SECONDS = 10.0
-"""How long a failure is told before the document is tried again."""
+"""How long a failure is answered before the document is computed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +82,19 @@ class Jobs:
             DeltadexError: it cannot be computed.
         """
         key = json.dumps([kind, base, dict(params)], sort_keys=True)
-        found = self._look_up(key)
-        if isinstance(found, Document) and not found.stale:
-            return found
+        document = self._look_up(key)
+        if isinstance(document, Document) and not document.stale:
+            return document
         future = self._start(key, kind, base, params)
-        if isinstance(found, Document):
-            return found
+        if isinstance(document, Document):
+            return document
         started = time.monotonic()
         await asyncio.to_thread(wait, [future], self._quick_seconds)
-        found = self._look_up(key)
-        if found is None:
+        document = self._look_up(key)
+        if document is None:
             waited = time.monotonic() - started
             return Computing(retry_after_s=max(1, min(5, round(waited))))
-        return found
+        return document
 
     def close(self) -> None:
         """Stop computing; ends the process."""
@@ -127,14 +127,14 @@ class Jobs:
         try:
             packed = Packed.of(encode(self._compute(kind, base, params)))
         except DeltadexError as err:
-            self._keep(key, _Failed(state, err, time.monotonic() + FAILURE_SECONDS))
+            self._store(key, _Failed(state, err, time.monotonic() + FAILURE_SECONDS))
         except Exception:
             error = WorkerFailed(traceback.format_exc())
-            self._keep(key, _Failed(state, error, time.monotonic() + FAILURE_SECONDS))
+            self._store(key, _Failed(state, error, time.monotonic() + FAILURE_SECONDS))
         else:
-            self._keep(key, _Made(state, packed))
+            self._store(key, _Made(state, packed))
 
-    def _keep(self, key: str, result: _Made | _Failed) -> None:
+    def _store(self, key: str, result: _Made | _Failed) -> None:
         with self._lock:
             self._at_work.pop(key, None)
             self._failed.pop(key, None)
@@ -144,7 +144,7 @@ class Jobs:
                 return
             self._made[key] = result
             self._made.move_to_end(key)
-            while len(self._made) > KEPT:
+            while len(self._made) > MAX_DOCUMENTS:
                 self._made.popitem(last=False)
 
     def _compute(self, kind: Kind, base: str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What every request meets before it is read: whose name it calls, how long its body is."""
+"""Checks of every request before it is read: its host name, the length of its body."""
 
 from __future__ import annotations
 
@@ -81,15 +81,15 @@ class BodyLimits:
             await _too_long(limit).response()(scope, receive, send)
             return
         body = _Body(receive, limit, self._seconds)
-        started = told = False
+        started = is_refused = False
 
         async def noted(message: Message) -> None:
             # what the framework makes of a body that was cut off is not what is wrong
-            nonlocal started, told
+            nonlocal started, is_refused
             if body.problem is not None and not started:
-                told = started = True
+                is_refused = started = True
                 await body.problem.response()(scope, receive, send)
-            elif not told:
+            elif not is_refused:
                 started = True
                 await send(message)
 

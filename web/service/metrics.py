@@ -53,7 +53,7 @@ class Metrics:
 
 
 class _Catalog(Collector):
-    """What is counted when it is asked for."""
+    """Numbers that are counted when they are read."""
 
     def __init__(self, readers: Readers, work: Sequence[Work], jobs: Jobs) -> None:
         self._readers = readers
@@ -65,7 +65,7 @@ class _Catalog(Collector):
 
     def collect(self) -> Iterable[Metric]:
         with self._readers.catalog() as catalog:
-            stats = catalog.stats()
+            stats = catalog.stats().to_json()
         models = GaugeMetricFamily(
             "deltadex_models", "Models of the catalog by status.", labels=("status",)
         )

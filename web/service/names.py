@@ -1,4 +1,4 @@
-"""What is shown of a catalog without the paths of its machine."""
+"""Names and messages of a catalog, without the paths of its machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...errors import RequestError
-from ...store import ModelRow
 
 _PATH = re.compile(r"(?<![\w.:/~@-])(?:~?(?:/[\w.@+=,~-]+){2,}/?|[A-Za-z]:\\[^\s'\",;]+)")
 _OPEN_SOURCES = ("", "hub", "upload")
@@ -34,54 +33,43 @@ class Names:
         return self._shown.get(base) or _last_part(base)
 
     def meant(self, base: str) -> str:
-        """The base of the catalog that a request names.
+        """The base that a shown name stands for; any other name stays as it is.
 
         Raises:
-            RequestError: there is none; the message lists them.
+            RequestError: it is a path, which no request needs.
         """
         if base in self._meant:
             return self._meant[base]
-        there = ", ".join(self.bases) or "none yet"
-        raise RequestError(f"no family of {base!r}; there are: {there}")
-
-    def only(self, base: str | None) -> str:
-        """The base that a request names, or the only one there is.
-
-        Raises:
-            RequestError: there are several, or none of that name.
-        """
-        if base is not None:
-            return self.meant(base)
-        if len(self._meant) != 1:
-            there = ", ".join(self.bases) or "none yet"
-            raise RequestError(f"which family? Give base, one of: {there}")
-        return next(iter(self._meant.values()))
+        if base.startswith(("/", "~", ".")) or "\\" in base:
+            bases = ", ".join(self.bases) or "none yet"
+            raise RequestError(f"no family of {base!r}; there are: {bases}")
+        return base
 
     def redact(self, text: str, source: str = "") -> str:
         """A sentence with every path of this machine cut to its last part."""
         for place in (source, str(self._catalog_path), *self._shown):
             if len(place) > 1 and place.startswith("/"):
                 below = re.compile(re.escape(place) + r"(?:/[^\s'\",:;]+|(?![\w.-]))")
-                text = below.sub(lambda found: self.shown(found[0]), text)
-        return _PATH.sub(lambda found: self.shown(found[0]), text)
+                text = below.sub(lambda match: self.shown(match[0]), text)
+        return _PATH.sub(lambda match: self.shown(match[0]), text)
 
     def problem_text(self, text: str) -> str:
         """An error's message as a client may read it: no paths, no options of commands."""
         return _OPTIONS.sub(r"\1", self.redact(text))
 
-    def model(self, row: ModelRow) -> dict[str, Any]:
+    def model(self, model: Mapping[str, Any]) -> dict[str, Any]:
         """A model's document as `ls --json` has it, without paths."""
-        source = row.record.source
-        document = row.to_json()
-        document["base"] = self.shown(row.base)
+        source = model["source"]
+        document = dict(model)
+        document["base"] = self.shown(model["base"])
         document["source"] = (
             _SHOWN_SOURCES.get(source, source) if source in _OPEN_SOURCES else "local"
         )
-        if row.record.base_raw is not None:
-            document["base_raw"] = self.base_raw(row.record.base_raw)
-        if row.reason is not None:
-            document["reason"] = self.redact(row.reason, source)
-        document["notes"] = [self.redact(note, source) for note in row.record.notes]
+        if model["base_raw"] is not None:
+            document["base_raw"] = self.base_raw(model["base_raw"])
+        if model["reason"] is not None:
+            document["reason"] = self.redact(model["reason"], source)
+        document["notes"] = [self.redact(note, source) for note in model["notes"]]
         return document
 
     def base_raw(self, name: str) -> str:

@@ -72,7 +72,7 @@ class Problem(Exception):
 
 
 def as_problem(error: DeltadexError, names: Names) -> Problem:
-    """What a client is told of an error of ours."""
+    """An error of ours as a client may read it."""
     text = names.problem_text(str(error))
     if isinstance(error, WorkerFailed):
         log.error("a defect in deltadex:\n%s", error)
@@ -87,14 +87,14 @@ def as_problem(error: DeltadexError, names: Names) -> Problem:
 
 
 def busy(detail: str, seconds: int = 5) -> Problem:
-    """Come back later."""
+    """A 503 that says when to ask again."""
     return Problem(503, "busy", detail, {"Retry-After": str(seconds)})
 
 
 def install(app: FastAPI) -> None:
     """Have the app answer every error as a problem document."""
 
-    async def told(request: Request, error: Exception) -> Response:
+    async def problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)
         return error.response()
 
@@ -113,11 +113,9 @@ def install(app: FastAPI) -> None:
         return Problem(error.status_code, code, detail, error.headers).response()
 
     async def defect(request: Request, error: Exception) -> Response:
-        return Problem(
-            500, "internal", "a defect in deltadex; the server's log says more"
-        ).response()
+        return Problem(500, "internal", DEFECT).response()
 
-    app.add_exception_handler(Problem, told)
+    app.add_exception_handler(Problem, problem)
     app.add_exception_handler(DeltadexError, ours)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, plain)

@@ -7,7 +7,7 @@ import gc
 import os
 import sys
 
-KEPT_BYTES = 1 << 30
+HEAP_BYTES = 1 << 30
 """Memory that is given back to the system only beyond this: a search needs tens of megabytes for
 some milliseconds, and mapping them anew each time costs more than the search."""
 
@@ -30,16 +30,16 @@ def _keep_memory() -> None:
     """Have freed memory used again instead of given back, where the C library can."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
-        mallopt(M_MMAP_THRESHOLD, KEPT_BYTES // 2)
-        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(M_MMAP_THRESHOLD, HEAP_BYTES // 2)
+        mallopt(M_TRIM_THRESHOLD, HEAP_BYTES)
 
 
 def rest_from_collecting() -> None:
-    """Leave what is there now out of every collection of garbage: names of all models are."""
+    """Exclude the present objects from garbage collection, such as the names of all models."""
     gc.collect()
     gc.freeze()
 
 
 def collect_again() -> None:
-    """Undo it, for the process to end in order."""
+    """Undo `rest_from_collecting`, so that the process ends in order."""
     gc.unfreeze()

@@ -1,4 +1,4 @@
-"""How a request gets at the catalog, and what it asks of it by id, filter and page."""
+"""The catalog as requests reach it: a session for each thread, ids and filters that are safe."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-from ...errors import BadFilter, RequestError, StoreFull, UnknownModel
-from ...search import StoredQuery, prepare_search
-from ...store import Catalog, ModelFilter, ModelRow, Page, SketchFiles
+from ...database import Database, open
+from ...errors import BadFilter
 from .names import Names
 
 log = logging.getLogger(__name__)
@@ -21,25 +19,20 @@ CACHE = "10%"
 """Of the memory, for DuckDB: a service searches files beside the catalog, and those are better
 held by the system."""
 
-Open = Callable[[], Catalog]
+Open = Callable[[], Database]
 
 _TEXT = re.compile(r"'(?:[^']|'')*'")
 _CLOSED_COLUMNS = re.compile(r"\b(source|base_raw|base)\b", re.IGNORECASE)
 
 
-def open_catalog(path: Path, *, writable: bool) -> Catalog:
+def open_catalog(path: Path, *, writable: bool) -> Database:
     """The catalog that the service uses while it runs.
 
     Held for writing even by a service that changes nothing: who holds a file lets other
     processes in, so that models can be added while it serves. A file that cannot be written is
     opened for reading.
     """
-    try:
-        return Catalog.open(path, create=False, cache=CACHE)
-    except StoreFull:
-        if writable:
-            raise
-        return Catalog.open(path, create=False, read_only=True, cache=CACHE)
+    return open(path, create=False, read_only=False if writable else None, memory=CACHE)
 
 
 class Readers:
@@ -49,13 +42,13 @@ class Readers:
         self._catalog = open()
         # asked from the event loop, so that it must never wait for a query
         self._watching = self._catalog.reader()
-        self._idle: list[Catalog] = []
-        self._all: list[Catalog] = []
+        self._idle: list[Database] = []
+        self._all: list[Database] = []
         self._lock = threading.Lock()
         self._writing = threading.Lock()
 
     @contextmanager
-    def catalog(self) -> Iterator[Catalog]:
+    def catalog(self) -> Iterator[Database]:
         """A catalog for one thread, for as long as the block; it searches the last indexes
         that were made ready."""
         with self._lock:
@@ -71,24 +64,23 @@ class Readers:
                 self._idle.append(reader)
 
     @contextmanager
-    def writing(self) -> Iterator[Catalog]:
-        """The catalog, for the only writer; what it wrote is found by the next search."""
+    def writing(self) -> Iterator[Database]:
+        """The catalog, for the only writer; the next search sees what it wrote."""
         with self._writing:
             yield self._catalog
-            prepare_searches(self._catalog, lambda: True)
+            _prepare(self._catalog, lambda: True)
 
-    @contextmanager
-    def preparing(self) -> Iterator[Catalog]:
-        """A catalog that waits for its indexes to be as new as it is."""
+    def prepare(self, goes_on: Callable[[], bool]) -> None:
+        """Make every index ready for what the catalog holds now."""
         with self._catalog.reader() as reader:
-            yield reader
+            _prepare(reader, goes_on)
 
     def bring_into_memory(self) -> None:
         """Have the system read ahead what searches will read."""
-        self._catalog.access.derived(SketchFiles).bring_into_memory()
+        self._catalog.bring_into_memory()
 
     def state(self) -> str:
-        """What is another word after every change of the catalog."""
+        """A token that changes with every commit."""
         return self._watching.changes
 
     @property
@@ -101,49 +93,28 @@ class Readers:
         self._catalog.close()
 
 
-def prepare_searches(catalog: Catalog, goes_on: Callable[[], bool]) -> None:
-    """Make every index ready for what the catalog holds now."""
-    for group in catalog.stats()["recipes"]:
-        recipe = catalog.recipes()[group["id"]]
-        try:
-            prepare_search(catalog, group["base"], recipe, goes_on=goes_on)
-        except StoreFull as err:
-            log.warning("searches read the catalog itself: %s", err)
+def _prepare(catalog: Database, goes_on: Callable[[], bool]) -> None:
+    for refusal in catalog.prepare_searches(goes_on):
+        log.warning("searches read the catalog itself: %s", refusal)
 
 
-def names_of(catalog: Catalog) -> Names:
+def names_of(catalog: Database) -> Names:
     """The families as they are shown now."""
-    return Names(catalog.bases(), catalog.path)
+    return Names(catalog.bases, catalog.path)
 
 
-def find_model(catalog: Catalog, id: str, base: str | None) -> ModelRow:
-    """The model of exactly that id; a folder's path finds nothing.
-
-    Args:
-        base: As the catalog has it.
+def find_base(catalog: Database, base: str | None) -> str | None:
+    """The base that a request names, as the catalog has it; None for None.
 
     Raises:
-        UnknownModel: there is none.
-        RequestError: several families have one.
+        RequestError: there is none.
     """
-    found, _ = catalog.page_of_models(ModelFilter(id=id, base=base), Page())
-    if not found:
-        raise UnknownModel(f"no model {id!r}; GET models?q=… finds ids by a part of them")
-    found = [row for row in found if row.status == "indexed"] or found
-    if len(found) > 1:
-        names = names_of(catalog)
-        bases = ", ".join(sorted(names.shown(row.base) for row in found))
-        raise RequestError(f"{id}: several families have it; give base, one of: {bases}")
-    return found[0]
+    return base and catalog.find_base(names_of(catalog).meant(base))
 
 
-def find_query(catalog: Catalog, id: str, base: str | None) -> StoredQuery:
-    """A search from the model of exactly that id; raises as `find_model`."""
-    found = catalog.stored_models(id, base)
-    if len(found) == 1:
-        return StoredQuery(found[0].id, found[0].base)
-    row = find_model(catalog, id, base)
-    return StoredQuery(row.id, row.base)
+def find_family(catalog: Database, base: str | None) -> str:
+    """The same, or the only one there is; raises also where there are several."""
+    return catalog.find_family(find_base(catalog, base))
 
 
 def check_where(where: str | None) -> None:
@@ -155,23 +126,6 @@ def check_where(where: str | None) -> None:
     closed = _CLOSED_COLUMNS.search(_TEXT.sub("''", where or ""))
     if closed:
         raise BadFilter(
-            f"where: {closed[0]} may hold a path of the server and is not asked here; "
+            f"where: {closed[0]} may hold a path of the server and cannot be used here; "
             "the parameter base chooses a family"
         )
-
-
-def page_of_models(
-    catalog: Catalog, asked: ModelFilter, page: Page, names: Names
-) -> tuple[list[ModelRow], int]:
-    """One page of the models that pass, and how many pass altogether.
-
-    Args:
-        asked: Its base as it is shown.
-
-    Raises:
-        BadFilter: `where` is not understood, or asks for a path.
-        RequestError: there is no such base.
-    """
-    check_where(asked.where)
-    base = asked.base and names.meant(asked.base)
-    return catalog.page_of_models(replace(asked, base=base), page)

@@ -1,4 +1,4 @@
-"""Documents as bytes: JSON without NaN, packed once, with a tag that tells their content."""
+"""Documents as bytes: JSON without NaN, compressed once, with an ETag of the content."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def encode(document: Any) -> bytes:
 
 
 def reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A document as an answer that is not to be kept."""
-    kept = {"Cache-Control": "no-cache", **(headers or {})}
-    return Response(encode(document), status, media_type=JSON, headers=kept)
+    """A document as an answer that no client may store."""
+    sent = {"Cache-Control": "no-cache", **(headers or {})}
+    return Response(encode(document), status, media_type=JSON, headers=sent)
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Bytes that are sent often: as they are, packed, and their tag."""
+    """The bytes of an answer, plain and compressed, and their ETag."""
 
     plain: bytes
     packed: bytes | None
@@ -74,7 +74,7 @@ def _finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(entry) for entry in value]
     return value

@@ -1,4 +1,4 @@
-"""uvicorn, told what a service on the open network needs."""
+"""uvicorn, with the settings of a service on an open network."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ def run_server(
 
 
 class _Server(uvicorn.Server):
-    """Says when it answers."""
+    """Calls `started` once it answers."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
-        self._told = started
+        self._on_start = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._told()
+            self._on_start()
 
 
 @contextmanager

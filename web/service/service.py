@@ -12,8 +12,7 @@ from .page import PageFiles
 from .readers import Open, Readers, names_of, open_catalog
 from .settings import ServiceSettings
 from .uploads import Uploads
-from .work import Work
-from .writes import Writes
+from .work import Work, Writes
 
 
 class Service:
@@ -35,7 +34,6 @@ class Service:
         self.uploads = Uploads(
             memory=settings.upload_memory,
             seconds=settings.max_seconds,
-            may_open_base=settings.allow_hub,
         )
         self.writes = Writes(seconds=settings.max_seconds)
         self.metrics = Metrics(readers, (self.work, self.long_work), self.jobs)

@@ -1,4 +1,4 @@
-"""What an operator can tell the service; limits that every request meets."""
+"""The operator's settings, and the limits of every request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIN_TOKEN = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
-    """Everything `deltadex serve` can be told.
+    """The settings of `deltadex serve`.
 
     Attributes:
         db: The catalog file.

@@ -6,15 +6,14 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ...records import Indexed, Recipe
-from ...store import Catalog
+from ...database import AdapterReading, read_adapter
+from ...records import Indexed
 from .worker import Worker
 
-Layout = tuple[tuple[str, str, int], ...]
 FOLDER_NAME = "adapter"
 
 
@@ -28,19 +27,11 @@ class SentFile(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What an adapter is read for.
+class AdapterFiles:
+    """An adapter's two files as they came."""
 
-    Attributes:
-        base: The family's name in the catalog.
-        layout: Of the family, for recipes that depend on it.
-        may_open_base: Methods whose update is a function of W may read the base.
-    """
-
-    base: str
-    recipe: Recipe
-    layout: Layout
-    may_open_base: bool
+    config: SentFile
+    weights: SentFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,62 +44,36 @@ class Uploads:
 
     memory: int
     seconds: float
-    may_open_base: bool
     _worker: Worker = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_worker", Worker("reading the adapter", self.memory))
 
-    def layout_of(self, catalog: Catalog, base: str) -> Layout:
-        """The family's blocks, as far as they are known."""
-        family = catalog.base(base)
-        blocks = family.slots.get("layout", []) if family else []
-        return tuple((str(s), str(r), int(n)) for s, r, n in blocks)
-
-    def fingerprint(self, folder: Path, base: str, recipe: Recipe, layout: Layout) -> Indexed:
-        """The adapter in a private folder as a member of the family.
+    def read(self, files: AdapterFiles, reading: AdapterReading) -> Indexed:
+        """The adapter that was sent, fingerprinted.
 
         Raises:
             ModelError: it cannot be fingerprinted.
             DeltadexError: it took too long or too much.
         """
-        asked = Asked(base, recipe, layout, self.may_open_base)
-        made = self._worker.run(read_adapter_folder, folder, asked, seconds=self.seconds)
-        return replace(made, model=replace(made.model, source="upload"))
+        with private_folder(files) as folder:
+            return self._worker.run(read_adapter, folder, reading, seconds=self.seconds)
 
     def close(self) -> None:
         self._worker.close()
 
 
 @contextmanager
-def private_folder(config: SentFile, weights: SentFile) -> Iterator[Path]:
+def private_folder(files: AdapterFiles) -> Iterator[Path]:
     """An adapter's two files under their usual names, until the block ends."""
     with tempfile.TemporaryDirectory(prefix="deltadex-") as place:
         folder = Path(place) / FOLDER_NAME
         folder.mkdir()
         for name, sent in (
-            ("adapter_config.json", config),
-            ("adapter_model.safetensors", weights),
+            ("adapter_config.json", files.config),
+            ("adapter_model.safetensors", files.weights),
         ):
             with (folder / name).open("wb") as file:
                 sent.seek(0)
                 shutil.copyfileobj(sent, file)
         yield folder
-
-
-def read_adapter_folder(folder: Path, asked: Asked) -> Indexed:
-    """The adapter in the folder, fingerprinted, in the process that is at hand.
-
-    Raises:
-        ModelError: it cannot be.
-    """
-    # torch is loaded where adapters are read, and nowhere else
-    from ...indexer import fingerprint_sent_adapter
-
-    return fingerprint_sent_adapter(
-        folder,
-        base=asked.base,
-        recipe=asked.recipe,
-        layout=asked.layout,
-        may_open_base=asked.may_open_base,
-    )

@@ -67,15 +67,15 @@ class MadeUp:
                     "source": "hub",
                 }
             )
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
 
     def answer(self, path: str, query: dict[str, str]) -> Answer:
         """Status and document of one request under /api/v1."""
-        self.asked[path] += 1
+        self.requests[path] += 1
         head, _, rest = path.partition("/")
         if head in self.broken:
             return 500, {"type": "about:blank", "title": "Internal", "detail": "the index is torn"}
-        if head in self.slow and self.asked[path] == 1:
+        if head in self.slow and self.requests[path] == 1:
             return 202, {"status": "computing", "retry_after_s": 0.2}
         if head == "models" and rest:
             return self.model(rest)

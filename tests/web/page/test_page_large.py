@@ -116,16 +116,16 @@ def test_the_first_points_of_the_order_are_a_fair_sample_and_unlabelled_ones_lie
 ):
     page = visit(large)
 
-    found = page.evaluate("""() => {
+    drawn = page.evaluate("""() => {
         const { rank, beneath, document } = deltadex.map.family, at = new Array(rank.length);
         rank.forEach((place, i) => { at[place] = document.dataset[i]; });
         return { beneath, lowest: [...new Set(at.slice(0, beneath))], places: new Set(rank).size,
           first: at.slice(beneath, beneath + 3600) }; }""")
 
-    assert found["places"] == 100_000
-    assert found["beneath"] == 10_000
-    assert found["lowest"] == [None]
-    assert all(240 < found["first"].count(dataset) < 360 for dataset in range(12))
+    assert drawn["places"] == 100_000
+    assert drawn["beneath"] == 10_000
+    assert drawn["lowest"] == [None]
+    assert all(240 < drawn["first"].count(dataset) < 360 for dataset in range(12))
 
 
 @pytest.mark.parametrize(

@@ -179,8 +179,8 @@ def test_a_likeness_is_explained_by_role_layer_and_matrix(visit, address):
     page.wait_for_selector("#explain .bars")
 
     text = plain(page, "#explain")
-    for words in ("By role", "By layer", "0.400", "17 %", "25 %", "1 matrix only"):
-        assert words in text
+    for phrase in ("By role", "By layer", "0.400", "17 %", "25 %", "1 matrix only"):
+        assert phrase in text
     page.get_by_role("button", name="Show all 24 matrices").click()
     assert page.locator("#explain .bars").last.locator("tr").count() == 24
     assert "other=" in page.url

@@ -39,8 +39,8 @@ def test_the_evaluation_shows_purity_chance_and_confusion(visit, address):
     page.wait_for_selector(".confusion")
 
     text = plain(page, "#evaluation-body")
-    for words in ("75.0 %", "70 % to 80 %", "20.0 %", "80.0 %"):
-        assert words in text
+    for phrase in ("75.0 %", "70 % to 80 %", "20.0 %", "80.0 %"):
+        assert phrase in text
     assert page.locator(".bars.wide .chance").count() == 5
     assert page.locator(".bars.wide tbody tr").first.inner_text().split() == [
         "imdb",
@@ -57,12 +57,12 @@ def test_the_evaluation_shows_purity_chance_and_confusion(visit, address):
 
 
 def test_clusters_come_after_a_wait_and_lead_to_the_map(visit, address, family):
-    family.asked.clear()
+    family.requests.clear()
     page = visit(address + "?view=clusters")
     page.wait_for_selector(".cluster")
 
     text = plain(page, "#clusters-body")
-    assert family.asked["clusters"] == 2
+    assert family.requests["clusters"] == 2
     assert "96 % of the suggestions are right" in text
     page.get_by_role("button", name="Show about sst2 on the map").click()
     until(page, "document.getElementById('counted').innerText === '12 of 60 models'")
@@ -74,8 +74,8 @@ def test_failures_are_grouped_with_their_meaning(visit, address):
     page.wait_for_selector(".failure")
 
     first = page.locator(".failure").first
-    for words in ("unreadable", "a file of the model cannot be read", "failed", "broken/1"):
-        assert words in first.inner_text()
+    for phrase in ("unreadable", "a file of the model cannot be read", "failed", "broken/1"):
+        assert phrase in first.inner_text()
 
 
 def test_the_table_is_sorted_filtered_and_paged(visit, address):

@@ -69,11 +69,11 @@ def test_an_explanation_is_that_of_find_similar(client, db):
 def test_a_model_is_shown_as_show_does_without_its_place(client, db):
     expected = without_paths(printed(db, "show", "a-0"), db) | {"source": "local"}
 
-    found = get(client, "models/a-0")
+    answered = get(client, "models/a-0")
 
-    assert found.pop("base_raw") in (None, "base")
+    assert answered.pop("base_raw") in (None, "base")
     expected.pop("base_raw")
-    assert found == expected
+    assert answered == expected
 
 
 def test_models_and_stats_and_failures_are_those_of_the_command_line(client, db):
@@ -162,10 +162,10 @@ def test_an_uploaded_adapter_finds_what_the_command_line_finds(client, db, tmp_p
     answer = client.post(f"{API}/similar/adapter", files=sent, data={"k": "3", "base": "base"})
 
     assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert found["query"].pop("model") == "uploaded adapter"
+    answered = answer.json()
+    assert answered["query"].pop("model") == "uploaded adapter"
     expected["query"].pop("model")
-    assert found == expected
+    assert answered == expected
 
 
 def test_no_answer_holds_a_path_of_the_machine(client, db):

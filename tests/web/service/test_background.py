@@ -134,7 +134,7 @@ def test_the_same_document_is_computed_once_for_many(db, monkeypatch):
             params = {"recipe": "r"}
             return await asyncio.gather(*(background.get("map", "b", params) for _ in range(5)))
 
-        found = finished(ask)
+        documents = finished(ask)
 
     assert calls == ["map"]
-    assert {one.packed.plain for one in found} == {b'{"n":1}'}
+    assert {document.packed.plain for document in documents} == {b'{"n":1}'}

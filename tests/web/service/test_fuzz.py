@@ -54,10 +54,10 @@ def ask_everything(document, max_examples):
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    asked = set()
-    for found in document.get_all_operations():
-        operation = found.ok()
-        asked.add(operation.label)
+    operations = set()
+    for result in document.get_all_operations():
+        operation = result.ok()
+        operations.add(operation.label)
 
         @quick
         @given(case=operation.as_strategy())
@@ -67,13 +67,17 @@ def ask_everything(document, max_examples):
                 case.validate_response(answer, checks=CHECKS)
 
         ask()
-    return asked
+    return operations
 
 
 def test_no_request_finds_a_defect(document):
-    asked = ask_everything(document, 10)
+    operations = ask_everything(document, 10)
 
-    assert {f"GET {API}/similar", f"POST {API}/models", f"DELETE {API}/models/{{model}}"} <= asked
+    assert {
+        f"GET {API}/similar",
+        f"POST {API}/models",
+        f"DELETE {API}/models/{{model}}",
+    } <= operations
 
 
 @pytest.mark.slow

@@ -11,16 +11,15 @@ WATCHED = """
 import json, sys
 from pathlib import Path
 from deltadex.records import Recipe
-from deltadex.web.service.uploads import read_adapter_folder
-from deltadex.web.service.uploads import Asked
+from deltadex.database import AdapterReading, read_adapter
 from deltadex.errors import ModelError
 
 recipe = json.loads(sys.argv[2])
 recipe = Recipe(**{**recipe, "params": tuple(map(tuple, recipe["params"]))})
-asked = Asked(sys.argv[1], recipe, (), False)
+reading = AdapterReading(base=sys.argv[1], recipe=recipe, layout=(), may_open_base=False)
 def read(folder):
     try:
-        return read_adapter_folder(folder, asked).status
+        return read_adapter(folder, reading).status
     except ModelError as err:
         return err.code
 seen = []

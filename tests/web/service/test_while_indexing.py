@@ -63,31 +63,35 @@ def test_search_answers_while_many_models_are_added(family, tmp_path, n_added):
         document = "".join(iter(serving.stdout.readline, "}\n")) + "}"
         address = json.loads(document)["address"].rstrip("/")
         wait_until_ready(address)
-        totals, asked, slowest = set(), 0, 0.0
+        totals, n_requests, slowest = set(), 0, 0.0
         with running(
             "index", base, later, "--limit", n_added, "--db", db, "--quiet", "--json"
         ) as indexing:
             while indexing.poll() is None:
                 start = time.monotonic()
-                found = ask(address, "similar", model="a-0", k=3)
+                answer = ask(address, "similar", model="a-0", k=3)
                 slowest = max(slowest, time.monotonic() - start)
-                assert len(found["neighbours"]) == 3
+                assert len(answer["neighbours"]) == 3
                 totals.add(ask(address, "models", limit=1)["total"])
                 time.sleep(0.2)
-                asked += 1
+                n_requests += 1
             report = json.loads(indexing.stdout.read())
         assert indexing.returncode == 0
         assert report["indexed"] == n_added
         # it was seen growing, not only before and after
-        assert asked > 10
+        assert n_requests > 10
         assert len(totals) > 5
         assert max(totals) <= n_added + 4
 
         assert ask(address, "models", limit=1)["total"] == n_added + 4
         for _ in range(100):
-            found = ask(address, "similar", model="a-0", k=100)["neighbours"]
-            found += ask(address, "similar", model="set07-1", k=100)["neighbours"]
-            if {one["model"] for one in found} >= {"set07-0", "set07-2", "set07-3"}:
+            neighbours = ask(address, "similar", model="a-0", k=100)["neighbours"]
+            neighbours += ask(address, "similar", model="set07-1", k=100)["neighbours"]
+            if {n["model"] for n in neighbours} >= {
+                "set07-0",
+                "set07-2",
+                "set07-3",
+            }:
                 break
             time.sleep(0.1)
         else:
@@ -109,7 +113,7 @@ def test_a_service_goes_on_when_the_run_that_let_it_in_ends(family, tmp_path):
                 ask(address, "models", limit=1)
 
             assert indexing.returncode == 0
-            (one,) = ask(address, "models", q="set00-0")["models"]
+            (model,) = ask(address, "models", q="set00-0")["models"]
             assert ask(address, "models", limit=1)["total"] == 20
             wait_until_ready(address)
-            assert len(ask(address, "similar", model=one["model"], k=5)["neighbours"]) == 5
+            assert len(ask(address, "similar", model=model["model"], k=5)["neighbours"]) == 5

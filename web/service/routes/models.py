@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +11,6 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from .... import __version__
-from ....store import ModelFilter, Page
 from ..params import (
     AuthorInQuery,
     BaseInQuery,
@@ -21,13 +21,15 @@ from ..params import (
     WhereInQuery,
     problems,
 )
-from ..readers import find_model, names_of, page_of_models
+from ..readers import check_where, find_base, names_of
 from ..replies import reply
 from ..schemas import FamiliesAnswer, ModelInFull, ModelsAnswer, StatsAnswer
 from ..service import Service
 from ..settings import MAX_PAGE
 
 router = APIRouter(tags=["models"])
+
+_COUNTED = ("id", "rank", "dim", "models")
 
 FURTHEST = 10_000_000
 """Models that a page may begin after."""
@@ -41,27 +43,22 @@ async def families(service: ServiceIn) -> Response:
 
 def _families(service: Service) -> dict[str, Any]:
     with service.readers.catalog() as catalog:
-        names, stats, recipes = names_of(catalog), catalog.stats(), catalog.recipes()
-    found = []
-    for group in stats["bases"]:
-        counted = [one for one in stats["recipes"] if one["base"] == group["base"]]
-        found.append(
-            {**group, "base": names.shown(group["base"])}
-            | {
-                "recipes": [
-                    {
-                        "id": one["id"],
-                        "name": recipes[one["id"]].name,
-                        "rank": one["rank"],
-                        "dim": one["dim"],
-                        "models": one["models"],
-                    }
-                    for one in counted
-                ]
-            }
-        )
+        names, recipes = names_of(catalog), catalog.recipes
+        stats = catalog.stats().to_json()
+    families = [
+        {
+            **family,
+            "base": names.shown(family["base"]),
+            "recipes": [
+                {"name": recipes[count["id"]].name} | {key: count[key] for key in _COUNTED}
+                for count in stats["recipes"]
+                if count["base"] == family["base"]
+            ],
+        }
+        for family in stats["bases"]
+    ]
     return {
-        "families": found,
+        "families": families,
         "writable": service.settings.writable,
         "umap": find_spec("umap") is not None,
         "version": __version__,
@@ -76,7 +73,7 @@ async def stats(service: ServiceIn) -> Response:
 
 def _stats(service: Service) -> dict[str, Any]:
     with service.readers.catalog() as catalog:
-        document = names_of(catalog).with_bases(catalog.stats())
+        document = names_of(catalog).with_bases(catalog.stats().to_json())
     return document | {"path": Path(document["path"]).name}
 
 
@@ -100,33 +97,35 @@ async def models(
     offset: Annotated[int, Query(ge=0, le=FURTHEST)] = 0,
 ) -> Response:
     """The models that pass every filter, a page of them; as `deltadex ls --json`."""
-    asked = ModelFilter(
-        base=base,
-        status=status,
-        dataset=dataset,
-        author=author,
-        kind=kind,
-        contains=q,
-        where=where,
-    )
-    page = Page(
-        sort="id" if sort == "model" else sort,
-        descending=order == "desc",
-        limit=limit,
-        offset=offset,
-    )
-    return reply(await service.work.run(_models, service, asked, page))
+    filters = {
+        "status": status,
+        "dataset": dataset,
+        "author": author,
+        "kind": kind,
+        "contains": q,
+        "where": where,
+    }
+    page = {
+        "sort": "id" if sort == "model" else sort,
+        "descending": order == "desc",
+        "limit": limit,
+        "offset": offset,
+    }
+    return reply(await service.work.run(_models, service, base, filters, page))
 
 
-def _models(service: Service, asked: ModelFilter, page: Page) -> dict[str, Any]:
+def _models(
+    service: Service, base: str | None, filters: Mapping[str, str | None], page: Mapping[str, Any]
+) -> dict[str, Any]:
+    check_where(filters["where"])
     with service.readers.catalog() as catalog:
         names = names_of(catalog)
-        rows, total = page_of_models(catalog, asked, page, names)
+        table = catalog.page_of_models(page=page, base=find_base(catalog, base), **filters)
     return {
-        "models": [names.model(row) for row in rows],
-        "total": total,
-        "limit": page.limit,
-        "offset": page.offset,
+        "models": [names.model(model) for model in table],
+        "total": table.total,
+        "limit": page["limit"],
+        "offset": page["offset"],
     }
 
 
@@ -138,7 +137,6 @@ async def model(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -
 
 def _model(service: Service, id: str, base: str | None) -> dict[str, Any]:
     with service.readers.catalog() as catalog:
-        names = names_of(catalog)
-        row = find_model(catalog, id, base and names.meant(base))
-        document = catalog.describe(row.id, row.base)
-    return document | names.model(row)
+        model = catalog.exact_model(id, find_base(catalog, base))
+        document = catalog.show(model["model"], model["base"]).to_json()
+        return document | names_of(catalog).model(model)

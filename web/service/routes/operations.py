@@ -1,4 +1,4 @@
-"""For those who run the service: is it alive, is it ready, what does it count."""
+"""Health, readiness and metrics, for operators."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Who is like whom: nearest neighbours of stored models, vectors and uploads; explanations."""
+"""Nearest neighbours of stored models, vectors and uploads; explanations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,10 +10,8 @@ from fastapi import APIRouter, File, Form, UploadFile
 from starlette.datastructures import UploadFile as SentUpload
 from starlette.responses import Response
 
-from ....errors import DeltadexError, RequestError
-from ....records import Fingerprint, Recipe
-from ....search import FreshQuery, StoredQuery, explain_pair, find_similar
-from ....store import Catalog
+from ....database import Database
+from ....errors import DeltadexError
 from ..names import Names
 from ..params import (
     AuthorInQuery,
@@ -33,16 +31,14 @@ from ..params import (
     problems,
 )
 from ..problems import Problem, as_problem
-from ..readers import check_where, find_model, find_query, names_of
+from ..readers import check_where, find_base, find_family, names_of
 from ..replies import reply
 from ..schemas import BatchAnswer, ExplanationAnswer, SimilarAnswer
 from ..service import Service
-from ..uploads import SentFile, private_folder
+from ..uploads import AdapterFiles
 
 router = APIRouter(tags=["similar"])
 
-UPLOAD_NAME = "uploaded adapter"
-VECTOR_NAME = "vector"
 CONFIG_LIMIT = 1 << 20
 
 
@@ -109,52 +105,15 @@ def _batch(service: Service, queries: list[Query_], filters: Filters) -> dict[st
     return {"results": results}
 
 
-def _answer(catalog: Catalog, names: Names, query: Query_, filters: Filters) -> dict[str, Any]:
+def _answer(catalog: Database, names: Names, query: Query_, filters: Filters) -> dict[str, Any]:
     if query.model is not None:
-        base = query.base and names.meant(query.base)
-        asked: StoredQuery | FreshQuery = find_query(catalog, query.model, base)
+        stored = catalog.exact_query(query.model, find_base(catalog, query.base))
+        table = catalog.find_similar(stored, **asdict(filters))
     else:
-        asked = _vector_query(catalog, names.only(query.base), query, filters.recipe)
-    return _nearest(catalog, names, asked, filters)
-
-
-def _nearest(
-    catalog: Catalog, names: Names, asked: StoredQuery | FreshQuery, filters: Filters
-) -> dict[str, Any]:
-    found = find_similar(
-        catalog,
-        asked,
-        k=filters.k,
-        dataset=filters.dataset,
-        author=filters.author,
-        where=filters.where,
-        recipe=filters.recipe,
-    )
-    return names.with_bases(found.to_json())
-
-
-def _vector_query(catalog: Catalog, base: str, query: Query_, name: str | None) -> FreshQuery:
-    recipe = catalog.find_recipe(name, base)
-    vector = np.array(query.vector, dtype=np.float64)
-    _check_vector(vector, recipe)
-    norm = float(np.linalg.norm(vector))
-    unit = (vector / norm).astype(np.float32)
-    return FreshQuery(
-        model=VECTOR_NAME,
-        base=base,
-        fingerprint=Fingerprint(recipe=recipe, vector=unit, norm=norm),
-        kind=query.kind,
-    )
-
-
-def _check_vector(vector: np.ndarray, recipe: Recipe) -> None:
-    if len(vector) != recipe.dim:
-        raise RequestError(
-            f"vector: {recipe.name} fingerprints have {recipe.dim} numbers, got {len(vector)}"
-        )
-    norm = np.linalg.norm(vector)
-    if not (np.isfinite(norm) and norm > np.finfo(np.float32).tiny):
-        raise RequestError("vector: its length is zero or out of range")
+        family = find_family(catalog, query.base)
+        vector = np.array(query.vector, dtype=np.float64)
+        table = catalog.find_similar(vector, base=family, kind=query.kind, **asdict(filters))
+    return names.with_bases(table.to_json())
 
 
 @router.post("/similar/adapter", responses={200: {"model": SimilarAnswer}, **problems(404)})
@@ -169,12 +128,12 @@ async def similar_adapter(
     where: Annotated[Where | None, Form()] = None,
     recipe: NameInForm = None,
 ) -> Response:
-    """The models nearest to an adapter that is sent along, and not kept."""
+    """The models nearest to an adapter that is sent along, and not stored."""
     filters = Filters(k=k, dataset=dataset, author=author, where=where, recipe=recipe)
     check_size(config)
     return reply(
         await service.long_work.run(
-            _similar_adapter, service, config.file, weights.file, base, filters
+            _similar_adapter, service, AdapterFiles(config.file, weights.file), base, filters
         )
     )
 
@@ -190,25 +149,16 @@ def check_size(config: SentUpload) -> None:
 
 
 def _similar_adapter(
-    service: Service, config: SentFile, weights: SentFile, base: str | None, filters: Filters
+    service: Service, files: AdapterFiles, base: str | None, filters: Filters
 ) -> dict[str, Any]:
     with service.readers.catalog() as catalog:
-        names = names_of(catalog)
-        meant = names.only(base)
-        recipe = catalog.find_recipe(filters.recipe, meant)
-        layout = service.uploads.layout_of(catalog, meant)
-    with private_folder(config, weights) as folder:
-        made = service.uploads.fingerprint(folder, meant, recipe, layout)
-    query = FreshQuery(
-        model=UPLOAD_NAME,
-        base=meant,
-        fingerprint=made.fingerprints[0],
-        kind=made.model.kind,
-        dataset=made.model.dataset,
-        slots=made.slots,
-    )
+        reading = catalog.adapter_reading(
+            find_family(catalog, base), filters.recipe, may_open_base=service.settings.allow_hub
+        )
+    adapter = service.uploads.read(files, reading)
     with service.readers.catalog() as catalog:
-        return _nearest(catalog, names, query, filters)
+        document = catalog.find_similar(adapter, **asdict(filters)).to_json()
+        return names_of(catalog).with_bases(document)
 
 
 @router.get("/explain", responses={200: {"model": ExplanationAnswer}, **problems(404)})
@@ -227,7 +177,6 @@ def _explain(
     service: Service, pair: tuple[str, str], base: str | None, recipe: str | None
 ) -> dict[str, Any]:
     with service.readers.catalog() as catalog:
-        row = find_model(catalog, pair[0], base and names_of(catalog).meant(base))
-        other = find_model(catalog, pair[1], row.base)
-        query = StoredQuery(row.id, row.base)
-        return explain_pair(catalog, query, other.id, recipe=recipe).to_json()
+        query = catalog.exact_query(pair[0], find_base(catalog, base))
+        other = catalog.exact_query(pair[1], query.base)
+        return catalog.explain(query, other.model, recipe=recipe).to_json()

@@ -18,7 +18,7 @@ from ..params import (
     ServiceIn,
     problems,
 )
-from ..readers import names_of
+from ..readers import find_base, find_family, names_of
 from ..replies import reply
 from ..schemas import ClustersAnswer, EvaluationAnswer, FailuresAnswer, MapAnswer
 from ..service import Service
@@ -69,17 +69,16 @@ async def failures(service: ServiceIn, base: BaseInQuery = None) -> Response:
 
 def _failures(service: Service, base: str | None) -> dict[str, Any]:
     with service.readers.catalog() as catalog:
-        names = names_of(catalog)
-        meant = base and names.meant(base)
-        groups = catalog.failures(meant)
-        rows = catalog.models(base=meant, where="status <> 'indexed'")
-    sources = {(row.base, row.id): row.record.source for row in rows}
-    for group in groups:
-        for one in group["models"]:
-            source = sources.get((one["base"], one["model"]), "")
-            one["base"] = names.shown(one["base"])
-            one["reason"] = one["reason"] and names.redact(one["reason"], source)
-    return {"failures": groups}
+        names, base = names_of(catalog), find_base(catalog, base)
+        document = catalog.failures(base).to_json()
+        rows = catalog.models(base=base, where="status <> 'indexed'")
+    sources = {(row["base"], row["model"]): row["source"] for row in rows}
+    for group in document["failures"]:
+        for model in group["models"]:
+            source = sources.get((model["base"], model["model"]), "")
+            model["base"] = names.shown(model["base"])
+            model["reason"] = model["reason"] and names.redact(model["reason"], source)
+    return document
 
 
 async def _computed(
@@ -90,18 +89,18 @@ async def _computed(
     recipe: str | None,
     params: Mapping[str, Any],
 ) -> Response:
-    """A document of the background: as it is, as it was, or the word that it is on its way."""
-    meant, recipe_id = await service.work.run(_resolved, service, base, recipe)
-    found = await service.jobs.get(kind, meant, {"recipe": recipe_id, **params})
-    if isinstance(found, Computing):
-        document = {"status": "computing", "retry_after_s": found.retry_after_s}
-        return reply(document, 202, {"Retry-After": str(found.retry_after_s)})
-    headers = {"Deltadex-Stale": "true"} if found.stale else {}
-    return found.packed.response(request, headers)
+    """A document of the background: of now, of an earlier state, or that it is being computed."""
+    family, recipe_id = await service.work.run(_resolved, service, base, recipe)
+    answer = await service.jobs.get(kind, family, {"recipe": recipe_id, **params})
+    if isinstance(answer, Computing):
+        document = {"status": "computing", "retry_after_s": answer.retry_after_s}
+        return reply(document, 202, {"Retry-After": str(answer.retry_after_s)})
+    headers = {"Deltadex-Stale": "true"} if answer.stale else {}
+    return answer.packed.response(request, headers)
 
 
 def _resolved(service: Service, base: str | None, recipe: str | None) -> tuple[str, str]:
     """The base as the catalog has it, and a recipe's id."""
     with service.readers.catalog() as catalog:
-        meant = names_of(catalog).only(base)
-        return meant, catalog.find_recipe(recipe, meant).id
+        family = find_family(catalog, base)
+        return family, catalog.find_recipe(recipe, family).id

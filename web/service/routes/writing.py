@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -12,13 +13,14 @@ from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
-from ..adding import AddAdapter, AddFromHub, Sent, add_adapter, add_from_hub, remove
-from ..auth import require_writer
+from ..adding import AddAdapter, AddFromHub, add_adapter, add_from_hub, remove
 from ..params import BaseInQuery, IdInPath, ServiceIn, problems
 from ..problems import Problem
 from ..replies import reply
 from ..schemas import AddedAnswer, ComputingAnswer, RemovedAnswer
 from ..service import Service
+from ..settings import ServiceSettings
+from ..uploads import AdapterFiles
 from .similar import check_size
 
 router = APIRouter(tags=["writing"])
@@ -54,7 +56,7 @@ def _body() -> dict[str, Any]:
 )
 async def add(service: ServiceIn, request: Request) -> Response:
     """Add an adapter that is sent along; or models of the Hub, where the operator allows it."""
-    require_writer(request, service.settings)
+    _require_writer(request, service.settings)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "application/json":
         done = await _add_from_hub(service, await request.body())
@@ -74,18 +76,19 @@ async def _add_adapter(service: Service, form: FormData) -> dict[str, Any]:
         raise Problem(422, "invalid", "send the files config and weights")
     check_size(config)
     fields = {name: value for name, value in form.items() if name not in ("config", "weights")}
-    asked = _checked(partial(AddAdapter.model_validate, fields))
-    return await service.long_work.run(add_adapter, service, asked, Sent(config.file, weights.file))
+    adapter = _checked(partial(AddAdapter.model_validate, fields))
+    files = AdapterFiles(config.file, weights.file)
+    return await service.long_work.run(add_adapter, service, adapter, files)
 
 
 async def _add_from_hub(service: Service, body: bytes) -> dict[str, Any] | None:
-    asked = _checked(partial(AddFromHub.model_validate_json, body))
+    models = _checked(partial(AddFromHub.model_validate_json, body))
     if not service.settings.allow_hub:
         raise Problem(
             403, "hub-closed", "this service fetches nothing; `deltadex serve --allow-hub` does"
         )
-    key = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
-    return await service.writes.run(key, partial(add_from_hub, service, asked))
+    key = hashlib.sha256(models.model_dump_json().encode()).hexdigest()
+    return await service.writes.run(key, partial(add_from_hub, service, models))
 
 
 def _checked(parse: Callable[[], Body]) -> Body:
@@ -108,5 +111,26 @@ async def delete(
     service: ServiceIn, request: Request, model: IdInPath, base: BaseInQuery = None
 ) -> Response:
     """Forget a model; as `deltadex rm --json`."""
-    require_writer(request, service.settings)
+    _require_writer(request, service.settings)
     return reply(await service.long_work.run(remove, service, model, base))
+
+
+def _require_writer(request: Request, settings: ServiceSettings) -> None:
+    """Pass those who present the operator's token.
+
+    Raises:
+        Problem: 403 where nobody writes, 401 without the right token.
+    """
+    if settings.token is None:
+        raise Problem(
+            403, "read-only", "this service is read-only; `deltadex serve --writable` opens it"
+        )
+    scheme, _, presented = request.headers.get("authorization", "").partition(" ")
+    right = hmac.compare_digest(presented.strip().encode(), settings.token.encode())
+    if scheme.lower() != "bearer" or not right:
+        raise Problem(
+            401,
+            "unauthorized",
+            "writing needs the header `Authorization: Bearer TOKEN` with the operator's token",
+            {"WWW-Authenticate": 'Bearer realm="deltadex"'},
+        )

@@ -1,9 +1,9 @@
-"""Whom a study is about."""
+"""Which model a study is about."""
 
 import numpy as np
 import pytest
 
-from deltadex.commands.subject import find_subject
+from deltadex import database
 from deltadex.errors import RequestError
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.store import Catalog
@@ -18,7 +18,8 @@ def test_a_model_that_a_service_was_sent_has_no_files_to_study(tmp_path):
             Indexed(model=record, fingerprints=(fingerprint,), slots=(), bytes_read=0, seconds=0.0)
         )
 
-    subject = find_subject(tmp_path / "c.duckdb", "up/one", None)
-
-    with pytest.raises(RequestError, match="keeps no files; name the adapter's folder"):
-        subject.require_source()
+    with (
+        database.open(tmp_path / "c.duckdb") as db,
+        pytest.raises(RequestError, match="keeps no files; name the adapter's folder"),
+    ):
+        db.rank("up/one")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel
-from .catalog import is_model_path
+from .queries import is_model_path
 
 if TYPE_CHECKING:
     from ..store import Catalog, ModelRow
@@ -73,7 +70,9 @@ class Subject:
         return load_network(self.require_base(), device=device)
 
 
-def find_subject(db: Path, model: str, base: str | None, *, hint: str | None = None) -> Subject:
+def find_subject(
+    catalog: Catalog, model: str, base: str | None, *, hint: str | None = None
+) -> Subject:
     """The model that a user names.
 
     Args:
@@ -83,21 +82,20 @@ def find_subject(db: Path, model: str, base: str | None, *, hint: str | None = N
     Raises:
         RequestError: neither indexed, nor a folder or Hub id; or no such base.
     """
-    with reading(db) as catalog:
-        known = catalog.bases()
-        if base is None and hint is not None and _family(catalog, hint) in known:
-            base = hint
-        family = _family(catalog, base)
-        if known and not is_model_path(model):
-            family = catalog.find_base(family)
-        try:
-            return stored_subject(catalog.model(model, family), base)
-        except (UnknownModel, UnknownBase, EmptyCatalog):
-            if not is_model_path(model):
-                raise
-            if not Path(model).is_dir() and model.startswith(("/", ".", "~")):
-                raise RequestError(f"{model}: no such folder") from None
-        return Subject(name=model, source=model, base=base or hint or _claimed(catalog, model))
+    known = catalog.bases()
+    if base is None and hint is not None and _family(catalog, hint) in known:
+        base = hint
+    family = _family(catalog, base)
+    if known and not is_model_path(model):
+        family = catalog.find_base(family)
+    try:
+        return stored_subject(catalog.model(model, family), base)
+    except (UnknownModel, UnknownBase, EmptyCatalog):
+        if not is_model_path(model):
+            raise
+        if not Path(model).is_dir() and model.startswith(("/", ".", "~")):
+            raise RequestError(f"{model}: no such folder") from None
+    return Subject(name=model, source=model, base=base or hint or _claimed(catalog, model))
 
 
 def stored_subject(row: ModelRow, base: str | None = None) -> Subject:
@@ -108,33 +106,16 @@ def stored_subject(row: ModelRow, base: str | None = None) -> Subject:
     return Subject(name=row.id, source=source, base=place, key=row.key)
 
 
-def family_subjects(db: Path, base: str) -> list[Subject]:
+def family_subjects(catalog: Catalog, base: str) -> list[Subject]:
     """Every indexed model of a family.
 
     Raises:
         RequestError: there is none.
     """
-    with reading(db) as catalog:
-        rows = catalog.models(base=_family(catalog, base), where="status = 'indexed'")
+    rows = catalog.models(base=_family(catalog, base), where="status = 'indexed'")
     if not rows:
         raise RequestError(f"{base}: no indexed model; `deltadex index {base} FOLDER` first")
     return [stored_subject(row, base) for row in rows]
-
-
-@contextmanager
-def reading(db: Path) -> Iterator[Catalog]:
-    """The catalog, or an empty one where there is none yet: a path needs no catalog."""
-    from ..store import Catalog
-
-    if db.exists():
-        with Catalog.open(db, read_only=True) as catalog:
-            yield catalog
-        return
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Catalog.open(Path(folder) / "c.duckdb") as catalog,
-    ):
-        yield catalog
 
 
 def _family(catalog: Catalog, base: str | None) -> str | None:

@@ -4,12 +4,11 @@ import re
 import numpy as np
 import pytest
 
+from deltadex.database.placing import layout_document, map_family
 from deltadex.errors import EmptyCatalog, RequestError
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
-from deltadex.web import map_family
-from deltadex.web.draw import layout_document
 
 RECIPE = Recipe(name="sketch", rank=2, dim=6)
 
@@ -68,11 +67,11 @@ def test_every_model_is_drawn_with_its_nearest(tmp_path, layout):
 def test_the_nearest_are_those_that_a_search_finds(tmp_path):
     with make_catalog(tmp_path / "c.duckdb") as catalog:
         map_family(catalog, tmp_path / "map.html")
-        found = find_similar(catalog, StoredQuery("m3"), k=6).neighbours
+        neighbours = find_similar(catalog, StoredQuery("m3"), k=6).neighbours
 
     listed = drawn_models(tmp_path / "map.html")["m3"]["neighbours"]
-    assert [name for name, _ in listed] == [n.model for n in found]
-    assert [score for _, score in listed] == pytest.approx([n.score for n in found], abs=1e-4)
+    assert [name for name, _ in listed] == [n.model for n in neighbours]
+    assert [score for _, score in listed] == pytest.approx([n.score for n in neighbours], abs=1e-4)
 
 
 def test_columns_tell_every_model_by_place(tmp_path):

@@ -1,0 +1,114 @@
+"""What the study commands share: the model, texts, how it is run, how the command ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..terminal.options import Common, argument, base_option, option
+from .exits import EXIT_SOME_FAILED
+from .opening import tracker
+from .output import print_document
+
+if TYPE_CHECKING:
+    from ..database import Database, Study
+
+
+def picture_option() -> Any:
+    """A file to draw into."""
+    return option(
+        "-o",
+        "--output",
+        type=click.Path(dir_okay=False, path_type=Path),
+        help="Draw it: a .png, .svg or .html file.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudiedModel:
+    """The model that a study is about, and the picture of it."""
+
+    model: str = argument()
+    output: Path | None = picture_option()
+    base: str | None = base_option()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudiedTexts:
+    """The texts that it is run over."""
+
+    texts: Path = option(
+        "--texts",
+        type=click.Path(exists=True, path_type=Path),
+        required=True,
+        help="One text per line; or CSV, TSV, JSONL with text, group, id; or FLORES files.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """How a model is run over texts."""
+
+    batch_size: int = option(
+        "--batch-size",
+        type=click.IntRange(min=1),
+        default=16,
+        show_default=True,
+        help="Run N texts at once.",
+        metavar="N",
+    )
+    max_tokens: int = option(
+        "--max-tokens",
+        type=click.IntRange(min=2),
+        default=128,
+        show_default=True,
+        help="Cut texts to N tokens.",
+        metavar="N",
+    )
+    device: str = option(
+        "--device", default="cpu", show_default=True, help="Run the model on this device."
+    )
+
+
+def open_for_study(common: Common) -> Database:
+    """The catalog of `--db`, which stores studies where it may be written; a temporary one where
+    there is none, since a folder can be studied without."""
+    from ..database import open
+
+    path = common.db if common.db.exists() else None
+    read_only = None if path else False
+    return open(path, read_only=read_only, track=tracker(quiet=common.quiet))
+
+
+def print_studies(document: Mapping[str, Any], show: Callable[[Any], None], common: Common) -> None:
+    """Print the document; exit 1 where it lists models that could not be studied."""
+    print_document(document, show, common)
+    if document.get("failed"):
+        sys.exit(EXIT_SOME_FAILED)
+
+
+def finish_study(
+    study: Study, picture: Path | None, show: Callable[[Any], None], common: Common
+) -> None:
+    """Draw the picture if there is to be one, then `print_studies`."""
+    document = study.to_json()
+    if picture is not None:
+        document["picture"] = str(study.save_picture(picture))
+    print_studies(document, show, common)
+
+
+def check_picture(picture: Path | None) -> None:
+    """Refuse a file name that no picture can have, before anything is computed.
+
+    Raises:
+        StudyError: its ending is not one of a picture.
+    """
+    if picture is not None:
+        from ..database import check_picture_ending
+
+        check_picture_ending(picture)

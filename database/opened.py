@@ -1,0 +1,74 @@
+"""What every part of the face works on: an open catalog, and how progress is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol, TypeVar, runtime_checkable
+
+from ..errors import RequestError
+from ..store import Catalog
+
+Thing = TypeVar("Thing")
+
+Place = str | Path
+
+
+@runtime_checkable
+class Track(Protocol):
+    """Passes on the things that it is given, and shows how far they are."""
+
+    def __call__(
+        self, things: Iterable[Thing], what: str, *, total: int | None = None
+    ) -> Iterator[Thing]: ...
+
+
+def untracked(things: Iterable[Thing], what: str, *, total: int | None = None) -> Iterator[Thing]:
+    """The same things, without a sign of progress."""
+    yield from things
+
+
+class Opened:
+    """An open catalog; `opening` closes it."""
+
+    def __init__(self, catalog: Catalog, opening: ExitStack, track: Track = untracked) -> None:
+        self._catalog, self._opening, self._track = catalog, opening, track
+
+    @property
+    def path(self) -> Path:
+        """The catalog's file."""
+        return self._catalog.path
+
+    @property
+    def bases(self) -> list[str]:
+        """The bases of the catalog's families, sorted."""
+        return self._catalog.bases()
+
+    def find_base(self, base: str | None) -> str | None:
+        """The base as the catalog has it, from any spelling of it; None for None.
+
+        Raises:
+            UnknownBase: there is no such family, or several.
+
+        >>> db.find_base("base") == db.bases[0]
+        True
+        """
+        return self._catalog.find_base(base)
+
+    def find_family(self, base: str | None) -> str:
+        """The base as the catalog has it; of the only family, where `base` is None.
+
+        Raises:
+            RequestError: there are several families.
+
+        >>> db.find_family(None) == db.bases[0]
+        True
+        """
+        family = self.find_base(base)
+        if family is not None:
+            return family
+        if len(self.bases) != 1:
+            bases = ", ".join(self.bases) or "none yet"
+            raise RequestError(f"which family? Give --base, one of: {bases}")
+        return self.bases[0]

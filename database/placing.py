@@ -1,0 +1,145 @@
+"""A family of the catalog with a place for each model, as a document or drawn into a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Float64
+from ..errors import RequestError
+from ..records import ModelRecord, Recipe
+from ..search import LabelledModels, Method, family_views, labelled_models, place_models
+from ..store import Catalog
+from ..web import Colour, PlacedModels, check_ending, map_document, write_map
+
+NEIGHBOURS_SHOWN = 6
+
+NEIGHBOURS_UP_TO = 20_000
+"""Models up to which a page lists the nearest of each: every pair is compared, in minutes."""
+
+BLOCK_SCORES = 1 << 22
+"""Scores held at a time."""
+
+
+def map_family(
+    catalog: Catalog,
+    path: Path,
+    *,
+    base: str | None = None,
+    recipe: str | None = None,
+    layout: Method = "auto",
+    seed: int = 0,
+    colour: Colour = "dataset",
+    dark: bool = False,
+) -> dict[str, Any]:
+    """Draw a family's fingerprints into the file `path`: what was drawn, ready for JSON.
+
+    Args:
+        colour: What marks of a picture are coloured by; a page is by dataset.
+        dark: Light on dark, for a picture; a page follows its reader's setting.
+
+    Raises:
+        RequestError: as `layout_document`, or `path` has another ending or cannot be written.
+    """
+    check_ending(path)
+    chosen = _read_family(catalog, recipe, base)
+    placed = _place(chosen, layout, seed)
+    neighbours = _neighbours(chosen.models) if path.suffix.lower() == ".html" else ()
+    write_map(placed, path, neighbours=neighbours, colour=colour, dark=dark)
+    document = map_document(placed)
+    shown = ("base", "recipe", "layout", "explained", "seed")
+    return {
+        "written": str(path),
+        "models": len(placed.ids),
+        **{key: document[key] for key in shown},
+        "landmarks": placed.landmarks,
+    }
+
+
+def layout_document(
+    catalog: Catalog,
+    base: str | None = None,
+    recipe: str | None = None,
+    layout: Method = "auto",
+    seed: int = 0,
+) -> dict[str, Any]:
+    """A family's map as columns, placed anew.
+
+    Raises:
+        RequestError: there are several families and no `base`; an unknown recipe and an empty
+            catalog raise its subclasses.
+    """
+    return map_document(_place(_read_family(catalog, recipe, base), layout, seed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """What is drawn of a family: its models, and their rows in the catalog by id."""
+
+    recipe: Recipe
+    models: LabelledModels
+    records: dict[str, ModelRecord]
+
+
+def _read_family(catalog: Catalog, recipe: str | None, base: str | None) -> _Family:
+    def read() -> _Family:
+        view, *others = family_views(catalog, recipe, base)
+        if others:
+            names = ", ".join(family.base for family in (view, *others))
+            raise RequestError(f"one map shows one family; add --base, one of: {names}")
+        records = {row.id: row.record for row in catalog.models(base=view.base)}
+        return _Family(view.recipe, labelled_models(view), records)
+
+    return catalog.look(read)
+
+
+def _place(family: _Family, method: Method, seed: int) -> PlacedModels:
+    models, records = family.models, family.records
+    placement = place_models(models.ids, models.vectors, method, scores=models.scores, seed=seed)
+    return PlacedModels(
+        base=models.base,
+        recipe=family.recipe.name,
+        ids=models.ids,
+        datasets=models.labels,
+        authors=models.authors,
+        kinds=tuple(records[model].kind for model in models.ids),
+        downloads=tuple(records[model].downloads for model in models.ids),
+        coordinates=placement.coordinates,
+        method=placement.method,
+        explained=placement.explained,
+        landmarks=placement.landmarks,
+        seed=seed,
+    )
+
+
+def _neighbours(family: LabelledModels) -> list[tuple[tuple[str, float], ...]]:
+    """The nearest of every model, and their scores; equal scores in order of id.
+
+    Nothing for families of more than `NEIGHBOURS_UP_TO` models.
+    """
+    n_models = len(family.ids)
+    if n_models > NEIGHBOURS_UP_TO:
+        return [()] * n_models
+    height = max(1, BLOCK_SCORES // max(1, n_models))
+    neighbours = []
+    for begin in range(0, n_models, height):
+        rows = np.arange(begin, min(begin + height, n_models))
+        for row, scores in zip(rows.tolist(), family.score_block(rows), strict=True):
+            neighbours.append(_nearest(family.ids, scores, row))
+    return neighbours
+
+
+def _nearest(
+    ids: Sequence[str], scores: Float64[np.ndarray, " models"], row: int
+) -> tuple[tuple[str, float], ...]:
+    scores[row] = -np.inf
+    n_shown = min(NEIGHBOURS_SHOWN, len(ids) - 1)
+    if n_shown == 0:
+        return ()
+    least = np.partition(scores, -n_shown)[-n_shown]
+    others = [(ids[i], float(scores[i])) for i in np.flatnonzero(scores >= least).tolist()]
+    return tuple(sorted(others, key=lambda pair: (-pair[1], pair[0]))[:n_shown])

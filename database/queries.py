@@ -1,0 +1,191 @@
+"""What a search starts from: a stored model, files, a model in memory, a vector, an upload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from ..errors import RequestError, UnknownModel
+from ..records import Fingerprint, Indexed, Recipe
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..search import FreshQuery, StoredQuery
+    from ..store import Catalog
+
+Kind = Literal["full", "adapter"]
+Vector: TypeAlias = "Sequence[float] | np.ndarray"
+
+IN_MEMORY, VECTOR, UPLOAD = "model in memory", "vector", "uploaded adapter"
+"""Names of queries that have none of their own."""
+
+
+@runtime_checkable
+class ModelInMemory(Protocol):
+    """A model of PEFT or transformers, which can save itself into a folder."""
+
+    def save_pretrained(self, save_directory: str, **settings: Any) -> object: ...
+
+
+Query: TypeAlias = "str | Path | ModelInMemory | Indexed | StoredQuery | FreshQuery | Vector"
+"""A model that others are to be similar to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterReading:
+    """How an adapter that a client sent is read; a process without a catalog can do it.
+
+    Attributes:
+        base: The family's name in the catalog.
+        layout: Of the family, for recipes that depend on it.
+        may_open_base: Methods whose update is a function of W may read the base.
+    """
+
+    base: str
+    recipe: Recipe
+    layout: tuple[tuple[str, str, int], ...]
+    may_open_base: bool
+
+    @classmethod
+    def of_family(
+        cls, catalog: Catalog, base: str, recipe: str | None, *, may_open_base: bool
+    ) -> AdapterReading:
+        """What the catalog knows of the family."""
+        record = catalog.base(base)
+        blocks = record.slots.get("layout", []) if record else []
+        return cls(
+            base=base,
+            recipe=catalog.find_recipe(recipe, base),
+            layout=tuple((str(s), str(r), int(n)) for s, r, n in blocks),
+            may_open_base=may_open_base,
+        )
+
+
+def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
+    """The adapter in the folder, fingerprinted; only its own files are opened.
+
+    Raises:
+        ModelError: it cannot be fingerprinted.
+
+    >>> reading = db.adapter_reading(db.bases[0], may_open_base=False)
+    >>> adapter = database.read_adapter(Path("adapter"), reading)
+    >>> db.record_adapter(adapter, "sent", dataset="imdb", author=None, run=None)
+    >>> db.show("sent").to_json()["kind"]
+    'adapter'
+    """
+    from ..indexer import fingerprint_sent_adapter
+
+    made = fingerprint_sent_adapter(
+        folder,
+        base=reading.base,
+        recipe=reading.recipe,
+        layout=reading.layout,
+        may_open_base=reading.may_open_base,
+    )
+    return replace(made, model=replace(made.model, source="upload"))
+
+
+def is_model_path(model: str) -> bool:
+    """Whether a model that is not in the catalog may be a folder or a Hub id."""
+    return Path(model).is_dir() or "/" in model
+
+
+def find_query(
+    catalog: Catalog, model: str, base: str | None, recipe: str | None
+) -> StoredQuery | FreshQuery:
+    """The stored model of that id or folder; else a fresh fingerprint of the folder or Hub id.
+
+    Raises:
+        UnknownModel: it is neither.
+        RequestError: it cannot be fingerprinted, or no family is named.
+    """
+    from ..search import StoredQuery
+
+    try:
+        row = catalog.model(model, base)
+        if row.status == "indexed":
+            return StoredQuery(row.id, row.base)
+    except UnknownModel:
+        if not is_model_path(model):
+            raise
+    return fresh_query(fingerprint(catalog, model, base, recipe), model)
+
+
+def memory_query(
+    catalog: Catalog, model: ModelInMemory, base: str | None, recipe: str | None
+) -> FreshQuery:
+    """A fresh fingerprint of a model in memory; raises as `find_query`."""
+    with saved_model(model) as folder:
+        return fresh_query(fingerprint(catalog, str(folder), base, recipe), IN_MEMORY)
+
+
+def fingerprint(catalog: Catalog, model: str, base: str | None, recipe: str | None) -> Indexed:
+    """A fresh fingerprint of a folder or Hub id; the family is guessed where none is named."""
+    from ..indexer import fingerprint_query, guess_base
+
+    base = base or guess_base(catalog, model)
+    return fingerprint_query(catalog, model, base, catalog.find_recipe(recipe, base))
+
+
+def fresh_query(made: Indexed, name: str) -> FreshQuery:
+    """A search from what was just fingerprinted."""
+    from ..search import FreshQuery
+
+    return FreshQuery(
+        model=name,
+        base=made.model.base,
+        fingerprint=made.fingerprints[0],
+        kind=made.model.kind,
+        dataset=made.model.dataset,
+        slots=made.slots,
+    )
+
+
+def vector_query(
+    catalog: Catalog,
+    vector: Vector,
+    base: str,
+    recipe: str | None,
+    kind: Kind,
+) -> FreshQuery:
+    """A search from a fingerprint's vector, of any length but zero.
+
+    Raises:
+        RequestError: it has not as many numbers as the recipe's, or no direction.
+    """
+    import numpy as np
+
+    from ..search import FreshQuery
+
+    chosen = catalog.find_recipe(recipe, base)
+    numbers = np.asarray(vector, dtype=np.float64)
+    if numbers.shape != (chosen.dim,):
+        raise RequestError(
+            f"vector: {chosen.name} fingerprints have {chosen.dim} numbers, got {numbers.size}"
+        )
+    norm = float(np.linalg.norm(numbers))
+    if not (np.isfinite(norm) and norm > np.finfo(np.float32).tiny):
+        raise RequestError("vector: its length is zero or out of range")
+    unit = (numbers / norm).astype(np.float32)
+    return FreshQuery(
+        model=VECTOR,
+        base=base,
+        fingerprint=Fingerprint(recipe=chosen, vector=unit, norm=norm),
+        kind=kind,
+    )
+
+
+@contextmanager
+def saved_model(model: ModelInMemory) -> Iterator[Path]:
+    """A private folder that the model saved itself into, until the block ends."""
+    import tempfile
+
+    # asks the Hub otherwise whether the vocabulary has grown
+    settings = {"save_embedding_layers": False} if hasattr(model, "peft_config") else {}
+    with tempfile.TemporaryDirectory(prefix="deltadex-") as folder:
+        model.save_pretrained(folder, **settings)
+        yield Path(folder)

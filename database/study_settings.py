@@ -1,0 +1,56 @@
+"""What decides a study's numbers, as it is stored beside them; loaded when a study is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How a network is run over texts; see `studies.Running`."""
+
+    batch_size: int = 16
+    max_tokens: int = 128
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSettings:
+    """What decides a rank study's numbers; stored with them."""
+
+    thetas: list[float]
+    subject: Literal["weights", "update"]
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextSettings:
+    """The same of a study over texts, which are named by a digest."""
+
+    texts: str
+    max_tokens: int
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComponentsSettings(TextSettings):
+    against: str | None
+    special_tokens: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeometrySettings(TextSettings):
+    reference: str | None
+    method: Literal["gram", "lanczos", "power"]
+    keep_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayersSettings(TextSettings):
+    transfer: str | None
+    untrained: bool
+    embedding: bool
+    keep_tokens: int
+    seed: int

@@ -1,0 +1,302 @@
+"""What the calls of a `Database` return: documents that are also tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, Any]
+Document = Mapping[str, Any]
+
+MAX_SHOWN = 50
+"""Rows of a table in a notebook or an interpreter."""
+
+MAX_CELL = 60
+"""Characters of a cell there."""
+
+
+class Table:
+    """A result: a document for programs, whose rows are a table for people.
+
+    `table[0]["model"]` is a cell, `len(table)` the number of rows, and a loop gives rows, which
+    are dictionaries. `to_json` gives the whole document, which holds more than the rows do.
+
+    Attributes:
+        columns: Columns that are shown; those of the first row where it is empty.
+    """
+
+    columns: tuple[str, ...] = ()
+    _key: ClassVar[str] = ""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that the command of the same name prints with `--json`."""
+        return dict(self._document)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """The rows as a `pyarrow.Table`: a column for each key that any row has."""
+        import pyarrow
+
+        names = dict.fromkeys(name for row in self for name in row)
+        return pyarrow.table({name: [row.get(name) for row in self] for name in names})
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a `pandas.DataFrame`.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed; deltadex does not need it otherwise.
+        """
+        return self.to_arrow().to_pandas()
+
+    def _rows(self) -> Sequence[Row]:
+        rows: Sequence[Row] = self._document[self._key] if self._key else [self._document]
+        return rows
+
+    def __len__(self) -> int:
+        return len(self._rows())
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows())
+
+    def __getitem__(self, place: int) -> Row:
+        return self._rows()[place]
+
+    def __repr__(self) -> str:
+        columns, cells = self._shown()
+        widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+        lines = ("  ".join(map(str.ljust, line, widths)).rstrip() for line in [columns, *cells])
+        return "\n".join([*lines, *self._rest()])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        columns, cells = self._shown()
+        head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in cells
+        )
+        rest = "".join(f"<p>{line}</p>" for line in self._rest())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+
+    def _shown(self) -> tuple[list[str], list[list[str]]]:
+        """The columns that are shown, and the cells of the first rows as text."""
+        rows = self._rows()[:MAX_SHOWN]
+        columns = list(self.columns or (rows[0] if rows else ()))
+        return columns, [[_cell(row.get(column)) for column in columns] for row in rows]
+
+    def _rest(self) -> list[str]:
+        return [f"… and {len(self) - MAX_SHOWN} more rows"] if len(self) > MAX_SHOWN else []
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+    clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return clean if len(clean) <= MAX_CELL else f"{clean[: MAX_CELL - 1]}…"
+
+
+class NeighbourTable(Table):
+    """The models nearest to a query, nearest first; of several queries, one after the other.
+
+    A row has `query` (the model that was searched from), `rank` (from 1), `model`, `base`,
+    `dataset`, `author`, `run`, `score` (centred cosine, −1…1), `score_se` (its standard error) and
+    `cosine` (before means are taken out). `failed` lists queries that have no answer.
+    """
+
+    columns = ("query", "rank", "model", "score", "score_se", "dataset", "author")
+
+    @property
+    def failed(self) -> list[Row]:
+        """`model` and `reason` of each of several queries that could not be answered."""
+        return list(self._document.get("failed", ()))
+
+    def _rows(self) -> Sequence[Row]:
+        return [
+            {"query": answer["query"]["model"], **neighbour}
+            for answer in self._document.get("queries", (self._document,))
+            for neighbour in answer["neighbours"]
+        ]
+
+
+class ModelTable(Table):
+    """Models of the catalog, a row for each; columns as `deltadex ls --json` has them."""
+
+    columns: tuple[str, ...] = ("model", "status", "code", "dataset", "author", "run")
+    _key = "models"
+
+    def __init__(self, document: Document, columns: Sequence[str] | None = None) -> None:
+        super().__init__(document)
+        self.columns = tuple(columns or self.columns)
+
+    @property
+    def total(self) -> int:
+        """Models that pass the filters, whatever the limit."""
+        return int(self._document["total"])
+
+
+class SlotTable(Table):
+    """One model: a row for each weight matrix that it changed.
+
+    A row has `slot`, `shape` (out, in), `fro_norm` (|ΔW|), `relative_norm` (|ΔW| / |W|),
+    `stable_rank`, `energy` (share of |ΔW|² in the stored singular values), `noise_floor`. The
+    document also has everything that `ModelTable` has of the model.
+    """
+
+    columns = ("slot", "shape", "fro_norm", "relative_norm", "stable_rank", "energy")
+    _key = "slots"
+
+
+class ExplanationTable(Table):
+    """The slots that carry the similarity of two models, the largest contribution first."""
+
+    columns = ("slot", "contribution", "share")
+    _key = "slots"
+
+
+class EvaluationTable(Table):
+    """Same-dataset retrieval precision, a row for each recipe; all shares are 0…1.
+
+    A row has `micro` and `macro` (mean purity of queries, of datasets), `chance`, `ci95`, `nn1`,
+    `map`, `silhouette` (−1…1), `cost`, and counts of `models`, `queries`, `datasets`.
+    """
+
+    columns = ("recipe", "queries", "micro", "macro", "chance", "nn1", "map", "silhouette")
+
+    def _rows(self) -> Sequence[Row]:
+        rows: Sequence[Row] = self._document.get("recipes", (self._document,))
+        return rows
+
+
+class ClusterTable(Table):
+    """Clusters of a family, the largest first; the document also has suggested datasets."""
+
+    columns = ("name", "size", "datasets", "words", "models")
+    _key = "clusters"
+
+
+class FailureTable(Table):
+    """Models that are not indexed: `model`, `base`, `code`, `status`, `reason`."""
+
+    columns = ("model", "code", "reason")
+
+    def _rows(self) -> Sequence[Row]:
+        return [
+            {**model, "code": group["code"], "status": group["status"]}
+            for group in self._document["failures"]
+            for model in group["models"]
+        ]
+
+
+class IndexReport(Table):
+    """What an indexing run did: counts in the document, a row for each model it refused."""
+
+    columns = ("model", "code", "reason")
+
+    def _rows(self) -> Sequence[Row]:
+        return [*self._document["failed"], *self._document["skipped_models"]]
+
+    @property
+    def indexed(self) -> int:
+        """Models that were fingerprinted in this run."""
+        return int(self._document["indexed"])
+
+
+class StatsTable(Table):
+    """Counts of the whole catalog, a row for each family."""
+
+    columns = ("base", "models", "indexed", "labelled", "datasets")
+    _key = "bases"
+
+
+class DifferenceTable(Table):
+    """Two models: a row for each of the slots that differ most."""
+
+    columns = ("slot", "change", "stable_rank", "cosine")
+    _key = "most_different"
+
+
+class QueryTable(Table):
+    """The rows that a SELECT returns."""
+
+    _key = "rows"
+
+    @property
+    def names(self) -> list[str]:
+        """The columns in the order of the statement."""
+        return list(self._document["columns"])
+
+
+class FindingTable(Table):
+    """What the checks of a catalog found, a row for each check."""
+
+    columns = ("check", "state", "detail", "advice")
+    _key = "checks"
+
+    @property
+    def problems(self) -> int:
+        """Findings that need a repair by hand."""
+        return int(self._document["problems"])
+
+
+class ProfileTable(Table):
+    """Profiles of models, a row for each; `failed` lists models that have none."""
+
+    columns = ("model", "base", "known")
+    _key = "profiles"
+
+
+class Study(Table):
+    """A study's report, and the picture of it."""
+
+    def __init__(self, document: Document, title: str, draw: Callable[[], Figure]) -> None:
+        super().__init__(document)
+        self._title, self._draw = title, draw
+
+    def save_picture(self, path: str | Path) -> Path:
+        """Draw the report into a .png, .svg or .html file.
+
+        Raises:
+            StudyError: another ending, or the file cannot be written.
+        """
+        from ..study.pictures import save_picture
+
+        save_picture(self._draw, Path(path), title=self._title)
+        return Path(path)
+
+
+class RankStudy(Study):
+    """Ranks of an update, a row for each slot; the document has curves by role and depth."""
+
+    _key = "slots"
+
+
+class ComponentStudy(Study):
+    """What hidden states are made of: `stack`, `layer`, and the importance of each term, 0…1."""
+
+    def _rows(self) -> Sequence[Row]:
+        return [
+            {"stack": name, "layer": layer, **dict(zip(stack["terms"], importance, strict=True))}
+            for name, stack in self._document["stacks"].items()
+            for layer, importance in zip(stack["layers"], stack["importance"], strict=True)
+        ]
+
+
+class GeometryStudy(Study):
+    """The shape of hidden states, a row for each group of texts."""
+
+    columns = ("group", "tokens")
+    _key = "groups"
+
+
+class LayerStudy(Study):
+    """What tells layers apart: a row for the layer classifier and for every control of it."""
+
+    columns = ("title", "accuracy", "standard_error", "converged")
+    _key = "controls"

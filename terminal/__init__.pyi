@@ -1,0 +1,46 @@
+from .cluster_tables import show_clusters
+from .demo_screen import DemoScreen
+from .progress import RunProgress, tracked
+from .study_tables import (
+    show_components,
+    show_diff,
+    show_geometry,
+    show_layers,
+    show_profiles,
+    show_ranks,
+)
+from .tables import (
+    show_evaluation,
+    show_evaluations,
+    show_explanation,
+    show_failures,
+    show_model,
+    show_models,
+    show_neighbours,
+    show_report,
+    show_rows,
+    show_stats,
+)
+
+__all__ = [
+    "DemoScreen",
+    "RunProgress",
+    "show_clusters",
+    "show_components",
+    "show_diff",
+    "show_evaluation",
+    "show_evaluations",
+    "show_explanation",
+    "show_failures",
+    "show_geometry",
+    "show_layers",
+    "show_model",
+    "show_models",
+    "show_neighbours",
+    "show_profiles",
+    "show_ranks",
+    "show_report",
+    "show_rows",
+    "show_stats",
+    "tracked",
+]

@@ -1,0 +1,149 @@
+"""Queries, results and files of the public face."""
+
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import deltadex as dx
+from deltadex.database.tables import MAX_SHOWN, Table
+from deltadex.errors import EmptyCatalog, RequestError, StoreError
+
+
+def test_importing_deltadex_loads_nothing_heavy():
+    code = "import deltadex, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+
+    heavy = {"numpy", "duckdb", "faiss", "torch", "click", "rich", "lazy_loader", "pyarrow"}
+    assert not heavy & set(loaded.split())
+
+
+def test_a_name_that_is_not_public_is_no_attribute():
+    with pytest.raises(AttributeError, match="nothing"):
+        dx.nothing  # noqa: B018
+
+
+def test_a_catalog_that_is_not_there_is_made_or_refused(tmp_path):
+    with pytest.raises(EmptyCatalog):
+        dx.open(tmp_path / "none.duckdb", create=False)
+
+    dx.open(str(tmp_path / "new.duckdb")).close()
+    assert (tmp_path / "new.duckdb").exists()
+
+
+def test_a_temporary_catalog_is_deleted(family):
+    with dx.open() as db:
+        db.index("base", "models")
+        path = db.path
+        assert len(db.models()) == 4
+
+    assert not path.exists()
+
+
+def test_a_catalog_opened_for_reading_cannot_be_changed(family):
+    with dx.open("family.duckdb", read_only=True) as db, pytest.raises(StoreError):
+        db.label("imdb-0", "other")
+
+
+def test_a_vector_finds_the_model_that_it_is_of(db):
+    recipe = db.find_recipe(None, db.bases[0])
+    with pytest.raises(RequestError, match=f"have {recipe.dim} numbers"):
+        db.find_similar([1.0])
+
+    vector = np.random.default_rng(0).normal(size=recipe.dim)
+    hits = db.find_similar(vector, k=1)
+
+    assert hits[0]["query"] == "vector"
+
+
+@pytest.mark.parametrize("library", ["peft", "transformers"])
+def test_a_model_in_memory_is_found_as_its_files_are(db, family, library):
+    from transformers import BertModel
+
+    model = BertModel.from_pretrained(family / "models" / "imdb-0")
+    if library == "peft":
+        from peft import LoraConfig, get_peft_model
+
+        base = BertModel.from_pretrained(family / "base")
+        model = get_peft_model(
+            base, LoraConfig(r=2, target_modules=["query"], init_lora_weights=False)
+        )
+    model.save_pretrained(family / "saved")
+
+    in_memory = db.find_similar(model, k=4)
+    saved = db.find_similar(family / "saved", k=4)
+
+    assert in_memory[0]["query"] == "model in memory"
+    assert [hit["model"] for hit in in_memory] == [hit["model"] for hit in saved]
+    assert [hit["score"] for hit in in_memory] == [hit["score"] for hit in saved]
+    if library == "transformers":
+        assert in_memory[0]["model"] == "imdb-0"
+
+
+def test_one_of_several_queries_that_fails_stops_no_other(db):
+    hits = db.find_similar(["imdb-0", "nobody"], k=1)
+
+    assert [hit["query"] for hit in hits] == ["imdb-0"]
+    assert [query["model"] for query in hits.failed] == ["nobody"]
+
+
+def test_a_result_is_rows_a_document_and_a_table(db):
+    hits = db.find_similar("imdb-0", k=3)
+
+    assert len(hits) == hits.to_arrow().num_rows == 3
+    assert hits.to_arrow().column_names == list(hits[0])
+    assert json.loads(json.dumps(hits.to_json()))["query"]["model"] == "imdb-0"
+    assert "<td>imdb-1</td>" in hits._repr_html_()
+    assert "imdb-1" in repr(hits)
+
+
+def test_a_result_as_pandas_has_the_same_rows(db):
+    pytest.importorskip("pandas")
+
+    assert list(db.models().to_pandas()["model"]) == [row["model"] for row in db.models()]
+
+
+def test_names_are_text_in_a_notebook_never_markup():
+    table = Table({"model": "<script>\x1b[31m"})
+
+    assert "<script>" not in table._repr_html_()
+    assert "\x1b" not in table._repr_html_() + repr(table)
+
+
+def test_a_long_result_is_cut_where_it_is_shown():
+    class Numbers(Table):
+        _key = "rows"
+
+    table = Numbers({"rows": [{"n": n} for n in range(MAX_SHOWN + 7)]})
+
+    assert "and 7 more rows" in repr(table)
+    assert len(table) == MAX_SHOWN + 7
+    assert repr(Numbers({"rows": []})) == ""
+
+
+def test_columns_and_order_of_a_listing(db):
+    rows = db.models(columns=["model", "author"], sort="author", reverse=True, limit=2)
+
+    assert [tuple(row.values()) for row in rows] == [("imdb-1", "author1"), ("sst2-1", "author1")]
+    assert rows.total == 4
+    with pytest.raises(RequestError, match="no column 'colour'"):
+        db.models(sort="colour")
+
+
+def test_another_thread_reads_the_same_catalog(db):
+    from concurrent.futures import ThreadPoolExecutor
+
+    with db.reader() as reader, ThreadPoolExecutor(1) as pool:
+        assert len(pool.submit(reader.models).result()) == 4
+
+
+def test_exported_tables_hold_every_model(db):
+    import pyarrow.parquet as parquet
+
+    written = db.export("tables")
+
+    models = next(path for path in written if path.stem == "models")
+    assert parquet.read_table(io.BytesIO(models.read_bytes())).num_rows == 4

@@ -1,0 +1,46 @@
+"""Every public call of the face has an example, and every example runs."""
+
+import doctest
+import inspect
+from pathlib import Path
+
+import pytest
+
+import deltadex as dx
+from deltadex import database
+from deltadex.database import Database
+
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+PUBLIC = {
+    **{name: getattr(database, name) for name in ("open", "doctor", "read_adapter")},
+    **{
+        f"Database.{name}": member
+        for name, member in inspect.getmembers(Database, inspect.isfunction)
+        if not name.startswith("_")
+    },
+}
+SHOWN_ELSEWHERE = {"Database.close", "Database.record_adapter"}
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - SHOWN_ELSEWHERE))
+def test_the_example_runs(name, db):
+    (example,) = doctest.DocTestFinder(recurse=False).find(
+        PUBLIC[name], name, globs={"dx": dx, "database": database, "db": db, "Path": Path}
+    )
+    printed = []
+
+    result = doctest.DocTestRunner(optionflags=OPTIONS).run(example, out=printed.append)
+
+    assert result.attempted, "no example"
+    assert not result.failed, "".join(printed)
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC))
+def test_every_call_says_what_it_does(name):
+    assert inspect.getdoc(PUBLIC[name])
+
+
+def test_the_public_list_is_short_and_there():
+    assert len(dx.__all__) <= 8
+    assert all(getattr(dx, name) for name in dx.__all__)
+    assert all(getattr(database, name) for name in database.__all__)
