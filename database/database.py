@@ -140,7 +140,7 @@ class Database(Members, Questions, Studies, Serving):
 
     def close(self) -> None:
         """Close the file; a temporary catalog is deleted."""
-        self._opening.close()
+        self._close()
 
     def __enter__(self) -> Database:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,7 +34,9 @@ class Opened:
     """An open catalog; `opening` closes it."""
 
     def __init__(self, catalog: Catalog, opening: ExitStack, track: Track = untracked) -> None:
-        self._catalog, self._opening, self._track = catalog, opening, track
+        self._catalog, self._track = catalog, track
+        # also at the end of a program that does not close it
+        self._close = weakref.finalize(self, opening.close)
 
     @property
     def path(self) -> Path:

@@ -101,14 +101,16 @@ def find_query(
 
     Raises:
         UnknownModel: it is neither.
-        RequestError: it cannot be fingerprinted, or no family is named.
+        RequestError: it was refused when it was indexed, it cannot be fingerprinted, or no family is
+            named.
     """
     from ..search import StoredQuery
 
     try:
         row = catalog.model(model, base)
-        if row.status == "indexed":
-            return StoredQuery(row.id, row.base)
+        if row.status == "indexed" or not Path(model).is_dir():
+            stored = catalog.stored(row.id, row.base)
+            return StoredQuery(stored.id, stored.base)
     except UnknownModel:
         if not is_model_path(model):
             raise
