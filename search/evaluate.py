@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
+from ..arrays import Float64
 from ..errors import RequestError
-from ..records import Recipe
-from ..store import Catalog
+from ..store import Catalog, FamilyView
 from .labelled import LabelledModels, family_views, labelled_models
 from .precision import Exclude, QueryResult, score_queries
 from .significance import bootstrap_interval, permutation_p
-from .silhouette import mean_silhouette
+
+MOST_MODELS = 4_000
+"""Labelled models of a family up to which all their distances are held: 128 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,7 @@ class Evaluation:
     nn1: float
     map: float
     silhouette: float | None
-    cost: Mapping[str, Any] = field(default_factory=dict)
+    cost: Mapping[str, Any]
     by_dataset: tuple[Group, ...]
     by_base: tuple[Group, ...]
     taken_for: tuple[Taken, ...]
@@ -159,21 +164,21 @@ def evaluate(
         RequestError: No such base, or no two labelled models to compare.
     """
 
-    def read() -> tuple[list[LabelledModels], list[Recipe], dict[str, Any]]:
+    def read() -> tuple[list[FamilyView], list[LabelledModels], dict[str, Any]]:
         views = family_views(catalog, recipe, base)
-        recipes = [view.recipe for view in views]
-        cost = catalog.cost(sorted({made_by.id for made_by in recipes}))
-        return [labelled_models(view) for view in views], recipes, cost
+        cost = catalog.cost(sorted({view.recipe.id for view in views}))
+        return views, [labelled_models(view) for view in views], cost
 
-    families, recipes, cost = catalog.look(read)
-    evaluation = evaluate_families(
+    views, families, cost = catalog.look(read)
+    # outside the snapshot: large families take minutes
+    return evaluate_families(
         families,
-        recipe=recipes[0].name,
-        recipe_id=", ".join(sorted({made_by.id for made_by in recipes})),
+        recipe=views[0].recipe.name,
+        recipe_id=", ".join(sorted({view.recipe.id for view in views})),
         exclude=exclude,
         seed=seed,
+        cost=cost,
     )
-    return replace(evaluation, cost=cost)
 
 
 def evaluate_families(
@@ -183,6 +188,7 @@ def evaluate_families(
     recipe_id: str,
     exclude: Exclude | None = None,
     seed: int = 0,
+    cost: Mapping[str, Any] = MappingProxyType({}),
 ) -> Evaluation:
     """The evaluation of families whose vectors one recipe made.
 
@@ -218,6 +224,7 @@ def evaluate_families(
         nn1=fmean(result.nn1 for result in results),
         map=fmean(result.average_precision for result in results),
         silhouette=mean_silhouette(families),
+        cost=cost,
         by_dataset=by_dataset,
         by_base=_grouped(results, lambda result: result.base),
         taken_for=_taken(results),
@@ -283,3 +290,33 @@ def _why_no_queries(
         f"--exclude {exclude} leaves no labelled model a sibling: within each base, "
         f"every dataset comes from one {exclude}; evaluate without it"
     )
+
+
+def mean_silhouette(families: Sequence[LabelledModels]) -> float | None:
+    """Mean silhouette (Rousseeuw 1987) of all labelled models, by cosine distance 1 − score.
+
+    Models whose dataset no other model of their base has count 0, as their definition says.
+    None where no family has two datasets and a pair of siblings, or one is too large.
+    """
+    values: list[float] = []
+    for family in families:
+        rows = np.array([i for i, label in enumerate(family.labels) if label is not None])
+        counts = Counter(family.labels[row] for row in rows)
+        if len(counts) < 2 or max(counts.values()) < 2:
+            continue
+        if len(rows) > MOST_MODELS:
+            return None
+        labels = [str(family.labels[row]) for row in rows]
+        values += silhouettes(family.score_block(rows)[:, rows], labels).tolist()
+    return float(np.mean(values)) if values else None
+
+
+def silhouettes(
+    scores: Float64[np.ndarray, "models models"], groups: Sequence[str]
+) -> Float64[np.ndarray, " models"]:
+    """The silhouette of every model by distance 1 − score; 0 for one that is alone."""
+    from sklearn.metrics import silhouette_samples
+
+    distances = np.clip(1.0 - scores, 0.0, None)
+    np.fill_diagonal(distances, 0.0)
+    return np.asarray(silhouette_samples(distances, groups, metric="precomputed"), np.float64)

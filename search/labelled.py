@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -47,13 +48,13 @@ class LabelledModels:
                 f"{[len(column) for column in columns]} vectors, labels, authors, runs"
             )
         if len(set(self.ids)) != len(self.ids):
-            raise ValueError(f"{self.base}: an id stands twice")
+            raise ValueError(f"{self.base}: duplicate id")
 
     def sorted_by_id(self) -> LabelledModels:
         """The same models in the order that breaks ties."""
         order = sorted(range(len(self.ids)), key=self.ids.__getitem__)
-        return LabelledModels(
-            base=self.base,
+        return replace(
+            self,
             ids=tuple(self.ids[i] for i in order),
             vectors=self.vectors[order],
             labels=tuple(self.labels[i] for i in order),
@@ -68,6 +69,32 @@ class LabelledModels:
             return cosine_block(self.vectors, rows)
         block: Float64[np.ndarray, "block models"] = np.round(self.scores[rows], TIE_DECIMALS)
         return block
+
+    def scores_between(
+        self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
+    ) -> Float64[np.ndarray, "queries reference"]:
+        """Cosines of some models with some others, rounded as in `score_block`."""
+        scores: Float64[np.ndarray, "queries reference"] = np.round(
+            self.cosines_between(rows, columns), TIE_DECIMALS
+        )
+        return scores
+
+    def cosines_between(
+        self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
+    ) -> Float64[np.ndarray, "queries reference"]:
+        """The same before rounding, which would separate cosines that are equal to their last
+        bits."""
+        if self.scores is not None:
+            return self.scores[np.ix_(rows, columns)]
+        cosines: Float64[np.ndarray, "queries reference"] = (
+            self.vectors[rows].astype(np.float64) @ self.vectors[columns].astype(np.float64).T
+        )
+        return cosines
+
+
+def id_digest(id: str) -> bytes:
+    """What a sample of models is sorted by: it depends neither on names nor on order."""
+    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()
 
 
 def family_views(catalog: Catalog, recipe: str | None, base: str | None) -> list[FamilyView]:

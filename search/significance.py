@@ -12,8 +12,8 @@ from .labelled import LabelledModels
 from .precision import (
     Exclude,
     QueryResult,
+    coded,
     count_siblings,
-    exclusion_groups,
     label_codes,
     ranked_blocks,
 )
@@ -70,13 +70,13 @@ def permutation_p(
     if _cells(families) > MAX_CELLS:
         return None
     ranked = [_rank(family, exclude) for family in families]
-    observed = _micro([(one, one.codes) for one in ranked])
+    observed = _micro([(ranking, ranking.codes) for ranking in ranked])
     if observed is None:
         return None
     rng = np.random.default_rng(seed)
     as_high = 0
     for _ in range(permutations):
-        shuffled = _micro([(one, _shuffle(one.codes, rng)) for one in ranked])
+        shuffled = _micro([(ranking, _shuffle(ranking.codes, rng)) for ranking in ranked])
         as_high += shuffled is not None and shuffled >= observed - 1e-12
     return (1 + as_high) / (1 + permutations)
 
@@ -92,10 +92,7 @@ def _cells(families: Sequence[LabelledModels]) -> int:
 
 
 def _rank(family: LabelledModels, exclude: Exclude | None) -> _Ranked:
-    family = family.sorted_by_id()
-    names = sorted({label for label in family.labels if label is not None})
-    codes = label_codes(family.labels, names)
-    groups = exclusion_groups(family, exclude)
+    family, names, codes, groups = coded(family, exclude)
     labelled = np.flatnonzero(codes >= 0)
     depth = int(np.bincount(codes[labelled]).max()) if len(labelled) else 0
     nearest = np.full((len(labelled), depth), -1, dtype=np.int64)
@@ -110,7 +107,7 @@ def _rank(family: LabelledModels, exclude: Exclude | None) -> _Ranked:
 def _shuffle(
     codes: Int64[np.ndarray, " models"], rng: np.random.Generator
 ) -> Int64[np.ndarray, " models"]:
-    """The same codes, dealt anew among the labelled models."""
+    """The same codes, permuted among the labelled models."""
     shuffled = codes.copy()
     labelled = codes >= 0
     shuffled[labelled] = rng.permutation(codes[labelled])
@@ -127,7 +124,7 @@ def _micro(
         own = codes[ranked.codes >= 0]
         counted = np.arange(ranked.nearest.shape[1])[None, :] < siblings[:, None]
         hits = (codes[ranked.nearest] == own[:, None]) & counted
-        asked = siblings > 0
-        total += float((hits.sum(axis=1)[asked] / siblings[asked]).sum())
-        queries += int(asked.sum())
+        is_query = siblings > 0
+        total += float((hits.sum(axis=1)[is_query] / siblings[is_query]).sum())
+        queries += int(is_query.sum())
     return total / queries if queries else None

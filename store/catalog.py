@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -104,24 +103,24 @@ class Catalog:
             waits_for_index=waits_for_index,
         )
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """The catalog of one moment, for all that the block reads."""
-        with self._session.snapshot():
-            yield
+        return self._session.snapshot()
 
     def look(self, question: Callable[[], T]) -> T:
-        """What a question gives of the catalog of one moment; asked again, once, where the process
-        that held the file ended meanwhile."""
+        """The answer to a question about the catalog of one moment.
+
+        It is computed again, once, where the process that held the file ended meanwhile.
+        """
         return self._session.look(question)
 
     @property
     def changes(self) -> str:
-        """Another word after every change, whichever process made it."""
+        """A token that differs after every change, whichever process made it."""
         return self._session.changes
 
     def shed_memory(self) -> None:
-        """Give back what DuckDB remembers of the file, unless other processes use it too."""
+        """Free the memory of DuckDB's cached pages, unless other processes use them too."""
         with self._session.turn():
             self.access.shed()
 
@@ -134,22 +133,17 @@ class Catalog:
     def __enter__(self) -> Catalog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # writing
 
     def record(self, outcome: Outcome) -> None:
-        """Write one model's outcome, all of it or none, in place of what was known of it."""
+        """Write all of a model's outcome, or nothing, in place of its last outcome."""
         self._session.write(lambda s: write_outcome(s, outcome))
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
-        """Forget a model; returns what was known of it."""
+        """Remove a model; returns its last row."""
         row = self.model(id, base)
         self._session.write(lambda s: delete_model(s, row.key))
         return row
@@ -168,7 +162,7 @@ class Catalog:
         author: str | None = None,
         run: str | None = None,
     ) -> tuple[ModelRow, ModelRow]:
-        """Say of a model what a labels file would: its row before and after.
+        """Label a model as a labels file would; returns its row before and after.
 
         Args:
             dataset: "" makes the model unlabelled; None leaves the dataset as it is.
@@ -189,7 +183,7 @@ class Catalog:
     def save_base(
         self, base: str, revision: str | None, architecture: str | None, slots: Mapping[str, Any]
     ) -> None:
-        """Remember what is known of a base's shapes; a None leaves what was known."""
+        """Store what is known of a base's shapes; a None leaves the stored value."""
         before = self.base(base)
         record = BaseRecord(
             base=base,
@@ -220,7 +214,7 @@ class Catalog:
     # models
 
     def known(self, base: str) -> dict[str, Known]:
-        """Every model of a family, as a second run sees it."""
+        """Of every model of a family, what a second run compares with its files."""
         return {row.id: Known.of(row) for row in self.models(base=base)}
 
     def models(
@@ -255,7 +249,7 @@ class Catalog:
         return select_stored(self._session, id, base)
 
     def stored(self, id: str, base: str | None = None) -> Stored:
-        """The indexed model of that id, or in that folder, as far as a search asks about it.
+        """The columns that a search needs of the indexed model of that id, or in that folder.
 
         Raises:
             UnknownModel: with the nearest ids.
@@ -268,7 +262,7 @@ class Catalog:
         if row.status != "indexed":
             raise RequestError(
                 f"{row.id} is not indexed ({row.code}: {row.reason}): "
-                "ask for one that `deltadex ls --status indexed` lists"
+                "`deltadex ls --status indexed` lists indexed models"
             )
         return Stored(row.key, row.id, row.base, row.record.kind, row.dataset)
 
@@ -440,7 +434,7 @@ class Catalog:
         return self.look(lambda: select_models(self._session, conditions))
 
     def _remember(self, name: str, select: Callable[[Session], Any]) -> Any:
-        """What `select` gives, asked again only after a change."""
+        """The result of `select`, which runs again only after a change."""
         changes = self.changes
         if self._remembered[0] != changes:
             self._remembered = (changes, {})

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import Float32, Int64
 from ..records import Recipe, SlotStats
-from .derived.paths import derived_path
+from .files import derived_path
 from .session import Session
 from .tables.filters import ModelFilter
 from .tables.models import (

@@ -18,6 +18,7 @@ import duckdb
 import pyarrow as pa
 
 from ..errors import EmptyCatalog, HolderLost, StoreDamaged, StoreError, StoreFull, StoreLocked
+from .files import make_folder
 from .schema import check_schema, migrate
 from .sharing import Access, Gone, Guest, Ledger, Own
 
@@ -52,7 +53,7 @@ def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHA
     if not _is_there(path):
         if not create:
             raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
-        _make_folder(path)
+        make_folder(path.parent)
         read_only = False
     return Access(
         path,
@@ -249,25 +250,18 @@ def _as_store_error(err: duckdb.Error, path: Path) -> StoreError:
     if any(phrase in lowered for phrase in _HELD):
         holder = re.search(r"held in (.+?) \(PID (\d+)\)", text)
         who = f"process {holder[2]} ({Path(holder[1]).name})" if holder else "another process"
-        return StoreLocked(f"{path}: {who} holds this catalog; try again when it has ended")
+        return StoreLocked(f"{path}: {who} holds this catalog; wait until it ends")
     if (
         "no space left" in lowered
         or "disk is full" in lowered
         or errno.errorcode[errno.ENOSPC] in text
     ):
-        return StoreFull(f"{path}: no space left on the disk; what was recorded before stays")
+        return StoreFull(f"{path}: disk full; models recorded before are saved")
     if "permission denied" in lowered or "read-only file system" in lowered:
-        return StoreFull(f"{path}: the system refuses to write there")
+        return StoreFull(f"{path}: not writable: check the folder's permissions")
     damage = ("not a valid duckdb", "corrupt", "checksum", "not read enough bytes")
     if any(phrase in lowered for phrase in damage):
         return StoreDamaged(f"{path}: not a readable catalog ({line}); nothing was changed in it")
     if "version number" in lowered or "serialization" in lowered or "wal" in lowered:
         return StoreDamaged(f"{path}: cannot be opened by DuckDB {duckdb.__version__}: {line}")
     return StoreError(f"{path}: {line}")
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as err:
-        raise StoreFull(f"{path.parent}: cannot be made: {err.strerror}") from err

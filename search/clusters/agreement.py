@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...arrays import Int64
-from ..labelled import LabelledModels
-from ..silhouette import MOST_MODELS, silhouettes
+from ..evaluate import MOST_MODELS, silhouettes
+from ..labelled import LabelledModels, id_digest
 from .hierarchy import NOISE
-from .scores import by_hash, scores_between
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +60,10 @@ def _silhouette(family: LabelledModels, groups: Sequence[str | None]) -> float |
     """
     rows = sorted(
         (row for row, group in enumerate(groups) if group is not None),
-        key=lambda row: by_hash(family.ids[row]),
+        key=lambda row: id_digest(family.ids[row]),
     )[:MOST_MODELS]
     chosen = np.array(sorted(rows, key=family.ids.__getitem__), dtype=np.int64)
     names = [str(groups[row]) for row in chosen.tolist()]
     if not 2 <= len(set(names)) < len(names):
         return None
-    return float(np.mean(silhouettes(scores_between(family, chosen, chosen), names)))
+    return float(np.mean(silhouettes(family.scores_between(chosen, chosen), names)))

@@ -11,10 +11,9 @@ import math
 import numpy as np
 
 from ...arrays import Float64, Int64
-from ..labelled import LabelledModels
+from ..labelled import LabelledModels, id_digest
 from ..sketch_scores import WHOLE_FAMILY
 from .hierarchy import BLOCK, NOISE, SAME_SCORE, Distances, hdbscan
-from .scores import by_hash, cosines_between
 
 AXES = 50
 """Principal axes that stand for the vectors of a family above `WHOLE_FAMILY` models."""
@@ -46,7 +45,7 @@ def find_clusters(family: LabelledModels, min_size: int) -> Int64[np.ndarray, " 
     if len(order) < 2 * min_size:
         numbers = np.full(len(order), NOISE, dtype=np.int64)
     elif len(order) <= WHOLE_FAMILY:
-        chords = _chords(cosines_between(family, order, order))
+        chords = _chords(family.cosines_between(order, order))
         numbers = hdbscan(lambda rows: chords[rows], len(order), min_size)
     else:
         numbers = _in_principal_axes(family, order, min_size)
@@ -71,7 +70,7 @@ def _in_principal_axes(
 
     places = np.arange(len(order))
     if len(order) > SAMPLE:
-        hashes = [by_hash(family.ids[row]) for row in order.tolist()]
+        hashes = [id_digest(family.ids[row]) for row in order.tolist()]
         places = np.array(sorted(sorted(places.tolist(), key=hashes.__getitem__)[:SAMPLE]))
     sample = family.vectors[order[places]].astype(np.float32)
     pca = PCA(n_components=AXES, svd_solver="randomized", random_state=0).fit(sample)

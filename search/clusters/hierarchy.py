@@ -23,7 +23,7 @@ SAME_SCORE = 1e-4
 """Scores closer than this are equal: so well processors agree (docs/reliability.md)."""
 
 FINEST = math.sqrt(2 * SAME_SCORE)
-"""Smallest chord told apart."""
+"""Smallest chord that differs from 0."""
 
 SAME_DISTANCE = 1e-9
 """Distances closer than this share of themselves are equal."""
@@ -130,8 +130,8 @@ def _condense(
     first_cluster = np.full(n_points, NOISE, dtype=np.int64)
     for distance, edges in _by_distance(tree):
         joined: dict[int, list[_Component]] = {}
-        for _, one, other in edges:
-            root, absorbed = _root(above, one), _root(above, other)
+        for _, left, right in edges:
+            root, absorbed = _root(above, left), _root(above, right)
             parts = [
                 part
                 for point in (root, absorbed)

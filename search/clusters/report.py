@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,11 +14,10 @@ from ...store import Catalog, FamilyView
 from ..labelled import LabelledModels, family_views, labelled_models
 from ..sketch_scores import WHOLE_FAMILY
 from .agreement import Agreement, measure_agreement
-from .calibrate import UNKNOWN_SHARE
 from .density import AXES, SAMPLE, default_min_size, find_clusters
 from .hierarchy import NOISE
 from .naming import Naming, name_clusters
-from .suggest import Calibration, Suggestion, suggest_datasets
+from .suggest import UNKNOWN_SHARE, Calibration, Suggestion, suggest_datasets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +46,12 @@ class ClusterReport:
     """The clusters of one family under one recipe.
 
     Attributes:
-        models: All that were looked at.
+        models: All that were clustered.
         clusters: The largest first.
         noise: Models of no cluster, by id.
-        suggestions: For unlabelled models, by id; None where nobody asked.
+        suggestions: For unlabelled models, by id; None where they were not requested.
         abstained: Unlabelled models that get none.
-        notes: What was done otherwise than usual, in sentences.
+        notes: Deviations from the usual method, in sentences.
     """
 
     base: str
@@ -132,26 +132,32 @@ def cluster_family(
         return view, labelled_models(view), {row.id: row.record for row in rows}
 
     view, models, records = catalog.look(read)
-    return report_family(
+    # outside the snapshot: a large family takes minutes
+    return cluster(
+        view,
         models,
         records,
-        recipe=view.recipe.name,
         min_size=min_size,
         suggest=suggest,
         unknown_share=unknown_share,
     )
 
 
-def report_family(
+def cluster(
+    view: FamilyView,
     family: LabelledModels,
-    records: dict[str, ModelRecord],
+    records: Mapping[str, ModelRecord],
     *,
-    recipe: str,
     min_size: int | None = None,
     suggest: bool = True,
     unknown_share: float = UNKNOWN_SHARE,
 ) -> ClusterReport:
-    """The report on a family that is loaded already."""
+    """The clusters of a view's models.
+
+    Args:
+        family: The same models with their labels and scores, as `labelled_models` reads them.
+        records: By id.
+    """
     n_models = len(family.ids)
     smallest = min_size or default_min_size(n_models)
     codes = find_clusters(family, smallest)
@@ -159,10 +165,10 @@ def report_family(
     n_unlabelled = sum(label is None for label in family.labels)
     return ClusterReport(
         base=family.base,
-        recipe=recipe,
+        recipe=view.recipe.name,
         min_size=smallest,
         models=n_models,
-        clusters=_clusters(family, codes, records),
+        clusters=_clusters(family, codes, {id: records[id] for id in family.ids}),
         noise=_members(family, codes, NOISE),
         agreement=measure_agreement(family, codes),
         suggestions=None if suggestions is None else tuple(suggestions),
@@ -175,11 +181,10 @@ def report_family(
 def _clusters(
     family: LabelledModels,
     codes: Int64[np.ndarray, " models"],
-    records: dict[str, ModelRecord],
+    records: Mapping[str, ModelRecord],
 ) -> tuple[Cluster, ...]:
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
-    known = {id: records[id] for id in family.ids}
-    namings = name_clusters(members, known)
+    namings = name_clusters(members, records)
     return tuple(
         Cluster(number=number, naming=naming, models=models)
         for number, (naming, models) in enumerate(zip(namings, members, strict=True))

@@ -1,24 +1,77 @@
-"""A dataset for unlabelled models, where held-out labelled models vouch for it."""
+"""A dataset for unlabelled models, and how often such a suggestion is right.
+
+Every labelled model is classified twice as if it had no label, each time without its own run,
+copies and (where there are enough) author: once as it is, and once without the models of its
+dataset, when every suggestion is wrong. How often the second case will occur cannot be measured:
+it is a setting.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...arrays import Bool, Float64, Int64
 from ..labelled import LabelledModels
 from ..precision import Exclude
-from .calibrate import TARGET, UNKNOWN_SHARE, Level, ask_labelled, measure_levels
-from .scores import scores_between
 from .votes import References, elect, may_answer, pick_references, tally
+
+TARGET = 0.95
+"""Precision that suggestions are to have."""
+
+UNKNOWN_SHARE = 0.5
+"""Share of the unlabelled models whose dataset no labelled model has, unless it is given."""
+
+DOUBT = 0.2
+"""Chance that the share of right answers is below its bound: 32 of 32 bound it by 0.95."""
+
+FEWEST_DATASETS = 3
+"""With fewer datasets no margin remains once a dataset is left out."""
 
 BLOCK = 1_000
 """Unlabelled models at once."""
 
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99)
 """Confidences at which the curve is shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutAnswers:
+    """Suggestions for the labelled models, whose labels are held out.
+
+    Attributes:
+        margins: Of the models that have a sibling in another group.
+        right: Whether their suggestion is their dataset.
+        weights: 1 shared among a group's models of one dataset: together they are one answer.
+        unknown: Margins of all models, without the models of their dataset.
+        datasets: Dataset of each of these.
+    """
+
+    margins: Float64[np.ndarray, " queries"] = field(compare=False)
+    right: Bool[np.ndarray, " queries"] = field(compare=False)
+    weights: Float64[np.ndarray, " queries"] = field(compare=False)
+    unknown: Float64[np.ndarray, " labelled"] = field(compare=False)
+    datasets: Int64[np.ndarray, " labelled"] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """What is known of the suggestions with at least some margin.
+
+    Attributes:
+        confidence: Of a suggestion: what precision they will have, on the safe side.
+        precision: As it was measured.
+        coverage: Share of the models of known datasets that get one.
+    """
+
+    margin: float
+    confidence: float
+    precision: float
+    coverage: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +91,7 @@ class Calibration:
         precision: Measured of those at the threshold; None where nothing reaches the target.
         coverage: Share of models of known datasets that get a suggestion, 0…1.
         threshold: Margin, in scores, from which suggestions are made.
-        models: Labelled models that were asked and had a sibling to find.
+        models: Labelled models that have a sibling in another group.
         answers: The same, a run's (or author's) models of one dataset counted once.
         datasets: That could be suggested.
         held_out: What was left out with a model, copies always.
@@ -85,12 +138,13 @@ class Calibration:
 
     def _curve(self) -> list[Level]:
         """The first level of each shown confidence, and the last of all."""
-        found = [
+        first_levels = [
             next((level for level in self.levels if level.confidence >= shown), None)
             for shown in SHOWN
         ]
-        kept = {level.margin: level for level in (*found, *self.levels[-1:]) if level is not None}
-        return [kept[margin] for margin in sorted(kept)]
+        levels = [level for level in (*first_levels, *self.levels[-1:]) if level is not None]
+        by_margin = {level.margin: level for level in levels}
+        return [by_margin[margin] for margin in sorted(by_margin)]
 
 
 def suggest_datasets(
@@ -113,7 +167,7 @@ def suggest_datasets(
     suggestions: list[Suggestion] = []
     for start in range(0, len(unlabelled), BLOCK):
         suggestions += _suggest(family, unlabelled[start : start + BLOCK], references, calibration)
-    return sorted(suggestions, key=lambda one: one.model), calibration
+    return sorted(suggestions, key=lambda suggestion: suggestion.model), calibration
 
 
 def _suggest(
@@ -123,7 +177,7 @@ def _suggest(
     calibration: Calibration,
 ) -> list[Suggestion]:
     rows = np.array(unlabelled, dtype=np.int64)
-    scores = scores_between(family, rows, references.rows)
+    scores = family.scores_between(rows, references.rows)
     allowed = may_answer(family, rows, scores, references)
     first, margins = elect(tally(scores, allowed, references))
     assert calibration.threshold is not None
@@ -139,17 +193,85 @@ def _suggest(
 
 
 def _calibrate(references: References, unknown_share: float) -> Calibration:
-    asked = ask_labelled(references)
-    levels = measure_levels(asked, unknown_share)
+    answers = held_out_answers(references)
+    levels = measure_levels(answers, unknown_share)
     reached = next((level for level in levels if level.confidence >= TARGET), None)
     return Calibration(
         precision=reached.precision if reached else None,
         coverage=reached.coverage if reached else 0.0,
         threshold=reached.margin if reached else None,
-        models=len(asked.margins),
-        answers=round(float(asked.weights.sum())),
+        models=len(answers.margins),
+        answers=round(float(answers.weights.sum())),
         datasets=len(references.names),
         held_out=references.held_out,
         unknown_share=unknown_share,
         levels=tuple(levels),
     )
+
+
+def held_out_answers(references: References) -> HeldOutAnswers:
+    """Suggestions for all references, each without its own group's models."""
+    groups, codes = references.groups, references.codes
+    apart = groups[:, None] != groups[None, :]
+    votes = tally(references.scores, apart, references)
+    places = np.arange(len(codes))
+    has_sibling = np.isfinite(votes[places, codes])
+    first, margins = elect(votes)
+    votes[places, codes] = -np.inf
+    _, unknown = elect(votes)
+    pairs = list(zip(codes[has_sibling].tolist(), groups[has_sibling].tolist(), strict=True))
+    sizes = Counter(pairs)
+    return HeldOutAnswers(
+        margins=margins[has_sibling],
+        right=(first == codes)[has_sibling],
+        weights=np.array([1.0 / sizes[pair] for pair in pairs], dtype=np.float64),
+        unknown=unknown,
+        datasets=codes,
+    )
+
+
+def measure_levels(answers: HeldOutAnswers, unknown_share: float) -> list[Level]:
+    """Levels by rising margin, confidence always rising; empty without enough datasets."""
+    if len(set(answers.datasets[np.isfinite(answers.unknown)].tolist())) < FEWEST_DATASETS:
+        return []
+    levels: list[Level] = []
+    for margin in np.unique(answers.margins[np.isfinite(answers.margins)]).tolist():
+        level = _level(answers, margin, unknown_share)
+        if not levels or level.confidence > levels[-1].confidence:
+            levels.append(level)
+    return levels
+
+
+def _level(answers: HeldOutAnswers, margin: float, unknown_share: float) -> Level:
+    """What the answers with at least this margin say.
+
+    Of n datasets taken away, each with its share of models that get an answer, Σ is the sum:
+    a new dataset's model gets one with probability (Σ + 1)/(n + 1) at most, whatever margins
+    are like (conformal prediction, Vovk et al. 2005): none of six does not mean never.
+    """
+    taken = answers.margins >= margin
+    n_answers = float(answers.weights[taken].sum())
+    right = float(answers.weights[taken & answers.right].sum())
+    known = (1 - unknown_share) * n_answers / float(answers.weights.sum())
+    n_datasets = len(set(answers.datasets.tolist()))
+    wrongly = float(_by_dataset(answers.datasets)[answers.unknown >= margin].sum())
+    expected = (wrongly * n_datasets + 1) / (n_datasets + 1)
+    return Level(
+        margin=margin,
+        confidence=known * _lower_bound(right, n_answers) / (known + unknown_share * expected),
+        precision=known * (right / n_answers) / (known + unknown_share * wrongly),
+        coverage=n_answers / float(answers.weights.sum()),
+    )
+
+
+def _lower_bound(right: float, n: float) -> float:
+    """One-sided Clopper-Pearson bound of a share (1934); the counts may be fractions."""
+    from scipy.special import betaincinv
+
+    return float(betaincinv(right, n - right + 1, DOUBT)) if right > 0 else 0.0
+
+
+def _by_dataset(datasets: Int64[np.ndarray, " labelled"]) -> Float64[np.ndarray, " labelled"]:
+    """A weight for each answer, 1 in all: every dataset weighs the same."""
+    counts = np.bincount(datasets)
+    return np.asarray(1.0 / counts[datasets] / np.count_nonzero(counts), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""What a model's labelled neighbours say, with the models that must not be asked left out."""
+"""Votes of a model's labelled neighbours for their datasets."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...arrays import Bool, Float64, Int64
-from ..labelled import LabelledModels
+from ..labelled import LabelledModels, id_digest
 from ..precision import Exclude, label_codes
-from .scores import by_hash, scores_between
 
-VOICES = 3
-"""Nearest models of a dataset that speak for it."""
+VOTERS = 3
+"""Nearest models of a dataset that vote for it."""
 
 COPY = 0.9
 """Score from which two models count as one: rounded, copied, or trained a few steps on."""
 
 MOST_REFERENCES = 4_000
-"""Labelled models that are asked; their scores take 128 MB."""
+"""Labelled models that vote; their scores take 128 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """The labelled models that answer for their datasets.
+    """The labelled models that vote for their datasets.
 
     Attributes:
         rows: Their rows in the family, by id.
         names: The datasets.
         codes: Each one's dataset, as its place in `names`.
         scores: Among themselves.
-        groups: Equal for models that must not answer for each other, the cause being `held_out`:
-            one run, copies and, where it leaves enough to ask, one author.
+        groups: Equal for models that must not vote for each other, the cause being `held_out`:
+            of the same run, copies and, where enough models remain, of the same author.
     """
 
     rows: Int64[np.ndarray, " labelled"] = field(compare=False)
@@ -47,7 +46,7 @@ def pick_references(family: LabelledModels) -> References:
     """All labelled models, or of each dataset in turn one after the other, by hash of their ids.
 
     Authors are held out where that leaves half of the models that have a sibling in another
-    run one by another author; else a family of one author could not be asked at all.
+    run a sibling by another author; else a family of one author would have no votes at all.
     """
     by_label: dict[str, list[int]] = {}
     for row, label in enumerate(family.labels):
@@ -55,18 +54,18 @@ def pick_references(family: LabelledModels) -> References:
             by_label.setdefault(label, []).append(row)
     turns = []
     for label, members in by_label.items():
-        members.sort(key=lambda row: by_hash(family.ids[row]))
+        members.sort(key=lambda row: id_digest(family.ids[row]))
         turns += [(turn, label, row) for turn, row in enumerate(members)]
     picked = [row for _, _, row in sorted(turns)[:MOST_REFERENCES]]
     rows = np.array(sorted(picked, key=family.ids.__getitem__), dtype=np.int64)
     names = tuple(sorted({family.labels[row] or "" for row in picked}))
     codes = label_codes([family.labels[row] for row in rows.tolist()], names)
-    scores = scores_between(family, rows, rows)
+    scores = family.scores_between(rows, rows)
     runs = [family.runs[row] for row in rows.tolist()]
     authors = [family.authors[row] for row in rows.tolist()]
     by_run = _bound_together(scores, runs)
     by_author = _bound_together(scores, runs, authors)
-    enough = 2 * _n_asked(codes, by_author) >= max(1, _n_asked(codes, by_run))
+    enough = 2 * _count_with_sibling(codes, by_author) >= max(1, _count_with_sibling(codes, by_run))
     return References(
         rows=rows,
         names=names,
@@ -98,17 +97,17 @@ def tally(
     allowed: Bool[np.ndarray, "queries labelled"],
     references: References,
 ) -> Float64[np.ndarray, "queries classes"]:
-    """Each dataset's mean score over its `VOICES` nearest that may answer; −∞ without any."""
+    """Each dataset's mean score over its `VOTERS` nearest that may answer; −∞ without any."""
     shown = np.where(allowed, scores, -np.inf)
     votes = np.full((len(scores), len(references.names)), -np.inf)
     for code in range(len(references.names)):
         mine = shown[:, references.codes == code]
-        nearest = -np.sort(-mine, axis=1)[:, :VOICES]
+        nearest = -np.sort(-mine, axis=1)[:, :VOTERS]
         counted = np.isfinite(nearest)
-        n_voices = counted.sum(axis=1)
-        heard = n_voices > 0
+        n_voters = counted.sum(axis=1)
+        has_vote = n_voters > 0
         sums = np.where(counted, nearest, 0.0).sum(axis=1)
-        votes[heard, code] = sums[heard] / n_voices[heard]
+        votes[has_vote, code] = sums[has_vote] / n_voters[has_vote]
     return votes
 
 
@@ -143,12 +142,14 @@ def _bound_together(
         first: dict[str, int] = {}
         known = [(row, mark) for row, mark in enumerate(column) if mark is not None]
         pairs += [(row, first.setdefault(mark, row)) for row, mark in known]
-    one, other = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    graph = coo_matrix((np.ones(len(one)), (one, other)), shape=scores.shape)
+    left, right = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    graph = coo_matrix((np.ones(len(left)), (left, right)), shape=scores.shape)
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 
-def _n_asked(codes: Int64[np.ndarray, " labelled"], groups: Int64[np.ndarray, " labelled"]) -> int:
+def _count_with_sibling(
+    codes: Int64[np.ndarray, " labelled"], groups: Int64[np.ndarray, " labelled"]
+) -> int:
     """Models with one of their dataset in another group."""
     pairs = list(zip(codes.tolist(), groups.tolist(), strict=True))
     n_groups: dict[int, int] = {}

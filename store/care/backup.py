@@ -13,8 +13,8 @@ from typing import Any
 
 from ...errors import RequestError, StoreError, StoreFull
 from ..catalog import Catalog
+from ..files import atomic_file
 from ..session import NEW, WRITING, Session
-from ..whole_file import whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
     target = target.absolute()
     _check_target(catalog.path, target, replace)
     started = time.perf_counter()
-    with whole(target) as temporary:
+    with atomic_file(target) as temporary:
         models = _copied(catalog, target, temporary)
         size = temporary.stat().st_size
     return Backup(
@@ -99,8 +99,7 @@ def _copy(session: Session, target: Path, temporary: Path) -> int:
     try:
         if not temporary.exists():
             raise StoreFull(
-                f"{target}: the process that holds the catalog sees another folder there; "
-                "choose one that it shares, the catalog's own for example"
+                f"{target}: the holder has another folder at this path; choose the catalog's folder"
             )
         models = _fill(session, name)
         session.execute(f"DETACH {name}")

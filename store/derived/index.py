@@ -13,7 +13,7 @@ import numpy as np
 
 from ...arrays import Float32, Int64
 from ...errors import StoreFull
-from ..whole_file import whole, write_whole
+from ..files import atomic_file, write_atomically
 from .shortlist import (
     add,
     coarse_search,
@@ -186,12 +186,12 @@ def _save(path: Path, index: faiss.Index, keys: Int64[np.ndarray, " models"]) ->
     file = path.with_suffix(".faiss")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(file) as temporary:
+        with atomic_file(file) as temporary:
             faiss.write_index(index, str(temporary))
             note = {"crc32": _crc32(temporary), "dim": index.d, "keys": keys.tolist()}
-        write_whole(path.with_suffix(".json"), json.dumps(note).encode())
+        write_atomically(path.with_suffix(".json"), json.dumps(note).encode())
     except (OSError, StoreFull, RuntimeError):
-        log.info("the search index cannot be kept beside the catalog; it stays in memory")
+        log.info("cannot write the index beside the catalog; using memory")
 
 
 def _crc32(path: Path) -> int:

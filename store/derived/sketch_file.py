@@ -27,12 +27,12 @@ from filelock import FileLock, Timeout
 from ...arrays import Float32, Float64, Int64
 from ...errors import StoreFull
 from ...records import Recipe, Slot
+from ..files import write_atomically
 from ..session import Session
 from ..tables.filters import Condition
 from ..tables.models import count_models
 from ..tables.slots import select_sketch_rows, select_sketch_widths, select_sketched_keys
 from ..tables.vectors import fetch_vectors_of
-from ..whole_file import write_whole
 from .sketch_matrix import SketchColumns, SketchMatrix, index_bytes, index_header
 
 log = logging.getLogger(__name__)
@@ -245,7 +245,7 @@ class SketchFile:
         for path in (self._path, self._vectors_path):
             path.unlink(missing_ok=True)
             path.touch()
-        write_whole(self._columns_path, json.dumps({"dim": dim, "slots": slots}).encode())
+        write_atomically(self._columns_path, json.dumps({"dim": dim, "slots": slots}).encode())
         self._rows = _Rows(columns, dim)
 
     def _see_space(self, n_models: int) -> None:
@@ -253,7 +253,7 @@ class SketchFile:
         free = shutil.disk_usage(self._path.parent).free
         if n_models and needed + SPARE_BYTES > free:
             raise StoreFull(
-                f"{self._path.parent}: the sketches at hand need {needed / 2**30:.1f} GiB, "
+                f"{self._path.parent}: the sketch file needs {needed / 2**30:.1f} GiB, "
                 f"{free / 2**30:.1f} are free"
             )
 

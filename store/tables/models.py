@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
@@ -316,7 +315,7 @@ def require_model(session: Session, key: int) -> None:
         StoreError: it was removed, or indexed again.
     """
     if not session.execute("SELECT 1 FROM models WHERE key = ?", [key]):
-        raise StoreError("the model was removed or indexed again meanwhile")
+        raise StoreError("the model was removed or re-indexed during this call")
 
 
 def move_models(session: Session, keys: Mapping[int, int]) -> None:
@@ -355,5 +354,7 @@ def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
 
 def name_near(id: str, ids: list[str]) -> str:
     """What to add to "no such model": ids like it, or where they are listed."""
+    import difflib
+
     near = difflib.get_close_matches(id, ids, n=3, cutoff=0.4)
     return f"; near: {', '.join(near)}" if near else "; `deltadex ls` lists them"

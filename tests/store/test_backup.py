@@ -236,7 +236,7 @@ def test_a_backup_that_fails_leaves_no_file_and_a_catalog_that_works(
             return execute(self, sql, values)
 
         monkeypatch.setattr(Own, "execute", failing)
-        with pytest.raises(StoreFull, match=r"b\.duckdb: no space left"):
+        with pytest.raises(StoreFull, match=r"b\.duckdb: disk full"):
             back_up(catalog, target)
         monkeypatch.undo()
 
@@ -267,7 +267,7 @@ def test_a_disk_that_is_too_small_is_said_and_left_empty(path, small_disk, monke
         catalog._session.execute("CHECKPOINT catalog")
         if not is_known:
             monkeypatch.setattr(backup_module, "_check_room", lambda *asked: None)
-        with pytest.raises(StoreFull, match="MiB are free" if is_known else "no space left"):
+        with pytest.raises(StoreFull, match="MiB are free" if is_known else "disk full"):
             back_up(catalog, small_disk / "b.duckdb")
 
         assert list(small_disk.iterdir()) == []
@@ -310,7 +310,7 @@ def test_a_holder_that_sees_another_folder_is_told_apart(path, target, tmp_path,
     (tmp_path / "private").mkdir()
     with Catalog.open(path) as catalog:
         monkeypatch.setattr(Own, "execute", elsewhere)
-        with pytest.raises(StoreFull, match="sees another folder there"):
+        with pytest.raises(StoreFull, match="another folder at this path"):
             back_up(catalog, target)
 
         assert list(target.parent.iterdir()) == []
