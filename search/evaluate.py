@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
@@ -33,8 +34,8 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """How often the k−1 nearest of a dataset's models carry a label; None = unlabelled."""
+class RetrievedLabel:
+    """How often the k−1 nearest of a dataset's models have a label; None = unlabelled."""
 
     dataset: str
     neighbour: str | None
@@ -100,7 +101,7 @@ class Evaluation:
     cost: Mapping[str, Any]
     by_dataset: tuple[Group, ...]
     by_base: tuple[Group, ...]
-    taken_for: tuple[Taken, ...]
+    taken_for: tuple[RetrievedLabel, ...]
     confusion: Confusion
 
     def to_json(self) -> dict[str, object]:
@@ -130,7 +131,10 @@ class Evaluation:
                 group.name: {"n": group.n, "purity": group.purity, "chance": group.chance}
                 for group in self.by_dataset
             },
-            "taken_for": self._taken_json(),
+            "taken_for": {
+                dataset: [{"dataset": cell.neighbour, "n": cell.n} for cell in cells]
+                for dataset, cells in groupby(self.taken_for, lambda cell: cell.dataset)
+            },
             "confusion": self.confusion.to_json(),
             "exclude": self.exclude,
         }
@@ -140,13 +144,6 @@ class Evaluation:
                 for group in self.by_base
             }
         return document
-
-    def _taken_json(self) -> dict[str, list[dict[str, object]]]:
-        table: dict[str, list[dict[str, object]]] = {}
-        for cell in self.taken_for:
-            row = table.setdefault(cell.dataset, [])
-            row.append({"dataset": cell.neighbour, "n": cell.n})
-        return table
 
 
 def evaluate(
@@ -199,7 +196,8 @@ def evaluate_families(
     """
     results = [result for family in families for result in score_queries(family, exclude)]
     labels = [label for family in families for label in family.labels if label is not None]
-    singletons = sum(_count_singletons(family) for family in families)
+    sizes = [n for f in families for label, n in Counter(f.labels).items() if label is not None]
+    singletons = sizes.count(1)
     if not results:
         raise RequestError(_why_no_queries(families, labels, singletons, exclude))
     by_dataset = _grouped(results, lambda result: result.dataset)
@@ -227,7 +225,7 @@ def evaluate_families(
         cost=cost,
         by_dataset=by_dataset,
         by_base=_grouped(results, lambda result: result.base),
-        taken_for=_taken(results),
+        taken_for=_count_retrieved(results),
         confusion=_confusion(results, sorted(set(labels))),
     )
 
@@ -249,10 +247,10 @@ def _grouped(
     )
 
 
-def _taken(results: Iterable[QueryResult]) -> tuple[Taken, ...]:
+def _count_retrieved(results: Iterable[QueryResult]) -> tuple[RetrievedLabel, ...]:
     """Retrieved labels counted: datasets in order, each one's most frequent first."""
     counts = Counter((result.dataset, label) for result in results for label in result.retrieved)
-    cells = [Taken(dataset, label, n) for (dataset, label), n in counts.items()]
+    cells = [RetrievedLabel(dataset, label, n) for (dataset, label), n in counts.items()]
     return tuple(sorted(cells, key=lambda c: (c.dataset, -c.n, c.neighbour or "")))
 
 
@@ -261,11 +259,6 @@ def _confusion(results: Iterable[QueryResult], datasets: Sequence[str]) -> Confu
     counts = Counter((result.dataset, result.retrieved[0]) for result in results)
     rows = tuple(tuple(counts[row, column] for column in (*datasets, None)) for row in datasets)
     return Confusion(tuple(datasets), rows)
-
-
-def _count_singletons(family: LabelledModels) -> int:
-    counts = Counter(label for label in family.labels if label is not None)
-    return sum(n == 1 for n in counts.values())
 
 
 def _why_no_queries(

@@ -145,9 +145,7 @@ def _place_many(
     places = place_by_tsne(Start(points=axes.points[chosen]), seed)
     coordinates = place_among(axes.points, chosen, places)
     return Placement(
-        method="tsne",
-        coordinates=coordinates - coordinates.mean(axis=0),
-        landmarks=len(chosen),
+        method="tsne", coordinates=coordinates - coordinates.mean(axis=0), landmarks=len(chosen)
     )
 
 

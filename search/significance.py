@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,14 +10,7 @@ import numpy as np
 
 from ..arrays import Int64
 from .labelled import LabelledModels
-from .precision import (
-    Exclude,
-    QueryResult,
-    coded,
-    count_siblings,
-    label_codes,
-    ranked_blocks,
-)
+from .precision import Exclude, QueryResult, coded, count_siblings, label_codes, ranked_blocks
 
 RESAMPLES = 2_000
 PERMUTATIONS = 999
@@ -85,9 +79,8 @@ def _cells(families: Sequence[LabelledModels]) -> int:
     """Labelled models × the largest label's members, summed over families."""
     total = 0
     for family in families:
-        labels = [label for label in family.labels if label is not None]
-        _, counts = np.unique(labels, return_counts=True) if labels else (None, [0])
-        total += len(labels) * int(max(counts))
+        counts = Counter(label for label in family.labels if label is not None)
+        total += counts.total() * max(counts.values(), default=0)
     return total
 
 
@@ -114,9 +107,7 @@ def _shuffle(
     return shuffled
 
 
-def _micro(
-    relabelled: Sequence[tuple[_Ranked, Int64[np.ndarray, " _"]]],
-) -> float | None:
+def _micro(relabelled: Sequence[tuple[_Ranked, Int64[np.ndarray, " _"]]]) -> float | None:
     """Micro purity of the rankings under these labels; None without a query."""
     total, queries = 0.0, 0
     for ranked, codes in relabelled:

@@ -17,8 +17,8 @@ from .family import FamilyView, Moments
 from .session import CACHE_SHARE, Session, connect
 from .sharing import Access
 from .tables.bases import BaseRecord, replace_base, select_base, select_bases
+from .tables.documents import Listings, Studies
 from .tables.filters import Condition, ModelFilter
-from .tables.listings import Listings
 from .tables.models import (
     Known,
     ModelRow,
@@ -40,7 +40,6 @@ from .tables.recipes import (
     select_recipes,
 )
 from .tables.slots import select_shapes, select_slots, slot_document
-from .tables.studies import Studies
 from .tables.vectors import fetch_norm, fetch_vectors_of
 
 T = TypeVar("T")
@@ -74,12 +73,7 @@ class Catalog:
 
     @classmethod
     def open(
-        cls,
-        path: Path,
-        *,
-        read_only: bool = False,
-        create: bool = True,
-        cache: str = CACHE_SHARE,
+        cls, path: Path, *, read_only: bool = False, create: bool = True, cache: str = CACHE_SHARE
     ) -> Catalog:
         """The catalog in the file `path`.
 
@@ -238,10 +232,7 @@ class Catalog:
         """One page of the models that pass, and how many pass altogether."""
         session, conditions = self._session, wanted.conditions()
         return self.look(
-            lambda: (
-                select_models(session, conditions, page),
-                count_models(session, conditions),
-            )
+            lambda: (select_models(session, conditions, page), count_models(session, conditions))
         )
 
     def stored_models(self, id: str, base: str | None = None) -> list[Stored]:
@@ -325,11 +316,7 @@ class Catalog:
         return choose_recipe(self.recipes(), counts, self.path, name=name, base=base)
 
     def family(
-        self,
-        base: str,
-        recipe: Recipe,
-        *,
-        prepare: Callable[[FamilyView], object] | None = None,
+        self, base: str, recipe: Recipe, *, prepare: Callable[[FamilyView], object] | None = None
     ) -> FamilyView:
         """The models of `base` with a vector under a recipe, at this moment; made once for every
         version of the catalog.

@@ -15,13 +15,7 @@ from ..records import Recipe, SlotStats
 from .files import derived_path
 from .session import Session
 from .tables.filters import ModelFilter
-from .tables.models import (
-    Label,
-    Labels,
-    select_all_labels,
-    select_keys,
-    select_labels,
-)
+from .tables.models import Label, Labels, select_all_labels, select_keys, select_labels
 from .tables.slots import SlotSketches, select_sketches, select_slots
 from .tables.vectors import count_vectors, fetch_keys, fetch_vectors_of
 

@@ -1,7 +1,7 @@
-"""A session on a catalog file: statements, transactions, moments; how the file is opened.
+"""A session on a catalog file: statements, transactions, snapshots; how the file is opened.
 
-DuckDB's errors become deltadex's here, threads take turns here, and what was lost when the process
-that held the file ended is asked again here.
+This module translates DuckDB's errors, gives threads their turns, and repeats a question when the
+process that held the file ended.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NEW = "STORAGE_VERSION 'v1.5.0'"
 """Files that DuckDB 1.5 and every later one can open."""
 
 WRITING = "ROW_GROUP_SIZE 2048"
-"""DuckDB writes the last group of a growing table again and again; as many as it takes by itself
-are two gigabytes of vectors."""
+"""DuckDB rewrites the last group of a growing table; its default size is two gigabytes of
+vectors."""
 
 NOT_FOR_SKETCHES = "dict_fsst,fsst,zstd"
 """Compression of text and bytes. To pack sketches saves a tenth of the file, for forty times the
@@ -40,7 +40,7 @@ NOW = "CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)"
 _HELD = ("conflicting lock", "could not set lock", "being used by", "unique file handle conflict")
 
 CACHE_SHARE = "50%"
-"""Of the memory; a search index of a large family stands beside DuckDB's pages."""
+"""Of the memory; a search index of a large family needs the other half."""
 
 
 def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHARE) -> Access:
@@ -50,7 +50,11 @@ def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHA
         EmptyCatalog: there is no file and none is to be made.
         StoreError: one of its subclasses, naming the file.
     """
-    if not _is_there(path):
+    try:
+        exists = path.exists()
+    except OSError as err:
+        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
+    if not exists:
         if not create:
             raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
         make_folder(path.parent)
@@ -61,13 +65,6 @@ def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHA
         lambda guest: check_schema(guest, path),
         shares=not read_only,
     )
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError as err:
-        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
 
 
 def _open_file(path: Path, *, read_only: bool, cache: str) -> Own:
@@ -131,14 +128,11 @@ class Session:
             self._registered[name] = table
             try:
                 yield
-            except BaseException:
+            finally:
                 del self._registered[name]
                 # an aborted transaction refuses this too; the first error is the one to raise
                 with suppress(duckdb.Error):
                     self._run(lambda raw: raw.unregister(name))
-                raise
-            del self._registered[name]
-            self._run(lambda raw: raw.unregister(name))
 
     def write(self, change: Callable[[Session], T]) -> T:
         """Make all of a change, or none; one writer at a time. Returns what the change gives."""
@@ -150,13 +144,13 @@ class Session:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """The catalog of one moment, that of the block's first statement, for all that it reads; a
-        block inside one is part of it."""
+        """Read the catalog of one moment, that of the block's first statement; a block inside
+        another is part of it."""
         with self.turn():
             if self._is_inside or self._will_look:
                 yield
                 return
-            # before the moment: what is remembered under this word is never older than it
+            # before the snapshot: what is cached under this token is never older than it
             self._changes_seen = self._run(lambda raw: raw.changes())
             self._will_look = True
             try:
@@ -168,8 +162,10 @@ class Session:
                 self._changes_seen = None
 
     def look(self, question: Callable[[], T]) -> T:
-        """What a question gives in a snapshot; asked again where the holder ended, unless it is
-        part of a larger one."""
+        """The answer to a question in a snapshot of its own, or in the one it is part of.
+
+        Its own snapshot is taken again where the process that held the file ended.
+        """
         with self.turn():
             is_part = self._is_inside or self._will_look
             try:
@@ -183,8 +179,8 @@ class Session:
 
     @property
     def changes(self) -> str:
-        """Another word after every change of the catalog, whichever process made it; in a snapshot
-        that of its moment."""
+        """A token that differs after every change of the catalog, whichever process made it; in a
+        snapshot, that of its moment."""
         with self.turn():
             return self._changes_seen or self._run(lambda raw: raw.changes())
 

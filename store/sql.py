@@ -11,6 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -66,17 +67,13 @@ def query_catalog(path: Path, sql: str) -> QueryResult:
         StoreError: it cannot be opened.
     """
     check_query(sql)
-    access = connect(path, read_only=True, create=False)
-    try:
-        session = Session(access)
-        try:
-            with session.turn():
-                _leave_only_the_catalog(access)
-            table = _run(session, sql)
-        finally:
-            session.close()
-    finally:
-        access.close()
+    with (
+        closing(connect(path, read_only=True, create=False)) as access,
+        closing(Session(access)) as session,
+    ):
+        with session.turn():
+            _forbid_files(access)
+        table = _run(session, sql)
     columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
     return QueryResult(
         columns=_distinct(table.column_names), rows=tuple(zip(*columns, strict=True))
@@ -136,7 +133,7 @@ def _nodes(tree: object) -> Iterator[dict[str, Any]]:
             pending += node
 
 
-def _leave_only_the_catalog(access: Access) -> None:
+def _forbid_files(access: Access) -> None:
     """Switch off DuckDB's access to files and settings, if this process has opened the catalog."""
     _, session = access.session()
     try:

@@ -55,7 +55,7 @@ PHASES: Sequence[tuple[str, str, str]] = (
     ("indexer.run", "fingerprint_member", "reading"),
     ("store.derived.index", "_save", "saving the index"),
     ("store.derived.sketch_file", "SketchFile._append", "writing sketches"),
-    ("store.derived.sketch_file", "SketchFile._begin_anew", "emptying sketches"),
+    ("store.derived.sketch_file", "SketchFile._clear", "emptying sketches"),
     ("store.care.backup", "_fill", "copying"),
 )
 

@@ -16,29 +16,15 @@ COMMON = 0.5
 """Share of a cluster's models that a term, or of its labelled models a dataset, must cover."""
 
 _TERM = re.compile(r"[a-z][a-z0-9+]{2,}")
-_UNINFORMATIVE = frozenset(
-    [
-        "adapter",
-        "base",
-        "causal",
-        "checkpoint",
-        "cls",
-        "data",
-        "fine",
-        "finetuned",
-        "finetuning",
-        "full",
-        "lora",
-        "model",
-        "models",
-        "output",
-        "peft",
-        "results",
-        "saved",
-        "seq",
-        "tuned",
-        "tuning",
-    ]
+
+
+def _terms(*texts: str) -> frozenset[str]:
+    return frozenset(_TERM.findall(" ".join(texts).lower().replace("_", " ")))
+
+
+_UNINFORMATIVE = _terms(
+    "adapter base causal checkpoint cls data fine finetuned finetuning full lora",
+    "model models output peft results saved seq tuned tuning",
 )
 """Terms of how models are made and stored, whatever they were trained on."""
 
@@ -64,10 +50,6 @@ def terms_of(record: ModelRecord) -> frozenset[str]:
     terms = _terms(record.id, record.task or "", record.dataset_raw or "") - _UNINFORMATIVE
     of_base = _terms(record.base)
     return frozenset(t for t in terms if not any(other.startswith(t) for other in of_base))
-
-
-def _terms(*texts: str) -> frozenset[str]:
-    return frozenset(_TERM.findall(" ".join(texts).lower().replace("_", " ")))
 
 
 def name_clusters(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -84,14 +84,7 @@ class ClusterReport:
             "notes": list(self.notes),
         }
         if self.suggestions is not None and self.calibration is not None:
-            document["suggestions"] = [
-                {
-                    "model": suggestion.model,
-                    "dataset": suggestion.dataset,
-                    "confidence": suggestion.confidence,
-                }
-                for suggestion in self.suggestions
-            ]
+            document["suggestions"] = [asdict(suggestion) for suggestion in self.suggestions]
             document["abstained"] = self.abstained
             document["calibration"] = self.calibration.to_json()
         return document
@@ -134,12 +127,7 @@ def cluster_family(
     view, models, records = catalog.look(read)
     # outside the snapshot: a large family takes minutes
     return cluster(
-        view,
-        models,
-        records,
-        min_size=min_size,
-        suggest=suggest,
-        unknown_share=unknown_share,
+        view, models, records, min_size=min_size, suggest=suggest, unknown_share=unknown_share
     )
 
 
@@ -179,9 +167,7 @@ def cluster(
 
 
 def _clusters(
-    family: LabelledModels,
-    codes: Int64[np.ndarray, " models"],
-    records: Mapping[str, ModelRecord],
+    family: LabelledModels, codes: Int64[np.ndarray, " models"], records: Mapping[str, ModelRecord]
 ) -> tuple[Cluster, ...]:
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
     namings = name_clusters(members, records)

@@ -127,11 +127,7 @@ class Calibration:
             "held_out": self.held_out,
             "unknown_share": self.unknown_share,
             "curve": [
-                {
-                    "confidence": level.confidence,
-                    "precision": level.precision,
-                    "coverage": level.coverage,
-                }
+                {name: getattr(level, name) for name in ("confidence", "precision", "coverage")}
                 for level in self._curve()
             ],
         }
@@ -249,29 +245,22 @@ def _level(answers: HeldOutAnswers, margin: float, unknown_share: float) -> Leve
     a new dataset's model gets one with probability (Σ + 1)/(n + 1) at most, whatever margins
     are like (conformal prediction, Vovk et al. 2005): none of six does not mean never.
     """
+    from scipy.special import betaincinv
+
     taken = answers.margins >= margin
     n_answers = float(answers.weights[taken].sum())
     right = float(answers.weights[taken & answers.right].sum())
     known = (1 - unknown_share) * n_answers / float(answers.weights.sum())
     n_datasets = len(set(answers.datasets.tolist()))
-    wrongly = float(_by_dataset(answers.datasets)[answers.unknown >= margin].sum())
+    counts = np.bincount(answers.datasets)
+    shares = 1.0 / counts[answers.datasets] / np.count_nonzero(counts)
+    wrongly = float(shares[answers.unknown >= margin].sum())
+    # one-sided Clopper-Pearson bound of a share (1934); the counts may be fractions
+    bound = float(betaincinv(right, n_answers - right + 1, DOUBT)) if right > 0 else 0.0
     expected = (wrongly * n_datasets + 1) / (n_datasets + 1)
     return Level(
         margin=margin,
-        confidence=known * _lower_bound(right, n_answers) / (known + unknown_share * expected),
+        confidence=known * bound / (known + unknown_share * expected),
         precision=known * (right / n_answers) / (known + unknown_share * wrongly),
         coverage=n_answers / float(answers.weights.sum()),
     )
-
-
-def _lower_bound(right: float, n: float) -> float:
-    """One-sided Clopper-Pearson bound of a share (1934); the counts may be fractions."""
-    from scipy.special import betaincinv
-
-    return float(betaincinv(right, n - right + 1, DOUBT)) if right > 0 else 0.0
-
-
-def _by_dataset(datasets: Int64[np.ndarray, " labelled"]) -> Float64[np.ndarray, " labelled"]:
-    """A weight for each answer, 1 in all: every dataset weighs the same."""
-    counts = np.bincount(datasets)
-    return np.asarray(1.0 / counts[datasets] / np.count_nonzero(counts), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""A copy of a catalog, taken while others read and write it."""
+"""A copy of a catalog, made while others read and write it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..session import NEW, WRITING, Session
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What was copied.
+    """The result of a backup.
 
     Attributes:
         models: Models of every status.
@@ -38,18 +38,18 @@ class Backup:
 def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
     """Copy the catalog of one moment into a file, which is a catalog itself.
 
-    Nobody waits for it: others read and write meanwhile. The file appears whole or not at all.
+    Other processes read and write meanwhile. The file appears whole or not at all.
     Models recorded in the copy get keys that the catalog will not give: files derived from one
     are not mistaken for the other's.
 
     Args:
-        replace: A file that is there already gives way.
+        replace: Replace an existing file.
 
     Raises:
         RequestError: the target is there, is the catalog itself, or has no folder.
         StoreError: it cannot be written.
     """
-    # whoever holds the catalog writes, maybe from another folder
+    # the holder of the catalog writes, perhaps from another working folder
     target = target.absolute()
     _check_target(catalog.path, target, replace)
     started = time.perf_counter()
@@ -75,7 +75,7 @@ def _check_target(catalog: Path, target: Path, replace: bool) -> None:
 
 
 def _copied(catalog: Catalog, target: Path, temporary: Path) -> int:
-    """Number of models copied; begun anew where the catalog's holder ended in the middle."""
+    """Number of models copied; the copy starts again where the catalog's holder ended."""
     log = temporary.with_name(temporary.name + ".wal")
     while True:
         temporary.unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def _copied(catalog: Catalog, target: Path, temporary: Path) -> int:
 
 
 def _copy(session: Session, target: Path, temporary: Path) -> int:
-    _check_room(session, target)
+    _check_space(session, target)
     name = f"backup_{os.getpid()}_{secrets.token_hex(4)}"
     quoted = str(temporary).replace("'", "''")
     session.execute(f"ATTACH '{quoted}' AS {name} ({WRITING}, {NEW})")
@@ -113,12 +113,8 @@ def _copy(session: Session, target: Path, temporary: Path) -> int:
     return models
 
 
-def _check_room(session: Session, target: Path) -> None:
-    """Refuse before the disk is full, for it may be the one that the catalog grows on.
-
-    Raises:
-        StoreFull: less is free than the catalog takes.
-    """
+def _check_space(session: Session, target: Path) -> None:
+    """Refuse before the disk is full: the catalog may be on the same disk."""
     rows = session.execute(
         "SELECT used_blocks * block_size FROM pragma_database_size() "
         "WHERE database_name = 'catalog'"

@@ -29,7 +29,7 @@ def write_parquet(session: Session, folder: Path) -> list[Path]:
     """Each table as `folder/NAME.parquet`."""
     views = {row[0] for row in session.execute("SELECT view_name FROM duckdb_views()")}
     make_folder(folder)
-    # whoever holds the file writes, maybe from another folder
+    # the holder of the catalog writes, perhaps from another working folder
     folder = folder.resolve()
     written = []
     for name, sql in _TABLES.items():

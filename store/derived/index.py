@@ -14,16 +14,7 @@ import numpy as np
 from ...arrays import Float32, Int64
 from ...errors import StoreFull
 from ..files import atomic_file, write_atomically
-from .shortlist import (
-    add,
-    coarse_search,
-    copied,
-    fits,
-    is_exact,
-    make_index,
-    remove,
-    training_size,
-)
+from .shortlist import add, coarse_search, copied, fits, is_exact, make_index, remove, training_size
 
 log = logging.getLogger(__name__)
 

@@ -84,9 +84,7 @@ def training_size(n_vectors: int) -> int:
 
 
 def add(
-    index: faiss.Index,
-    keys: Int64[np.ndarray, " added"],
-    vectors: Float32[np.ndarray, "added dim"],
+    index: faiss.Index, keys: Int64[np.ndarray, " added"], vectors: Float32[np.ndarray, "added dim"]
 ) -> None:
     """Append vectors; an exact index knows them by position, a coarse one by key."""
     if is_exact(index):
@@ -96,9 +94,7 @@ def add(
 
 
 def remove(
-    index: faiss.Index,
-    held: Int64[np.ndarray, " models"],
-    gone: Int64[np.ndarray, " gone"],
+    index: faiss.Index, held: Int64[np.ndarray, " models"], gone: Int64[np.ndarray, " gone"]
 ) -> None:
     """Take vectors out again; positions of an exact index close up."""
     ids = np.flatnonzero(np.isin(held, gone)) if is_exact(index) else gone

@@ -1,4 +1,4 @@
-"""One catalog file, many processes: whoever holds the file lets the others in."""
+"""One catalog file, many processes: the process that holds the file serves the others."""
 
 from .access import Access
 from .guest import Guest, join

@@ -1,4 +1,4 @@
-"""A catalog file as a process reaches it, whoever holds it; entered anew when that process ends."""
+"""Access of a process to a catalog file, which it or another process holds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .wire import Gone
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 10.0
-"""How long a file is waited for whose holder lets nobody in: a reading command, mostly."""
+"""How long to wait for a file whose holder accepts no guests: mostly a reading command."""
 
 BETWEEN_TRIES_S = 0.05
 
 
 @runtime_checkable
 class Derived(Protocol):
-    """What was derived from a catalog and is held open with it."""
+    """Something derived from a catalog, open for as long as the catalog is."""
 
     def close(self) -> None: ...
 
@@ -34,11 +34,11 @@ D = TypeVar("D", bound=Derived)
 
 
 class Access:
-    """A catalog file as this process reaches it: it holds the file, or is let in.
+    """This process's access to a catalog file: it holds the file, or is a guest of the holder.
 
     Attributes:
         path: As the user named it.
-        generation: How often the file was entered anew.
+        generation: How often the file was opened or joined again.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Access:
         """
         with self._changing:
             if after == self.generation:
-                self._enter_anew()
+                self._reenter()
             while True:
                 try:
                     return self.generation, self._root.session()
                 except Gone:
-                    self._enter_anew()
+                    self._reenter()
 
     def shed(self) -> None:
         """Give back the memory of the file's pages, if this process holds it and no guest is in."""
@@ -89,19 +89,19 @@ class Access:
 
     def derived(self, kind: type[D]) -> D:
         """The one object of that class that all readers of this file share."""
-        held: D = self._derived.get(kind) or self._derived.setdefault(kind, kind())
-        return held
+        shared: D = self._derived.get(kind) or self._derived.setdefault(kind, kind())
+        return shared
 
     def close(self) -> None:
-        for held in self._derived.values():
-            held.close()
+        for derived in self._derived.values():
+            derived.close()
         self._derived.clear()
         if self._host is not None:
             self._host.close()
             self._host = None
         self._root.close()
 
-    def _enter_anew(self) -> None:
+    def _reenter(self) -> None:
         self._root.close()
         self._root = self._enter()
         self.generation += 1
@@ -110,7 +110,8 @@ class Access:
         given_up_at, has_said = time.monotonic() + PATIENCE_S, False
         while True:
             try:
-                return self._hold(self._open_own())
+                own = self._open_own()
+                break
             except StoreLocked as err:
                 guest = join(self._file)
                 if guest is not None:
@@ -129,8 +130,6 @@ class Access:
                     log.info("waiting: %s", err)
                     has_said = True
             time.sleep(BETWEEN_TRIES_S)
-
-    def _hold(self, own: Own) -> Own:
         if self._shares:
             try:
                 self._host = Host(self._file, own)

@@ -273,8 +273,7 @@ def insert_model(session: Session, key: int, outcome: Outcome) -> None:
         values.append(list(value) if isinstance(value, tuple) else value)
     columns, marks = (*_ROW_COLUMNS, *_RECORD_COLUMNS), ", ".join("?" for _ in values)
     session.execute(
-        f"INSERT INTO models ({', '.join(columns)}, indexed_at) VALUES ({marks}, {NOW})",
-        values,
+        f"INSERT INTO models ({', '.join(columns)}, indexed_at) VALUES ({marks}, {NOW})", values
     )
 
 
@@ -333,10 +332,7 @@ def move_models(session: Session, keys: Mapping[int, int]) -> None:
 def key_pairs(first: str, second: str, keys: Mapping[int, int]) -> pa.Table:
     """Keys and what they stand for, as a table of two columns of these names."""
     return pa.table(
-        {
-            first: pa.array(list(keys), pa.int64()),
-            second: pa.array(list(keys.values()), pa.int64()),
-        }
+        {first: pa.array(list(keys), pa.int64()), second: pa.array(list(keys.values()), pa.int64())}
     )
 
 

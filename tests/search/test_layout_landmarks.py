@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from deltadex.search.layout import (
+    LANDMARK_PERPLEXITY,
     _affinities,
     choose_landmarks,
     place_among,

@@ -266,7 +266,7 @@ def test_a_disk_that_is_too_small_is_said_and_left_empty(path, small_disk, monke
             catalog.record(indexed(f"m{number}", notes=(note,)))
         catalog._session.execute("CHECKPOINT catalog")
         if not is_known:
-            monkeypatch.setattr(backup_module, "_check_room", lambda *asked: None)
+            monkeypatch.setattr(backup_module, "_check_space", lambda *_: None)
         with pytest.raises(StoreFull, match="MiB are free" if is_known else "disk full"):
             back_up(catalog, small_disk / "b.duckdb")
 

@@ -10,16 +10,7 @@ from ....errors import StoreError
 from ....records import Recipe
 from ...schema import scripts
 from ...tables.vectors import UNIT_TOLERANCE, refresh_view, tables
-from .checks import (
-    NAMES_SHOWN,
-    REINDEX,
-    RUN_REPAIR,
-    CheckContext,
-    Finding,
-    counted,
-    listed,
-    quoted,
-)
+from .checks import NAMES_SHOWN, REINDEX, RUN_REPAIR, CheckContext, Finding, counted, listed, quoted
 
 REPLACE_FILE = (
     "put a backup in its place, or move it away and run `deltadex index` again; "

@@ -17,12 +17,7 @@ from .checks import RUN_REPAIR, Finding, counted
 
 SHOWN_VERSIONS = ("deltadex", "duckdb", "faiss-cpu", "numpy", "torch", "huggingface_hub")
 THREADED = ("numpy", "faiss", "torch")
-THREAD_SETTINGS = (
-    "OMP_NUM_THREADS",
-    "OMP_WAIT_POLICY",
-    "KMP_DUPLICATE_LIB_OK",
-    "MKL_NUM_THREADS",
-)
+THREAD_SETTINGS = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "KMP_DUPLICATE_LIB_OK", "MKL_NUM_THREADS")
 LEAST_FREE = 256 << 20
 """Bytes below which an indexing run may end at any model."""
 
