@@ -55,7 +55,6 @@ class Confusion:
     counts: tuple[tuple[int, ...], ...]
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys."""
         return {"datasets": list(self.datasets), "counts": [list(row) for row in self.counts]}
 
 

@@ -34,7 +34,6 @@ class SlotShare:
     relative_norms: tuple[float | None, float | None]
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys."""
         return {
             "slot": str(self.slot),
             "contribution": self.contribution,

@@ -121,8 +121,7 @@ def _place_all(
     axes = gram_axes(gram, vectors)
     if method == "pca" or len(vectors) < FEWEST_NEIGHBOURS or axes.are_equal:
         return _pca(axes)
-    start = Start(distances=_distances(gram), points=axes.points)
-    return _place_neighbourhoods("umap" if method == "umap" else "tsne", start, seed)
+    return _place_by(method, axes.points, _distances(gram), seed)
 
 
 def _place_many(
@@ -140,9 +139,9 @@ def _place_many(
     if method == "pca" or axes.are_equal:
         return _pca(axes)
     if method == "umap" or (method == "tsne" and len(ids) <= LARGEST_TSNE):
-        return _place_neighbourhoods(method, Start(points=axes.points), seed)
+        return _place_by(method, axes.points, None, seed)
     chosen = choose_landmarks(axes.points, hashed, EVERY_PAIR)
-    places = place_by_tsne(Start(points=axes.points[chosen]), seed)
+    places = place_by_tsne(axes.points[chosen], None, seed)
     coordinates = place_among(axes.points, chosen, places)
     return Placement(
         method="tsne", coordinates=coordinates - coordinates.mean(axis=0), landmarks=len(chosen)
@@ -154,10 +153,18 @@ def _pca(axes: Axes) -> Placement:
     return Placement(method="pca", coordinates=points, explained=axes.explained)
 
 
-def _place_neighbourhoods(method: Literal["tsne", "umap"], start: Start, seed: int) -> Placement:
+def _place_by(
+    method: Method,
+    points: Float[np.ndarray, "models axes"],
+    distances: Float64[np.ndarray, "models models"] | None,
+    seed: int,
+) -> Placement:
     place = place_by_umap if method == "umap" else place_by_tsne
-    coordinates = place(start, seed)
-    return Placement(method=method, coordinates=coordinates - coordinates.mean(axis=0))
+    coordinates = place(points, distances, seed)
+    return Placement(
+        method="umap" if method == "umap" else "tsne",
+        coordinates=coordinates - coordinates.mean(axis=0),
+    )
 
 
 def _distances(gram: Float64[np.ndarray, "models models"]) -> Float64[np.ndarray, "models models"]:
@@ -170,56 +177,48 @@ def _distances(gram: Float64[np.ndarray, "models models"]) -> Float64[np.ndarray
     return root
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """The input of t-SNE and UMAP.
+def place_by_tsne(
+    points: Float[np.ndarray, "models axes"],
+    distances: Float64[np.ndarray, "models models"] | None,
+    seed: int,
+) -> Float64[np.ndarray, "models 2"]:
+    """t-SNE with perplexity min(30, (n − 1)/3) (van der Maaten, Hinton 2008).
 
-    Attributes:
+    Args:
         points: On the family's main axes; the first two are where the layout starts.
         distances: Between all pairs; None = between the points.
     """
-
-    points: Float[np.ndarray, "models axes"] = field(compare=False)
-    distances: Float64[np.ndarray, "models models"] | None = field(default=None, compare=False)
-
-    @property
-    def features(self) -> Float[np.ndarray, "models features"]:
-        return self.points if self.distances is None else self.distances
-
-    @property
-    def metric(self) -> str:
-        return "euclidean" if self.distances is None else "precomputed"
-
-
-def place_by_tsne(start: Start, seed: int) -> Float64[np.ndarray, "models 2"]:
-    """t-SNE with perplexity min(30, (n − 1)/3) (van der Maaten, Hinton 2008)."""
     from sklearn.manifold import TSNE
 
-    points = start.points[:, :2]
-    made = TSNE(
+    start = points[:, :2]
+    coordinates = TSNE(
         perplexity=min(PERPLEXITY, (len(points) - 1) / 3),
-        metric=start.metric,
-        init=points / np.std(points[:, 0]) * START_SPREAD,
+        metric="euclidean" if distances is None else "precomputed",
+        init=start / np.std(start[:, 0]) * START_SPREAD,
         learning_rate="auto",
         random_state=seed,
-    ).fit_transform(start.features)
-    return np.asarray(made, dtype=np.float64)
+    ).fit_transform(points if distances is None else distances)
+    return np.asarray(coordinates, dtype=np.float64)
 
 
-def place_by_umap(start: Start, seed: int) -> Float64[np.ndarray, "models 2"]:
-    """UMAP of the 15 nearest (McInnes et al. 2018), in one thread, as a seed asks for."""
+def place_by_umap(
+    points: Float[np.ndarray, "models axes"],
+    distances: Float64[np.ndarray, "models models"] | None,
+    seed: int,
+) -> Float64[np.ndarray, "models 2"]:
+    """UMAP of the 15 nearest (McInnes et al. 2018), in a single thread, which a seed requires."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # notes on inverse transforms and on Numba
         from umap import UMAP
 
-        made = UMAP(
-            n_neighbors=min(NEIGHBOURS, len(start.points) - 1),
-            metric=start.metric,
-            init=start.points[:, :2].astype(np.float32),
+        coordinates = UMAP(
+            n_neighbors=min(NEIGHBOURS, len(points) - 1),
+            metric="euclidean" if distances is None else "precomputed",
+            init=points[:, :2].astype(np.float32),
             random_state=seed,
             n_jobs=1,
-        ).fit_transform(start.features)
-    return np.asarray(made, dtype=np.float64)
+        ).fit_transform(points if distances is None else distances)
+    return np.asarray(coordinates, dtype=np.float64)
 
 
 # landmarks

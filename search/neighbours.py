@@ -167,7 +167,7 @@ def find_similar(
 def resolve(
     catalog: Catalog, query: Query, recipe: str | None, base: str | None
 ) -> tuple[FamilyView, ResolvedQuery]:
-    """The family that a query is asked of, and what a search needs of the query.
+    """The family that a query searches, and the data that a search needs of the query.
 
     Raises:
         RequestError: the query has no vector to search with; an unknown model or recipe raises

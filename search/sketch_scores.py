@@ -47,9 +47,9 @@ def pair_scores(
 
 
 class MeanProducts:
-    """Inner products of the rows of one file with some means, as far as they were asked for.
+    """Inner products of the rows of one file with some means, computed when they are first needed.
 
-    Shared by threads: what two of them take at once is the same.
+    Shared by threads: two that compute a product at once get the same.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class MeanProducts:
             self._state = matrix.whole, taken
         new = np.flatnonzero(np.isnan(taken[matrix.places]).any(axis=1))
         if len(new):
-            taken[matrix.places[new]] = matrix.some(new).dots(means)
+            taken[matrix.places[new]] = matrix.take(new).dots(means)
         products: Float32[np.ndarray, "models kinds"] = taken[matrix.places]
         return products
 
@@ -81,7 +81,7 @@ class SketchMeans:
     columns: SketchColumns = field(default_factory=SketchColumns)
     kinds: tuple[str, ...] = ()
     vectors: Float64[np.ndarray, "kinds columns"] = field(default_factory=lambda: np.zeros((0, 0)))
-    remembered: MeanProducts = field(default_factory=MeanProducts)
+    products_cache: MeanProducts = field(default_factory=MeanProducts)
 
     @classmethod
     def of(cls, view: FamilyView) -> SketchMeans:
@@ -100,14 +100,14 @@ class SketchMeans:
     def products(self, matrix: SketchMatrix) -> Float32[np.ndarray, "models kinds"]:
         """Inner products of stored rows, whose columns these begin with, with the means."""
         vectors = self.vectors[:, : matrix.columns.width]
-        return self.remembered.of(matrix, vectors.astype(np.float32))
+        return self.products_cache.of(matrix, vectors.astype(np.float32))
 
     def spread(self, columns: SketchColumns) -> SketchMeans:
         """The same in columns that cover theirs."""
         if columns is self.columns:
             return self
         vectors = columns.spread(self.vectors, self.columns)
-        return SketchMeans(columns, self.kinds, vectors, self.remembered)
+        return SketchMeans(columns, self.kinds, vectors, self.products_cache)
 
     def of_kind(self, kind: str) -> Float64[np.ndarray, " columns"]:
         """One kind's mean; zeros for a kind that has none."""

@@ -82,13 +82,13 @@ class Catalog:
 
         Raises:
             EmptyCatalog: there is none and `create` is false.
-            StoreError: it is locked, damaged, somebody else's, or of a later version.
+            StoreError: it is locked, damaged, no catalog, or of a later version.
         """
         access = connect(path, read_only=read_only, create=create, cache=cache)
         return cls(access, path, read_only=read_only)
 
     def reader(self, *, waits_for_index: bool = True) -> Catalog:
-        """The same catalog for another thread; to be closed before this one."""
+        """The same catalog for another thread. Close it before this one."""
         return Catalog(
             self.access,
             self.path,
@@ -236,7 +236,7 @@ class Catalog:
         )
 
     def stored_models(self, id: str, base: str | None = None) -> list[Stored]:
-        """The indexed models of exactly that id, one a family."""
+        """The indexed models of exactly that id, at most one per family."""
         return select_stored(self._session, id, base)
 
     def stored(self, id: str, base: str | None = None) -> Stored:
@@ -281,7 +281,7 @@ class Catalog:
         raise UnknownModel(f"no model {id!r} in {self.path.name}{name_near(id, ids)}")
 
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
-        """Everything known of a model, ready for JSON."""
+        """All columns of a model, and its slots, ready for JSON."""
         row = self.model(id, base)
         return {**row.to_json(), "slots": [slot_document(s) for s in self.slots(row.key)]}
 
@@ -322,7 +322,7 @@ class Catalog:
         version of the catalog.
 
         Args:
-            prepare: What is done with a new view before other threads have it.
+            prepare: Called with a new view before other threads have it.
         """
         return self.access.derived(Moments).view(
             self._session, base, recipe, is_current=self.waits_for_index, prepare=prepare

@@ -9,12 +9,12 @@ from pathlib import Path
 import duckdb
 
 from ..errors import EmptyCatalog, ForeignDatabase, NewerSchema, StoreError, StoreLocked
-from .sharing import Guest, Own
+from .sharing import LocalSession, RemoteSession
 
 SCHEMA_VERSION = 3
 
 
-def migrate(own: Own, path: Path, *, read_only: bool) -> None:
+def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
     """Bring a file that this process holds up to this version.
 
     Raises:
@@ -39,7 +39,7 @@ def migrate(own: Own, path: Path, *, read_only: bool) -> None:
             raise
 
 
-def check_schema(guest: Guest, path: Path) -> None:
+def check_schema(guest: RemoteSession, path: Path) -> None:
     """Refuse a catalog of another version that another process holds.
 
     Raises:
@@ -69,7 +69,7 @@ def _refuse_newer(version: int, path: Path) -> None:
         )
 
 
-def schema_version(session: Own | Guest, path: Path) -> int:
+def schema_version(session: LocalSession | RemoteSession, path: Path) -> int:
     """The version of an open file; 0 for a database that holds nothing.
 
     Raises:

@@ -6,7 +6,6 @@ process that held the file ended.
 
 from __future__ import annotations
 
-import errno
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ import pyarrow as pa
 from ..errors import EmptyCatalog, HolderLost, StoreDamaged, StoreError, StoreFull, StoreLocked
 from .files import make_folder
 from .schema import check_schema, migrate
-from .sharing import Access, Gone, Guest, Ledger, Own
+from .sharing import Access, Gone, Ledger, LocalSession, RemoteSession
 
 T = TypeVar("T")
 
@@ -67,11 +66,11 @@ def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHA
     )
 
 
-def _open_file(path: Path, *, read_only: bool, cache: str) -> Own:
+def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
     """A session whose default database is the file."""
     connection = duckdb.connect(":memory:", config={"memory_limit": cache})
     connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
-    own = Own(connection, Ledger(), cache)
+    own = LocalSession(connection, Ledger(), cache)
     quoted = str(path).replace("'", "''")
     options = "READ_ONLY" if read_only else WRITING if path.exists() else f"{WRITING}, {NEW}"
     try:
@@ -110,15 +109,11 @@ class Session:
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
-        with self.turn():
-            self._begin_to_look()
-            return self._run(lambda raw: raw.execute(sql, values))
+        return self._read(lambda raw: raw.execute(sql, values))
 
     def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
-        """The same as a table."""
-        with self.turn():
-            self._begin_to_look()
-            return self._run(lambda raw: raw.arrow(sql, values))
+        """The rows as a table."""
+        return self._read(lambda raw: raw.arrow(sql, values))
 
     @contextmanager
     def registered(self, name: str, table: pa.Table) -> Iterator[None]:
@@ -208,13 +203,15 @@ class Session:
         finally:
             self._is_inside = False
 
-    def _begin_to_look(self) -> None:
-        """Begin the snapshot that a block has announced, if it has not begun."""
-        if self._will_look and not self._is_inside:
-            self._run(lambda raw: raw.look())
-            self._will_look, self._is_inside = False, True
+    def _read(self, question: Callable[[LocalSession | RemoteSession], T]) -> T:
+        with self.turn():
+            # the snapshot that a block has announced begins with its first statement
+            if self._will_look and not self._is_inside:
+                self._run(lambda raw: raw.look())
+                self._will_look, self._is_inside = False, True
+            return self._run(question)
 
-    def _run(self, question: Callable[[Own | Guest], T]) -> T:
+    def _run(self, question: Callable[[LocalSession | RemoteSession], T]) -> T:
         try:
             return question(self._session)
         except Gone as err:
@@ -247,11 +244,7 @@ def _as_store_error(err: duckdb.Error, path: Path) -> StoreError:
         holder = re.search(r"held in (.+?) \(PID (\d+)\)", text)
         who = f"process {holder[2]} ({Path(holder[1]).name})" if holder else "another process"
         return StoreLocked(f"{path}: {who} holds this catalog; wait until it ends")
-    if (
-        "no space left" in lowered
-        or "disk is full" in lowered
-        or errno.errorcode[errno.ENOSPC] in text
-    ):
+    if any(phrase in lowered for phrase in ("no space left", "disk is full", "enospc")):
         return StoreFull(f"{path}: disk full; models recorded before are saved")
     if "permission denied" in lowered or "read-only file system" in lowered:
         return StoreFull(f"{path}: not writable: check the folder's permissions")

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from ..errors import BadQuery, StoreError
 from .session import Session, connect
-from .sharing import Access, Own
+from .sharing import Access, LocalSession
 
 TABLE_FUNCTIONS = frozenset(
     {
@@ -137,7 +138,7 @@ def _forbid_files(access: Access) -> None:
     """Switch off DuckDB's access to files and settings, if this process has opened the catalog."""
     _, session = access.session()
     try:
-        if isinstance(session, Own):
+        if isinstance(session, LocalSession):
             session.execute("SET enable_external_access = false")
             session.execute("SET python_enable_replacements = false")
             session.execute("SET lock_configuration = true")
@@ -175,9 +176,6 @@ def _distinct(names: list[str]) -> tuple[str, ...]:
     """The names, a number after those that came before."""
     distinct: list[str] = []
     for name in names:
-        number, candidate = 1, name
-        while candidate in distinct:
-            number += 1
-            candidate = f"{name}_{number}"
-        distinct.append(candidate)
+        candidates = chain([name], (f"{name}_{number}" for number in count(2)))
+        distinct.append(next(c for c in candidates if c not in distinct))
     return tuple(distinct)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -11,9 +11,9 @@ from ...arrays import Int64
 from ...errors import RequestError
 from ...records import ModelRecord
 from ...store import Catalog, FamilyView
-from ..labelled import LabelledModels, family_views, labelled_models
+from ..evaluate import MOST_MODELS, silhouettes
+from ..labelled import LabelledModels, family_views, id_digest, labelled_models
 from ..sketch_scores import WHOLE_FAMILY
-from .agreement import Agreement, measure_agreement
 from .density import AXES, SAMPLE, default_min_size, find_clusters
 from .hierarchy import NOISE
 from .naming import Naming, name_clusters
@@ -29,7 +29,6 @@ class Cluster:
     models: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys."""
         return {
             "cluster": self.number,
             "name": self.naming.name,
@@ -39,6 +38,26 @@ class Cluster:
             "words": list(self.naming.words),
             "models": list(self.models),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """Of clusters with datasets, over the labelled models; None where it is not defined.
+
+    A model of no cluster counts as a cluster of its own.
+
+    Attributes:
+        ari: Adjusted Rand index (Hubert, Arabie 1985): 0 for chance, 1 for the same groups.
+        nmi: Mutual information over the mean of the two entropies, 0…1; not corrected for
+            chance, and high for many small groups.
+        of_datasets: Mean silhouette of the datasets, by 1 − score, −1…1.
+        of_clusters: Of the clusters, over the models that are in one.
+    """
+
+    ari: float | None
+    nmi: float | None
+    of_datasets: float | None
+    of_clusters: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +86,7 @@ class ClusterReport:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys; those of suggestions only where they were asked for."""
+        """The documented keys; those of suggestions only where they were requested."""
         document: dict[str, object] = {
             "base": self.base,
             "recipe": self.recipe,
@@ -194,3 +213,39 @@ def _notes(n_models: int, min_size: int) -> list[str]:
     if n_models > SAMPLE:
         notes.append(f"{SAMPLE} models were clustered; the others joined their nearest's cluster")
     return notes
+
+
+def measure_agreement(family: LabelledModels, codes: Int64[np.ndarray, " models"]) -> Agreement:
+    """The agreement of clusters with the family's labels."""
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    rows = [row for row, label in enumerate(family.labels) if label is not None]
+    ari = nmi = None
+    if len(rows) > 1:
+        labels = [family.labels[row] for row in rows]
+        alone = codes.max(initial=NOISE) + 1 + np.arange(len(codes))
+        groups = np.where(codes == NOISE, alone, codes)[rows]
+        ari = float(adjusted_rand_score(labels, groups))
+        nmi = float(normalized_mutual_info_score(labels, groups))
+    return Agreement(
+        ari=ari,
+        nmi=nmi,
+        of_datasets=_silhouette(family, family.labels),
+        of_clusters=_silhouette(family, [None if c == NOISE else str(c) for c in codes.tolist()]),
+    )
+
+
+def _silhouette(family: LabelledModels, groups: Sequence[str | None]) -> float | None:
+    """Mean silhouette (Rousseeuw 1987) over grouped models; one that is alone counts 0.
+
+    Over `MOST_MODELS` of them, picked by their ids, where there are more.
+    """
+    rows = sorted(
+        (row for row, group in enumerate(groups) if group is not None),
+        key=lambda row: id_digest(family.ids[row]),
+    )[:MOST_MODELS]
+    chosen = np.array(sorted(rows, key=family.ids.__getitem__), dtype=np.int64)
+    names = [str(groups[row]) for row in chosen.tolist()]
+    if not 2 <= len(set(names)) < len(names):
+        return None
+    return float(np.mean(silhouettes(family.scores_between(chosen, chosen), names)))

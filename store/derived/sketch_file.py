@@ -1,10 +1,10 @@
-"""A family's sketches and vectors in files, row by row: what a service reads instead of the
+"""A family's sketches and vectors in files, row by row, which a service reads instead of the
 catalog.
 
 128 candidates have 19 MB of sketches. DuckDB needs a tenth of a second to find them among a
 hundred thousand models; in a file that is mapped into memory they are multiplied where they are.
-The file is a FAISS index. Derived and rebuildable: rows first, then their keys, each made sure to
-be on the disk; a row whose key is missing was not written.
+The file is a FAISS index, and can be rebuilt. Rows are written and flushed before their keys: a row
+without a key was not written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AT_ONCE = 256
 """Models whose sketches are written by one pass."""
 
 NOTE = np.dtype([("key", "<i8"), ("length", "<f8")])
-"""What is kept of each row, in a file of its own."""
+"""The record of each row, in a file of its own."""
 
 MADV_POPULATE_READ = 22
 """Of Linux's madvise(2); other systems refuse it without harm."""
@@ -114,7 +114,7 @@ class SketchFile:
         try:
             with path.open("rb") as opened:
                 file = cls(path, None)
-                # rows, slots and keys are of one file only if it was not begun anew meanwhile
+                # rows, slots and keys are of one file only if it was not replaced meanwhile
                 is_same = path.stat().st_ino == os.fstat(opened.fileno()).st_ino
                 return file if is_same else None
         except OSError:
@@ -161,8 +161,8 @@ class SketchFile:
             self._append(session, recipe, keys[start : start + AT_ONCE])
 
     def bring_into_memory(self) -> None:
-        """Have the system read the sketches and map them, where it can: else each page of them
-        makes the first search that meets it wait."""
+        """Load the sketches into memory, where the system can: otherwise the first search waits
+        for every page."""
         index = self._rows.index
         madvise = getattr(ctypes.CDLL(None), "madvise", None) if os.name == "posix" else None
         if index is not None and madvise is not None:
@@ -198,7 +198,7 @@ class SketchFile:
         return self._path.with_suffix(ending)
 
     def _read_rows(self) -> _Rows:
-        """What an earlier process left, as far as it is whole."""
+        """The complete rows of an earlier process."""
         try:
             return self._mapped(*read_columns(self._path), read_notes(self._path))
         except (OSError, ValueError, TypeError, KeyError, RuntimeError):
@@ -230,7 +230,7 @@ class SketchFile:
         )
 
     def _clear(self, columns: SketchColumns, dim: int) -> None:
-        """Empty files with these columns; who reads the old ones goes on with them."""
+        """Begin empty files with these columns; readers of the old files continue with those."""
         slots = [[s.stack, s.layer, s.role, width] for s, width in columns.widths.items()]
         self._beside(".keys").unlink(missing_ok=True)
         for path in (self._path, self._beside(".vectors")):
@@ -271,7 +271,7 @@ def read_notes(path: Path) -> np.ndarray:
 
 
 def _write(path: Path, at: int, data: bytes) -> None:
-    """Put data at a place of a file, made sure to be on the disk."""
+    """Write data at a position of a file, and flush it to the disk."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     with os.fdopen(descriptor, "r+b") as file:
         file.seek(at)
@@ -310,7 +310,7 @@ class SketchFiles:
                 catch_up(file)
 
     def bring_into_memory(self) -> None:
-        """Have the system read what this process's searches will read."""
+        """Load this process's files into memory, where the system can."""
         for file in list(self.files.values()):
             file.bring_into_memory()
 

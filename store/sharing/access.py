@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ...errors import StoreLocked
-from .guest import Guest, join
-from .host import Host, Own
+from .guest import RemoteSession, join
+from .host import Host, LocalSession
 from .wire import Gone
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,11 @@ class Access:
     """
 
     def __init__(
-        self, path: Path, open_own: Callable[[], Own], check: Callable[[Guest], None], shares: bool
+        self,
+        path: Path,
+        open_own: Callable[[], LocalSession],
+        check: Callable[[RemoteSession], None],
+        shares: bool,
     ) -> None:
         """Open the file, or join the process that holds it.
 
@@ -52,7 +56,7 @@ class Access:
             shares: Whether others are let in while this process holds the file.
 
         Raises:
-            StoreLocked: held for longer than `PATIENCE_S` by one that lets nobody in.
+            StoreLocked: held for longer than `PATIENCE_S` by a process that accepts no guests.
             StoreError: whatever else opening raises.
         """
         self.path, self._file = path, path.resolve()
@@ -63,11 +67,11 @@ class Access:
         self.generation = 0
         self._root = self._enter()
 
-    def session(self, after: int = -1) -> tuple[int, Own | Guest]:
+    def session(self, after: int = -1) -> tuple[int, LocalSession | RemoteSession]:
         """A session, and the generation of what it is a session of.
 
         Args:
-            after: A generation that is gone; the file is entered anew unless that was done.
+            after: A generation that has ended; the file is opened or joined again, once.
         """
         with self._changing:
             if after == self.generation:
@@ -81,7 +85,7 @@ class Access:
     def shed(self) -> None:
         """Give back the memory of the file's pages, if this process holds it and no guest is in."""
         with self._changing:
-            if isinstance(self._root, Guest):
+            if isinstance(self._root, RemoteSession):
                 return
             with self._host.alone() if self._host else nullcontext(True) as is_alone:
                 if is_alone:
@@ -106,7 +110,7 @@ class Access:
         self._root = self._enter()
         self.generation += 1
 
-    def _enter(self) -> Own | Guest:
+    def _enter(self) -> LocalSession | RemoteSession:
         given_up_at, has_said = time.monotonic() + PATIENCE_S, False
         while True:
             try:

@@ -14,21 +14,21 @@ from .note import HolderNote, read_note
 from .wire import LONGEST_PROOF_S, Gone, Link
 
 
-def join(path: Path) -> Guest | None:
+def join(path: Path) -> RemoteSession | None:
     """A session at the process that holds the catalog; None if it accepts no guests."""
     note = read_note(path)
     if note is None:
         return None
     try:
-        return Guest(note)
+        return RemoteSession(note)
     except OSError:
         return None
 
 
-class Guest:
+class RemoteSession:
     """A session on a file that another process holds. One thread at a time.
 
-    Every call raises `Gone` once that process has ended.
+    Its methods are those of `LocalSession`; each raises `Gone` once that process has ended.
     """
 
     def __init__(self, note: HolderNote) -> None:
@@ -48,20 +48,18 @@ class Guest:
             self._link.close()
             raise
 
-    def session(self) -> Guest:
+    def session(self) -> RemoteSession:
         """Another session, for another thread."""
         try:
-            return Guest(self.note)
+            return RemoteSession(self.note)
         except OSError as err:
             raise Gone(str(err)) from err
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives."""
         columns = [_plain(column) for column in self.arrow(sql, values).columns]
         return list(zip(*columns, strict=True))
 
     def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
-        """The rows as a table."""
         row = pa.table({str(i): pa.array([value]) for i, value in enumerate(values or ())})
         return self._request({"do": "execute", "sql": sql}, row)[1]
 
@@ -72,18 +70,15 @@ class Guest:
         self._request({"do": "unregister", "name": name})
 
     def begin(self) -> None:
-        """Begin a transaction, once no other session writes."""
         self._request({"do": "begin"})
 
     def look(self) -> None:
-        """Begin to read: until `rollback`, nothing that others commit is seen."""
         self._request({"do": "look"})
 
     def commit(self) -> None:
         self._request({"do": "commit"})
 
     def rollback(self) -> None:
-        """End the transaction, if there is one; undo it, if it writes."""
         self._request({"do": "rollback"})
 
     def changes(self) -> str:

@@ -33,23 +33,19 @@ _NOTHING = pa.table({})
 
 
 class Ledger:
-    """What all sessions of one open file share: one writer at a time, a count of changes."""
+    """Shared by all sessions of an open file: the lock of its only writer, which counts changes."""
 
     def __init__(self) -> None:
         self.writing = threading.Lock()
         self._epoch = secrets.token_hex(4)
-        self._n_changes = 0
-
-    def changed(self) -> None:
-        """A transaction was committed; its session still has `writing`."""
-        self._n_changes += 1
+        self.n_changes = 0
 
     def changes(self) -> str:
         """A token that differs after every committed change, whichever process made it."""
-        return f"{self._epoch}-{self._n_changes}"
+        return f"{self._epoch}-{self.n_changes}"
 
 
-class Own:
+class LocalSession:
     """A session on a file that this process holds. One thread at a time."""
 
     def __init__(
@@ -61,11 +57,11 @@ class Own:
         self._cache = cache
         self._is_writing = self._is_reading = False
 
-    def session(self) -> Own:
+    def session(self) -> LocalSession:
         """Another session, for another thread."""
         cursor = self._connection.cursor()
         cursor.execute("USE catalog")
-        return Own(cursor, self.ledger, self._cache)
+        return LocalSession(cursor, self.ledger, self._cache)
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
@@ -107,7 +103,7 @@ class Own:
                 self._connection.execute("COMMIT")
         finally:
             # an interrupted commit may have been made
-            self.ledger.changed()
+            self.ledger.n_changes += 1
         self._end()
 
     def rollback(self) -> None:
@@ -164,14 +160,14 @@ def _ctrl_c() -> Iterator[None]:
 class Host:
     """Serves other processes of this user, over loopback, for as long as the file is held."""
 
-    def __init__(self, path: Path, own: Own) -> None:
+    def __init__(self, path: Path, own: LocalSession) -> None:
         """Listen, and write the note.
 
         Raises:
             OSError: the folder refuses the note; then there are no guests.
         """
         self._path, self._own, self._ledger = path, own, own.ledger
-        self._guests: dict[threading.Thread, tuple[Link, Own]] = {}
+        self._guests: dict[threading.Thread, tuple[Link, LocalSession]] = {}
         self._changing = threading.Lock()
         self._ending = False
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -238,7 +234,7 @@ class Host:
                 self._guests[thread] = (link, session)
             thread.start()
 
-    def _serve(self, link: Link, session: Own) -> None:
+    def _serve(self, link: Link, session: LocalSession) -> None:
         """Answer one guest until it leaves; what it had not committed is undone."""
         try:
             with contextlib.closing(link):
@@ -259,7 +255,7 @@ class Host:
 
 
 def _answered(
-    session: Own, fields: dict[str, str], table: pa.Table
+    session: LocalSession, fields: dict[str, str], table: pa.Table
 ) -> tuple[dict[str, str], pa.Table]:
     """The answer to one message; what DuckDB refuses goes back as its error."""
     try:
@@ -268,7 +264,7 @@ def _answered(
         return {"error": type(err).__name__, "message": str(err)}, _NOTHING
 
 
-def _done(session: Own, fields: dict[str, str], table: pa.Table) -> pa.Table:
+def _done(session: LocalSession, fields: dict[str, str], table: pa.Table) -> pa.Table:
     """Do what one message asks for; the rows, where it gives any."""
     match fields.get("do"):
         case "execute":
@@ -278,12 +274,6 @@ def _done(session: Own, fields: dict[str, str], table: pa.Table) -> pa.Table:
             session.register(fields["name"], table)
         case "unregister":
             session.unregister(fields["name"])
-        case "begin":
-            session.begin()
-        case "look":
-            session.look()
-        case "commit":
-            session.commit()
-        case "rollback":
-            session.rollback()
+        case "begin" | "look" | "commit" | "rollback" as action:
+            getattr(session, action)()
     return _NOTHING

@@ -1,4 +1,4 @@
-"""The table `models`: one row a model, whatever became of it."""
+"""The table `models`: one row per model, indexed or refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SortColumn = Literal["id", "dataset", "author", "downloads", "indexed_at"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
-    """One model as the catalog knows it."""
+    """A row of the table, and the recipes that the model has vectors of."""
 
     key: int
     record: ModelRecord
@@ -65,20 +65,15 @@ class ModelRow:
     @classmethod
     def columns(cls) -> tuple[str, ...]:
         """The keys of `to_json`."""
-        record = (field.name for field in fields(ModelRecord) if field.name not in ("id", *_FIRST))
+        record = (name for name in _RECORD_COLUMNS if name not in ("id", *_FIRST))
         return ("model", *_FIRST, *record, *_LAST)
 
     def to_json(self) -> dict[str, Any]:
         """The documented keys of `ls`, then everything else."""
-        document: dict[str, Any] = {"model": self.id}
-        for name in _FIRST:
-            document[name] = getattr(self, name)
-        for field in fields(self.record):
-            if field.name != "id":
-                document.setdefault(field.name, getattr(self.record, field.name))
-        for name in _LAST:
-            document[name] = getattr(self, name)
-        return document
+        values = {name: getattr(self, name) for name in (*_FIRST, *_LAST)}
+        record = {name: getattr(self.record, name) for name in _RECORD_COLUMNS}
+        values = {"model": self.id, **record, **values}
+        return {name: values[name] for name in self.columns()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +100,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An indexed model, as far as a search asks about it."""
+    """The columns of an indexed model that a search needs."""
 
     key: int
     id: str
@@ -116,7 +111,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a second run needs to know of a model to leave it alone."""
+    """What a second run compares with a model's files, to skip it if nothing changed."""
 
     status: str
     code: str | None
@@ -128,7 +123,6 @@ class Known:
 
     @classmethod
     def of(cls, row: ModelRow) -> Known:
-        """What of a model's row it needs."""
         return cls(
             status=row.status,
             code=row.code,
@@ -142,7 +136,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Which of the models that pass are wanted, and in which order.
+    """A range of the models that pass a filter, and their order.
 
     Models of which the sorting column is unknown come last in either order; equal ones are in
     order of id.
@@ -240,16 +234,16 @@ def select_all_labels(session: Session, base: str, keys: Int64[np.ndarray, " mod
         "WHERE base = ? AND status = 'indexed' ORDER BY key",
         [base],
     )
-    there = table.column("key").to_numpy()
-    places = np.searchsorted(there, keys)
-    present = np.append(there, -1)[places] == keys
+    stored_keys = table.column("key").to_numpy()
+    places = np.searchsorted(stored_keys, keys)
+    present = np.append(stored_keys, -1)[places] == keys
     indices = pa.array(places, pa.int64(), mask=~present)
     columns = (table.column(name).take(indices) for name in ("dataset", "author", "run"))
     return Labels(*(tuple(column.to_pylist()) for column in columns))
 
 
 def select_stored(session: Session, id: str, base: str | None) -> list[Stored]:
-    """The indexed models of that id, in little: one a family."""
+    """The indexed models of that id, at most one per family."""
     rows = session.execute(
         "SELECT key, base, kind, dataset FROM models "
         "WHERE id = ? AND status = 'indexed' AND (base = ? OR ? IS NULL)",
@@ -278,7 +272,7 @@ def insert_model(session: Session, key: int, outcome: Outcome) -> None:
 
 
 def keep_labels(session: Session, key: int, model: ModelRecord) -> ModelRecord:
-    """The record with what a labels file said before, unless one speaks again."""
+    """The record with its labels from an earlier labels file, unless it has new ones."""
     if model.label_source == "labels":
         return model
     row = session.execute(
@@ -308,10 +302,10 @@ def new_keys(session: Session, n: int) -> list[int]:
 
 
 def require_model(session: Session, key: int) -> None:
-    """See that there is a model of that key.
+    """Refuse a key that no model has.
 
     Raises:
-        StoreError: it was removed, or indexed again.
+        StoreError: the model was removed or re-indexed.
     """
     if not session.execute("SELECT 1 FROM models WHERE key = ?", [key]):
         raise StoreError("the model was removed or re-indexed during this call")

@@ -83,8 +83,8 @@ def choose_recipe(
 def mean_cost(session: Session, recipes: Sequence[str]) -> dict[str, Any]:
     """Seconds and bytes that one model's fingerprint took, on average; None where unknown.
 
-    Of shifts, what `profile` took to load the model and run it; of the others, what the run
-    took that indexed the model, under all its recipes.
+    For activation shifts, of loading and running the model in `profile`; for the others, of the run
+    that indexed the model, under all its recipes.
     """
     marks = ", ".join("?" * len(recipes))
     of_weights, seconds, n_bytes = session.execute(

@@ -28,8 +28,7 @@ def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotSta
         "AND ($2 IS NULL OR recipe = $2)",
         [key, recipe],
     )
-    slots = [_slot_stats(row) for row in rows]
-    return sorted(slots, key=lambda s: s.slot)
+    return sorted((_slot_stats(row) for row in rows), key=lambda stats: stats.slot)
 
 
 def select_shapes(session: Session, base: str) -> dict[Slot, tuple[int, int]]:
@@ -140,13 +139,12 @@ def _slot_table(key: int, slots: Sequence[SlotStats], recipe: str | None) -> pa.
             "stable_rank": pa.array([s.stable_rank for s in slots], pa.float64()),
             "noise_floor": pa.array([s.noise_floor for s in slots], pa.float64()),
             "recipe": pa.array([recipe] * len(slots), pa.string()),
-            "sketch": pa.array([_bytes(s) for s in slots], pa.binary()),
+            "sketch": pa.array(
+                [s.sketch.astype("<f2").tobytes() if s.sketch.size else None for s in slots],
+                pa.binary(),
+            ),
         }
     )
-
-
-def _bytes(stats: SlotStats) -> bytes | None:
-    return stats.sketch.astype(np.dtype("<f2")).tobytes() if stats.sketch.size else None
 
 
 def slot_document(stats: SlotStats) -> dict[str, Any]:

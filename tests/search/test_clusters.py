@@ -14,9 +14,9 @@ from sklearn.metrics import (
 )
 
 from deltadex.search.clusters import density
-from deltadex.search.clusters.agreement import measure_agreement
 from deltadex.search.clusters.density import default_min_size, find_clusters
 from deltadex.search.clusters.hierarchy import NOISE
+from deltadex.search.clusters.report import measure_agreement
 from deltadex.search.labelled import id_digest
 
 

@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from deltadex.search.clusters import suggest_datasets
-from deltadex.search.clusters.suggest import DOUBT, held_out_answers, measure_levels
-from deltadex.search.clusters.votes import elect, pick_references, tally
+from deltadex.search.clusters.suggest import (
+    DOUBT,
+    elect,
+    held_out_answers,
+    measure_levels,
+    pick_references,
+    tally,
+)
 
 
 def test_clear_datasets_are_suggested_and_right():
@@ -196,7 +202,7 @@ def test_votes_are_the_mean_of_the_three_nearest_by_hand():
 
 
 def test_every_dataset_has_a_voice_among_many_labelled_models(monkeypatch):
-    monkeypatch.setattr("deltadex.search.clusters.votes.MOST_REFERENCES", 20)
+    monkeypatch.setattr("deltadex.search.clusters.suggest.MOST_REFERENCES", 20)
     family, _ = make_labelled(200, datasets=8)
 
     references = pick_references(family)

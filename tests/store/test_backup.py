@@ -14,7 +14,7 @@ from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
 from deltadex.store.care import backup as backup_module
 from deltadex.store.care.backup import back_up
-from deltadex.store.sharing import Guest, Own
+from deltadex.store.sharing import LocalSession, RemoteSession
 
 WRITER = """
 with Catalog.open(path) as catalog:
@@ -205,7 +205,7 @@ def test_nobody_waits_for_a_backup(path, target, monkeypatch):
 def test_a_backup_is_made_all_the_same_when_the_holder_is_killed(path, target, monkeypatch):
     with process(path, HOLDER.format(n=4)) as holder:
         said(holder)
-        ask = Guest.arrow
+        ask = RemoteSession.arrow
 
         def dying(self, sql, values=None):
             if sql.startswith("COPY"):
@@ -213,7 +213,7 @@ def test_a_backup_is_made_all_the_same_when_the_holder_is_killed(path, target, m
                 holder.wait()
             return ask(self, sql, values)
 
-        monkeypatch.setattr(Guest, "arrow", dying)
+        monkeypatch.setattr(RemoteSession, "arrow", dying)
         with Catalog.open(path) as catalog:
             made = back_up(catalog, target)
 
@@ -228,14 +228,14 @@ def test_a_backup_that_fails_leaves_no_file_and_a_catalog_that_works(
 ):
     with Catalog.open(path) as catalog:
         _fill(catalog)
-        execute = Own.execute
+        execute = LocalSession.execute
 
         def failing(self, sql, values=None):
             if sql.startswith(statement) and "IF EXISTS" not in sql:
                 raise duckdb.IOException("IO Error: No space left on device")
             return execute(self, sql, values)
 
-        monkeypatch.setattr(Own, "execute", failing)
+        monkeypatch.setattr(LocalSession, "execute", failing)
         with pytest.raises(StoreFull, match=r"b\.duckdb: disk full"):
             back_up(catalog, target)
         monkeypatch.undo()
@@ -302,14 +302,14 @@ def test_a_target_that_is_no_place_for_a_file_is_refused(path, tmp_path, name, s
 
 
 def test_a_holder_that_sees_another_folder_is_told_apart(path, target, tmp_path, monkeypatch):
-    execute = Own.execute
+    execute = LocalSession.execute
 
     def elsewhere(self, sql, values=None):
         return execute(self, sql.replace("it''s here", "private"), values)
 
     (tmp_path / "private").mkdir()
     with Catalog.open(path) as catalog:
-        monkeypatch.setattr(Own, "execute", elsewhere)
+        monkeypatch.setattr(LocalSession, "execute", elsewhere)
         with pytest.raises(StoreFull, match="another folder at this path"):
             back_up(catalog, target)
 

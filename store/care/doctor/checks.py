@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from ...catalog import Catalog
@@ -61,10 +60,6 @@ class CheckContext:
     repairs: bool
     track: Track
 
-    @property
-    def path(self) -> Path:
-        return self.catalog.path
-
     def select(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
         return self.session.execute(sql, list(values))
@@ -82,11 +77,6 @@ class CheckContext:
         [(last,)] = self.select(f"SELECT coalesce(max(rowid), -1) FROM {quoted(table)}")
         starts = range(0, int(last) + 1, ROWS_AT_ONCE)
         return [(table, start, start + ROWS_AT_ONCE - 1) for start in starts]
-
-
-def untracked(parts: Sequence[Part], what: str) -> Iterator[Part]:
-    """The same parts, without progress."""
-    yield from parts
 
 
 def listed(names: Sequence[str], n_all: int | None = None) -> str:

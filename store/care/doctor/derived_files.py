@@ -40,7 +40,7 @@ LENGTH_TOLERANCE = 1e-5
 """Relative: lengths are sums in another order."""
 
 LEFT_AFTER_S = 600.0
-"""Since a file was last written: its process may be in another container, and invisible."""
+"""Since a file was last written: its process may run in another container."""
 
 _DERIVED = re.compile(r"([0-9a-f]{16})(\.[a-z]+)")
 _TEMPORARY = re.compile(r"\..+\.(\d+)(?:\.\d+)?\.partial(?:\.wal)?")
@@ -53,7 +53,7 @@ def _family_files(
     recipes = context.catalog.recipes()
     for base in context.catalog.bases():
         for recipe in recipes.values():
-            path = derived_path(context.path, base, recipe.id)
+            path = derived_path(context.catalog.path, base, recipe.id)
             if any(path.with_suffix(ending).exists() for ending in endings):
                 yield base, recipe, path
 
@@ -277,10 +277,10 @@ def _remove_sketches(context: CheckContext, path: Path, detail: str) -> Finding:
 
 def check_leftovers(context: CheckContext) -> Iterator[Finding]:
     """No file beside the catalog is of an unknown family, or of a process that ended."""
-    folder = index_folder(context.path)
+    folder = index_folder(context.catalog.path)
     unused = [*_of_no_family(context, folder), *_temporaries(folder, "")]
-    unused += _temporaries(context.path.parent, context.path.name)
-    others = [p for p in _temporaries(context.path.parent, "") if p not in unused]
+    unused += _temporaries(context.catalog.path.parent, context.catalog.path.name)
+    others = [p for p in _temporaries(context.catalog.path.parent, "") if p not in unused]
     size = sum(path.stat().st_size for path in unused) >> 20
     detail = f"{counted(len(unused), 'unused file')}, {size} MiB: " + listed(
         [path.name for path in unused]
@@ -301,7 +301,7 @@ def check_leftovers(context: CheckContext) -> Iterator[Finding]:
 def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
     """Files named after a family and a recipe that the catalog does not have together."""
     pairs = context.select("SELECT DISTINCT m.base, r.id FROM models m, recipes r")
-    known = {derived_path(context.path, base, recipe).name for base, recipe in pairs}
+    known = {derived_path(context.catalog.path, base, recipe).name for base, recipe in pairs}
     endings = (*INDEX_ENDINGS, *SKETCH_ENDINGS, ".lock")
     return [
         path

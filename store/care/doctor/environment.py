@@ -84,19 +84,12 @@ def threads() -> Finding:
     settings = [f"{name}={os.environ[name]}" for name in THREAD_SETTINGS if name in os.environ]
     shown = ", ".join([counted(n_threads, "thread"), f"OpenMP: {' + '.join(names)}", *settings])
     if {"libomp", "libiomp"} <= set(names):
-        return Finding(
-            "threads",
-            "problem",
-            f"{shown}: LLVM's and Intel's OpenMP in one process may hang or crash",
-            "install faiss, torch and numpy from one source, all by pip or all by conda",
-        )
+        detail = f"{shown}: LLVM's and Intel's OpenMP in one process may hang or crash"
+        advice = "install faiss, torch and numpy from one source, all by pip or all by conda"
+        return Finding("threads", "problem", detail, advice)
     if len(pools) > 1 and sys.platform == "darwin":
-        return Finding(
-            "threads",
-            "problem",
-            f"{shown}, loaded {len(pools)} times: torch and faiss may crash on macOS",
-            "set OMP_NUM_THREADS=1",
-        )
+        detail = f"{shown}, loaded {len(pools)} times: torch and faiss may crash on macOS"
+        return Finding("threads", "problem", detail, "set OMP_NUM_THREADS=1")
     if n_threads > (cores := os.cpu_count() or 1):
         advice = f"set OMP_NUM_THREADS={cores}"
         return Finding("threads", "note", f"{shown} on {counted(cores, 'core')}: slow", advice)

@@ -12,8 +12,8 @@ from ....errors import DeltadexError, StoreDamaged, StoreError, StoreFull, Store
 from ...catalog import Catalog
 from ...schema import SCHEMA_VERSION, schema_version
 from ...session import Session, translated
-from ...sharing import Ledger, Own
-from .checks import CheckContext, Finding, Track, untracked
+from ...sharing import Ledger, LocalSession
+from .checks import CheckContext, Finding, Track
 from .database import (
     REPLACE_FILE,
     check_keys,
@@ -42,7 +42,9 @@ _THEN: tuple[_Check, ...] = (
 )
 
 
-def examine(path: Path, *, repairs: bool = True, track: Track = untracked) -> Iterator[Finding]:
+def examine(
+    path: Path, *, repairs: bool = True, track: Track = lambda parts, _: iter(parts)
+) -> Iterator[Finding]:
     """Findings about a catalog, its derived files, and its environment.
 
     Reads every block of the file once, a part at a time; other processes go on meanwhile if they
@@ -124,13 +126,9 @@ def _open(path: Path, repairs: bool) -> tuple[Catalog, bool]:
 
 
 def _schema_before(path: Path) -> int | None:
-    """The schema's version before anything is changed; None while another process holds it.
-
-    Raises:
-        StoreError: the file cannot be opened.
-    """
+    """The schema's version before anything is changed; None while another process holds it."""
     quoted = str(path).replace("'", "''")
-    with closing(Own(duckdb.connect(":memory:"), Ledger())) as own:
+    with closing(LocalSession(duckdb.connect(":memory:"), Ledger())) as own:
         try:
             with translated(path):
                 own.execute(f"ATTACH '{quoted}' AS catalog (READ_ONLY)")

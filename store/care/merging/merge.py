@@ -1,4 +1,4 @@
-"""Several machines' catalogs made one: models, families, vectors, slots and studies."""
+"""A merge of several catalogs: models, families, vectors, slots and studies."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _TABLE = re.compile(r"vectors_[0-9a-f]{8}_[0-9]+")
 
 @dataclass(slots=True)
 class Merged:
-    """What a merge did.
+    """The result of a merge.
 
     Attributes:
-        sources: What became of the models of each, by its path.
+        sources: The counts of each, by its path.
         models: Models of every status that the target has now.
     """
 
@@ -148,11 +148,7 @@ def merge_families(target: Session, source: Source) -> list[Conflict]:
 
 
 def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
-    """The source's recipes by id, with their tables; names that go into SQL are seen to be plain.
-
-    Raises:
-        StoreDamaged: one is not what its id promises.
-    """
+    """The source's recipes by id, with their tables; a name that is unsafe in SQL is refused."""
     stored = dict(tables(reading))
     recipes = select_recipes(reading)
     for id, recipe in recipes.items():
@@ -162,11 +158,7 @@ def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
 
 
 def _check_vocabulary(source: Source) -> None:
-    """Refuse statuses, codes and slots that this deltadex does not know.
-
-    Raises:
-        StoreDamaged: one is unknown, and would stop every reader of the target.
-    """
+    """Refuse statuses, codes and slots that this deltadex does not know."""
     outcomes = source.session.execute("SELECT DISTINCT status, code FROM models")
     slots = source.session.execute("SELECT DISTINCT stack, role FROM slots")
     strange = [f"{status} ({code})" for status, code in outcomes if not _is_known(status, code)]
