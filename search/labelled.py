@@ -84,10 +84,7 @@ class LabelledModels:
         self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
     ) -> Float64[np.ndarray, "queries reference"]:
         """Cosines of some models with some others, rounded as in `score_block`."""
-        scores: Float64[np.ndarray, "queries reference"] = np.round(
-            self.cosines_between(rows, columns), TIE_DECIMALS
-        )
-        return scores
+        return np.asarray(np.round(self.cosines_between(rows, columns), TIE_DECIMALS))
 
     def cosines_between(
         self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]

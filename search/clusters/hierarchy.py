@@ -83,10 +83,7 @@ def hdbscan(distances: Distances, n_points: int, min_size: int) -> Int64[np.ndar
     if len(clusters) == 1:
         _, copies = _condense([edge for edge in tree if edge[0] == FINEST], n_points, min_size)
         return copies
-    labels: Int64[np.ndarray, " points"] = np.array(_select(clusters), dtype=np.int64)[
-        first_cluster
-    ]
-    return labels
+    return np.asarray(np.array(_select(clusters), dtype=np.int64)[first_cluster])
 
 
 def _core_distances(

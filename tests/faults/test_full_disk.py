@@ -61,7 +61,7 @@ def test_a_full_disk_for_derived_files_fails_no_search(prepared, tmp_path, monke
             sketches = importlib.import_module("deltadex.store.derived.sketch_file")
             monkeypatch.setattr(sketches, "SPARE_BYTES", spare)
             with Catalog.open(db) as catalog:
-                with pytest.raises(StoreFull, match="sketches"):
+                with pytest.raises(StoreFull, match="sketch"):
                     prepare_search(catalog, base, catalog.find_recipe(None))
                 assert find_similar(catalog, StoredQuery("m00001"), k=20).to_json() == expected
             with Catalog.open(db, read_only=True) as catalog:
