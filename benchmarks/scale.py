@@ -27,7 +27,7 @@ from deltadex.search import StoredQuery, find_similar
 from deltadex.search.neighbours import POOLED_CANDIDATES
 from deltadex.search.sketch_scores import KindMeans, kind_means
 from deltadex.store import Catalog, FamilyView
-from deltadex.store.derived.paths import index_folder
+from deltadex.store.files import index_folder
 from deltadex.store.session import Session
 from deltadex.store.tables.vectors import ensure_table
 

@@ -101,8 +101,8 @@ def find_query(
 
     Raises:
         UnknownModel: it is neither.
-        RequestError: it was refused when it was indexed, it cannot be fingerprinted, or no family is
-            named.
+        RequestError: it was refused when it was indexed, it cannot be fingerprinted, or no family
+            is named.
     """
     from ..search import StoredQuery
 

@@ -1,4 +1,4 @@
-"""Mean removal: what all fine-tunes of a kind have in common is taken out of their similarity.
+"""Mean removal: the mean of all fine-tunes of a kind is subtracted before they are compared.
 
 Two fine-tunes of one base are alike because both were fine-tuned, whatever the data, and two
 adapters because adapters leave most of a model alone: their fingerprints share their kind's

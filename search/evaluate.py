@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from itertools import groupby
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
+from ..arrays import Float64
 from ..errors import RequestError
-from ..records import Recipe
-from ..store import Catalog
+from ..store import Catalog, FamilyView
 from .labelled import LabelledModels, family_views, labelled_models
 from .precision import Exclude, QueryResult, score_queries
 from .significance import bootstrap_interval, permutation_p
-from .silhouette import mean_silhouette
+
+MOST_MODELS = 4_000
+"""Labelled models of a family up to which all their distances are held: 128 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +34,8 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """How often the k−1 nearest of a dataset's models carry a label; None = unlabelled."""
+class RetrievedLabel:
+    """How often the k−1 nearest of a dataset's models have a label; None = unlabelled."""
 
     dataset: str
     neighbour: str | None
@@ -49,7 +55,6 @@ class Confusion:
     counts: tuple[tuple[int, ...], ...]
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys."""
         return {"datasets": list(self.datasets), "counts": [list(row) for row in self.counts]}
 
 
@@ -92,10 +97,10 @@ class Evaluation:
     nn1: float
     map: float
     silhouette: float | None
-    cost: Mapping[str, Any] = field(default_factory=dict)
+    cost: Mapping[str, Any]
     by_dataset: tuple[Group, ...]
     by_base: tuple[Group, ...]
-    taken_for: tuple[Taken, ...]
+    taken_for: tuple[RetrievedLabel, ...]
     confusion: Confusion
 
     def to_json(self) -> dict[str, object]:
@@ -125,7 +130,10 @@ class Evaluation:
                 group.name: {"n": group.n, "purity": group.purity, "chance": group.chance}
                 for group in self.by_dataset
             },
-            "taken_for": self._taken_json(),
+            "taken_for": {
+                dataset: [{"dataset": cell.neighbour, "n": cell.n} for cell in cells]
+                for dataset, cells in groupby(self.taken_for, lambda cell: cell.dataset)
+            },
             "confusion": self.confusion.to_json(),
             "exclude": self.exclude,
         }
@@ -135,13 +143,6 @@ class Evaluation:
                 for group in self.by_base
             }
         return document
-
-    def _taken_json(self) -> dict[str, list[dict[str, object]]]:
-        table: dict[str, list[dict[str, object]]] = {}
-        for cell in self.taken_for:
-            row = table.setdefault(cell.dataset, [])
-            row.append({"dataset": cell.neighbour, "n": cell.n})
-        return table
 
 
 def evaluate(
@@ -159,21 +160,21 @@ def evaluate(
         RequestError: No such base, or no two labelled models to compare.
     """
 
-    def read() -> tuple[list[LabelledModels], list[Recipe], dict[str, Any]]:
+    def read() -> tuple[list[FamilyView], list[LabelledModels], dict[str, Any]]:
         views = family_views(catalog, recipe, base)
-        recipes = [view.recipe for view in views]
-        cost = catalog.cost(sorted({made_by.id for made_by in recipes}))
-        return [labelled_models(view) for view in views], recipes, cost
+        cost = catalog.cost(sorted({view.recipe.id for view in views}))
+        return views, [labelled_models(view) for view in views], cost
 
-    families, recipes, cost = catalog.look(read)
-    evaluation = evaluate_families(
+    views, families, cost = catalog.look(read)
+    # outside the snapshot: large families take minutes
+    return evaluate_families(
         families,
-        recipe=recipes[0].name,
-        recipe_id=", ".join(sorted({made_by.id for made_by in recipes})),
+        recipe=views[0].recipe.name,
+        recipe_id=", ".join(sorted({view.recipe.id for view in views})),
         exclude=exclude,
         seed=seed,
+        cost=cost,
     )
-    return replace(evaluation, cost=cost)
 
 
 def evaluate_families(
@@ -183,6 +184,7 @@ def evaluate_families(
     recipe_id: str,
     exclude: Exclude | None = None,
     seed: int = 0,
+    cost: Mapping[str, Any] = MappingProxyType({}),
 ) -> Evaluation:
     """The evaluation of families whose vectors one recipe made.
 
@@ -193,7 +195,8 @@ def evaluate_families(
     """
     results = [result for family in families for result in score_queries(family, exclude)]
     labels = [label for family in families for label in family.labels if label is not None]
-    singletons = sum(_count_singletons(family) for family in families)
+    sizes = [n for f in families for label, n in Counter(f.labels).items() if label is not None]
+    singletons = sizes.count(1)
     if not results:
         raise RequestError(_why_no_queries(families, labels, singletons, exclude))
     by_dataset = _grouped(results, lambda result: result.dataset)
@@ -218,9 +221,10 @@ def evaluate_families(
         nn1=fmean(result.nn1 for result in results),
         map=fmean(result.average_precision for result in results),
         silhouette=mean_silhouette(families),
+        cost=cost,
         by_dataset=by_dataset,
         by_base=_grouped(results, lambda result: result.base),
-        taken_for=_taken(results),
+        taken_for=_count_retrieved(results),
         confusion=_confusion(results, sorted(set(labels))),
     )
 
@@ -242,10 +246,10 @@ def _grouped(
     )
 
 
-def _taken(results: Iterable[QueryResult]) -> tuple[Taken, ...]:
+def _count_retrieved(results: Iterable[QueryResult]) -> tuple[RetrievedLabel, ...]:
     """Retrieved labels counted: datasets in order, each one's most frequent first."""
     counts = Counter((result.dataset, label) for result in results for label in result.retrieved)
-    cells = [Taken(dataset, label, n) for (dataset, label), n in counts.items()]
+    cells = [RetrievedLabel(dataset, label, n) for (dataset, label), n in counts.items()]
     return tuple(sorted(cells, key=lambda c: (c.dataset, -c.n, c.neighbour or "")))
 
 
@@ -254,11 +258,6 @@ def _confusion(results: Iterable[QueryResult], datasets: Sequence[str]) -> Confu
     counts = Counter((result.dataset, result.retrieved[0]) for result in results)
     rows = tuple(tuple(counts[row, column] for column in (*datasets, None)) for row in datasets)
     return Confusion(tuple(datasets), rows)
-
-
-def _count_singletons(family: LabelledModels) -> int:
-    counts = Counter(label for label in family.labels if label is not None)
-    return sum(n == 1 for n in counts.values())
 
 
 def _why_no_queries(
@@ -283,3 +282,46 @@ def _why_no_queries(
         f"--exclude {exclude} leaves no labelled model a sibling: within each base, "
         f"every dataset comes from one {exclude}; evaluate without it"
     )
+
+
+def mean_silhouette(families: Sequence[LabelledModels]) -> float | None:
+    """Mean silhouette (Rousseeuw 1987) of all labelled models, by cosine distance 1 − score.
+
+    Models whose dataset no other model of their base has count 0, as their definition says.
+    None where no family has two datasets and a pair of siblings, or one is too large.
+    """
+    values: list[float] = []
+    for family in families:
+        rows = np.array([i for i, label in enumerate(family.labels) if label is not None])
+        counts = Counter(family.labels[row] for row in rows)
+        if len(counts) < 2 or max(counts.values()) < 2:
+            continue
+        if len(rows) > MOST_MODELS:
+            return None
+        labels = [str(family.labels[row]) for row in rows]
+        values += silhouettes(family.score_block(rows)[:, rows], labels).tolist()
+    return float(np.mean(values)) if values else None
+
+
+def silhouettes(
+    scores: Float64[np.ndarray, "models models"], groups: Sequence[str]
+) -> Float64[np.ndarray, " models"]:
+    """The silhouette of every model by distance 1 − score; 0 for a model that is alone.
+
+    scikit-learn's function gives the same: to import it takes five times as long as `eval`.
+    """
+    names, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    distances = np.clip(1.0 - scores, 0.0, None)
+    np.fill_diagonal(distances, 0.0)
+    rows = np.arange(len(codes))
+    sums = distances @ np.equal.outer(codes, np.arange(len(names))).astype(np.float64)
+    others = sizes[codes] - 1
+    within = sums[rows, codes] / np.maximum(others, 1)
+    means = sums / sizes
+    means[rows, codes] = np.inf
+    between = means.min(axis=1)
+    longest = np.maximum(within, between)
+    is_defined = (others > 0) & (longest > 0)
+    values = np.zeros(len(codes))
+    np.divide(between - within, longest, out=values, where=is_defined)
+    return values

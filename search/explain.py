@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
@@ -11,7 +11,7 @@ import numpy as np
 from ..arrays import Float64
 from ..errors import RequestError
 from ..records import ROLES, STACKS, Recipe, Slot, SlotStats
-from ..store import Catalog
+from ..store import Catalog, FamilyView
 from .neighbours import FreshQuery, Query
 from .sketch_scores import SketchMeans, kind_means
 
@@ -23,15 +23,24 @@ class SlotShare:
     Attributes:
         contribution: Its part of the similarity; the parts of all slots sum to it.
         share: The same as a fraction of the similarity; None where that is not positive.
-        blocks: Parts of `contribution`, in the order of `by_block`.
+        blocks: Parts of `contribution`, by block of features.
         relative_norms: |ΔW| / |W| of the query and of the other model; None = W not read.
     """
 
     slot: Slot
     contribution: float
     share: float | None
-    blocks: tuple[float, ...]
+    blocks: Mapping[str, float]
     relative_norms: tuple[float | None, float | None]
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "slot": str(self.slot),
+            "contribution": self.contribution,
+            "share": self.share,
+            "blocks": dict(self.blocks),
+            "relative_norm": dict(zip(("query", "model"), self.relative_norms, strict=True)),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +50,10 @@ class Total:
     name: str
     contribution: float
     share: float | None
+
+    def to_json(self, kind: str) -> dict[str, object]:
+        """The documented keys; the name is under `kind`."""
+        return {kind: self.name, "contribution": self.contribution, "share": self.share}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,18 +80,26 @@ class Explanation:
 
     def to_json(self) -> dict[str, object]:
         """Plain lists and dictionaries, ready for json.dumps."""
-        blocks = [total.name for total in self.by_block]
         return {
             "query": self.query,
             "model": self.model,
             "similarity": self.similarity,
-            "by_role": [_total_json("role", total) for total in self.by_role],
-            "by_layer": [_total_json("layer", total) for total in self.by_layer],
-            "by_block": [_total_json("block", total) for total in self.by_block],
-            "slots": [_slot_json(share, blocks) for share in self.slots],
+            "by_role": [total.to_json("role") for total in self.by_role],
+            "by_layer": [total.to_json("layer") for total in self.by_layer],
+            "by_block": [total.to_json("block") for total in self.by_block],
+            "slots": [share.to_json() for share in self.slots],
             "only_query": [str(slot) for slot in self.only_query],
             "only_model": [str(slot) for slot in self.only_model],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One of the two models: its name, its kind, its slots."""
+
+    model: str
+    kind: str
+    slots: Sequence[SlotStats]
 
 
 def explain_pair(
@@ -92,34 +113,29 @@ def explain_pair(
     """Which slots carry the similarity of a query and a stored model of its family.
 
     Raises:
-        RequestError: The recipe keeps no sketches; an unknown model or recipe raises its
+        RequestError: The recipe stores no slot sketches; an unknown model or recipe raises its
             subclass.
     """
-    if isinstance(query, FreshQuery):
-        name, kind, family = query.model, query.kind, query.base
-        slots, made_by = query.slots, query.fingerprint.recipe
-    else:
-        row = catalog.model(query.model, query.base or base)
-        name, kind, family = row.id, row.record.kind, row.base
-        made_by = catalog.find_recipe(recipe, family)
-        slots = tuple(catalog.slots(row.key, made_by.id))
-    sketch_blocks(made_by)
-    other = catalog.model(model, family)
-    return explain_slots(
-        Explained(name, kind, slots),
-        Explained(other.id, other.record.kind, catalog.slots(other.key, made_by.id)),
-        made_by,
-        kind_means(catalog.family(family, made_by)).sketches,
-    )
+
+    def answer() -> Explanation:
+        if isinstance(query, FreshQuery):
+            family, made_by = query.base, query.fingerprint.recipe
+            first = Explained(query.model, query.kind, query.slots)
+        else:
+            row = catalog.model(query.model, query.base or base)
+            family, made_by = row.base, catalog.find_recipe(recipe, row.base)
+            first = Explained(row.id, row.record.kind, catalog.slots(row.key, made_by.id))
+        sketch_blocks(made_by)
+        row = catalog.model(model, family)
+        second = Explained(row.id, row.record.kind, catalog.slots(row.key, made_by.id))
+        return explain(catalog.family(family, made_by), first, second)
+
+    return catalog.look(answer)
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """One of the two models: its name, its kind, its slots."""
-
-    model: str
-    kind: str
-    slots: Sequence[SlotStats]
+def explain(view: FamilyView, query: Explained, other: Explained) -> Explanation:
+    """The similarity of two models, as the family's recipe measures it."""
+    return explain_slots(query, other, view.recipe, kind_means(view).sketches)
 
 
 def explain_slots(
@@ -133,7 +149,7 @@ def explain_slots(
     as a sketch of zero, from which the mean is taken too.
 
     Raises:
-        RequestError: The recipe keeps no sketches, or a model has none that fit it.
+        RequestError: The recipe stores no slot sketches, or a model has none that fit it.
     """
     sizes = sketch_blocks(recipe)
     mine = {stats.slot: stats for stats in query.slots if stats.fro_norm > 0}
@@ -144,15 +160,38 @@ def explain_slots(
         sizes,
     )
     similarity = fsum(fsum(blocks) for blocks in parts.values())
-    shares = [_share(slot, parts[slot], similarity, mine, theirs) for slot in parts]
-    by_role = _totals(parts, similarity, lambda slot: slot.role)
+
+    def share(contribution: float) -> float | None:
+        return contribution / similarity if similarity > 0 else None
+
+    def totals(name: Callable[[Slot], str]) -> list[Total]:
+        sums: dict[str, float] = {}
+        for slot, blocks in parts.items():
+            sums[name(slot)] = sums.get(name(slot), 0.0) + fsum(blocks)
+        return [Total(name=key, contribution=s, share=share(s)) for key, s in sums.items()]
+
+    by_block = {name: fsum(part[i] for part in parts.values()) for i, name in enumerate(sizes)}
+    shares = [
+        SlotShare(
+            slot=slot,
+            contribution=fsum(blocks),
+            share=share(fsum(blocks)),
+            blocks=dict(zip(sizes, blocks, strict=True)),
+            relative_norms=(_relative_norm(mine, slot), _relative_norm(theirs, slot)),
+        )
+        for slot, blocks in parts.items()
+    ]
     return Explanation(
         query=query.model,
         model=other.model,
         similarity=similarity,
-        by_role=tuple(sorted(by_role, key=lambda total: ROLES.index(total.name))),
-        by_layer=_totals(parts, similarity, lambda slot: f"{slot.stack}.{slot.layer}"),
-        by_block=_block_totals(parts, similarity, sizes),
+        by_role=tuple(
+            sorted(totals(lambda slot: slot.role), key=lambda total: ROLES.index(total.name))
+        ),
+        by_layer=tuple(totals(lambda slot: f"{slot.stack}.{slot.layer}")),
+        by_block=tuple(
+            Total(name=name, contribution=s, share=share(s)) for name, s in by_block.items()
+        ),
         slots=tuple(sorted(shares, key=lambda share: -share.contribution)),
         only_query=tuple(sorted(mine.keys() - theirs.keys(), key=_reading_order)),
         only_model=tuple(sorted(theirs.keys() - mine.keys(), key=_reading_order)),
@@ -160,15 +199,15 @@ def explain_slots(
 
 
 def sketch_blocks(recipe: Recipe) -> dict[str, int]:
-    """The blocks of the recipe's per-slot sketches in order, each with its length.
+    """The blocks of the recipe's slot sketches in order, each with its length.
 
     Raises:
-        RequestError: The recipe keeps no per-slot sketches.
+        RequestError: The recipe stores no slot sketches.
     """
     listed = dict(recipe.params).get("slot_blocks")
     if not listed:
         raise RequestError(
-            f"recipe {recipe.name} keeps no per-layer sketches to explain with: "
+            f"recipe {recipe.name} stores no slot sketches to explain with: "
             "use a recipe that does, such as the default one"
         )
     pairs = (block.split(":") for block in listed.split(","))
@@ -211,67 +250,5 @@ def _reading_order(slot: Slot) -> tuple[int, int, int]:
     return STACKS.index(slot.stack), slot.layer, ROLES.index(slot.role)
 
 
-def _share(
-    slot: Slot,
-    blocks: tuple[float, ...],
-    similarity: float,
-    ours: dict[Slot, SlotStats],
-    theirs: dict[Slot, SlotStats],
-) -> SlotShare:
-    return SlotShare(
-        slot=slot,
-        contribution=fsum(blocks),
-        share=_fraction(fsum(blocks), similarity),
-        blocks=blocks,
-        relative_norms=(_relative_norm(ours, slot), _relative_norm(theirs, slot)),
-    )
-
-
 def _relative_norm(slots: dict[Slot, SlotStats], slot: Slot) -> float | None:
     return slots[slot].relative_norm if slot in slots else None
-
-
-def _fraction(contribution: float, similarity: float) -> float | None:
-    """The contribution as a share; fractions of nothing, or of less, mean nothing."""
-    return contribution / similarity if similarity > 0 else None
-
-
-def _totals(
-    parts: dict[Slot, tuple[float, ...]], similarity: float, name: Callable[[Slot], str]
-) -> tuple[Total, ...]:
-    """Contributions summed over the slots of one name, in the slots' order."""
-    sums: dict[str, float] = {}
-    for slot, blocks in parts.items():
-        sums[name(slot)] = sums.get(name(slot), 0.0) + fsum(blocks)
-    return tuple(_total(key, value, similarity) for key, value in sums.items())
-
-
-def _block_totals(
-    parts: dict[Slot, tuple[float, ...]], similarity: float, sizes: dict[str, int]
-) -> tuple[Total, ...]:
-    return tuple(
-        _total(name, fsum(blocks[i] for blocks in parts.values()), similarity)
-        for i, name in enumerate(sizes)
-    )
-
-
-def _total(name: str, contribution: float, similarity: float) -> Total:
-    share = _fraction(contribution, similarity)
-    return Total(name=name, contribution=contribution, share=share)
-
-
-def _total_json(kind: str, total: Total) -> dict[str, object]:
-    return {kind: total.name, "contribution": total.contribution, "share": total.share}
-
-
-def _slot_json(share: SlotShare, blocks: Sequence[str]) -> dict[str, object]:
-    return {
-        "slot": str(share.slot),
-        "contribution": share.contribution,
-        "share": share.share,
-        "blocks": dict(zip(blocks, share.blocks, strict=True)),
-        "relative_norm": {
-            "query": share.relative_norms[0],
-            "model": share.relative_norms[1],
-        },
-    }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -47,13 +48,13 @@ class LabelledModels:
                 f"{[len(column) for column in columns]} vectors, labels, authors, runs"
             )
         if len(set(self.ids)) != len(self.ids):
-            raise ValueError(f"{self.base}: an id stands twice")
+            raise ValueError(f"{self.base}: duplicate id")
 
     def sorted_by_id(self) -> LabelledModels:
         """The same models in the order that breaks ties."""
         order = sorted(range(len(self.ids)), key=self.ids.__getitem__)
-        return LabelledModels(
-            base=self.base,
+        return replace(
+            self,
             ids=tuple(self.ids[i] for i in order),
             vectors=self.vectors[order],
             labels=tuple(self.labels[i] for i in order),
@@ -63,11 +64,44 @@ class LabelledModels:
         )
 
     def score_block(self, rows: Int64[np.ndarray, " block"]) -> Float64[np.ndarray, "block models"]:
-        """Cosines of some models with all, rounded to `TIE_DECIMALS`."""
-        if self.scores is None:
-            return cosine_block(self.vectors, rows)
-        block: Float64[np.ndarray, "block models"] = np.round(self.scores[rows], TIE_DECIMALS)
-        return block
+        """Cosines of some models with all, rounded to `TIE_DECIMALS`.
+
+        In float64, a range of columns at a time: float32 sums of equal vectors may differ in
+        their last bit with their place in the matrix, and ties would depend on it.
+        """
+        if self.scores is not None:
+            known: Float64[np.ndarray, "block models"] = np.round(self.scores[rows], TIE_DECIMALS)
+            return known
+        queries = self.vectors[rows].astype(np.float64)
+        scores = np.empty((len(rows), len(self.vectors)))
+        width = max(1, BLOCK_BYTES // (8 * max(1, self.vectors.shape[1])))
+        for start in range(0, len(self.vectors), width):
+            columns = self.vectors[start : start + width].astype(np.float64)
+            np.matmul(queries, columns.T, out=scores[:, start : start + width])
+        return np.round(scores, TIE_DECIMALS, out=scores)
+
+    def scores_between(
+        self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
+    ) -> Float64[np.ndarray, "queries reference"]:
+        """Cosines of some models with some others, rounded as in `score_block`."""
+        return np.asarray(np.round(self.cosines_between(rows, columns), TIE_DECIMALS))
+
+    def cosines_between(
+        self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
+    ) -> Float64[np.ndarray, "queries reference"]:
+        """The same before rounding, which would separate cosines that are equal to their last
+        bits."""
+        if self.scores is not None:
+            cosines: Float64[np.ndarray, "queries reference"] = self.scores[np.ix_(rows, columns)]
+        else:
+            left, right = (self.vectors[part].astype(np.float64) for part in (rows, columns))
+            cosines = left @ right.T
+        return cosines
+
+
+def id_digest(id: str) -> bytes:
+    """What a sample of models is sorted by: it depends neither on names nor on order."""
+    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()
 
 
 def family_views(catalog: Catalog, recipe: str | None, base: str | None) -> list[FamilyView]:
@@ -112,20 +146,3 @@ def labelled_models(view: FamilyView) -> LabelledModels:
         runs=tuple(labels.runs[row] for row in rows),
         scores=scores,
     )
-
-
-def cosine_block(
-    vectors: Shaped[np.ndarray, "models dim"], rows: Int64[np.ndarray, " block"]
-) -> Float64[np.ndarray, "block models"]:
-    """Scores of some rows against all, rounded to `TIE_DECIMALS`.
-
-    In float64, a stretch of candidates at a time: float32 sums of equal vectors may differ
-    in their last bit with their place in the matrix, and ties would hang on it.
-    """
-    queries = vectors[rows].astype(np.float64)
-    scores = np.empty((len(rows), len(vectors)))
-    width = max(1, BLOCK_BYTES // (8 * max(1, vectors.shape[1])))
-    for start in range(0, len(vectors), width):
-        candidates = vectors[start : start + width].astype(np.float64)
-        np.matmul(queries, candidates.T, out=scores[:, start : start + width])
-    return np.round(scores, TIE_DECIMALS, out=scores)

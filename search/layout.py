@@ -1,25 +1,30 @@
-"""Where the models of a family stand on a map: two coordinates each."""
+"""Two coordinates for each model of a family: by its main axes, by t-SNE or by UMAP.
+
+t-SNE and UMAP start from the main axes: an informative start keeps the large arrangement for
+either (Kobak, Linderman 2021). A family that is too large for t-SNE gets landmarks: t-SNE places
+some models, and all others are placed among them.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import importlib.util
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
-from ..arrays import Float64, Int64, Shaped
-from .layout_axes import Axes, gram_axes, sampled_axes
-from .layout_landmarks import choose_landmarks, place_among
-from .layout_neighbours import Start, place_by_tsne, place_by_umap, require_umap
+from ..arrays import Float, Float64, Int64, Shaped
+from ..errors import RequestError
+from .labelled import id_digest
+from .principal_axes import Axes, gram_axes, sampled_axes
 
 Method = Literal["auto", "pca", "tsne", "umap"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 FEWEST_NEIGHBOURS = 5
-"""Models below which a neighbourhood is everybody, and its layout shows only its start."""
+"""Models below which a neighbourhood is all models, and its layout shows only its start."""
 
 EVERY_PAIR = 4_000
 """Models up to which every pair's similarity is held (128 MB) and `auto` places them all alike."""
@@ -27,13 +32,27 @@ EVERY_PAIR = 4_000
 LARGEST_TSNE = 20_000
 """Models that `tsne` places all alike, in minutes; beyond, it too goes by landmarks."""
 
+PERPLEXITY = 30.0
+NEIGHBOURS = 15
+"""umap-learn's own default."""
+
+START_SPREAD = 1e-4
+"""Of t-SNE's start, where its gradients are largest."""
+
+NEAREST_LANDMARKS = 15
+LANDMARK_PERPLEXITY = 5.0
+"""Of the few landmarks that place a model, as openTSNE's default for new points."""
+
+HALVINGS = 50
+BLOCK = 4_096
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """A map of a family. For looking at: no number is to be computed from it.
+    """A map of a family, to be looked at: do not compute numbers from it.
 
     Attributes:
-        method: What made it; `pca` also where too few or only equal models asked for another.
+        method: The one used; `pca` also where another was requested for too few or equal models.
         coordinates: Centred, in units of the method.
         explained: Share of the variance along each axis, for PCA.
         landmarks: Models that t-SNE placed, the others among them; None = all alike.
@@ -56,11 +75,11 @@ def place_models(
     scores: Float64[np.ndarray, "models models"] | None = None,
     seed: int = 0,
 ) -> Placement:
-    """Two coordinates a model, the same for the same models, seed and method.
+    """Return two coordinates per model, equal for equal models, seed and method.
 
     Neither the order of models nor the number of threads matters: rows are taken in order of
-    id, and sums in one thread. `auto` is t-SNE. Identical models share a spot, or nearly: a
-    jitter would draw a difference that is not there.
+    id, and sums in one thread. `auto` is t-SNE. Identical models get the same
+    coordinates, or nearly: there is no jitter.
 
     Args:
         scores: Every pair's cosine, where there is a better estimate than the vectors'; read
@@ -72,30 +91,22 @@ def place_models(
     Peak beside the input: twice the pairs' similarities up to `EVERY_PAIR` models; beyond,
     `SAMPLE` models in float32 and 50 numbers a model.
     """
+    from threadpoolctl import threadpool_limits
+
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-    if method == "umap":
-        require_umap()
+    if method == "umap" and importlib.util.find_spec("umap") is None:
+        raise RequestError("layout umap needs umap-learn: pip install 'deltadex[umap]'")
     order = np.array(sorted(range(len(ids)), key=ids.__getitem__), dtype=np.int64)
     with threadpool_limits(limits=1):
         if len(ids) <= EVERY_PAIR:
-            placed = _place_all(vectors[order], method, _ordered(scores, order), seed)
+            pairs = None if scores is None else scores[np.ix_(order, order)]
+            placed = _place_all(vectors[order], method, pairs, seed)
         else:
             placed = _place_many([ids[row] for row in order], vectors, order, method, seed)
     coordinates = np.empty_like(placed.coordinates)
     coordinates[order] = placed.coordinates
-    return Placement(
-        method=placed.method,
-        coordinates=coordinates,
-        explained=placed.explained,
-        landmarks=placed.landmarks,
-    )
-
-
-def _ordered(
-    scores: Float64[np.ndarray, "models models"] | None, order: Int64[np.ndarray, " models"]
-) -> Float64[np.ndarray, "models models"] | None:
-    return None if scores is None else scores[np.ix_(order, order)]
+    return replace(placed, coordinates=coordinates)
 
 
 def _place_all(
@@ -108,12 +119,9 @@ def _place_all(
     vectors = vectors.astype(np.float64)
     gram = vectors @ vectors.T if scores is None else scores
     axes = gram_axes(gram, vectors)
-    if method == "pca" or len(vectors) < FEWEST_NEIGHBOURS or axes.is_one_spot:
+    if method == "pca" or len(vectors) < FEWEST_NEIGHBOURS or axes.are_equal:
         return _pca(axes)
-    start = Start(distances=_distances(gram), points=axes.points)
-    if method == "umap":
-        return _neighbourhoods("umap", place_by_umap(start, seed))
-    return _neighbourhoods("tsne", place_by_tsne(start, seed))
+    return _place_by(method, axes.points, _distances(gram), seed)
 
 
 def _place_many(
@@ -124,17 +132,20 @@ def _place_many(
     seed: int,
 ) -> Placement:
     """From the main axes of the family, where pairs are too many."""
-    hashed = _by_hash(ids)
+    # any first so many are a fair sample
+    digests = [id_digest(id) for id in ids]
+    hashed = np.array(sorted(range(len(ids)), key=digests.__getitem__), dtype=np.int64)
     axes = sampled_axes(vectors, order, hashed, seed)
-    if method == "pca" or axes.is_one_spot:
+    if method == "pca" or axes.are_equal:
         return _pca(axes)
-    if method == "umap":
-        return _neighbourhoods("umap", place_by_umap(Start(points=axes.points), seed))
-    if method == "tsne" and len(ids) <= LARGEST_TSNE:
-        return _neighbourhoods("tsne", place_by_tsne(Start(points=axes.points), seed))
+    if method == "umap" or (method == "tsne" and len(ids) <= LARGEST_TSNE):
+        return _place_by(method, axes.points, None, seed)
     chosen = choose_landmarks(axes.points, hashed, EVERY_PAIR)
-    places = place_by_tsne(Start(points=axes.points[chosen]), seed)
-    return _neighbourhoods("tsne", place_among(axes.points, chosen, places), landmarks=len(chosen))
+    places = place_by_tsne(axes.points[chosen], None, seed)
+    coordinates = place_among(axes.points, chosen, places)
+    return Placement(
+        method="tsne", coordinates=coordinates - coordinates.mean(axis=0), landmarks=len(chosen)
+    )
 
 
 def _pca(axes: Axes) -> Placement:
@@ -142,13 +153,17 @@ def _pca(axes: Axes) -> Placement:
     return Placement(method="pca", coordinates=points, explained=axes.explained)
 
 
-def _neighbourhoods(
-    method: Literal["tsne", "umap"],
-    coordinates: Float64[np.ndarray, "models 2"],
-    landmarks: int | None = None,
+def _place_by(
+    method: Method,
+    points: Float[np.ndarray, "models axes"],
+    distances: Float64[np.ndarray, "models models"] | None,
+    seed: int,
 ) -> Placement:
+    place = place_by_umap if method == "umap" else place_by_tsne
+    coordinates = place(points, distances, seed)
     return Placement(
-        method=method, coordinates=coordinates - coordinates.mean(axis=0), landmarks=landmarks
+        method="umap" if method == "umap" else "tsne",
+        coordinates=coordinates - coordinates.mean(axis=0),
     )
 
 
@@ -162,7 +177,119 @@ def _distances(gram: Float64[np.ndarray, "models models"]) -> Float64[np.ndarray
     return root
 
 
-def _by_hash(ids: Sequence[str]) -> Int64[np.ndarray, " models"]:
-    """Rows in the order of their ids' SHA-256: any first so many are a fair sample."""
-    digests = [hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest() for id in ids]
-    return np.array(sorted(range(len(ids)), key=digests.__getitem__), dtype=np.int64)
+def place_by_tsne(
+    points: Float[np.ndarray, "models axes"],
+    distances: Float64[np.ndarray, "models models"] | None,
+    seed: int,
+) -> Float64[np.ndarray, "models 2"]:
+    """t-SNE with perplexity min(30, (n − 1)/3) (van der Maaten, Hinton 2008).
+
+    Args:
+        points: On the family's main axes; the first two are where the layout starts.
+        distances: Between all pairs; None = between the points.
+    """
+    from sklearn.manifold import TSNE
+
+    start = points[:, :2]
+    coordinates = TSNE(
+        perplexity=min(PERPLEXITY, (len(points) - 1) / 3),
+        metric="euclidean" if distances is None else "precomputed",
+        init=start / np.std(start[:, 0]) * START_SPREAD,
+        learning_rate="auto",
+        random_state=seed,
+    ).fit_transform(points if distances is None else distances)
+    return np.asarray(coordinates, dtype=np.float64)
+
+
+def place_by_umap(
+    points: Float[np.ndarray, "models axes"],
+    distances: Float64[np.ndarray, "models models"] | None,
+    seed: int,
+) -> Float64[np.ndarray, "models 2"]:
+    """UMAP of the 15 nearest (McInnes et al. 2018), in a single thread, which a seed requires."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # notes on inverse transforms and on Numba
+        from umap import UMAP
+
+        coordinates = UMAP(
+            n_neighbors=min(NEIGHBOURS, len(points) - 1),
+            metric="euclidean" if distances is None else "precomputed",
+            init=points[:, :2].astype(np.float32),
+            random_state=seed,
+            n_jobs=1,
+        ).fit_transform(points if distances is None else distances)
+    return np.asarray(coordinates, dtype=np.float64)
+
+
+# landmarks
+
+
+def choose_landmarks(
+    points: Float[np.ndarray, "models axes"], hashed: Int64[np.ndarray, " models"], n_landmarks: int
+) -> Int64[np.ndarray, " landmarks"]:
+    """Rows, ascending: half of them the first of `hashed`, half from where those are far.
+
+    The second half is one round of k-means‖ (Bahmani et al. 2012), without replacement: with
+    chances as the squared distance to the nearest of the first, so that small groups which the
+    sample passed over get landmarks too. The ranks in `hashed` are its random numbers.
+    """
+    first, rest = hashed[: n_landmarks // 2], hashed[n_landmarks // 2 :]
+    squares, _ = _nearest(points[rest], points[first], 1)
+    uniform = (np.arange(len(rest)) + 0.5) / len(rest)
+    # the smallest of exponential variables at these rates (Efraimidis, Spirakis 2006)
+    waits = -np.log1p(-uniform) / np.maximum(squares[:, 0], 1e-30)
+    soonest = np.argsort(waits, kind="stable")[: n_landmarks - len(first)]
+    chosen: Int64[np.ndarray, " landmarks"] = np.sort(np.concatenate([first, rest[soonest]]))
+    return chosen
+
+
+def place_among(
+    points: Float[np.ndarray, "models axes"],
+    landmarks: Int64[np.ndarray, " landmarks"],
+    places: Float64[np.ndarray, "landmarks 2"],
+) -> Float64[np.ndarray, "models 2"]:
+    """Each model at the mean of its `NEAREST_LANDMARKS`, weighted by their t-SNE affinities.
+
+    The placement that openTSNE starts new points from (Poličar et al. 2019, section 2),
+    at perplexity 5 and not optimised any further. Landmarks stay where they are.
+    """
+    coordinates = np.empty((len(points), 2))
+    for begin in range(0, len(points), BLOCK):
+        squares, nearest = _nearest(
+            points[begin : begin + BLOCK], points[landmarks], NEAREST_LANDMARKS
+        )
+        weights = _affinities(squares)
+        coordinates[begin : begin + BLOCK] = np.einsum("mk,mkc->mc", weights, places[nearest])
+    coordinates[landmarks] = places
+    return coordinates
+
+
+def _nearest(
+    points: Float[np.ndarray, "models axes"], landmarks: Float[np.ndarray, "landmarks axes"], k: int
+) -> tuple[Float64[np.ndarray, "models k"], Int64[np.ndarray, "models k"]]:
+    """Squared distances to the nearest landmarks, and which they are."""
+    lengths = np.square(landmarks).sum(axis=1)
+    squares = np.empty((len(points), k))
+    nearest = np.empty((len(points), k), dtype=np.int64)
+    for begin in range(0, len(points), BLOCK):
+        block = points[begin : begin + BLOCK]
+        distances = np.square(block).sum(axis=1)[:, None] + lengths - 2 * block @ landmarks.T
+        columns = np.argpartition(distances, k - 1, axis=1)[:, :k]
+        nearest[begin : begin + BLOCK] = columns
+        squares[begin : begin + BLOCK] = np.take_along_axis(distances, columns, axis=1)
+    return np.maximum(squares, 0.0), nearest
+
+
+def _affinities(squares: Float64[np.ndarray, "models k"]) -> Float64[np.ndarray, "models k"]:
+    """Gaussian weights of each row, of sum 1 and `LANDMARK_PERPLEXITY` (t-SNE's equation 1)."""
+    beyond = squares - squares.min(axis=1, keepdims=True)
+    scale = np.maximum(beyond.mean(axis=1, keepdims=True), 1e-30)
+    low, high = np.full(scale.shape, -20.0), np.full(scale.shape, 20.0)  # ln of the precision
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        weights: Float64[np.ndarray, "models k"] = np.exp(-beyond / scale * np.exp(middle))
+        weights /= weights.sum(axis=1, keepdims=True)
+        entropy = -(weights * np.log(np.maximum(weights, 1e-300))).sum(axis=1, keepdims=True)
+        wide = entropy > np.log(LANDMARK_PERPLEXITY)
+        low, high = np.where(wide, middle, low), np.where(wide, high, middle)
+    return weights

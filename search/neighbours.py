@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -12,8 +12,14 @@ from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import Fingerprint, Recipe, SlotStats
 from ..store import NO_LENGTH, Catalog, FamilyView, ModelFilter, SketchMatrix, Stored
 from .labelled import TIE_DECIMALS
-from .sketch_scores import CANDIDATES, ROUGHNESS, Candidates, has_sketches, kind_means
-from .standard_error import StandardErrors
+from .sketch_scores import (
+    CANDIDATES,
+    ROUGHNESS,
+    Candidates,
+    StandardErrors,
+    has_sketches,
+    kind_means,
+)
 
 SKETCH_FILE_MIN_MODELS = 1_000
 """Models of a family whose sketches are worth a file beside the catalog."""
@@ -22,7 +28,7 @@ POOLED_CANDIDATES = 28
 """Candidates of a recipe without sketches: four bits a number hold the ten nearest among them."""
 
 SPARE = 8
-"""Answers to spare: a view that was not caught up may name models that are gone."""
+"""Candidates beyond k: a view that was not caught up may name models that were removed."""
 
 EVERY_MODEL = ModelFilter()
 
@@ -58,7 +64,7 @@ Query = StoredQuery | FreshQuery
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """One answer.
+    """A model near the query.
 
     Attributes:
         rank: From 1.
@@ -70,18 +76,18 @@ class Neighbour:
 
     rank: int
     model: str
-    base: str
     score: float
     score_se: float
     cosine: float
     dataset: str | None
     author: str | None
     run: str | None
+    base: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbours:
-    """The answers to one query, nearest first; equal scores in order of id."""
+    """The neighbours of a query, nearest first; equal scores in order of id."""
 
     model: str
     dataset: str | None
@@ -95,20 +101,7 @@ class Neighbours:
             "query": {"model": self.model, "dataset": self.dataset, "base": self.base},
             "recipe": self.recipe.name,
             "recipe_id": self.recipe.id,
-            "neighbours": [
-                {
-                    "rank": neighbour.rank,
-                    "model": neighbour.model,
-                    "score": neighbour.score,
-                    "score_se": neighbour.score_se,
-                    "cosine": neighbour.cosine,
-                    "dataset": neighbour.dataset,
-                    "author": neighbour.author,
-                    "run": neighbour.run,
-                    "base": neighbour.base,
-                }
-                for neighbour in self.neighbours
-            ],
+            "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
         }
 
 
@@ -131,7 +124,7 @@ class ResolvedQuery:
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """One of the nearest: its row, centred cosine, the standard error of that, plain cosine."""
+    """A row with its centred cosine, the standard error of that, and its plain cosine."""
 
     row: int
     score: float
@@ -174,7 +167,7 @@ def find_similar(
 def resolve(
     catalog: Catalog, query: Query, recipe: str | None, base: str | None
 ) -> tuple[FamilyView, ResolvedQuery]:
-    """The family that a query is asked of, and what a search needs of the query.
+    """The family that a query searches, and the data that a search needs of the query.
 
     Raises:
         RequestError: the query has no vector to search with; an unknown model or recipe raises
@@ -258,13 +251,13 @@ def nearest(
 def prepare_search(
     catalog: Catalog, base: str, recipe: Recipe, *, goes_on: Callable[[], bool] = lambda: True
 ) -> None:
-    """Do now what the first search after a change would wait for.
+    """Derive now what the first search after a change needs.
 
     Args:
-        goes_on: Asked now and then, where much is to be written.
+        goes_on: Called before each part of the sketch file; False stops the writing.
 
     Raises:
-        StoreFull: there is no room for the sketches; searches read the catalog then.
+        StoreFull: the disk has no space for the sketches; searches then read the catalog.
     """
 
     def prepare(view: FamilyView) -> None:
@@ -300,7 +293,7 @@ def _best(
 
 def _by_kind(
     view: FamilyView, allowed: Int64[np.ndarray, " allowed"] | None
-) -> list[Int64[np.ndarray, " some"] | None]:
+) -> list[Int64[np.ndarray, " rows"] | None]:
     """The rows that are allowed, kind by kind; None for all, of one kind or of a large family."""
     if allowed is None:
         if not view.index.is_exact or len(set(view.kinds)) <= 1:
@@ -350,11 +343,10 @@ def _best_by_sketches(
     matrix = view.sketches(view.keys[candidates])
     scorer = Candidates(matrix, kinds, kind_means(view).sketches, sketches, query.kind)
     rough = scorer.rough()
-    # a view that was not caught up may name models that are gone
     likely = _likely(rough, k + SPARE)
     labels = view.labels_at(candidates[likely].tolist())
-    there = np.array([i for i in likely.tolist() if int(candidates[i]) in labels], dtype=np.int64)
-    chosen = there[_likely(rough[there], k)]
+    present = np.array([i for i in likely.tolist() if int(candidates[i]) in labels], dtype=np.int64)
+    chosen = present[_likely(rough[present], k)]
     exact = scorer.exact(chosen.tolist())
     return [
         _Scored(

@@ -49,18 +49,23 @@ def score_queries(family: LabelledModels, exclude: Exclude | None = None) -> lis
     `exclude` removes the query's own author or run from its candidates and siblings alike.
     Peak: about 64 MB beside the vectors, however many models there are.
     """
-    family = family.sorted_by_id()
-    names = sorted({label for label in family.labels if label is not None})
-    codes = label_codes(family.labels, names)
-    groups = exclusion_groups(family, exclude)
+    family, names, codes, groups = coded(family, exclude)
     queries = np.flatnonzero(count_siblings(codes, groups, len(names)) > 0)
     results: list[QueryResult] = []
     for rows, ranking in ranked_blocks(family, groups, queries):
-        found = np.where(ranking >= 0, codes[ranking], -2)  # (block, models)
-        for row, labels in zip(rows.tolist(), found, strict=True):
-            ranked = labels[labels >= -1]
-            results.append(_score_one(family, row, ranked, int(codes[row]), names))
+        ranked_codes = np.where(ranking >= 0, codes[ranking], -2)  # (block, models)
+        for row, ranked in zip(rows.tolist(), ranked_codes, strict=True):
+            results.append(_score(family, row, ranked[ranked >= -1], int(codes[row]), names))
     return results
+
+
+def coded(
+    family: LabelledModels, exclude: Exclude | None
+) -> tuple[LabelledModels, list[str], Int64[np.ndarray, " models"], Int64[np.ndarray, " models"]]:
+    """The models by id, the names of their datasets, their label codes, their exclusion groups."""
+    family = family.sorted_by_id()
+    names = sorted({label for label in family.labels if label is not None})
+    return family, names, label_codes(family.labels, names), exclusion_groups(family, exclude)
 
 
 def label_codes(labels: Sequence[str | None], names: Sequence[str]) -> Int64[np.ndarray, " models"]:
@@ -121,7 +126,7 @@ def ranked_blocks(
         yield rows, ranking
 
 
-def _score_one(
+def _score(
     family: LabelledModels,
     row: int,
     ranked: Int64[np.ndarray, " candidates"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,14 +10,7 @@ import numpy as np
 
 from ..arrays import Int64
 from .labelled import LabelledModels
-from .precision import (
-    Exclude,
-    QueryResult,
-    count_siblings,
-    exclusion_groups,
-    label_codes,
-    ranked_blocks,
-)
+from .precision import Exclude, QueryResult, coded, count_siblings, label_codes, ranked_blocks
 
 RESAMPLES = 2_000
 PERMUTATIONS = 999
@@ -70,13 +64,13 @@ def permutation_p(
     if _cells(families) > MAX_CELLS:
         return None
     ranked = [_rank(family, exclude) for family in families]
-    observed = _micro([(one, one.codes) for one in ranked])
+    observed = _micro([(ranking, ranking.codes) for ranking in ranked])
     if observed is None:
         return None
     rng = np.random.default_rng(seed)
     as_high = 0
     for _ in range(permutations):
-        shuffled = _micro([(one, _shuffle(one.codes, rng)) for one in ranked])
+        shuffled = _micro([(ranking, _shuffle(ranking.codes, rng)) for ranking in ranked])
         as_high += shuffled is not None and shuffled >= observed - 1e-12
     return (1 + as_high) / (1 + permutations)
 
@@ -85,17 +79,13 @@ def _cells(families: Sequence[LabelledModels]) -> int:
     """Labelled models × the largest label's members, summed over families."""
     total = 0
     for family in families:
-        labels = [label for label in family.labels if label is not None]
-        _, counts = np.unique(labels, return_counts=True) if labels else (None, [0])
-        total += len(labels) * int(max(counts))
+        counts = Counter(label for label in family.labels if label is not None)
+        total += counts.total() * max(counts.values(), default=0)
     return total
 
 
 def _rank(family: LabelledModels, exclude: Exclude | None) -> _Ranked:
-    family = family.sorted_by_id()
-    names = sorted({label for label in family.labels if label is not None})
-    codes = label_codes(family.labels, names)
-    groups = exclusion_groups(family, exclude)
+    family, names, codes, groups = coded(family, exclude)
     labelled = np.flatnonzero(codes >= 0)
     depth = int(np.bincount(codes[labelled]).max()) if len(labelled) else 0
     nearest = np.full((len(labelled), depth), -1, dtype=np.int64)
@@ -110,16 +100,14 @@ def _rank(family: LabelledModels, exclude: Exclude | None) -> _Ranked:
 def _shuffle(
     codes: Int64[np.ndarray, " models"], rng: np.random.Generator
 ) -> Int64[np.ndarray, " models"]:
-    """The same codes, dealt anew among the labelled models."""
+    """The same codes, permuted among the labelled models."""
     shuffled = codes.copy()
     labelled = codes >= 0
     shuffled[labelled] = rng.permutation(codes[labelled])
     return shuffled
 
 
-def _micro(
-    relabelled: Sequence[tuple[_Ranked, Int64[np.ndarray, " _"]]],
-) -> float | None:
+def _micro(relabelled: Sequence[tuple[_Ranked, Int64[np.ndarray, " _"]]]) -> float | None:
     """Micro purity of the rankings under these labels; None without a query."""
     total, queries = 0.0, 0
     for ranked, codes in relabelled:
@@ -127,7 +115,7 @@ def _micro(
         own = codes[ranked.codes >= 0]
         counted = np.arange(ranked.nearest.shape[1])[None, :] < siblings[:, None]
         hits = (codes[ranked.nearest] == own[:, None]) & counted
-        asked = siblings > 0
-        total += float((hits.sum(axis=1)[asked] / siblings[asked]).sum())
-        queries += int(asked.sum())
+        is_query = siblings > 0
+        total += float((hits.sum(axis=1)[is_query] / siblings[is_query]).sum())
+        queries += int(is_query.sum())
     return total / queries if queries else None

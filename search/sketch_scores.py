@@ -3,16 +3,16 @@ ten times as many features, for a family or for the best candidates of a search.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arrays import Float, Float32, Float64, Int64
+from ..arrays import Float, Float32, Float64, Int64, Shaped
 from ..records import Recipe, Slot
 from ..store import NO_LENGTH, FamilyView, SketchColumns, SketchMatrix
 from .centring import PooledMeans, is_centred, references, shrinkage
-from .standard_error import StandardErrors
 
 CANDIDATES = 128
 """How many of a search's best are scored again."""
@@ -47,9 +47,9 @@ def pair_scores(
 
 
 class MeanProducts:
-    """Inner products of the rows of one file with some means, as far as they were asked for.
+    """Inner products of the rows of one file with some means, computed when they are first needed.
 
-    Shared by threads: what two of them take at once is the same.
+    Shared by threads: two that compute a product at once get the same.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class MeanProducts:
             self._state = matrix.whole, taken
         new = np.flatnonzero(np.isnan(taken[matrix.places]).any(axis=1))
         if len(new):
-            taken[matrix.places[new]] = matrix.some(new).dots(means)
+            taken[matrix.places[new]] = matrix.take(new).dots(means)
         products: Float32[np.ndarray, "models kinds"] = taken[matrix.places]
         return products
 
@@ -81,7 +81,7 @@ class SketchMeans:
     columns: SketchColumns = field(default_factory=SketchColumns)
     kinds: tuple[str, ...] = ()
     vectors: Float64[np.ndarray, "kinds columns"] = field(default_factory=lambda: np.zeros((0, 0)))
-    remembered: MeanProducts = field(default_factory=MeanProducts)
+    products_cache: MeanProducts = field(default_factory=MeanProducts)
 
     @classmethod
     def of(cls, view: FamilyView) -> SketchMeans:
@@ -100,14 +100,14 @@ class SketchMeans:
     def products(self, matrix: SketchMatrix) -> Float32[np.ndarray, "models kinds"]:
         """Inner products of stored rows, whose columns these begin with, with the means."""
         vectors = self.vectors[:, : matrix.columns.width]
-        return self.remembered.of(matrix, vectors.astype(np.float32))
+        return self.products_cache.of(matrix, vectors.astype(np.float32))
 
     def spread(self, columns: SketchColumns) -> SketchMeans:
         """The same in columns that cover theirs."""
         if columns is self.columns:
             return self
         vectors = columns.spread(self.vectors, self.columns)
-        return SketchMeans(columns, self.kinds, vectors, self.remembered)
+        return SketchMeans(columns, self.kinds, vectors, self.products_cache)
 
     def of_kind(self, kind: str) -> Float64[np.ndarray, " columns"]:
         """One kind's mean; zeros for a kind that has none."""
@@ -155,6 +155,42 @@ class KindMeans:
 def kind_means(view: FamilyView) -> KindMeans:
     """The same, computed once for as long as the family's models stay the same."""
     return view.derived(KindMeans, KindMeans.of)
+
+
+class StandardErrors:
+    """Standard errors of one query's cosines, as estimates from `dim` random features.
+
+    The sum over independent features j of a_j b_j estimates a kernel, and so do the two squared
+    lengths it is divided by. By the delta method the error of the quotient c is that of Σ z_j with
+    z_j = a_j b_j − c (a_j² + b_j²)/2 for unit a and b; Σ z_j = 0, so its variance is estimated by
+    Σ z_j². For Gaussian features this is (1 − c²)²/dim, Fisher's variance of a correlation: twins
+    have no error, strangers 1/√dim. Read from the features themselves, it also holds where they are
+    heavy-tailed or unevenly weighted, as TensorSketches of low-rank matrices are: then `dim`
+    overstates how many there are.
+    """
+
+    def __init__(self, query: Shaped[np.ndarray, " dim"]) -> None:
+        """`query` is of unit length."""
+        self._query: Float64[np.ndarray, " dim"] = query.astype(np.float64)
+        self._single: Float32[np.ndarray, " dim"] = query.astype(np.float32)
+        self._squares = self._single * self._single
+        self._scratch = np.empty((2, len(query)), dtype=np.float32)
+
+    def cosine(self, other: Float64[np.ndarray, " dim"]) -> tuple[float, float]:
+        """Cosine of the query with a vector of any length, and its standard error.
+
+        The error in single precision, in memory that is used again: about 1e-7 of it.
+        """
+        length = math.sqrt(float(other @ other)) or 1.0
+        cosine = float(other @ self._query) / length
+        unit, residuals = self._scratch
+        np.multiply(other, 1 / length, out=unit, casting="same_kind")
+        np.multiply(unit, unit, out=residuals)
+        residuals += self._squares
+        residuals *= -cosine / 2
+        unit *= self._single
+        residuals += unit
+        return cosine, math.sqrt(float(residuals @ residuals))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""The one source of truth (DuckDB) and the index that is derived from it (FAISS)."""
+"""The catalog (DuckDB), which is the source of truth, and the index derived from it (FAISS)."""
 
 import lazy_loader
 

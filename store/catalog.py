@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,8 +17,8 @@ from .family import FamilyView, Moments
 from .session import CACHE_SHARE, Session, connect
 from .sharing import Access
 from .tables.bases import BaseRecord, replace_base, select_base, select_bases
+from .tables.documents import Listings, Studies
 from .tables.filters import Condition, ModelFilter
-from .tables.listings import Listings
 from .tables.models import (
     Known,
     ModelRow,
@@ -41,7 +40,6 @@ from .tables.recipes import (
     select_recipes,
 )
 from .tables.slots import select_shapes, select_slots, slot_document
-from .tables.studies import Studies
 from .tables.vectors import fetch_norm, fetch_vectors_of
 
 T = TypeVar("T")
@@ -75,12 +73,7 @@ class Catalog:
 
     @classmethod
     def open(
-        cls,
-        path: Path,
-        *,
-        read_only: bool = False,
-        create: bool = True,
-        cache: str = CACHE_SHARE,
+        cls, path: Path, *, read_only: bool = False, create: bool = True, cache: str = CACHE_SHARE
     ) -> Catalog:
         """The catalog in the file `path`.
 
@@ -89,13 +82,13 @@ class Catalog:
 
         Raises:
             EmptyCatalog: there is none and `create` is false.
-            StoreError: it is locked, damaged, somebody else's, or of a later version.
+            StoreError: it is locked, damaged, no catalog, or of a later version.
         """
         access = connect(path, read_only=read_only, create=create, cache=cache)
         return cls(access, path, read_only=read_only)
 
     def reader(self, *, waits_for_index: bool = True) -> Catalog:
-        """The same catalog for another thread; to be closed before this one."""
+        """The same catalog for another thread. Close it before this one."""
         return Catalog(
             self.access,
             self.path,
@@ -104,24 +97,24 @@ class Catalog:
             waits_for_index=waits_for_index,
         )
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    def snapshot(self) -> AbstractContextManager[None]:
         """The catalog of one moment, for all that the block reads."""
-        with self._session.snapshot():
-            yield
+        return self._session.snapshot()
 
     def look(self, question: Callable[[], T]) -> T:
-        """What a question gives of the catalog of one moment; asked again, once, where the process
-        that held the file ended meanwhile."""
+        """The answer to a question about the catalog of one moment.
+
+        It is computed again, once, where the process that held the file ended meanwhile.
+        """
         return self._session.look(question)
 
     @property
     def changes(self) -> str:
-        """Another word after every change, whichever process made it."""
+        """A token that differs after every change, whichever process made it."""
         return self._session.changes
 
     def shed_memory(self) -> None:
-        """Give back what DuckDB remembers of the file, unless other processes use it too."""
+        """Free the memory of DuckDB's cached pages, unless other processes use them too."""
         with self._session.turn():
             self.access.shed()
 
@@ -134,22 +127,17 @@ class Catalog:
     def __enter__(self) -> Catalog:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # writing
 
     def record(self, outcome: Outcome) -> None:
-        """Write one model's outcome, all of it or none, in place of what was known of it."""
+        """Write all of a model's outcome, or nothing, in place of its last outcome."""
         self._session.write(lambda s: write_outcome(s, outcome))
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
-        """Forget a model; returns what was known of it."""
+        """Remove a model; returns its last row."""
         row = self.model(id, base)
         self._session.write(lambda s: delete_model(s, row.key))
         return row
@@ -168,7 +156,7 @@ class Catalog:
         author: str | None = None,
         run: str | None = None,
     ) -> tuple[ModelRow, ModelRow]:
-        """Say of a model what a labels file would: its row before and after.
+        """Label a model as a labels file would; returns its row before and after.
 
         Args:
             dataset: "" makes the model unlabelled; None leaves the dataset as it is.
@@ -189,7 +177,7 @@ class Catalog:
     def save_base(
         self, base: str, revision: str | None, architecture: str | None, slots: Mapping[str, Any]
     ) -> None:
-        """Remember what is known of a base's shapes; a None leaves what was known."""
+        """Store what is known of a base's shapes; a None leaves the stored value."""
         before = self.base(base)
         record = BaseRecord(
             base=base,
@@ -220,7 +208,7 @@ class Catalog:
     # models
 
     def known(self, base: str) -> dict[str, Known]:
-        """Every model of a family, as a second run sees it."""
+        """Of every model of a family, what a second run compares with its files."""
         return {row.id: Known.of(row) for row in self.models(base=base)}
 
     def models(
@@ -244,18 +232,15 @@ class Catalog:
         """One page of the models that pass, and how many pass altogether."""
         session, conditions = self._session, wanted.conditions()
         return self.look(
-            lambda: (
-                select_models(session, conditions, page),
-                count_models(session, conditions),
-            )
+            lambda: (select_models(session, conditions, page), count_models(session, conditions))
         )
 
     def stored_models(self, id: str, base: str | None = None) -> list[Stored]:
-        """The indexed models of exactly that id, one a family."""
+        """The indexed models of exactly that id, at most one per family."""
         return select_stored(self._session, id, base)
 
     def stored(self, id: str, base: str | None = None) -> Stored:
-        """The indexed model of that id, or in that folder, as far as a search asks about it.
+        """The columns that a search needs of the indexed model of that id, or in that folder.
 
         Raises:
             UnknownModel: with the nearest ids.
@@ -268,7 +253,7 @@ class Catalog:
         if row.status != "indexed":
             raise RequestError(
                 f"{row.id} is not indexed ({row.code}: {row.reason}): "
-                "ask for one that `deltadex ls --status indexed` lists"
+                "`deltadex ls --status indexed` lists indexed models"
             )
         return Stored(row.key, row.id, row.base, row.record.kind, row.dataset)
 
@@ -296,7 +281,7 @@ class Catalog:
         raise UnknownModel(f"no model {id!r} in {self.path.name}{name_near(id, ids)}")
 
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
-        """Everything known of a model, ready for JSON."""
+        """All columns of a model, and its slots, ready for JSON."""
         row = self.model(id, base)
         return {**row.to_json(), "slots": [slot_document(s) for s in self.slots(row.key)]}
 
@@ -331,17 +316,13 @@ class Catalog:
         return choose_recipe(self.recipes(), counts, self.path, name=name, base=base)
 
     def family(
-        self,
-        base: str,
-        recipe: Recipe,
-        *,
-        prepare: Callable[[FamilyView], object] | None = None,
+        self, base: str, recipe: Recipe, *, prepare: Callable[[FamilyView], object] | None = None
     ) -> FamilyView:
         """The models of `base` with a vector under a recipe, at this moment; made once for every
         version of the catalog.
 
         Args:
-            prepare: What is done with a new view before other threads have it.
+            prepare: Called with a new view before other threads have it.
         """
         return self.access.derived(Moments).view(
             self._session, base, recipe, is_current=self.waits_for_index, prepare=prepare
@@ -440,7 +421,7 @@ class Catalog:
         return self.look(lambda: select_models(self._session, conditions))
 
     def _remember(self, name: str, select: Callable[[Session], Any]) -> Any:
-        """What `select` gives, asked again only after a change."""
+        """The result of `select`, which runs again only after a change."""
         changes = self.changes
         if self._remembered[0] != changes:
             self._remembered = (changes, {})

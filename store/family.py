@@ -1,4 +1,4 @@
-"""A family at one moment: what every question about it needs, read once for all who look at it."""
+"""A family at one moment: the data that every question needs, read once for all threads."""
 
 from __future__ import annotations
 
@@ -12,16 +12,10 @@ import numpy as np
 
 from ..arrays import Float32, Int64
 from ..records import Recipe, SlotStats
-from .derived.paths import derived_path
+from .files import derived_path
 from .session import Session
 from .tables.filters import ModelFilter
-from .tables.models import (
-    Label,
-    Labels,
-    select_all_labels,
-    select_keys,
-    select_labels,
-)
+from .tables.models import Label, Labels, select_all_labels, select_keys, select_labels
 from .tables.slots import SlotSketches, select_sketches, select_slots
 from .tables.vectors import count_vectors, fetch_keys, fetch_vectors_of
 
@@ -40,12 +34,12 @@ HELD_WHOLE = 256
 class Members:
     """The models of a family that have a vector under a recipe; in order of key.
 
-    What is computed from them is kept with them, for every moment at which they are the same.
+    Results that are computed from them are stored with them, for as long as they do not change.
 
     Attributes:
-        row_of: Where each id is.
-        before: The search index of the members that came before, until it was caught up.
-        derived: What was computed of them, by its class.
+        row_of: The row of each id.
+        before: The search index of the earlier members, until it is caught up.
+        derived: Results by class.
     """
 
     keys: Int64[np.ndarray, " models"]
@@ -58,7 +52,7 @@ class Members:
 
     @classmethod
     def read(cls, session: Session, base: str, recipe: Recipe, last: Members | None) -> Members:
-        """As they are now; the last ones themselves, if they are the same still."""
+        """The members now; `last` itself, if they have not changed."""
         if last is not None:
             after = int(last.keys[-1]) if len(last.keys) else -1
             new = fetch_keys(session, base, recipe, after)
@@ -68,7 +62,7 @@ class Members:
         return none._with(fetch_keys(session, base, recipe, -1), last)
 
     def _with(self, new: Sequence[tuple[int, str, str]], last: Members | None = None) -> Members:
-        """These and later ones; `last`: whose search index is to be caught up, if not these'."""
+        """These and later members. The search index of `last`, or of these, is caught up."""
         from .derived.index import SearchIndex
 
         last = last or self
@@ -84,7 +78,7 @@ class Members:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Moment:
-    """A family's members as the catalog had them, and their labels, once somebody reads them."""
+    """A family's members at one moment of the catalog, and their labels, once they are read."""
 
     changes: str
     members: Members
@@ -120,7 +114,7 @@ class FamilyView:
         return np.array([row_of[id] for id in ids if id in row_of], dtype=np.int64)
 
     def labels_at(self, rows: Sequence[int]) -> dict[int, Label]:
-        """What is known of the training of some models, as of now; a removed one is left out."""
+        """The labels of some models, as of now; removed models are left out."""
         labels = self._moment.labels
         if labels is not None and self._moment.changes == self._session.changes:
             return {row: labels.at(row) for row in rows}
@@ -129,7 +123,7 @@ class FamilyView:
 
     @property
     def labels(self) -> Labels:
-        """What is known of every model's training."""
+        """The labels of every model."""
         if self._moment.labels is None:
             self._moment.labels = select_all_labels(self._session, self.base, self.keys)
         return self._moment.labels
@@ -189,7 +183,7 @@ class FamilyView:
             return matrix
         if len(self) <= HELD_WHOLE and np.isin(keys, self.keys).all():
             whole = self.derived(SketchMatrix, lambda view: view._fetch(self.keys))
-            return whole.some(np.searchsorted(self.keys, keys))
+            return whole.take(np.searchsorted(self.keys, keys))
         return self._fetch(keys)
 
     def _fetch(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
@@ -243,7 +237,7 @@ class FamilyView:
         return rows
 
     def derived(self, kind: type[T], make: Callable[[FamilyView], T]) -> T:
-        """The one object of that class that is computed of these models; made once."""
+        """The only object of that class for these models; computed once."""
         results = self._members.derived
         if kind not in results:
             with self._session.turn(), self._members.lock:
@@ -256,10 +250,10 @@ class FamilyView:
         """Bring the file of the family's sketches up to date; made, where there is none.
 
         Args:
-            goes_on: Asked before each part; what is written by then stays.
+            goes_on: Called before each part; False stops the writing, and keeps what is written.
 
         Raises:
-            StoreFull: there is no room for it; searches read the catalog then.
+            StoreFull: the disk has no space for it; searches then read the catalog.
         """
         from .derived.sketch_file import SketchFiles
 
@@ -283,7 +277,7 @@ class FamilyView:
 
 @dataclass(slots=True)
 class _Entry:
-    """The last moment of one family under one recipe; one thread at a time makes a new one."""
+    """The last moment of a family under a recipe; one thread at a time replaces it."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     moment: Moment | None = None
@@ -308,7 +302,7 @@ class Moments:
         """A view of a family as it is now; or, unless it is to be current, as it was last seen.
 
         Args:
-            prepare: What is done with a new one before other threads have it.
+            prepare: Called with a new view before other threads have it.
         """
         with self._lock:
             entry = self._entries.setdefault((base, recipe.id), _Entry())

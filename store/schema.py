@@ -1,19 +1,20 @@
-"""The catalog's schema version: told, checked, brought up to date."""
+"""The catalog's schema version: read, checked, migrated."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 
 import duckdb
 
 from ..errors import EmptyCatalog, ForeignDatabase, NewerSchema, StoreError, StoreLocked
-from .sharing import Guest, Own
+from .sharing import LocalSession, RemoteSession
 
 SCHEMA_VERSION = 3
 
 
-def migrate(own: Own, path: Path, *, read_only: bool) -> None:
+def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
     """Bring a file that this process holds up to this version.
 
     Raises:
@@ -38,11 +39,11 @@ def migrate(own: Own, path: Path, *, read_only: bool) -> None:
             raise
 
 
-def check_schema(guest: Guest, path: Path) -> None:
-    """See that a catalog which another process holds is of this version.
+def check_schema(guest: RemoteSession, path: Path) -> None:
+    """Refuse a catalog of another version that another process holds.
 
     Raises:
-        StoreError: it is not; nothing is migrated under another process.
+        StoreError: it is of another version; a guest migrates nothing.
     """
     version = schema_version(guest, path)
     _refuse_newer(version, path)
@@ -68,11 +69,11 @@ def _refuse_newer(version: int, path: Path) -> None:
         )
 
 
-def schema_version(session: Own | Guest, path: Path) -> int:
+def schema_version(session: LocalSession | RemoteSession, path: Path) -> int:
     """The version of an open file; 0 for a database that holds nothing.
 
     Raises:
-        ForeignDatabase: it is somebody else's.
+        ForeignDatabase: it is not a catalog.
     """
     tables = session.execute(
         "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'catalog'"
@@ -80,14 +81,10 @@ def schema_version(session: Own | Guest, path: Path) -> int:
     if not tables:
         return 0
     if ("meta",) in tables:
-        try:
-            found = session.execute(
-                "SELECT schema_version FROM meta WHERE application = 'deltadex'"
-            )
-        except duckdb.Error:
-            found = []
-        if found:
-            return int(found[0][0])
+        sql = "SELECT schema_version FROM meta WHERE application = 'deltadex'"
+        with suppress(duckdb.Error):
+            for (version,) in session.execute(sql):
+                return int(version)
     raise ForeignDatabase(
         f"{path}: a DuckDB database, but not a deltadex catalog; choose another --db"
     )

@@ -1,12 +1,11 @@
-"""A session on a catalog file: statements, transactions, moments; how the file is opened.
+"""A session on a catalog file: statements, transactions, snapshots; how the file is opened.
 
-DuckDB's errors become deltadex's here, threads take turns here, and what was lost when the process
-that held the file ended is asked again here.
+This module translates DuckDB's errors, gives threads their turns, and repeats a question when the
+process that held the file ended.
 """
 
 from __future__ import annotations
 
-import errno
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -18,8 +17,9 @@ import duckdb
 import pyarrow as pa
 
 from ..errors import EmptyCatalog, HolderLost, StoreDamaged, StoreError, StoreFull, StoreLocked
+from .files import make_folder
 from .schema import check_schema, migrate
-from .sharing import Access, Gone, Guest, Ledger, Own
+from .sharing import Access, Gone, Ledger, LocalSession, RemoteSession
 
 T = TypeVar("T")
 
@@ -27,8 +27,8 @@ NEW = "STORAGE_VERSION 'v1.5.0'"
 """Files that DuckDB 1.5 and every later one can open."""
 
 WRITING = "ROW_GROUP_SIZE 2048"
-"""DuckDB writes the last group of a growing table again and again; as many as it takes by itself
-are two gigabytes of vectors."""
+"""DuckDB rewrites the last group of a growing table; its default size is two gigabytes of
+vectors."""
 
 NOT_FOR_SKETCHES = "dict_fsst,fsst,zstd"
 """Compression of text and bytes. To pack sketches saves a tenth of the file, for forty times the
@@ -39,7 +39,7 @@ NOW = "CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)"
 _HELD = ("conflicting lock", "could not set lock", "being used by", "unique file handle conflict")
 
 CACHE_SHARE = "50%"
-"""Of the memory; a search index of a large family stands beside DuckDB's pages."""
+"""Of the memory; a search index of a large family needs the other half."""
 
 
 def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHARE) -> Access:
@@ -49,10 +49,14 @@ def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHA
         EmptyCatalog: there is no file and none is to be made.
         StoreError: one of its subclasses, naming the file.
     """
-    if not _is_there(path):
+    try:
+        exists = path.exists()
+    except OSError as err:
+        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
+    if not exists:
         if not create:
             raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
-        _make_folder(path)
+        make_folder(path.parent)
         read_only = False
     return Access(
         path,
@@ -62,18 +66,11 @@ def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHA
     )
 
 
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError as err:
-        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
-
-
-def _open_file(path: Path, *, read_only: bool, cache: str) -> Own:
+def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
     """A session whose default database is the file."""
     connection = duckdb.connect(":memory:", config={"memory_limit": cache})
     connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
-    own = Own(connection, Ledger(), cache)
+    own = LocalSession(connection, Ledger(), cache)
     quoted = str(path).replace("'", "''")
     options = "READ_ONLY" if read_only else WRITING if path.exists() else f"{WRITING}, {NEW}"
     try:
@@ -112,15 +109,11 @@ class Session:
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
-        with self.turn():
-            self._begin_to_look()
-            return self._run(lambda raw: raw.execute(sql, values))
+        return self._read(lambda raw: raw.execute(sql, values))
 
     def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
-        """The same as a table."""
-        with self.turn():
-            self._begin_to_look()
-            return self._run(lambda raw: raw.arrow(sql, values))
+        """The rows as a table."""
+        return self._read(lambda raw: raw.arrow(sql, values))
 
     @contextmanager
     def registered(self, name: str, table: pa.Table) -> Iterator[None]:
@@ -130,14 +123,11 @@ class Session:
             self._registered[name] = table
             try:
                 yield
-            except BaseException:
+            finally:
                 del self._registered[name]
                 # an aborted transaction refuses this too; the first error is the one to raise
                 with suppress(duckdb.Error):
                     self._run(lambda raw: raw.unregister(name))
-                raise
-            del self._registered[name]
-            self._run(lambda raw: raw.unregister(name))
 
     def write(self, change: Callable[[Session], T]) -> T:
         """Make all of a change, or none; one writer at a time. Returns what the change gives."""
@@ -149,13 +139,13 @@ class Session:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """The catalog of one moment, that of the block's first statement, for all that it reads; a
-        block inside one is part of it."""
+        """Read the catalog of one moment, that of the block's first statement; a block inside
+        another is part of it."""
         with self.turn():
             if self._is_inside or self._will_look:
                 yield
                 return
-            # before the moment: what is remembered under this word is never older than it
+            # before the snapshot: what is cached under this token is never older than it
             self._changes_seen = self._run(lambda raw: raw.changes())
             self._will_look = True
             try:
@@ -167,8 +157,10 @@ class Session:
                 self._changes_seen = None
 
     def look(self, question: Callable[[], T]) -> T:
-        """What a question gives in a snapshot; asked again where the holder ended, unless it is
-        part of a larger one."""
+        """The answer to a question in a snapshot of its own, or in the one it is part of.
+
+        Its own snapshot is taken again where the process that held the file ended.
+        """
         with self.turn():
             is_part = self._is_inside or self._will_look
             try:
@@ -182,8 +174,8 @@ class Session:
 
     @property
     def changes(self) -> str:
-        """Another word after every change of the catalog, whichever process made it; in a snapshot
-        that of its moment."""
+        """A token that differs after every change of the catalog, whichever process made it; in a
+        snapshot, that of its moment."""
         with self.turn():
             return self._changes_seen or self._run(lambda raw: raw.changes())
 
@@ -211,13 +203,15 @@ class Session:
         finally:
             self._is_inside = False
 
-    def _begin_to_look(self) -> None:
-        """Begin the snapshot that a block has announced, if it has not begun."""
-        if self._will_look and not self._is_inside:
-            self._run(lambda raw: raw.look())
-            self._will_look, self._is_inside = False, True
+    def _read(self, question: Callable[[LocalSession | RemoteSession], T]) -> T:
+        with self.turn():
+            # the snapshot that a block has announced begins with its first statement
+            if self._will_look and not self._is_inside:
+                self._run(lambda raw: raw.look())
+                self._will_look, self._is_inside = False, True
+            return self._run(question)
 
-    def _run(self, question: Callable[[Own | Guest], T]) -> T:
+    def _run(self, question: Callable[[LocalSession | RemoteSession], T]) -> T:
         try:
             return question(self._session)
         except Gone as err:
@@ -249,25 +243,14 @@ def _as_store_error(err: duckdb.Error, path: Path) -> StoreError:
     if any(phrase in lowered for phrase in _HELD):
         holder = re.search(r"held in (.+?) \(PID (\d+)\)", text)
         who = f"process {holder[2]} ({Path(holder[1]).name})" if holder else "another process"
-        return StoreLocked(f"{path}: {who} holds this catalog; try again when it has ended")
-    if (
-        "no space left" in lowered
-        or "disk is full" in lowered
-        or errno.errorcode[errno.ENOSPC] in text
-    ):
-        return StoreFull(f"{path}: no space left on the disk; what was recorded before stays")
+        return StoreLocked(f"{path}: {who} holds this catalog; wait until it ends")
+    if any(phrase in lowered for phrase in ("no space left", "disk is full", "enospc")):
+        return StoreFull(f"{path}: disk full; models recorded before are saved")
     if "permission denied" in lowered or "read-only file system" in lowered:
-        return StoreFull(f"{path}: the system refuses to write there")
+        return StoreFull(f"{path}: not writable: check the folder's permissions")
     damage = ("not a valid duckdb", "corrupt", "checksum", "not read enough bytes")
     if any(phrase in lowered for phrase in damage):
         return StoreDamaged(f"{path}: not a readable catalog ({line}); nothing was changed in it")
     if "version number" in lowered or "serialization" in lowered or "wal" in lowered:
         return StoreDamaged(f"{path}: cannot be opened by DuckDB {duckdb.__version__}: {line}")
     return StoreError(f"{path}: {line}")
-
-
-def _make_folder(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as err:
-        raise StoreFull(f"{path.parent}: cannot be made: {err.strerror}") from err

@@ -11,8 +11,10 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import pyarrow as pa
 
 from ..errors import BadQuery, StoreError
 from .session import Session, connect
-from .sharing import Access, Own
+from .sharing import Access, LocalSession
 
 TABLE_FUNCTIONS = frozenset(
     {
@@ -66,17 +68,13 @@ def query_catalog(path: Path, sql: str) -> QueryResult:
         StoreError: it cannot be opened.
     """
     check_query(sql)
-    access = connect(path, read_only=True, create=False)
-    try:
-        session = Session(access)
-        try:
-            with session.turn():
-                _leave_only_the_catalog(access)
-            table = _run(session, sql)
-        finally:
-            session.close()
-    finally:
-        access.close()
+    with (
+        closing(connect(path, read_only=True, create=False)) as access,
+        closing(Session(access)) as session,
+    ):
+        with session.turn():
+            _forbid_files(access)
+        table = _run(session, sql)
     columns = [[_plain(value) for value in column.to_pylist()] for column in table.columns]
     return QueryResult(
         columns=_distinct(table.column_names), rows=tuple(zip(*columns, strict=True))
@@ -136,11 +134,11 @@ def _nodes(tree: object) -> Iterator[dict[str, Any]]:
             pending += node
 
 
-def _leave_only_the_catalog(access: Access) -> None:
+def _forbid_files(access: Access) -> None:
     """Switch off DuckDB's access to files and settings, if this process has opened the catalog."""
     _, session = access.session()
     try:
-        if isinstance(session, Own):
+        if isinstance(session, LocalSession):
             session.execute("SET enable_external_access = false")
             session.execute("SET python_enable_replacements = false")
             session.execute("SET lock_configuration = true")
@@ -178,9 +176,6 @@ def _distinct(names: list[str]) -> tuple[str, ...]:
     """The names, a number after those that came before."""
     distinct: list[str] = []
     for name in names:
-        number, candidate = 1, name
-        while candidate in distinct:
-            number += 1
-            candidate = f"{name}_{number}"
-        distinct.append(candidate)
+        candidates = chain([name], (f"{name}_{number}" for number in count(2)))
+        distinct.append(next(c for c in candidates if c not in distinct))
     return tuple(distinct)

@@ -48,14 +48,14 @@ SIGNALLED = (130, 143)
 PHASES: Sequence[tuple[str, str, str]] = (
     ("store.sharing.access", "Access.__init__", "opening"),
     ("store.session", "migrate", "migrating"),
-    ("store.sharing.host", "Own.commit", "committing"),
+    ("store.sharing.host", "LocalSession.commit", "committing"),
     ("store.catalog", "Catalog.record", "recording"),
     ("store.catalog", "Catalog.remove", "removing"),
     ("store.catalog", "Catalog.close", "closing"),
     ("indexer.run", "fingerprint_member", "reading"),
     ("store.derived.index", "_save", "saving the index"),
     ("store.derived.sketch_file", "SketchFile._append", "writing sketches"),
-    ("store.derived.sketch_file", "SketchFile._begin_anew", "emptying sketches"),
+    ("store.derived.sketch_file", "SketchFile._clear", "emptying sketches"),
     ("store.care.backup", "_fill", "copying"),
 )
 

@@ -11,10 +11,9 @@ import math
 import numpy as np
 
 from ...arrays import Float64, Int64
-from ..labelled import LabelledModels
+from ..labelled import LabelledModels, id_digest
 from ..sketch_scores import WHOLE_FAMILY
 from .hierarchy import BLOCK, NOISE, SAME_SCORE, Distances, hdbscan
-from .scores import by_hash, cosines_between
 
 AXES = 50
 """Principal axes that stand for the vectors of a family above `WHOLE_FAMILY` models."""
@@ -46,21 +45,16 @@ def find_clusters(family: LabelledModels, min_size: int) -> Int64[np.ndarray, " 
     if len(order) < 2 * min_size:
         numbers = np.full(len(order), NOISE, dtype=np.int64)
     elif len(order) <= WHOLE_FAMILY:
-        chords = _chords(cosines_between(family, order, order))
+        scores = family.cosines_between(order, order)
+        # exactly symmetric, and 0 on the diagonal
+        chords = np.sqrt(np.maximum(2.0 - (scores + scores.T), 0.0))
+        np.fill_diagonal(chords, 0.0)
         numbers = hdbscan(lambda rows: chords[rows], len(order), min_size)
     else:
         numbers = _in_principal_axes(family, order, min_size)
     codes = np.empty_like(numbers)
     codes[order] = _by_size(numbers)
     return codes
-
-
-def _chords(scores: Float64[np.ndarray, "points points"]) -> Float64[np.ndarray, "points points"]:
-    """√(2 − 2·score), exactly symmetric and 0 on the diagonal."""
-    chords = np.sqrt(np.maximum(2.0 - (scores + scores.T), 0.0))
-    np.fill_diagonal(chords, 0.0)
-    distances: Float64[np.ndarray, "points points"] = chords
-    return distances
 
 
 def _in_principal_axes(
@@ -71,7 +65,7 @@ def _in_principal_axes(
 
     places = np.arange(len(order))
     if len(order) > SAMPLE:
-        hashes = [by_hash(family.ids[row]) for row in order.tolist()]
+        hashes = [id_digest(family.ids[row]) for row in order.tolist()]
         places = np.array(sorted(sorted(places.tolist(), key=hashes.__getitem__)[:SAMPLE]))
     sample = family.vectors[order[places]].astype(np.float32)
     pca = PCA(n_components=AXES, svd_solver="randomized", random_state=0).fit(sample)
@@ -94,7 +88,7 @@ def _in_principal_axes(
 
 
 def _chords_among(points: Float64[np.ndarray, "points axes"]) -> Distances:
-    """Chords of unit points, taken when they are asked for."""
+    """Chords of unit points, computed row by row."""
 
     def chords(rows: Int64[np.ndarray, " rows"]) -> Float64[np.ndarray, "rows points"]:
         squares = points[rows] @ points.T

@@ -23,7 +23,7 @@ SAME_SCORE = 1e-4
 """Scores closer than this are equal: so well processors agree (docs/reliability.md)."""
 
 FINEST = math.sqrt(2 * SAME_SCORE)
-"""Smallest chord told apart."""
+"""Smallest chord that differs from 0."""
 
 SAME_DISTANCE = 1e-9
 """Distances closer than this share of themselves are equal."""
@@ -83,10 +83,7 @@ def hdbscan(distances: Distances, n_points: int, min_size: int) -> Int64[np.ndar
     if len(clusters) == 1:
         _, copies = _condense([edge for edge in tree if edge[0] == FINEST], n_points, min_size)
         return copies
-    labels: Int64[np.ndarray, " points"] = np.array(_select(clusters), dtype=np.int64)[
-        first_cluster
-    ]
-    return labels
+    return np.asarray(np.array(_select(clusters), dtype=np.int64)[first_cluster])
 
 
 def _core_distances(
@@ -130,8 +127,8 @@ def _condense(
     first_cluster = np.full(n_points, NOISE, dtype=np.int64)
     for distance, edges in _by_distance(tree):
         joined: dict[int, list[_Component]] = {}
-        for _, one, other in edges:
-            root, absorbed = _root(above, one), _root(above, other)
+        for _, left, right in edges:
+            root, absorbed = _root(above, left), _root(above, right)
             parts = [
                 part
                 for point in (root, absorbed)

@@ -1,56 +1,42 @@
-"""What a cluster is called: by its datasets, else by words that set it apart, else by authors."""
+"""Names of clusters: by their datasets, else by their distinctive terms, else by authors."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 
 from ...records import ModelRecord
 
-WORDS_SHOWN = 5
+TERMS_SHOWN = 5
 
 COMMON = 0.5
-"""Share of a cluster's models that a word, or of its labelled ones a dataset, must cover."""
+"""Share of a cluster's models that a term, or of its labelled models a dataset, must cover."""
 
-_WORD = re.compile(r"[a-z][a-z0-9+]{2,}")
-_SAYS_NOTHING = frozenset(
-    [
-        "adapter",
-        "base",
-        "causal",
-        "checkpoint",
-        "cls",
-        "data",
-        "fine",
-        "finetuned",
-        "finetuning",
-        "full",
-        "lora",
-        "model",
-        "models",
-        "output",
-        "peft",
-        "results",
-        "saved",
-        "seq",
-        "tuned",
-        "tuning",
-    ]
+_TERM = re.compile(r"[a-z][a-z0-9+]{2,}")
+
+
+def _terms(*texts: str) -> frozenset[str]:
+    return frozenset(_TERM.findall(" ".join(texts).lower().replace("_", " ")))
+
+
+_UNINFORMATIVE = _terms(
+    "adapter base causal checkpoint cls data fine finetuned finetuning full lora",
+    "model models output peft results saved seq tuned tuning",
 )
-"""Words of how models are made and kept, whatever they were trained on."""
+"""Terms of how models are made and stored, whatever they were trained on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """A cluster's name and what it was made of, most frequent first.
+    """A cluster's name and its sources, most frequent first.
 
     Attributes:
         datasets: Of its labelled models, and how many have each.
         authors: Likewise.
-        words: That most of its models' names have and few others do.
+        words: Terms of most of its models' names and of few other models'.
     """
 
     name: str
@@ -59,32 +45,28 @@ class Naming:
     words: tuple[str, ...]
 
 
-def words_of(record: ModelRecord) -> frozenset[str]:
-    """Words of a model's id, task and label as it was found, without those of its base's name."""
-    words = _words(record.id, record.task or "", record.dataset_raw or "") - _SAYS_NOTHING
-    of_base = _words(record.base)
-    return frozenset(w for w in words if not any(one.startswith(w) for one in of_base))
-
-
-def _words(*texts: str) -> frozenset[str]:
-    return frozenset(_WORD.findall(" ".join(texts).lower().replace("_", " ")))
+def terms_of(record: ModelRecord) -> frozenset[str]:
+    """Terms of a model's id, task and raw label, without those of its base's name."""
+    terms = _terms(record.id, record.task or "", record.dataset_raw or "") - _UNINFORMATIVE
+    of_base = _terms(record.base)
+    return frozenset(t for t in terms if not any(other.startswith(t) for other in of_base))
 
 
 def name_clusters(
     clusters: Sequence[Sequence[str]], records: Mapping[str, ModelRecord]
 ) -> list[Naming]:
     """A name for each cluster of models by their ids; no two are alike."""
-    everyone = {id: words_of(record) for id, record in records.items()}
-    frequency = Counter(word for words in everyone.values() for word in words)
-    found = []
+    terms_by_model = {id: terms_of(record) for id, record in records.items()}
+    frequency = Counter(term for terms in terms_by_model.values() for term in terms)
+    namings = []
     for members in clusters:
         datasets = _count(records[id].dataset for id in members)
         authors = _count(records[id].author for id in members)
-        inside = Counter(word for id in members for word in everyone[id])
-        words = _distinct(inside, frequency, len(members), len(everyone))
-        name = _name(datasets, words, authors, len(members))
-        found.append(Naming(name=name, datasets=datasets, authors=authors, words=words))
-    return _told_apart(found)
+        inside = Counter(term for id in members for term in terms_by_model[id])
+        terms = _distinctive(inside, frequency, len(members), len(records))
+        name = _name(datasets, terms, authors, len(members))
+        namings.append(Naming(name=name, datasets=datasets, authors=authors, words=terms))
+    return _with_unique_names(namings)
 
 
 def _count(values: Iterable[str | None]) -> tuple[tuple[str, int], ...]:
@@ -92,22 +74,22 @@ def _count(values: Iterable[str | None]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
-def _distinct(
+def _distinctive(
     inside: Mapping[str, int], frequency: Mapping[str, int], size: int, n_models: int
 ) -> tuple[str, ...]:
-    """Words of at least half the members by tf·idf: their share here × log(1 / their share)."""
+    """Terms of at least half the members by tf·idf: their share here × log(1 / their share)."""
     weights = {
-        word: n / size * log(n_models / frequency[word])
-        for word, n in inside.items()
-        if n >= max(2, COMMON * size) and n / size > frequency[word] / n_models
+        term: n / size * log(n_models / frequency[term])
+        for term, n in inside.items()
+        if n >= max(2, COMMON * size) and n / size > frequency[term] / n_models
     }
-    ranked = sorted(weights, key=lambda word: (-weights[word], word))
-    return tuple(ranked[:WORDS_SHOWN])
+    ranked = sorted(weights, key=lambda term: (-weights[term], term))
+    return tuple(ranked[:TERMS_SHOWN])
 
 
 def _name(
     datasets: Sequence[tuple[str, int]],
-    words: Sequence[str],
+    terms: Sequence[str],
     authors: Sequence[tuple[str, int]],
     size: int,
 ) -> str:
@@ -117,25 +99,25 @@ def _name(
         top = datasets[:wanted]
         if len(top) == wanted and sum(n for _, n in top) > COMMON * labelled:
             return " + ".join(name for name, _ in top)
-    if words:
-        return " ".join(words[:2])
+    if terms:
+        return " ".join(terms[:2])
     if authors and authors[0][1] > COMMON * size:
         return f"by {authors[0][0]}"
     return "mixed" if datasets else "unnamed"
 
 
-def _told_apart(found: Sequence[Naming]) -> list[Naming]:
-    """The same with names that differ: by a word of their own, else by a number."""
-    counts = Counter(one.name for one in found)
+def _with_unique_names(namings: Sequence[Naming]) -> list[Naming]:
+    """The same with names that differ: by a term of their own, else by a number."""
+    counts = Counter(naming.name for naming in namings)
     taken = {name for name, n in counts.items() if n == 1}
-    named = []
-    for one in found:
-        name = one.name
+    unique = []
+    for naming in namings:
+        name = naming.name
         if counts[name] > 1:
-            own = [word for word in one.words if word not in name.lower()]
-            choices = [*(f"{name} · {word}" for word in own), name]
-            choices += [f"{name} {number}" for number in range(2, len(found) + len(taken) + 2)]
+            own = [term for term in naming.words if term not in name.lower()]
+            choices = [*(f"{name} · {term}" for term in own), name]
+            choices += [f"{name} {number}" for number in range(2, len(namings) + len(taken) + 2)]
             name = next(choice for choice in choices if choice not in taken)
             taken.add(name)
-        named.append(Naming(name=name, datasets=one.datasets, authors=one.authors, words=one.words))
-    return named
+        unique.append(replace(naming, name=name))
+    return unique

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -10,14 +11,13 @@ from ...arrays import Int64
 from ...errors import RequestError
 from ...records import ModelRecord
 from ...store import Catalog, FamilyView
-from ..labelled import LabelledModels, family_views, labelled_models
+from ..evaluate import MOST_MODELS, silhouettes
+from ..labelled import LabelledModels, family_views, id_digest, labelled_models
 from ..sketch_scores import WHOLE_FAMILY
-from .agreement import Agreement, measure_agreement
-from .calibrate import UNKNOWN_SHARE
 from .density import AXES, SAMPLE, default_min_size, find_clusters
 from .hierarchy import NOISE
 from .naming import Naming, name_clusters
-from .suggest import Calibration, Suggestion, suggest_datasets
+from .suggest import UNKNOWN_SHARE, Calibration, Suggestion, suggest_datasets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,6 @@ class Cluster:
     models: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys."""
         return {
             "cluster": self.number,
             "name": self.naming.name,
@@ -42,16 +41,36 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """Of clusters with datasets, over the labelled models; None where it is not defined.
+
+    A model of no cluster counts as a cluster of its own.
+
+    Attributes:
+        ari: Adjusted Rand index (Hubert, Arabie 1985): 0 for chance, 1 for the same groups.
+        nmi: Mutual information over the mean of the two entropies, 0…1; not corrected for
+            chance, and high for many small groups.
+        of_datasets: Mean silhouette of the datasets, by 1 − score, −1…1.
+        of_clusters: Of the clusters, over the models that are in one.
+    """
+
+    ari: float | None
+    nmi: float | None
+    of_datasets: float | None
+    of_clusters: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterReport:
     """The clusters of one family under one recipe.
 
     Attributes:
-        models: All that were looked at.
+        models: All that were clustered.
         clusters: The largest first.
         noise: Models of no cluster, by id.
-        suggestions: For unlabelled models, by id; None where nobody asked.
+        suggestions: For unlabelled models, by id; None where they were not requested.
         abstained: Unlabelled models that get none.
-        notes: What was done otherwise than usual, in sentences.
+        notes: Deviations from the usual method, in sentences.
     """
 
     base: str
@@ -67,7 +86,7 @@ class ClusterReport:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
-        """The documented keys; those of suggestions only where they were asked for."""
+        """The documented keys; those of suggestions only where they were requested."""
         document: dict[str, object] = {
             "base": self.base,
             "recipe": self.recipe,
@@ -84,14 +103,7 @@ class ClusterReport:
             "notes": list(self.notes),
         }
         if self.suggestions is not None and self.calibration is not None:
-            document["suggestions"] = [
-                {
-                    "model": suggestion.model,
-                    "dataset": suggestion.dataset,
-                    "confidence": suggestion.confidence,
-                }
-                for suggestion in self.suggestions
-            ]
+            document["suggestions"] = [asdict(suggestion) for suggestion in self.suggestions]
             document["abstained"] = self.abstained
             document["calibration"] = self.calibration.to_json()
         return document
@@ -132,26 +144,27 @@ def cluster_family(
         return view, labelled_models(view), {row.id: row.record for row in rows}
 
     view, models, records = catalog.look(read)
-    return report_family(
-        models,
-        records,
-        recipe=view.recipe.name,
-        min_size=min_size,
-        suggest=suggest,
-        unknown_share=unknown_share,
+    # outside the snapshot: a large family takes minutes
+    return cluster(
+        view, models, records, min_size=min_size, suggest=suggest, unknown_share=unknown_share
     )
 
 
-def report_family(
+def cluster(
+    view: FamilyView,
     family: LabelledModels,
-    records: dict[str, ModelRecord],
+    records: Mapping[str, ModelRecord],
     *,
-    recipe: str,
     min_size: int | None = None,
     suggest: bool = True,
     unknown_share: float = UNKNOWN_SHARE,
 ) -> ClusterReport:
-    """The report on a family that is loaded already."""
+    """The clusters of a view's models.
+
+    Args:
+        family: The same models with their labels and scores, as `labelled_models` reads them.
+        records: By id.
+    """
     n_models = len(family.ids)
     smallest = min_size or default_min_size(n_models)
     codes = find_clusters(family, smallest)
@@ -159,10 +172,10 @@ def report_family(
     n_unlabelled = sum(label is None for label in family.labels)
     return ClusterReport(
         base=family.base,
-        recipe=recipe,
+        recipe=view.recipe.name,
         min_size=smallest,
         models=n_models,
-        clusters=_clusters(family, codes, records),
+        clusters=_clusters(family, codes, {id: records[id] for id in family.ids}),
         noise=_members(family, codes, NOISE),
         agreement=measure_agreement(family, codes),
         suggestions=None if suggestions is None else tuple(suggestions),
@@ -173,13 +186,10 @@ def report_family(
 
 
 def _clusters(
-    family: LabelledModels,
-    codes: Int64[np.ndarray, " models"],
-    records: dict[str, ModelRecord],
+    family: LabelledModels, codes: Int64[np.ndarray, " models"], records: Mapping[str, ModelRecord]
 ) -> tuple[Cluster, ...]:
     members = [_members(family, codes, code) for code in range(codes.max(initial=NOISE) + 1)]
-    known = {id: records[id] for id in family.ids}
-    namings = name_clusters(members, known)
+    namings = name_clusters(members, records)
     return tuple(
         Cluster(number=number, naming=naming, models=models)
         for number, (naming, models) in enumerate(zip(namings, members, strict=True))
@@ -203,3 +213,39 @@ def _notes(n_models: int, min_size: int) -> list[str]:
     if n_models > SAMPLE:
         notes.append(f"{SAMPLE} models were clustered; the others joined their nearest's cluster")
     return notes
+
+
+def measure_agreement(family: LabelledModels, codes: Int64[np.ndarray, " models"]) -> Agreement:
+    """The agreement of clusters with the family's labels."""
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    rows = [row for row, label in enumerate(family.labels) if label is not None]
+    ari = nmi = None
+    if len(rows) > 1:
+        labels = [family.labels[row] for row in rows]
+        alone = codes.max(initial=NOISE) + 1 + np.arange(len(codes))
+        groups = np.where(codes == NOISE, alone, codes)[rows]
+        ari = float(adjusted_rand_score(labels, groups))
+        nmi = float(normalized_mutual_info_score(labels, groups))
+    return Agreement(
+        ari=ari,
+        nmi=nmi,
+        of_datasets=_silhouette(family, family.labels),
+        of_clusters=_silhouette(family, [None if c == NOISE else str(c) for c in codes.tolist()]),
+    )
+
+
+def _silhouette(family: LabelledModels, groups: Sequence[str | None]) -> float | None:
+    """Mean silhouette (Rousseeuw 1987) over grouped models; one that is alone counts 0.
+
+    Over `MOST_MODELS` of them, picked by their ids, where there are more.
+    """
+    rows = sorted(
+        (row for row, group in enumerate(groups) if group is not None),
+        key=lambda row: id_digest(family.ids[row]),
+    )[:MOST_MODELS]
+    chosen = np.array(sorted(rows, key=family.ids.__getitem__), dtype=np.int64)
+    names = [str(groups[row]) for row in chosen.tolist()]
+    if not 2 <= len(set(names)) < len(names):
+        return None
+    return float(np.mean(silhouettes(family.scores_between(chosen, chosen), names)))

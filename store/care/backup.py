@@ -1,4 +1,4 @@
-"""A copy of a catalog, taken while others read and write it."""
+"""A copy of a catalog, made while others read and write it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 
 from ...errors import RequestError, StoreError, StoreFull
 from ..catalog import Catalog
+from ..files import atomic_file
 from ..session import NEW, WRITING, Session
-from ..whole_file import whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """What was copied.
+    """The result of a backup.
 
     Attributes:
         models: Models of every status.
@@ -38,22 +38,22 @@ class Backup:
 def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
     """Copy the catalog of one moment into a file, which is a catalog itself.
 
-    Nobody waits for it: others read and write meanwhile. The file appears whole or not at all.
+    Other processes read and write meanwhile. The file appears whole or not at all.
     Models recorded in the copy get keys that the catalog will not give: files derived from one
     are not mistaken for the other's.
 
     Args:
-        replace: A file that is there already gives way.
+        replace: Replace an existing file.
 
     Raises:
         RequestError: the target is there, is the catalog itself, or has no folder.
         StoreError: it cannot be written.
     """
-    # whoever holds the catalog writes, maybe from another folder
+    # the holder of the catalog writes, perhaps from another working folder
     target = target.absolute()
     _check_target(catalog.path, target, replace)
     started = time.perf_counter()
-    with whole(target) as temporary:
+    with atomic_file(target) as temporary:
         models = _copied(catalog, target, temporary)
         size = temporary.stat().st_size
     return Backup(
@@ -75,7 +75,7 @@ def _check_target(catalog: Path, target: Path, replace: bool) -> None:
 
 
 def _copied(catalog: Catalog, target: Path, temporary: Path) -> int:
-    """Number of models copied; begun anew where the catalog's holder ended in the middle."""
+    """Number of models copied; the copy starts again where the catalog's holder ended."""
     log = temporary.with_name(temporary.name + ".wal")
     while True:
         temporary.unlink(missing_ok=True)
@@ -92,15 +92,14 @@ def _copied(catalog: Catalog, target: Path, temporary: Path) -> int:
 
 
 def _copy(session: Session, target: Path, temporary: Path) -> int:
-    _check_room(session, target)
+    _check_space(session, target)
     name = f"backup_{os.getpid()}_{secrets.token_hex(4)}"
     quoted = str(temporary).replace("'", "''")
     session.execute(f"ATTACH '{quoted}' AS {name} ({WRITING}, {NEW})")
     try:
         if not temporary.exists():
             raise StoreFull(
-                f"{target}: the process that holds the catalog sees another folder there; "
-                "choose one that it shares, the catalog's own for example"
+                f"{target}: the holder has another folder at this path; choose the catalog's folder"
             )
         models = _fill(session, name)
         session.execute(f"DETACH {name}")
@@ -114,12 +113,8 @@ def _copy(session: Session, target: Path, temporary: Path) -> int:
     return models
 
 
-def _check_room(session: Session, target: Path) -> None:
-    """Refuse before the disk is full, for it may be the one that the catalog grows on.
-
-    Raises:
-        StoreFull: less is free than the catalog takes.
-    """
+def _check_space(session: Session, target: Path) -> None:
+    """Refuse before the disk is full: the catalog may be on the same disk."""
     rows = session.execute(
         "SELECT used_blocks * block_size FROM pragma_database_size() "
         "WHERE database_name = 'catalog'"

@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save
 
 from ...arrays import Float32
-from ...errors import StoreFull
 from ...records import Recipe
+from ..files import make_folder, write_atomically
 from ..session import Session
-from ..whole_file import write_whole
 
 _TABLES = {
     # `id` as before, for readers of older exports
@@ -30,11 +28,8 @@ _TABLES = {
 def write_parquet(session: Session, folder: Path) -> list[Path]:
     """Each table as `folder/NAME.parquet`."""
     views = {row[0] for row in session.execute("SELECT view_name FROM duckdb_views()")}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as err:
-        raise StoreFull(f"{folder}: cannot be made: {err.strerror}") from err
-    # whoever holds the file writes, maybe from another folder
+    make_folder(folder)
+    # the holder of the catalog writes, perhaps from another working folder
     folder = folder.resolve()
     written = []
     for name, sql in _TABLES.items():
@@ -57,6 +52,8 @@ def write_safetensors(
     vectors: Float32[np.ndarray, "models dim"],
 ) -> Path:
     """`vectors` (models, dim) float32, with base, recipe and ids as metadata."""
+    from safetensors.numpy import save
+
     metadata = {"base": base, "recipe": recipe.id, "ids": json.dumps(list(ids))}
-    write_whole(target, save({"vectors": vectors}, metadata))
+    write_atomically(target, save({"vectors": vectors}, metadata))
     return target

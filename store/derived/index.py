@@ -1,4 +1,4 @@
-"""The FAISS index of a family: caught up with the catalog, read from its file, or built anew."""
+"""The FAISS index of a family: caught up with the catalog, read from its file, or rebuilt."""
 
 from __future__ import annotations
 
@@ -13,17 +13,8 @@ import numpy as np
 
 from ...arrays import Float32, Int64
 from ...errors import StoreFull
-from ..whole_file import whole, write_whole
-from .shortlist import (
-    add,
-    coarse_search,
-    copied,
-    fits,
-    is_exact,
-    make_index,
-    remove,
-    training_size,
-)
+from ..files import atomic_file, write_atomically
+from .shortlist import add, coarse_search, copied, fits, is_exact, make_index, remove, training_size
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +34,7 @@ CHECKED_AT_ONCE = 1 << 24
 """Bytes of an index file."""
 
 UNSAVED_SHARE = 0.01
-"""Changes since the index was saved that are made again rather than saved, as a share of it."""
+"""Share of an index's vectors that may change before it is saved again."""
 
 PERSIST_FROM = 256
 """Vectors below which reading the catalog is as fast as reading an index file."""
@@ -69,7 +60,7 @@ class SearchIndex:
         path: Path,
         last: SearchIndex | None = None,
     ) -> SearchIndex:
-        """The index of some models: the last one caught up, else its file, else made anew.
+        """The index of some models: the last index or its file, caught up; else a new index.
 
         Args:
             keys: Of the models, rising; one that `fetch` does not give is left out.
@@ -85,10 +76,10 @@ class SearchIndex:
             saved = len(held) if index is not None else 0
         if index is None:
             index, held = make_index(dim, len(keys), _sample(fetch, keys)), keys[:0]
-        gone = np.setdiff1d(held, keys)
-        if len(gone):
-            remove(index, held, gone)
-            held = np.setdiff1d(held, gone)
+        removed = np.setdiff1d(held, keys)
+        if len(removed):
+            remove(index, held, removed)
+            held = np.setdiff1d(held, removed)
         if len(held) and len(held) != np.searchsorted(keys, held[-1], side="right"):
             # every change comes with a new key: the file is of another catalog, or of a later one
             # than this, which was put back
@@ -98,7 +89,7 @@ class SearchIndex:
             present, vectors = fetch(new[start : start + BATCH])
             add(index, present, vectors)
             held = np.concatenate([held, present])
-        unsaved = len(gone) + abs(len(held) - saved)
+        unsaved = len(removed) + abs(len(held) - saved)
         if len(held) >= PERSIST_FROM and unsaved > saved * UNSAVED_SHARE:
             _save(path, index, held)
             saved = len(held)
@@ -114,8 +105,8 @@ class SearchIndex:
     ) -> Float32[np.ndarray, "models dim"] | None:
         """The vectors of some models as an exact index holds them; None unless it holds all."""
         positions = np.searchsorted(self.keys, keys)
-        there = positions < len(self.keys)
-        if not self.is_exact or not there.all() or not (self.keys[positions] == keys).all():
+        is_inside = positions < len(self.keys)
+        if not self.is_exact or not is_inside.all() or not (self.keys[positions] == keys).all():
             return None
         rows: Float32[np.ndarray, "models dim"] = self._index.reconstruct_batch(positions)
         return rows
@@ -147,7 +138,7 @@ class SearchIndex:
             fetched = min(2 * fetched, n_allowed)
 
     def scan(self, query: Float32[np.ndarray, " dim"], n: int) -> None:
-        """What FAISS alone does of a search: nothing comes back. For benchmarks."""
+        """Run the FAISS part of a search and return nothing, for benchmarks."""
         if self.is_exact:
             self._index.search(query[None, :], n)
         else:
@@ -182,16 +173,16 @@ def load_index(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarr
 
 
 def _save(path: Path, index: faiss.Index, keys: Int64[np.ndarray, " models"]) -> None:
-    """Write the index, then the note that vouches for it; a refusal keeps it in memory only."""
+    """Write the index, then its metadata; where the system refuses, it stays in memory."""
     file = path.with_suffix(".faiss")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(file) as temporary:
+        with atomic_file(file) as temporary:
             faiss.write_index(index, str(temporary))
             note = {"crc32": _crc32(temporary), "dim": index.d, "keys": keys.tolist()}
-        write_whole(path.with_suffix(".json"), json.dumps(note).encode())
+        write_atomically(path.with_suffix(".json"), json.dumps(note).encode())
     except (OSError, StoreFull, RuntimeError):
-        log.info("the search index cannot be kept beside the catalog; it stays in memory")
+        log.info("cannot write the index beside the catalog; using memory")
 
 
 def _crc32(path: Path) -> int:

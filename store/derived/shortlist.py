@@ -1,7 +1,7 @@
 """The FAISS index inside: exact up to a size, beyond it a shortlist by four bits a dimension.
 
 Measured in docs/benchmarks.md: above about 50,000 vectors of 4,096 numbers an exact scan takes
-longer than people like to wait, and its memory is that of the vectors. RaBitQ codes (Gao et al.
+too long for an interactive query, and its memory is that of the vectors. RaBitQ codes (Gao et al.
 2024, arXiv:2409.09913) in inverted lists take an eighth of it; their first 28 hold the ten
 nearest, and are scored exactly.
 
@@ -32,7 +32,7 @@ TRAINING_POINTS = 40
 """For each inverted list."""
 
 RETRAIN_AT = 4
-"""Growth since training at which the lists are made anew."""
+"""Growth since training at which the index is rebuilt."""
 
 OWN_INVERTED_LISTS = True
 
@@ -84,9 +84,7 @@ def training_size(n_vectors: int) -> int:
 
 
 def add(
-    index: faiss.Index,
-    keys: Int64[np.ndarray, " added"],
-    vectors: Float32[np.ndarray, "added dim"],
+    index: faiss.Index, keys: Int64[np.ndarray, " added"], vectors: Float32[np.ndarray, "added dim"]
 ) -> None:
     """Append vectors; an exact index knows them by position, a coarse one by key."""
     if is_exact(index):
@@ -96,12 +94,10 @@ def add(
 
 
 def remove(
-    index: faiss.Index,
-    held: Int64[np.ndarray, " models"],
-    gone: Int64[np.ndarray, " gone"],
+    index: faiss.Index, held: Int64[np.ndarray, " models"], removed: Int64[np.ndarray, " removed"]
 ) -> None:
     """Take vectors out again; positions of an exact index close up."""
-    ids = np.flatnonzero(np.isin(held, gone)) if is_exact(index) else gone
+    ids = np.flatnonzero(np.isin(held, removed)) if is_exact(index) else removed
     index.remove_ids(faiss.IDSelectorBatch(ids.astype(np.int64)))
 
 

@@ -1,10 +1,10 @@
-"""A family's sketches and vectors in files, row by row: what a service reads instead of the
+"""A family's sketches and vectors in files, row by row, which a service reads instead of the
 catalog.
 
 128 candidates have 19 MB of sketches. DuckDB needs a tenth of a second to find them among a
 hundred thousand models; in a file that is mapped into memory they are multiplied where they are.
-The file is a FAISS index. Derived and rebuildable: rows first, then their keys, each made sure to
-be on the disk; a row whose key is missing was not written.
+The file is a FAISS index, and can be rebuilt. Rows are written and flushed before their keys: a row
+without a key was not written.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from filelock import FileLock, Timeout
 from ...arrays import Float32, Float64, Int64
 from ...errors import StoreFull
 from ...records import Recipe, Slot
+from ..files import write_atomically
 from ..session import Session
 from ..tables.filters import Condition
 from ..tables.models import count_models
 from ..tables.slots import select_sketch_rows, select_sketch_widths, select_sketched_keys
 from ..tables.vectors import fetch_vectors_of
-from ..whole_file import write_whole
 from .sketch_matrix import SketchColumns, SketchMatrix, index_bytes, index_header
 
 log = logging.getLogger(__name__)
@@ -41,10 +41,10 @@ AT_ONCE = 256
 """Models whose sketches are written by one pass."""
 
 NOTE = np.dtype([("key", "<i8"), ("length", "<f8")])
-"""What is kept of each row, in a file of its own."""
+"""The record of each row, in a file of its own."""
 
 MADV_POPULATE_READ = 22
-"""Of Linux's madvise(2); other systems refuse it, and no harm is done."""
+"""Of Linux's madvise(2); other systems refuse it without harm."""
 
 SPARE_BYTES = 1 << 30
 """Left free on the disk."""
@@ -52,7 +52,7 @@ SPARE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """What is in the files: never changed, but put in another's place, for those who read.
+    """The content of the files. It is replaced, never changed, for the threads that read it.
 
     Attributes:
         index: The sketches, mapped; None where there are none.
@@ -78,8 +78,8 @@ class _Rows:
         if not len(self.keys):
             return None
         places: Int64[np.ndarray, " keys"] = np.searchsorted(self.keys, keys)
-        there = self.keys[np.minimum(places, len(self.keys) - 1)] == keys
-        return places if there.all() else None
+        is_present = self.keys[np.minimum(places, len(self.keys) - 1)] == keys
+        return places if is_present.all() else None
 
 
 class SketchFile:
@@ -94,7 +94,7 @@ class SketchFile:
         self._path, self._lock = path, lock
         if lock is not None:
             path.touch()
-        self._rows = self._left_by_others()
+        self._rows = self._read_rows()
 
     @classmethod
     def open(cls, path: Path) -> SketchFile | None:
@@ -114,7 +114,7 @@ class SketchFile:
         try:
             with path.open("rb") as opened:
                 file = cls(path, None)
-                # rows, slots and keys are of one file only if it was not begun anew meanwhile
+                # rows, slots and keys are of one file only if it was not replaced meanwhile
                 is_same = path.stat().st_ino == os.fstat(opened.fileno()).st_ino
                 return file if is_same else None
         except OSError:
@@ -148,21 +148,21 @@ class SketchFile:
         """
         n_models = count_models(session, [Condition("m.base = ?", (base,))])
         if len(self._rows.keys) > 2 * n_models + AT_ONCE:
-            self._begin_anew(self._rows.columns, recipe.dim)
+            self._clear(self._rows.columns, recipe.dim)
         known = self._rows.columns.widths
         widths = select_sketch_widths(session, base, recipe.id, self._last_key())
         if widths.keys() - known.keys():
-            self._begin_anew(SketchColumns.of({**known, **widths}), recipe.dim)
+            self._clear(SketchColumns.of({**known, **widths}), recipe.dim)
         keys = select_sketched_keys(session, base, recipe.id, self._last_key())
-        self._see_space(len(keys))
+        self._check_space(len(keys))
         for start in range(0, len(keys), AT_ONCE):
             if not goes_on():
                 return
             self._append(session, recipe, keys[start : start + AT_ONCE])
 
     def bring_into_memory(self) -> None:
-        """Have the system read the sketches and map them, where it can: else each page of them
-        makes the first search that meets it wait."""
+        """Load the sketches into memory, where the system can: otherwise the first search waits
+        for every page."""
         index = self._rows.index
         madvise = getattr(ctypes.CDLL(None), "madvise", None) if os.name == "posix" else None
         if index is not None and madvise is not None:
@@ -184,33 +184,24 @@ class SketchFile:
         try:
             at = index_bytes(columns.width, n_rows)
             _write(self._path, at, b"".join(map(matrix.halves, range(len(keys)))))
-            _write(self._vectors_path, n_rows * recipe.dim * 4, vectors.tobytes())
+            _write(self._beside(".vectors"), n_rows * recipe.dim * 4, vectors.tobytes())
             _write(self._path, 0, index_header(columns.width, n_rows + len(keys)))
-            _write(self._keys_path, n_rows * NOTE.itemsize, added.tobytes())
+            _write(self._beside(".keys"), n_rows * NOTE.itemsize, added.tobytes())
         except OSError as err:
             raise StoreFull(f"{self._path}: {err.strerror}") from err
         notes = np.concatenate([self._rows.notes, added])
         self._rows = self._mapped(columns, recipe.dim, notes)
 
-    @property
-    def _vectors_path(self) -> Path:
-        return self._path.with_suffix(".vectors")
+    def _beside(self, ending: str) -> Path:
+        return self._path.with_suffix(ending)
 
-    @property
-    def _keys_path(self) -> Path:
-        return self._path.with_suffix(".keys")
-
-    @property
-    def _columns_path(self) -> Path:
-        return self._path.with_suffix(".slots")
-
-    def _left_by_others(self) -> _Rows:
-        """What an earlier process left, as far as it is whole."""
+    def _read_rows(self) -> _Rows:
+        """The complete rows of an earlier process."""
         try:
             return self._mapped(*read_columns(self._path), read_notes(self._path))
         except (OSError, ValueError, TypeError, KeyError, RuntimeError):
             if self._lock is not None:
-                self._keys_path.unlink(missing_ok=True)
+                self._beside(".keys").unlink(missing_ok=True)
             return _Rows(SketchColumns(), 0)
 
     def _mapped(self, columns: SketchColumns, dim: int, notes: np.ndarray) -> _Rows:
@@ -233,25 +224,25 @@ class SketchFile:
             notes["key"].astype(np.int64),
             notes["length"].astype(np.float64),
             index,
-            np.memmap(self._vectors_path, dtype="<f4", mode="r", shape=shape),
+            np.memmap(self._beside(".vectors"), dtype="<f4", mode="r", shape=shape),
         )
 
-    def _begin_anew(self, columns: SketchColumns, dim: int) -> None:
-        """Empty files with these columns; who reads the old ones goes on with them."""
+    def _clear(self, columns: SketchColumns, dim: int) -> None:
+        """Begin empty files with these columns; readers of the old files continue with those."""
         slots = [[s.stack, s.layer, s.role, width] for s, width in columns.widths.items()]
-        self._keys_path.unlink(missing_ok=True)
-        for path in (self._path, self._vectors_path):
+        self._beside(".keys").unlink(missing_ok=True)
+        for path in (self._path, self._beside(".vectors")):
             path.unlink(missing_ok=True)
             path.touch()
-        write_whole(self._columns_path, json.dumps({"dim": dim, "slots": slots}).encode())
+        write_atomically(self._beside(".slots"), json.dumps({"dim": dim, "slots": slots}).encode())
         self._rows = _Rows(columns, dim)
 
-    def _see_space(self, n_models: int) -> None:
+    def _check_space(self, n_models: int) -> None:
         needed = n_models * (2 * self._rows.columns.width + 4 * self._rows.dim)
         free = shutil.disk_usage(self._path.parent).free
         if n_models and needed + SPARE_BYTES > free:
             raise StoreFull(
-                f"{self._path.parent}: the sketches at hand need {needed / 2**30:.1f} GiB, "
+                f"{self._path.parent}: the sketch file needs {needed / 2**30:.1f} GiB, "
                 f"{free / 2**30:.1f} are free"
             )
 
@@ -278,7 +269,7 @@ def read_notes(path: Path) -> np.ndarray:
 
 
 def _write(path: Path, at: int, data: bytes) -> None:
-    """Put data at a place of a file, made sure to be on the disk."""
+    """Write data at a position of a file, and flush it to the disk."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     with os.fdopen(descriptor, "r+b") as file:
         file.seek(at)
@@ -317,7 +308,7 @@ class SketchFiles:
                 catch_up(file)
 
     def bring_into_memory(self) -> None:
-        """Have the system read what this process's searches will read."""
+        """Load this process's files into memory, where the system can."""
         for file in list(self.files.values()):
             file.bring_into_memory()
 

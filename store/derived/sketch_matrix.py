@@ -17,7 +17,7 @@ from ..session import Session
 from ..tables.slots import select_sketch_rows
 
 NO_LENGTH = -1.0
-"""Instead of the length of a row that holds nothing: what is divided by it stays nothing."""
+"""The length of an empty row; zeros divided by it stay zeros."""
 
 _ROWS_AT = 8
 """Where a FAISS index file says how many rows it has: after its kind and their width."""
@@ -170,7 +170,7 @@ class SketchMatrix:
             np.put_along_axis(products.T, rows, scores, axis=1)
         return products
 
-    def some(self, rows: Int64[np.ndarray, " some"]) -> SketchMatrix:
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> SketchMatrix:
         """Some of the rows, in that order."""
         return SketchMatrix(self.columns, self.whole, self.lengths[rows], self.places[rows])
 
@@ -181,7 +181,7 @@ class SketchMatrix:
         return values[: self.columns.width].astype(np.float64)
 
     def halves(self, row: int) -> bytes:
-        """One row as it is kept."""
+        """One row as it is stored."""
         return self._halves[self.places[row], : self.columns.width].tobytes()
 
     def weighted_sum(

@@ -1,4 +1,4 @@
-"""A catalog file as a process reaches it, whoever holds it; entered anew when that process ends."""
+"""Access of a process to a catalog file, which it or another process holds."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ...errors import StoreLocked
-from .guest import Guest, join
-from .host import Host, Own
+from .guest import RemoteSession, join
+from .host import Host, LocalSession
 from .wire import Gone
 
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 10.0
-"""How long a file is waited for whose holder lets nobody in: a reading command, mostly."""
+"""How long to wait for a file whose holder accepts no guests: mostly a reading command."""
 
 BETWEEN_TRIES_S = 0.05
 
 
 @runtime_checkable
 class Derived(Protocol):
-    """What was derived from a catalog and is held open with it."""
+    """Something derived from a catalog, open for as long as the catalog is."""
 
     def close(self) -> None: ...
 
@@ -34,15 +34,19 @@ D = TypeVar("D", bound=Derived)
 
 
 class Access:
-    """A catalog file as this process reaches it: it holds the file, or is let in.
+    """This process's access to a catalog file: it holds the file, or is a guest of the holder.
 
     Attributes:
         path: As the user named it.
-        generation: How often the file was entered anew.
+        generation: How often the file was opened or joined again.
     """
 
     def __init__(
-        self, path: Path, open_own: Callable[[], Own], check: Callable[[Guest], None], shares: bool
+        self,
+        path: Path,
+        open_own: Callable[[], LocalSession],
+        check: Callable[[RemoteSession], None],
+        shares: bool,
     ) -> None:
         """Open the file, or join the process that holds it.
 
@@ -52,7 +56,7 @@ class Access:
             shares: Whether others are let in while this process holds the file.
 
         Raises:
-            StoreLocked: held for longer than `PATIENCE_S` by one that lets nobody in.
+            StoreLocked: held for longer than `PATIENCE_S` by a process that accepts no guests.
             StoreError: whatever else opening raises.
         """
         self.path, self._file = path, path.resolve()
@@ -63,25 +67,25 @@ class Access:
         self.generation = 0
         self._root = self._enter()
 
-    def session(self, after: int = -1) -> tuple[int, Own | Guest]:
+    def session(self, after: int = -1) -> tuple[int, LocalSession | RemoteSession]:
         """A session, and the generation of what it is a session of.
 
         Args:
-            after: A generation that is gone; the file is entered anew unless that was done.
+            after: A generation that has ended; the file is opened or joined again, once.
         """
         with self._changing:
             if after == self.generation:
-                self._enter_anew()
+                self._reenter()
             while True:
                 try:
                     return self.generation, self._root.session()
                 except Gone:
-                    self._enter_anew()
+                    self._reenter()
 
     def shed(self) -> None:
         """Give back the memory of the file's pages, if this process holds it and no guest is in."""
         with self._changing:
-            if isinstance(self._root, Guest):
+            if isinstance(self._root, RemoteSession):
                 return
             with self._host.alone() if self._host else nullcontext(True) as is_alone:
                 if is_alone:
@@ -89,28 +93,29 @@ class Access:
 
     def derived(self, kind: type[D]) -> D:
         """The one object of that class that all readers of this file share."""
-        held: D = self._derived.get(kind) or self._derived.setdefault(kind, kind())
-        return held
+        shared: D = self._derived.get(kind) or self._derived.setdefault(kind, kind())
+        return shared
 
     def close(self) -> None:
-        for held in self._derived.values():
-            held.close()
+        for derived in self._derived.values():
+            derived.close()
         self._derived.clear()
         if self._host is not None:
             self._host.close()
             self._host = None
         self._root.close()
 
-    def _enter_anew(self) -> None:
+    def _reenter(self) -> None:
         self._root.close()
         self._root = self._enter()
         self.generation += 1
 
-    def _enter(self) -> Own | Guest:
+    def _enter(self) -> LocalSession | RemoteSession:
         given_up_at, has_said = time.monotonic() + PATIENCE_S, False
         while True:
             try:
-                return self._hold(self._open_own())
+                own = self._open_own()
+                break
             except StoreLocked as err:
                 guest = join(self._file)
                 if guest is not None:
@@ -129,8 +134,6 @@ class Access:
                     log.info("waiting: %s", err)
                     has_said = True
             time.sleep(BETWEEN_TRIES_S)
-
-    def _hold(self, own: Own) -> Own:
         if self._shares:
             try:
                 self._host = Host(self._file, own)

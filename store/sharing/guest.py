@@ -1,4 +1,4 @@
-"""The side that is let in: sessions on a file that another process holds."""
+"""A guest of the process that holds the file: its sessions."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from .note import HolderNote, read_note
 from .wire import LONGEST_PROOF_S, Gone, Link
 
 
-def join(path: Path) -> Guest | None:
-    """A session at the process that holds the catalog; None if it lets nobody in."""
+def join(path: Path) -> RemoteSession | None:
+    """A session at the process that holds the catalog; None if it accepts no guests."""
     note = read_note(path)
     if note is None:
         return None
     try:
-        return Guest(note)
+        return RemoteSession(note)
     except OSError:
         return None
 
 
-class Guest:
+class RemoteSession:
     """A session on a file that another process holds. One thread at a time.
 
-    Every call raises `Gone` once that process has ended.
+    Its methods are those of `LocalSession`; each raises `Gone` once that process has ended.
     """
 
     def __init__(self, note: HolderNote) -> None:
-        """Knock at the holder's door.
+        """Connect to the holder.
 
         Raises:
-            OSError: nobody is there, or somebody else.
+            OSError: no process listens, or it is not the holder.
         """
         self.note = note
         link = socket.create_connection(("127.0.0.1", note.port), LONGEST_PROOF_S)
@@ -48,51 +48,46 @@ class Guest:
             self._link.close()
             raise
 
-    def session(self) -> Guest:
+    def session(self) -> RemoteSession:
         """Another session, for another thread."""
         try:
-            return Guest(self.note)
+            return RemoteSession(self.note)
         except OSError as err:
             raise Gone(str(err)) from err
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives."""
         columns = [_plain(column) for column in self.arrow(sql, values).columns]
         return list(zip(*columns, strict=True))
 
     def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
-        """The same as a table."""
         row = pa.table({str(i): pa.array([value]) for i, value in enumerate(values or ())})
-        return self._ask({"do": "execute", "sql": sql}, row)[1]
+        return self._request({"do": "execute", "sql": sql}, row)[1]
 
     def register(self, name: str, table: pa.Table) -> None:
-        self._ask({"do": "register", "name": name}, table)
+        self._request({"do": "register", "name": name}, table)
 
     def unregister(self, name: str) -> None:
-        self._ask({"do": "unregister", "name": name})
+        self._request({"do": "unregister", "name": name})
 
     def begin(self) -> None:
-        """Begin a transaction, once no other session writes."""
-        self._ask({"do": "begin"})
+        self._request({"do": "begin"})
 
     def look(self) -> None:
-        """Begin to read: until `rollback`, nothing that others commit is seen."""
-        self._ask({"do": "look"})
+        self._request({"do": "look"})
 
     def commit(self) -> None:
-        self._ask({"do": "commit"})
+        self._request({"do": "commit"})
 
     def rollback(self) -> None:
-        """End the transaction, if there is one; undo it, if it writes."""
-        self._ask({"do": "rollback"})
+        self._request({"do": "rollback"})
 
     def changes(self) -> str:
-        return self._ask({"do": "nothing"})[0]["changes"]
+        return self._request({"do": "nothing"})[0]["changes"]
 
     def close(self) -> None:
         self._link.close()
 
-    def _ask(
+    def _request(
         self, fields: dict[str, str], table: pa.Table | None = None
     ) -> tuple[dict[str, str], pa.Table]:
         self._link.send(fields, table)

@@ -1,4 +1,4 @@
-"""The side that holds the file: its own sessions, and those it gives to other processes."""
+"""The process that holds the file: its own sessions, and those of its guests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE_S = 10.0
 """How long an ending holder waits for the transactions of others."""
 
 ANSWERED_WITHIN_S = 2.0
-"""How long it waits for what it was asked before; readers ask whoever holds the file next."""
+"""How long it waits for the answers in progress; readers then ask the next holder."""
 
 SHED_TO = "64MB"
 
@@ -33,23 +33,19 @@ _NOTHING = pa.table({})
 
 
 class Ledger:
-    """What all sessions of one open file share: one writer at a time, a count of changes."""
+    """Shared by all sessions of an open file: the lock of its only writer, which counts changes."""
 
     def __init__(self) -> None:
         self.writing = threading.Lock()
         self._epoch = secrets.token_hex(4)
-        self._n_changes = 0
-
-    def changed(self) -> None:
-        """A transaction was committed; its session still has `writing`."""
-        self._n_changes += 1
+        self.n_changes = 0
 
     def changes(self) -> str:
-        """Another word after every committed change, whoever made it."""
-        return f"{self._epoch}-{self._n_changes}"
+        """A token that differs after every committed change, whichever process made it."""
+        return f"{self._epoch}-{self.n_changes}"
 
 
-class Own:
+class LocalSession:
     """A session on a file that this process holds. One thread at a time."""
 
     def __init__(
@@ -61,11 +57,11 @@ class Own:
         self._cache = cache
         self._is_writing = self._is_reading = False
 
-    def session(self) -> Own:
+    def session(self) -> LocalSession:
         """Another session, for another thread."""
         cursor = self._connection.cursor()
         cursor.execute("USE catalog")
-        return Own(cursor, self.ledger, self._cache)
+        return LocalSession(cursor, self.ledger, self._cache)
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """The rows that a statement gives."""
@@ -75,8 +71,8 @@ class Own:
     def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
         """The same as a table; of no columns, for a statement that gives none."""
         with _ctrl_c():
-            found = self._connection.sql(sql, params=values)
-            return _NOTHING if found is None else found.to_arrow_table()
+            relation = self._connection.sql(sql, params=values)
+            return _NOTHING if relation is None else relation.to_arrow_table()
 
     def register(self, name: str, table: pa.Table) -> None:
         self._connection.register(name, table)
@@ -106,8 +102,8 @@ class Own:
             with _ctrl_c():
                 self._connection.execute("COMMIT")
         finally:
-            # of an interrupted one nobody knows
-            self.ledger.changed()
+            # an interrupted commit may have been made
+            self.ledger.n_changes += 1
         self._end()
 
     def rollback(self) -> None:
@@ -126,9 +122,9 @@ class Own:
         return self.ledger.changes()
 
     def shed(self) -> None:
-        """Give back the memory of pages that no statement uses; they are read again when asked for.
+        """Free the memory of pages that no statement uses.
 
-        For a moment no session has more than `SHED_TO` to work with.
+        For a moment no session has more than `SHED_TO`.
         """
         try:
             with contextlib.suppress(duckdb.OutOfMemoryException):
@@ -152,7 +148,7 @@ class Own:
 
 @contextmanager
 def _ctrl_c() -> Iterator[None]:
-    """DuckDB swallows what a signal's handler raised while it worked; here it is again."""
+    """Raise again what a signal's handler raised: DuckDB replaces it while it works."""
     try:
         yield
     except RuntimeError as err:
@@ -162,47 +158,47 @@ def _ctrl_c() -> Iterator[None]:
 
 
 class Host:
-    """Lets other processes of this user in, over loopback, for as long as the file is held."""
+    """Serves other processes of this user, over loopback, for as long as the file is held."""
 
-    def __init__(self, path: Path, own: Own) -> None:
-        """Listen, and leave a note of it.
+    def __init__(self, path: Path, own: LocalSession) -> None:
+        """Listen, and write the note.
 
         Raises:
-            OSError: the folder refuses the note; then nobody is let in.
+            OSError: the folder refuses the note; then there are no guests.
         """
         self._path, self._own, self._ledger = path, own, own.ledger
-        self._guests: dict[threading.Thread, tuple[Link, Own]] = {}
+        self._guests: dict[threading.Thread, tuple[Link, LocalSession]] = {}
         self._changing = threading.Lock()
         self._ending = False
-        self._door = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server(("127.0.0.1", 0))
         self._note = HolderNote(
             pid=os.getpid(),
             machine=socket.gethostname(),
-            port=self._door.getsockname()[1],
+            port=self._server.getsockname()[1],
             key=secrets.token_bytes(32),
         )
         try:
             write_note(path, self._note)
         except OSError:
-            self._door.close()
+            self._server.close()
             raise
-        self._porter = threading.Thread(target=self._welcome, name="catalog-door", daemon=True)
-        self._porter.start()
+        self._acceptor = threading.Thread(target=self._accept, name="catalog-host", daemon=True)
+        self._acceptor.start()
 
     def close(self) -> None:
-        """Let nobody in any more, wait for what others are writing, and send them away."""
+        """Accept no more guests, wait for their writing transactions, and disconnect them."""
         self._ending = True
         remove_note(self._path, self._note)
-        with contextlib.suppress(OSError), socket.create_connection(self._door.getsockname(), 1):
-            pass  # wakes the porter
-        self._porter.join(PATIENCE_S)
-        self._door.close()
+        with contextlib.suppress(OSError), socket.create_connection(self._server.getsockname(), 1):
+            pass  # wakes the acceptor
+        self._acceptor.join(PATIENCE_S)
+        self._server.close()
         is_quiet = self._ledger.writing.acquire(timeout=PATIENCE_S)
         try:
             with self._changing:
                 guests = dict(self._guests)
             for link, _ in guests.values():
-                # what was asked is answered still, so that nobody doubts a commit
+                # requests in progress are still answered: a guest knows whether it committed
                 with contextlib.suppress(OSError):
                     link.end_reading()
         finally:
@@ -219,10 +215,10 @@ class Host:
         with self._changing:
             yield not self._guests
 
-    def _welcome(self) -> None:
+    def _accept(self) -> None:
         while not self._ending:
             try:
-                accepted, _ = self._door.accept()
+                accepted, _ = self._server.accept()
             except OSError:
                 return
             if self._ending:
@@ -232,13 +228,13 @@ class Host:
             link = Link(accepted)
             session = self._own.session()
             thread = threading.Thread(
-                target=self._attend, args=(link, session), name="catalog-guest", daemon=True
+                target=self._serve, args=(link, session), name="catalog-guest", daemon=True
             )
             with self._changing:
                 self._guests[thread] = (link, session)
             thread.start()
 
-    def _attend(self, link: Link, session: Own) -> None:
+    def _serve(self, link: Link, session: LocalSession) -> None:
         """Answer one guest until it leaves; what it had not committed is undone."""
         try:
             with contextlib.closing(link):
@@ -259,7 +255,7 @@ class Host:
 
 
 def _answered(
-    session: Own, fields: dict[str, str], table: pa.Table
+    session: LocalSession, fields: dict[str, str], table: pa.Table
 ) -> tuple[dict[str, str], pa.Table]:
     """The answer to one message; what DuckDB refuses goes back as its error."""
     try:
@@ -268,7 +264,7 @@ def _answered(
         return {"error": type(err).__name__, "message": str(err)}, _NOTHING
 
 
-def _done(session: Own, fields: dict[str, str], table: pa.Table) -> pa.Table:
+def _done(session: LocalSession, fields: dict[str, str], table: pa.Table) -> pa.Table:
     """Do what one message asks for; the rows, where it gives any."""
     match fields.get("do"):
         case "execute":
@@ -278,12 +274,6 @@ def _done(session: Own, fields: dict[str, str], table: pa.Table) -> pa.Table:
             session.register(fields["name"], table)
         case "unregister":
             session.unregister(fields["name"])
-        case "begin":
-            session.begin()
-        case "look":
-            session.look()
-        case "commit":
-            session.commit()
-        case "rollback":
-            session.rollback()
+        case "begin" | "look" | "commit" | "rollback" as action:
+            getattr(session, action)()
     return _NOTHING

@@ -1,4 +1,4 @@
-"""The note beside a catalog: who holds the file, and how to reach that process."""
+"""The holder file beside a catalog: which process holds it, and how to reach that process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LONGEST = 4096
-"""Bytes of a note; a longer one is none."""
+"""Bytes of a note; a longer file is not a note."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ def note_path(catalog: Path) -> Path:
 
 
 def write_note(catalog: Path, note: HolderNote) -> None:
-    """Leave the note, for its owner's eyes alone.
+    """Write the note, readable by its owner only.
 
     Raises:
         OSError: the folder refuses writes.
@@ -48,9 +48,11 @@ def write_note(catalog: Path, note: HolderNote) -> None:
 
 
 def read_note(catalog: Path) -> HolderNote | None:
-    """The note; None where there is none that can be read, or it speaks of another machine."""
+    """The note; None where none can be read, or where it is of another machine."""
     try:
-        with open(note_path(catalog), "rb", opener=_without_waiting) as file:
+        # without waiting, where a pipe is in the note's place
+        flag = getattr(os, "O_NONBLOCK", 0)
+        with open(note_path(catalog), "rb", opener=lambda p, f: os.open(p, f | flag)) as file:
             body = json.loads(file.read(_LONGEST))
         note = HolderNote(
             pid=int(body["pid"]),
@@ -63,12 +65,7 @@ def read_note(catalog: Path) -> HolderNote | None:
     return note if note.machine == socket.gethostname() and 0 < note.port < 2**16 else None
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    """Opened so that a pipe in the note's place has nothing to say."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
 def remove_note(catalog: Path, note: HolderNote) -> None:
-    """Take the note away, unless it is another holder's by now."""
+    """Remove the note, unless another holder has written its own."""
     if read_note(catalog) == note:
         note_path(catalog).unlink(missing_ok=True)

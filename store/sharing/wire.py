@@ -23,7 +23,7 @@ LONGEST_PROOF_S = 5
 """How long a side may take for each message of its proof."""
 
 _NO_COLUMNS = pa.table({})
-_STRANGE = (
+_PEER_ERRORS = (
     OSError,
     EOFError,
     ValueError,
@@ -32,7 +32,7 @@ _STRANGE = (
     MemoryError,
     AuthenticationError,
 )
-"""What the standard library raises on what a stranger sends, or on silence."""
+"""What the standard library raises on a stranger's messages, or on silence."""
 
 
 class Gone(ConnectionError):
@@ -47,14 +47,14 @@ class Link:
         self._connection = Connection(link.dup().detach())
 
     def prove_as_guest(self, key: bytes) -> None:
-        """Show the holder the key, and see that it has it."""
-        with self._in_time(), _strange_is_gone():
+        """Prove the key to the holder, and check that the holder has it."""
+        with self._in_time(), _errors_as_gone():
             answer_challenge(self._connection, _side(key, b"guest"))
             deliver_challenge(self._connection, _side(key, b"host"))
 
     def prove_as_host(self, key: bytes) -> None:
-        """Show a guest the key, and see that it has it."""
-        with self._in_time(), _strange_is_gone():
+        """Prove the key to a guest, and check that the guest has it."""
+        with self._in_time(), _errors_as_gone():
             deliver_challenge(self._connection, _side(key, b"guest"))
             answer_challenge(self._connection, _side(key, b"host"))
 
@@ -65,15 +65,15 @@ class Link:
         message = rows.replace_schema_metadata(dict(fields))
         with pa.ipc.new_stream(sink, message.schema) as writer:
             writer.write_table(message)
-        with _strange_is_gone():
+        with _errors_as_gone():
             self._connection.send_bytes(memoryview(sink.getvalue()))
 
     def receive(self) -> tuple[dict[str, str], pa.Table]:
         """The next message."""
-        with _strange_is_gone():
+        with _errors_as_gone():
             body = self._connection.recv_bytes()
         with (
-            _strange_is_gone((*_STRANGE, pa.ArrowException)),
+            _errors_as_gone((*_PEER_ERRORS, pa.ArrowException)),
             pa.ipc.open_stream(pa.py_buffer(body)) as reader,
         ):
             table = reader.read_all()
@@ -81,7 +81,7 @@ class Link:
             return {key.decode(): value.decode() for key, value in fields.items()}, table
 
     def end_reading(self) -> None:
-        """Nothing that comes from now on is received; what was received is answered still."""
+        """Receive no more messages; those received are still answered."""
         self._socket.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Link:
 
 
 @contextmanager
-def _strange_is_gone(errors: tuple[type[Exception], ...] = _STRANGE) -> Iterator[None]:
+def _errors_as_gone(errors: tuple[type[Exception], ...] = _PEER_ERRORS) -> Iterator[None]:
     try:
         yield
     except errors as err:

@@ -64,7 +64,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFilter:
-    """Which models are asked for: those that meet everything that is not None.
+    """The models that a query wants: those that meet every condition that is not None.
 
     Attributes:
         contains: Part of an id, dataset or author, in any case.
@@ -168,9 +168,13 @@ class _Parser:
                 value = self._literal(column)
                 return Condition(f"CAST(m.{column} AS VARCHAR) {negation}{word} ?", (str(value),))
         if self._accept("IN"):
-            values = self._list(column)
+            self._expect("(")
+            values = [self._literal(column)]
+            while self._accept(","):
+                values.append(self._literal(column))
+            self._expect(")")
             marks = ", ".join("?" for _ in values)
-            return Condition(f"m.{column} {negation}IN ({marks})", values)
+            return Condition(f"m.{column} {negation}IN ({marks})", tuple(values))
         sign = self.peek()
         if negation or sign not in _COMPARISONS:
             raise BadFilter(
@@ -179,14 +183,6 @@ class _Parser:
             )
         self._place += 1
         return Condition(f"m.{column} {sign} ?", (self._literal(column),))
-
-    def _list(self, column: str) -> tuple[Value, ...]:
-        self._expect("(")
-        values = [self._literal(column)]
-        while self._accept(","):
-            values.append(self._literal(column))
-        self._expect(")")
-        return tuple(values)
 
     def _column(self) -> str:
         token = self.peek()

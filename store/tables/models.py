@@ -1,8 +1,7 @@
-"""The table `models`: one row a model, whatever became of it."""
+"""The table `models`: one row per model, indexed or refused."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
@@ -31,7 +30,7 @@ SortColumn = Literal["id", "dataset", "author", "downloads", "indexed_at"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRow:
-    """One model as the catalog knows it."""
+    """A row of the table, and the recipes that the model has vectors of."""
 
     key: int
     record: ModelRecord
@@ -66,20 +65,15 @@ class ModelRow:
     @classmethod
     def columns(cls) -> tuple[str, ...]:
         """The keys of `to_json`."""
-        record = (field.name for field in fields(ModelRecord) if field.name not in ("id", *_FIRST))
+        record = (name for name in _RECORD_COLUMNS if name not in ("id", *_FIRST))
         return ("model", *_FIRST, *record, *_LAST)
 
     def to_json(self) -> dict[str, Any]:
         """The documented keys of `ls`, then everything else."""
-        document: dict[str, Any] = {"model": self.id}
-        for name in _FIRST:
-            document[name] = getattr(self, name)
-        for field in fields(self.record):
-            if field.name != "id":
-                document.setdefault(field.name, getattr(self.record, field.name))
-        for name in _LAST:
-            document[name] = getattr(self, name)
-        return document
+        values = {name: getattr(self, name) for name in (*_FIRST, *_LAST)}
+        record = {name: getattr(self.record, name) for name in _RECORD_COLUMNS}
+        values = {"model": self.id, **record, **values}
+        return {name: values[name] for name in self.columns()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +100,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An indexed model, as far as a search asks about it."""
+    """The columns of an indexed model that a search needs."""
 
     key: int
     id: str
@@ -117,7 +111,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a second run needs to know of a model to leave it alone."""
+    """What a second run compares with a model's files, to skip it if nothing changed."""
 
     status: str
     code: str | None
@@ -129,7 +123,6 @@ class Known:
 
     @classmethod
     def of(cls, row: ModelRow) -> Known:
-        """What of a model's row it needs."""
         return cls(
             status=row.status,
             code=row.code,
@@ -143,7 +136,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """Which of the models that pass are wanted, and in which order.
+    """A range of the models that pass a filter, and their order.
 
     Models of which the sorting column is unknown come last in either order; equal ones are in
     order of id.
@@ -249,7 +242,7 @@ def select_all_labels(session: Session, base: str, keys: Int64[np.ndarray, " mod
 
 
 def select_stored(session: Session, id: str, base: str | None) -> list[Stored]:
-    """The indexed models of that id, in little: one a family."""
+    """The indexed models of that id, at most one per family."""
     rows = session.execute(
         "SELECT key, base, kind, dataset FROM models "
         "WHERE id = ? AND status = 'indexed' AND (base = ? OR ? IS NULL)",
@@ -273,13 +266,12 @@ def insert_model(session: Session, key: int, outcome: Outcome) -> None:
         values.append(list(value) if isinstance(value, tuple) else value)
     columns, marks = (*_ROW_COLUMNS, *_RECORD_COLUMNS), ", ".join("?" for _ in values)
     session.execute(
-        f"INSERT INTO models ({', '.join(columns)}, indexed_at) VALUES ({marks}, {NOW})",
-        values,
+        f"INSERT INTO models ({', '.join(columns)}, indexed_at) VALUES ({marks}, {NOW})", values
     )
 
 
 def keep_labels(session: Session, key: int, model: ModelRecord) -> ModelRecord:
-    """The record with what a labels file said before, unless one speaks again."""
+    """The record with its labels from an earlier labels file, unless it has new ones."""
     if model.label_source == "labels":
         return model
     row = session.execute(
@@ -309,13 +301,13 @@ def new_keys(session: Session, n: int) -> list[int]:
 
 
 def require_model(session: Session, key: int) -> None:
-    """See that there is a model of that key.
+    """Refuse a key that no model has.
 
     Raises:
-        StoreError: it was removed, or indexed again.
+        StoreError: the model was removed or re-indexed.
     """
     if not session.execute("SELECT 1 FROM models WHERE key = ?", [key]):
-        raise StoreError("the model was removed or indexed again meanwhile")
+        raise StoreError("the model was removed or re-indexed during this call")
 
 
 def move_models(session: Session, keys: Mapping[int, int]) -> None:
@@ -333,10 +325,7 @@ def move_models(session: Session, keys: Mapping[int, int]) -> None:
 def key_pairs(first: str, second: str, keys: Mapping[int, int]) -> pa.Table:
     """Keys and what they stand for, as a table of two columns of these names."""
     return pa.table(
-        {
-            first: pa.array(list(keys), pa.int64()),
-            second: pa.array(list(keys.values()), pa.int64()),
-        }
+        {first: pa.array(list(keys), pa.int64()), second: pa.array(list(keys.values()), pa.int64())}
     )
 
 
@@ -354,5 +343,7 @@ def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
 
 def name_near(id: str, ids: list[str]) -> str:
     """What to add to "no such model": ids like it, or where they are listed."""
+    import difflib
+
     near = difflib.get_close_matches(id, ids, n=3, cutoff=0.4)
     return f"; near: {', '.join(near)}" if near else "; `deltadex ls` lists them"

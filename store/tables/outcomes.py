@@ -1,4 +1,4 @@
-"""What became of a model, written to all tables. Every function is a part of one transaction."""
+"""A model's outcome, written to all tables. Every function is a part of one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table `recipes`: how fingerprints were made, and which recipe a question means."""
+"""The table `recipes`: the settings of fingerprints, and the choice of a recipe by name."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def choose_recipe(
         UnknownRecipe: lists what there is.
     """
     totals: dict[str, int] = {}
-    for id, one, n in counts:
-        if base in (None, one):
+    for id, family, n in counts:
+        if base in (None, family):
             totals[id] = totals.get(id, 0) + n
     if not totals:
         raise EmptyCatalog(f"{path}: nothing fingerprinted yet; `deltadex index` does that")
@@ -76,15 +76,15 @@ def choose_recipe(
         return recipes[chosen[0]]
     if name is None:
         return recipes[ranked[0]]
-    there = ", ".join(sorted({recipes[id].name for id in ranked}))
-    raise UnknownRecipe(f"no model is fingerprinted under {name!r}; recipes here: {there}")
+    names = ", ".join(sorted({recipes[id].name for id in ranked}))
+    raise UnknownRecipe(f"no model is fingerprinted under {name!r}; recipes here: {names}")
 
 
 def mean_cost(session: Session, recipes: Sequence[str]) -> dict[str, Any]:
     """Seconds and bytes that one model's fingerprint took, on average; None where unknown.
 
-    Of shifts, what `profile` took to load the model and run it; of the others, what the run
-    took that indexed the model, under all its recipes.
+    For activation shifts, of loading and running the model in `profile`; for the others, of the run
+    that indexed the model, under all its recipes.
     """
     marks = ", ".join("?" * len(recipes))
     of_weights, seconds, n_bytes = session.execute(
@@ -113,13 +113,7 @@ def count_everything(session: Session) -> dict[str, Any]:
     return {
         "bases": [dict(zip(keys, row, strict=True)) for row in coverage],
         "recipes": [
-            {
-                "base": base,
-                "id": id,
-                "rank": recipes[id].rank,
-                "dim": recipes[id].dim,
-                "models": n,
-            }
+            {"base": base, "id": id, "rank": recipes[id].rank, "dim": recipes[id].dim, "models": n}
             for id, base, n in count_by_recipe(session)
         ],
         "statuses": dict(

@@ -28,8 +28,7 @@ def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotSta
         "AND ($2 IS NULL OR recipe = $2)",
         [key, recipe],
     )
-    slots = [_slot_stats(row) for row in rows]
-    return sorted(slots, key=lambda s: s.slot)
+    return sorted((_slot_stats(row) for row in rows), key=lambda stats: stats.slot)
 
 
 def select_shapes(session: Session, base: str) -> dict[Slot, tuple[int, int]]:
@@ -125,31 +124,27 @@ def insert_slots(session: Session, key: int, outcome: Indexed, old: int | None) 
 
 
 def _slot_table(key: int, slots: Sequence[SlotStats], recipe: str | None) -> pa.Table:
-    def column(values: Sequence[object], kind: pa.DataType) -> pa.Array:
-        return pa.array(values, kind)
-
     return pa.table(
         {
-            "model": column([key] * len(slots), pa.int64()),
-            "stack": column([s.slot.stack for s in slots], pa.string()),
-            "layer": column([s.slot.layer for s in slots], pa.int32()),
-            "role": column([s.slot.role for s in slots], pa.string()),
-            "rows": column([s.shape[0] for s in slots], pa.int32()),
-            "columns": column([s.shape[1] for s in slots], pa.int32()),
-            "fro_norm": column([s.fro_norm for s in slots], pa.float64()),
-            "relative_norm": column([s.relative_norm for s in slots], pa.float64()),
-            "sigma": column([s.sigma.tolist() for s in slots], pa.list_(pa.float32())),
-            "energy": column([s.energy for s in slots], pa.float64()),
-            "stable_rank": column([s.stable_rank for s in slots], pa.float64()),
-            "noise_floor": column([s.noise_floor for s in slots], pa.float64()),
-            "recipe": column([recipe] * len(slots), pa.string()),
-            "sketch": column([_bytes(s) for s in slots], pa.binary()),
+            "model": pa.array([key] * len(slots), pa.int64()),
+            "stack": pa.array([s.slot.stack for s in slots], pa.string()),
+            "layer": pa.array([s.slot.layer for s in slots], pa.int32()),
+            "role": pa.array([s.slot.role for s in slots], pa.string()),
+            "rows": pa.array([s.shape[0] for s in slots], pa.int32()),
+            "columns": pa.array([s.shape[1] for s in slots], pa.int32()),
+            "fro_norm": pa.array([s.fro_norm for s in slots], pa.float64()),
+            "relative_norm": pa.array([s.relative_norm for s in slots], pa.float64()),
+            "sigma": pa.array([s.sigma.tolist() for s in slots], pa.list_(pa.float32())),
+            "energy": pa.array([s.energy for s in slots], pa.float64()),
+            "stable_rank": pa.array([s.stable_rank for s in slots], pa.float64()),
+            "noise_floor": pa.array([s.noise_floor for s in slots], pa.float64()),
+            "recipe": pa.array([recipe] * len(slots), pa.string()),
+            "sketch": pa.array(
+                [s.sketch.astype("<f2").tobytes() if s.sketch.size else None for s in slots],
+                pa.binary(),
+            ),
         }
     )
-
-
-def _bytes(stats: SlotStats) -> bytes | None:
-    return stats.sketch.astype(np.dtype("<f2")).tobytes() if stats.sketch.size else None
 
 
 def slot_document(stats: SlotStats) -> dict[str, Any]:

@@ -102,14 +102,8 @@ def fetch_vectors(
     table = session.arrow(sql, values)
     if table.num_rows == 0:
         return [], np.zeros((0, dim), dtype=np.float32)
-    column = table.column(1).combine_chunks()
-    flat = (
-        column.flatten()
-        if isinstance(column, pa.Array)
-        else pa.concat_arrays(column.chunks).flatten()
-    )
-    matrix = np.asarray(flat, dtype=np.float32).reshape(table.num_rows, dim)
-    return table.column(0).to_pylist(), matrix
+    chunks = [np.asarray(chunk.flatten(), np.float32) for chunk in table.column(1).chunks]
+    return table.column(0).to_pylist(), np.concatenate(chunks).reshape(table.num_rows, dim)
 
 
 def fetch_keys(
@@ -138,8 +132,7 @@ def count_vectors(session: Session, base: str, recipe: Recipe) -> int:
 def fetch_vectors_of(
     session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
 ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
-    """Those of some models that have a vector: keys, rising, and vectors. A single key is looked
-    up, several are searched for in one pass."""
+    """Keys, rising, and vectors of those of some models that have a vector."""
     table = _table(session, recipe) if len(keys) else None
     if table is None:
         return np.zeros(0, dtype=np.int64), np.zeros((0, recipe.dim), dtype=np.float32)

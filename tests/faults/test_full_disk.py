@@ -38,7 +38,7 @@ def test_a_full_disk_ends_the_run_in_one_line_and_it_continues(nursery, prepared
         assert full.code == 3
         (line,) = full.said.splitlines()
         assert line.startswith(f"Error: {disk}")
-        assert "no space left" in line
+        assert "disk full" in line
         remount = ["mount", "-o", "remount,size=64m", str(disk)]
         subprocess.run(remount, check=True)
         if db.exists():
@@ -52,7 +52,7 @@ def test_a_full_disk_for_derived_files_fails_no_search(prepared, tmp_path, monke
     folder.mkdir()
     db = folder / "c.duckdb"
     shutil.copy(prepared.starts["whole"] / "c.duckdb", db)
-    derived = importlib.import_module("deltadex.store.derived.paths").index_folder(db)
+    derived = importlib.import_module("deltadex.store.files").index_folder(db)
     with Catalog.open(db, read_only=True) as catalog:
         (base,) = catalog.bases()
         expected = find_similar(catalog, StoredQuery("m00001"), k=20).to_json()
@@ -61,7 +61,7 @@ def test_a_full_disk_for_derived_files_fails_no_search(prepared, tmp_path, monke
             sketches = importlib.import_module("deltadex.store.derived.sketch_file")
             monkeypatch.setattr(sketches, "SPARE_BYTES", spare)
             with Catalog.open(db) as catalog:
-                with pytest.raises(StoreFull, match="sketches"):
+                with pytest.raises(StoreFull, match="sketch"):
                     prepare_search(catalog, base, catalog.find_recipe(None))
                 assert find_similar(catalog, StoredQuery("m00001"), k=20).to_json() == expected
             with Catalog.open(db, read_only=True) as catalog:

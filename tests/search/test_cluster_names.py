@@ -2,7 +2,7 @@ from catalogs import make_catalog, make_indexed
 
 from deltadex.records import ModelRecord
 from deltadex.search.clusters import cluster_family
-from deltadex.search.clusters.naming import name_clusters, words_of
+from deltadex.search.clusters.naming import name_clusters, terms_of
 
 
 def record(id, **known):
@@ -61,7 +61,7 @@ def test_no_two_clusters_have_one_name():
 def test_words_of_the_base_and_of_how_models_are_kept_are_no_words():
     one = record("someone/gpt2-imdb_lora-checkpoint", task="SEQ_CLS", dataset_raw="stanford/imdb")
 
-    assert words_of(one) == {"someone", "imdb", "stanford"}
+    assert terms_of(one) == {"someone", "imdb", "stanford"}
 
 
 def test_the_report_is_that_of_the_catalog(tmp_path):

@@ -14,10 +14,10 @@ from sklearn.metrics import (
 )
 
 from deltadex.search.clusters import density
-from deltadex.search.clusters.agreement import measure_agreement
 from deltadex.search.clusters.density import default_min_size, find_clusters
 from deltadex.search.clusters.hierarchy import NOISE
-from deltadex.search.clusters.scores import by_hash
+from deltadex.search.clusters.report import measure_agreement
+from deltadex.search.labelled import id_digest
 
 
 def test_the_clusters_are_those_of_hdbscan_on_the_points_themselves():
@@ -176,7 +176,7 @@ def _clusters_with_strangers(monkeypatch, *, family_seed, strangers_seed):
     mixed = replace(family, vectors=np.concatenate([family.vectors[:800], strange]))
     monkeypatch.setattr(density, "WHOLE_FAMILY", 500)
     monkeypatch.setattr(density, "SAMPLE", 600)
-    sampled = sorted(range(1000), key=lambda row: by_hash(mixed.ids[row]))[:600]
+    sampled = sorted(range(1000), key=lambda row: id_digest(mixed.ids[row]))[:600]
     is_sampled = np.zeros(1000, dtype=bool)
     is_sampled[sampled] = True
     return find_clusters(mixed, 10), is_sampled

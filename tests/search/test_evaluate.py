@@ -96,5 +96,5 @@ def test_a_stored_and_a_fresh_query_explain_alike(catalog):
 
 
 def test_a_recipe_without_sketches_explains_nothing(catalog):
-    with pytest.raises(RequestError, match="mean-factors keeps no per-layer sketches"):
+    with pytest.raises(RequestError, match="mean-factors stores no slot sketches"):
         explain_pair(catalog, StoredQuery("b1"), "a1", recipe="mean-factors")

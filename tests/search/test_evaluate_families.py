@@ -5,9 +5,8 @@ import pytest
 from sklearn.metrics import confusion_matrix, silhouette_score
 
 from deltadex.errors import RequestError
-from deltadex.search.evaluate import evaluate_families
+from deltadex.search.evaluate import evaluate_families, mean_silhouette
 from deltadex.search.labelled import LabelledModels
-from deltadex.search.silhouette import mean_silhouette
 
 DOCUMENTED = {
     "recipe", "models", "labelled", "datasets", "k", "micro", "macro", "chance", "ci95",

@@ -124,7 +124,7 @@ def test_json_survives_a_round_trip_and_shows_norms_side_by_side():
 def test_a_recipe_without_sketches_cannot_explain():
     recipe = Recipe(name="mean-factors", rank=8, dim=64)
 
-    with pytest.raises(RequestError, match="recipe mean-factors keeps no per-layer sketches"):
+    with pytest.raises(RequestError, match="recipe mean-factors stores no slot sketches"):
         explain("a", make_model(0, SLOTS), "b", make_model(1, SLOTS), recipe)
 
 

@@ -7,7 +7,7 @@ from sklearn.manifold import trustworthiness
 from threadpoolctl import threadpool_limits
 
 from deltadex.errors import RequestError
-from deltadex.search import layout, layout_neighbours
+from deltadex.search import layout
 from deltadex.search.layout import METHODS, place_models
 
 
@@ -188,7 +188,7 @@ def test_landmarks_keep_neighbourhoods():
 
 
 def test_without_umap_learn_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(layout_neighbours.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(layout.importlib.util, "find_spec", lambda name: None)
 
     with pytest.raises(RequestError, match=r"pip install 'deltadex\[umap\]'"):
         placed(make_clusters(), "umap")

@@ -1,7 +1,12 @@
 import numpy as np
 import pytest
 
-from deltadex.search.layout_landmarks import PERPLEXITY, _affinities, choose_landmarks, place_among
+from deltadex.search.layout import (
+    LANDMARK_PERPLEXITY,
+    _affinities,
+    choose_landmarks,
+    place_among,
+)
 
 
 def make_points(n=300, seed=0):
@@ -59,7 +64,7 @@ def test_affinities_have_the_perplexity_that_is_asked(scale):
 
     assert weights.sum(axis=1) == pytest.approx(1)
     entropy = -(weights * np.log(weights)).sum(axis=1)
-    assert np.exp(entropy) == pytest.approx(PERPLEXITY, rel=1e-6)
+    assert np.exp(entropy) == pytest.approx(LANDMARK_PERPLEXITY, rel=1e-6)
 
 
 def test_landmarks_at_one_distance_count_alike():

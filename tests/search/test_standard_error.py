@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from deltadex.search.standard_error import StandardErrors
+from deltadex.search.sketch_scores import StandardErrors
 
 
 def unit(rows):

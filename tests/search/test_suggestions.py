@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from deltadex.search.clusters import suggest_datasets
-from deltadex.search.clusters.calibrate import DOUBT, ask_labelled, measure_levels
-from deltadex.search.clusters.votes import elect, pick_references, tally
+from deltadex.search.clusters.suggest import (
+    DOUBT,
+    elect,
+    held_out_answers,
+    measure_levels,
+    pick_references,
+    tally,
+)
 
 
 def test_clear_datasets_are_suggested_and_right():
@@ -86,7 +92,7 @@ def test_copies_do_not_vouch_for_one_another():
         labels=tuple(label for label in family.labels[:20] for _ in range(2)),
     )
 
-    asked = ask_labelled(pick_references(copied))
+    asked = held_out_answers(pick_references(copied))
 
     assert suggest_datasets(copied, 0.0)[1].threshold is None
     assert asked.right.mean() < 0.3  # with its copy each would find itself
@@ -151,7 +157,7 @@ def test_families_without_evidence_get_none(labels):
 
 def test_the_bound_is_clopper_and_pearsons():
     family, _ = make_labelled(200, datasets=30, strength=1.0, authors=False)
-    asked = ask_labelled(pick_references(family))
+    asked = held_out_answers(pick_references(family))
 
     (first, *_) = measure_levels(asked, 0.0)
 
@@ -165,7 +171,7 @@ def test_the_bound_is_clopper_and_pearsons():
 def test_confidence_rises_with_the_margin_and_never_passes_what_was_measured():
     family, _ = make_labelled(300, datasets=30, strength=0.8)
 
-    levels = measure_levels(ask_labelled(pick_references(family)), 0.5)
+    levels = measure_levels(held_out_answers(pick_references(family)), 0.5)
 
     confidences = [level.confidence for level in levels]
     assert len(levels) > 5
@@ -175,7 +181,7 @@ def test_confidence_rises_with_the_margin_and_never_passes_what_was_measured():
 
 def test_more_unknown_datasets_mean_less_confidence():
     family, _ = make_labelled(300, datasets=30)
-    asked = ask_labelled(pick_references(family))
+    asked = held_out_answers(pick_references(family))
 
     best = [max(one.confidence for one in measure_levels(asked, u)) for u in (0.0, 0.3, 0.7)]
 
@@ -196,7 +202,7 @@ def test_votes_are_the_mean_of_the_three_nearest_by_hand():
 
 
 def test_every_dataset_has_a_voice_among_many_labelled_models(monkeypatch):
-    monkeypatch.setattr("deltadex.search.clusters.votes.MOST_REFERENCES", 20)
+    monkeypatch.setattr("deltadex.search.clusters.suggest.MOST_REFERENCES", 20)
     family, _ = make_labelled(200, datasets=8)
 
     references = pick_references(family)

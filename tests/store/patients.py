@@ -5,7 +5,7 @@ from outcomes import RECIPE
 
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, examine
-from deltadex.store.derived.paths import derived_path
+from deltadex.store.files import derived_path
 
 CHECKS = [
     *("versions", "threads", "space", "holder", "catalog", "tables", "recipes", "views", "keys"),

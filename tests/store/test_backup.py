@@ -14,7 +14,7 @@ from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
 from deltadex.store.care import backup as backup_module
 from deltadex.store.care.backup import back_up
-from deltadex.store.sharing import Guest, Own
+from deltadex.store.sharing import LocalSession, RemoteSession
 
 WRITER = """
 with Catalog.open(path) as catalog:
@@ -205,7 +205,7 @@ def test_nobody_waits_for_a_backup(path, target, monkeypatch):
 def test_a_backup_is_made_all_the_same_when_the_holder_is_killed(path, target, monkeypatch):
     with process(path, HOLDER.format(n=4)) as holder:
         said(holder)
-        ask = Guest.arrow
+        ask = RemoteSession.arrow
 
         def dying(self, sql, values=None):
             if sql.startswith("COPY"):
@@ -213,7 +213,7 @@ def test_a_backup_is_made_all_the_same_when_the_holder_is_killed(path, target, m
                 holder.wait()
             return ask(self, sql, values)
 
-        monkeypatch.setattr(Guest, "arrow", dying)
+        monkeypatch.setattr(RemoteSession, "arrow", dying)
         with Catalog.open(path) as catalog:
             made = back_up(catalog, target)
 
@@ -228,15 +228,15 @@ def test_a_backup_that_fails_leaves_no_file_and_a_catalog_that_works(
 ):
     with Catalog.open(path) as catalog:
         _fill(catalog)
-        execute = Own.execute
+        execute = LocalSession.execute
 
         def failing(self, sql, values=None):
             if sql.startswith(statement) and "IF EXISTS" not in sql:
                 raise duckdb.IOException("IO Error: No space left on device")
             return execute(self, sql, values)
 
-        monkeypatch.setattr(Own, "execute", failing)
-        with pytest.raises(StoreFull, match=r"b\.duckdb: no space left"):
+        monkeypatch.setattr(LocalSession, "execute", failing)
+        with pytest.raises(StoreFull, match=r"b\.duckdb: disk full"):
             back_up(catalog, target)
         monkeypatch.undo()
 
@@ -266,8 +266,8 @@ def test_a_disk_that_is_too_small_is_said_and_left_empty(path, small_disk, monke
             catalog.record(indexed(f"m{number}", notes=(note,)))
         catalog._session.execute("CHECKPOINT catalog")
         if not is_known:
-            monkeypatch.setattr(backup_module, "_check_room", lambda *asked: None)
-        with pytest.raises(StoreFull, match="MiB are free" if is_known else "no space left"):
+            monkeypatch.setattr(backup_module, "_check_space", lambda *_: None)
+        with pytest.raises(StoreFull, match="MiB are free" if is_known else "disk full"):
             back_up(catalog, small_disk / "b.duckdb")
 
         assert list(small_disk.iterdir()) == []
@@ -302,15 +302,15 @@ def test_a_target_that_is_no_place_for_a_file_is_refused(path, tmp_path, name, s
 
 
 def test_a_holder_that_sees_another_folder_is_told_apart(path, target, tmp_path, monkeypatch):
-    execute = Own.execute
+    execute = LocalSession.execute
 
     def elsewhere(self, sql, values=None):
         return execute(self, sql.replace("it''s here", "private"), values)
 
     (tmp_path / "private").mkdir()
     with Catalog.open(path) as catalog:
-        monkeypatch.setattr(Own, "execute", elsewhere)
-        with pytest.raises(StoreFull, match="sees another folder there"):
+        monkeypatch.setattr(LocalSession, "execute", elsewhere)
+        with pytest.raises(StoreFull, match="another folder at this path"):
             back_up(catalog, target)
 
         assert list(target.parent.iterdir()) == []

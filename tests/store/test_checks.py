@@ -249,9 +249,9 @@ def test_a_base_without_models_is_only_noted(db):
 @pytest.mark.parametrize(
     ("change", "said_of_it"),
     [
-        ("DROP TABLE {v} CASCADE", "its vectors are not there as FLOAT[8]"),
-        ("UPDATE recipes SET seed = 7", "not those that its id stands for"),
-        ("UPDATE recipes SET params = '{{'", "not those that its id stands for"),
+        ("DROP TABLE {v} CASCADE", "does not hold its vectors as FLOAT[8]"),
+        ("UPDATE recipes SET seed = 7", "settings do not match its id"),
+        ("UPDATE recipes SET params = '{{'", "settings do not match its id"),
         ("CREATE TABLE vectors_0_1 AS FROM {v}", "vectors of no recipe: vectors_0_1"),
     ],
 )

@@ -9,9 +9,9 @@ from patients import VECTORS, answers, derived, flip, look, sql, state, troubles
 from processes import HOLDER, process, said
 
 from deltadex.store import Catalog
-from deltadex.store.care.doctor.surroundings import space
+from deltadex.store.care.doctor.environment import space
 from deltadex.store.derived import shortlist as shortlist_module
-from deltadex.store.derived.paths import index_folder
+from deltadex.store.files import index_folder
 from deltadex.store.sharing import note_path
 
 pytestmark = pytest.mark.usefixtures("small_files")
@@ -26,7 +26,7 @@ def test_a_damaged_index_is_made_again_and_searches_answer_as_before(db):
 
     found = look(db)
 
-    assert "made again of 12 vectors" in state(found, "index")[1]
+    assert "rebuilt from 12 vectors" in state(found, "index")[1]
     assert state(found, "index")[0] == "repaired"
     assert answers(db) == before
 
@@ -129,7 +129,7 @@ def test_a_damaged_file_that_another_process_writes_is_left_to_it(db):
         assert "another process writes it" in state(found, "sketches")[1]
         assert state(found, "sketches")[0] == "problem"
         assert derived(db, ".keys").exists()
-        assert "holds it and lets others in" in state(found, "holder")[1]
+        assert "holds it and serves other processes" in state(found, "holder")[1]
 
 
 # what is left over
@@ -145,7 +145,7 @@ def test_files_of_families_that_are_gone_are_removed_and_strangers_stay(db):
 
     worst, text = state(look(db), "leftovers")
 
-    assert (worst, "4 files of no use" in text) == ("repaired", True)
+    assert (worst, "4 unused files" in text) == ("repaired", True)
     assert not any(path.exists() for path in gone)
     assert all(path.exists() for path in strange)
     assert derived(db, ".faiss").read_bytes() == kept

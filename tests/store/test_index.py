@@ -10,7 +10,7 @@ from deltadex.errors import StoreError
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.store import Catalog
 from deltadex.store.derived import index
-from deltadex.store.derived.paths import index_folder
+from deltadex.store.files import index_folder
 
 RECIPE = Recipe(name="sketch", rank=1, dim=5)
 LATE = Recipe(name="late", rank=1, dim=5)
@@ -168,8 +168,8 @@ def test_a_model_that_is_gone_gets_no_vector_and_no_study(catalog):
     catalog.remove("m")
     late = Fingerprint(recipe=LATE, vector=np.eye(5, dtype=np.float32)[1], norm=1.0)
 
-    with pytest.raises(StoreError, match="removed or indexed again"):
+    with pytest.raises(StoreError, match="removed or re-indexed"):
         catalog.add_fingerprints(key, [late])
-    with pytest.raises(StoreError, match="removed or indexed again"):
+    with pytest.raises(StoreError, match="removed or re-indexed"):
         catalog.studies(key).save("rank", {}, {})
     assert LATE.id not in catalog.recipes()

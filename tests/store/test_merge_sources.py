@@ -17,7 +17,7 @@ from deltadex.errors import (
     StoreError,
 )
 from deltadex.store import Catalog, merge_catalogs
-from deltadex.store.sharing import Guest
+from deltadex.store.sharing import RemoteSession
 
 # other processes
 
@@ -51,7 +51,7 @@ def test_a_batch_is_made_again_when_the_targets_holder_dies(a, b, monkeypatch):
     write(b, indexed("x", seed=1), indexed("y", seed=2))
     with process(a, HOLDER.format(n=1)) as holder:
         said(holder)
-        commit = Guest.commit
+        commit = RemoteSession.commit
 
         def dying(self):
             monkeypatch.undo()
@@ -60,7 +60,7 @@ def test_a_batch_is_made_again_when_the_targets_holder_dies(a, b, monkeypatch):
             commit(self)
 
         with Catalog.open(a) as catalog:
-            monkeypatch.setattr(Guest, "commit", dying)
+            monkeypatch.setattr(RemoteSession, "commit", dying)
 
             document = merge_catalogs(catalog, [b]).to_json()
 

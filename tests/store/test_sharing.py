@@ -17,7 +17,7 @@ from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, ModelFilter, Page
 from deltadex.store import catalog as catalog_module
 from deltadex.store import session as store_session
-from deltadex.store.sharing import Guest, Ledger, Own, note_path
+from deltadex.store.sharing import Ledger, LocalSession, RemoteSession, note_path
 from deltadex.store.sharing import access as sharing_access
 from deltadex.store.sharing.guest import join
 from deltadex.store.sharing.host import Host
@@ -40,7 +40,7 @@ def held(path):
     connection = duckdb.connect(":memory:")
     connection.execute(f"ATTACH '{path}' AS catalog")
     connection.execute("USE catalog")
-    own = Own(connection, Ledger())
+    own = LocalSession(connection, Ledger())
     host = Host(path, own)
     guest = join(path)
     yield own, guest
@@ -146,7 +146,7 @@ def test_a_change_is_made_again_when_the_holder_dies_in_the_middle_of_it(path, m
         said(holder)
         with Catalog.open(path) as catalog:
             commits = []
-            commit = Guest.commit
+            commit = RemoteSession.commit
 
             def dying(self):
                 commits.append(self)
@@ -154,7 +154,7 @@ def test_a_change_is_made_again_when_the_holder_dies_in_the_middle_of_it(path, m
                 holder.wait()
                 commit(self)
 
-            monkeypatch.setattr(Guest, "commit", dying)
+            monkeypatch.setattr(RemoteSession, "commit", dying)
 
             catalog.record(indexed("mine"))
 
@@ -351,7 +351,7 @@ def test_nobody_is_let_in_without_the_key(path, held):
     forged = HolderNote(pid=note.pid, machine=note.machine, port=note.port, key=b"0" * 32)
 
     with pytest.raises(OSError):  # noqa: PT011
-        Guest(forged)
+        RemoteSession(forged)
 
 
 def test_a_stranger_at_the_port_is_not_taken_for_the_holder(path):

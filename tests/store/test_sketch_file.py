@@ -13,8 +13,8 @@ from deltadex.records import Slot
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
 from deltadex.store.derived import sketch_file as sketch_file_module
-from deltadex.store.derived.paths import derived_path
 from deltadex.store.derived.sketch_file import SketchFile, SketchFiles
+from deltadex.store.files import derived_path
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
-"""Is a catalog well, and everything derived from it? What is derived is mended."""
+"""Checks of a catalog and of everything derived from it; what is derived is repaired."""
 
+from .checks import Finding
 from .examine import examine
-from .finding import Finding
 
 __all__ = ["Finding", "examine"]

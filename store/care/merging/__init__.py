@@ -1,4 +1,4 @@
-"""Several catalogs made one: who is right about a model that both know."""
+"""Several catalogs merged into one."""
 
 from .merge import Merged, merge_catalogs
 

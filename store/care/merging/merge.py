@@ -1,10 +1,11 @@
-"""Several machines' catalogs made one: models, families, vectors, slots and studies."""
+"""A merge of several catalogs: models, families, vectors, slots and studies."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,7 @@ from ...tables.bases import replace_base, select_base, select_bases
 from ...tables.models import count_models
 from ...tables.recipes import select_recipes
 from ...tables.vectors import tables
-from .models import Counts, Name, merge_models
-from .parts import Source
+from .model_batch import Counts, Name, Source, merge_models
 from .rules import Conflict, joined_base
 
 AT_ONCE = 256
@@ -34,10 +34,10 @@ _TABLE = re.compile(r"vectors_[0-9a-f]{8}_[0-9]+")
 
 @dataclass(slots=True)
 class Merged:
-    """What a merge did.
+    """The result of a merge.
 
     Attributes:
-        sources: What became of the models of each, by its path.
+        sources: The counts of each, by its path.
         models: Models of every status that the target has now.
     """
 
@@ -64,7 +64,7 @@ class Merged:
         }
 
 
-Done = TypeVar("Done")
+Change = TypeVar("Change")
 Tracked = Callable[[Sequence[Sequence[Name]]], Iterable[Sequence[Name]]]
 
 
@@ -91,41 +91,36 @@ def merge_catalogs(target: Catalog, sources: Sequence[Path], *, tracked: Tracked
         if path.samefile(target.path):
             raise RequestError(f"{path}: this is the target itself; name another catalog")
     merged = Merged(target=str(target.path))
-    writing = Session(target.access)
-    try:
+    with closing(Session(target.access)) as writing:
         for path in sources:
-            with Catalog.open(path, read_only=True, create=False, cache=CACHE) as opened:
+            with (
+                Catalog.open(path, read_only=True, create=False, cache=CACHE) as opened,
+                closing(Session(opened.access)) as reading,
+            ):
+                source = Source(str(path), reading, _recipes(reading, path))
                 counts = merged.sources.setdefault(str(path), Counts())
-                _merge_one(writing, opened, counts, tracked)
+                _merge_source(writing, source, counts, tracked)
         merged.models = count_models(writing, ())
-    finally:
-        writing.close()
     merged.seconds = time.perf_counter() - started
     return merged
 
 
-def _merge_one(writing: Session, opened: Catalog, counts: Counts, tracked: Tracked) -> None:
-    reading = Session(opened.access)
-    try:
-        _check_words(reading, opened.path)
-        source = Source(str(opened.path), reading, _recipes(reading, opened.path))
-        counts.conflicts += _changed(writing, source, merge_families)
-        names = reading.execute("SELECT base, id FROM models GROUP BY ALL ORDER BY min(key)")
-        batches = [names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)]
-        for batch in tracked(batches):
-            counts.add(_changed(writing, source, partial(merge_models, names=batch)))
-    finally:
-        reading.close()
+def _merge_source(writing: Session, source: Source, counts: Counts, tracked: Tracked) -> None:
+    def write(change: Callable[[Session, Source], Change]) -> Change:
+        """Change the target in one transaction, from one moment of the source."""
 
+        def make(target: Session) -> Change:
+            with source.session.snapshot():
+                return change(target, source)
 
-def _changed(writing: Session, source: Source, change: Callable[[Session, Source], Done]) -> Done:
-    """What a change of the target reports, once all of it is made; of one moment of the source."""
+        return writing.write(make)
 
-    def make(target: Session) -> Done:
-        with source.session.snapshot():
-            return change(target, source)
-
-    return writing.write(make)
+    _check_vocabulary(source)
+    counts.conflicts += write(merge_families)
+    names = source.session.execute("SELECT base, id FROM models GROUP BY ALL ORDER BY min(key)")
+    batches = [names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)]
+    for batch in tracked(batches):
+        counts.add(write(partial(merge_models, names=batch)))
 
 
 def merge_families(target: Session, source: Source) -> list[Conflict]:
@@ -139,21 +134,21 @@ def merge_families(target: Session, source: Source) -> list[Conflict]:
         if joined != ours:
             replace_base(target, joined)
         if differ:
-            kept, other = ({name: pair[i] for name, pair in differ.items()} for i in (0, 1))
             conflicts.append(
                 Conflict(
-                    base=base, model=None, about="base", source=source.name, kept=kept, other=other
+                    base=base,
+                    model=None,
+                    about="base",
+                    source=source.name,
+                    kept={name: pair[0] for name, pair in differ.items()},
+                    other={name: pair[1] for name, pair in differ.items()},
                 )
             )
     return conflicts
 
 
 def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
-    """The source's recipes by id, with their tables; names that go into SQL are seen to be plain.
-
-    Raises:
-        StoreDamaged: one is not what its id promises.
-    """
+    """The source's recipes by id, with their tables; a name that is unsafe in SQL is refused."""
     stored = dict(tables(reading))
     recipes = select_recipes(reading)
     for id, recipe in recipes.items():
@@ -162,19 +157,15 @@ def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
     return {id: (recipe, stored[id]) for id, recipe in recipes.items()}
 
 
-def _check_words(reading: Session, path: Path) -> None:
-    """See that statuses, codes and slots are words that this deltadex knows.
-
-    Raises:
-        StoreDamaged: they are not, and would stop whoever reads the target.
-    """
-    outcomes = reading.execute("SELECT DISTINCT status, code FROM models")
-    slots = reading.execute("SELECT DISTINCT stack, role FROM slots")
+def _check_vocabulary(source: Source) -> None:
+    """Refuse statuses, codes and slots that this deltadex does not know."""
+    outcomes = source.session.execute("SELECT DISTINCT status, code FROM models")
+    slots = source.session.execute("SELECT DISTINCT stack, role FROM slots")
     strange = [f"{status} ({code})" for status, code in outcomes if not _is_known(status, code)]
     strange += [f"{s}.{role}" for s, role in slots if s not in STACKS or role not in ROLES]
     if strange:
         raise StoreDamaged(
-            f"{path}: has {strange[0]!r}, which this deltadex does not know; upgrade it"
+            f"{source.name}: has {strange[0]!r}, which this deltadex does not know; upgrade it"
         )
 
 

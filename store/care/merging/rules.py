@@ -1,4 +1,4 @@
-"""Who is right about a model that two catalogs know: rules on rows, nothing is read or written."""
+"""Rules on the rows of a model that two catalogs have: which values the merged catalog gets."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ Row = Mapping[str, Any]
 
 _LABEL = ("dataset", "dataset_raw", "label_source")
 _MAKER = ("author", "run")
-_FACTS = (
-    "base_raw",
-    "revision",
-    "content_sha256",
-    "task",
-    "license",
-    "downloads",
-    "created_at",
-)
+_FACTS = ("base_raw", "revision", "content_sha256", "task", "license", "downloads", "created_at")
 _TRUST = ("labels", "tags", "card", "model-index", "sentence", "name", None)
 """Where labels come from, the most trusted first."""
 
@@ -40,7 +32,7 @@ _SHOWN: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """What two catalogs say differently; the target's word stays.
+    """Values that differ between two catalogs; the target's are kept.
 
     Attributes:
         model: None where it is the base itself.
@@ -64,9 +56,13 @@ def conflict_of(
     about: Literal["weights", "labels"], source: str, ours: Row, theirs: Row
 ) -> Conflict:
     """The two rows, as far as they matter for it."""
-    kept, other = ({name: row[name] for name in _SHOWN[about]} for row in (ours, theirs))
     return Conflict(
-        base=ours["base"], model=ours["id"], about=about, source=source, kept=kept, other=other
+        base=ours["base"],
+        model=ours["id"],
+        about=about,
+        source=source,
+        kept={name: ours[name] for name in _SHOWN[about]},
+        other={name: theirs[name] for name in _SHOWN[about]},
     )
 
 

@@ -40,7 +40,7 @@ class Axes:
     explained: tuple[float, float]
 
     @property
-    def is_one_spot(self) -> bool:
+    def are_equal(self) -> bool:
         """Whether the models do not differ."""
         return self.explained[0] == 0
 
@@ -59,16 +59,16 @@ def gram_axes(
         centred = gram - means[None, :] - means[:, None] + means.mean()
         total = float(np.trace(centred))
         values, axes = _largest_two(centred)
-        kept = np.flatnonzero(values > NOTHING * np.trace(gram))
-        explained[kept] = values[kept] / total
-        points[:, kept] = axes[:, kept] * np.sqrt(values[kept])
+        positive = np.flatnonzero(values > NOTHING * np.trace(gram))
+        explained[positive] = values[positive] / total
+        points[:, positive] = axes[:, positive] * np.sqrt(values[positive])
         points *= _signs(vectors.T @ points)
     return Axes(points=points, explained=(float(explained[0]), float(explained[1])))
 
 
 def _largest_two(
     matrix: Float64[np.ndarray, "models models"],
-) -> tuple[Float64[np.ndarray, " found"], Float64[np.ndarray, "models found"]]:
+) -> tuple[Float64[np.ndarray, " axes"], Float64[np.ndarray, "models axes"]]:
     """Eigenvalues, descending, and their vectors."""
     from scipy.linalg import eigh
     from scipy.sparse.linalg import eigsh

@@ -1,8 +1,8 @@
-"""Models of one catalog brought into another: a batch, within one transaction of the target."""
+"""A batch of models of one catalog merged into another, within one transaction of the target."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,17 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from ....arrays import Float64
+from ....errors import RecipeMismatch
 from ....records import Recipe
 from ...session import Session
-from ...tables.models import move_models, new_keys
-from ...tables.vectors import fetch_vectors, tables
-from .parts import (
-    THESE,
-    Source,
-    parts_of,
-    take_parts,
-    take_studies,
-)
+from ...tables.models import key_pairs, move_models, new_keys
+from ...tables.vectors import UNIT_TOLERANCE, ensure_table, fetch_vectors, tables
 from .rules import (
     FILLED,
     Conflict,
@@ -39,6 +33,42 @@ processors' rounding explains; other weights do not come so close."""
 
 Name = tuple[str, str]
 """Base and id."""
+
+THESE = "(SELECT unnest(?::BIGINT[]))"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The catalog that is merged.
+
+    Attributes:
+        name: For people.
+        recipes: By id, with the table of their vectors.
+    """
+
+    name: str
+    session: Session
+    recipes: Mapping[str, tuple[Recipe, str]]
+
+    @property
+    def tables(self) -> list[tuple[str, str]]:
+        """(recipe id, table) of every recipe."""
+        return [(id, table) for id, (_, table) in self.recipes.items()]
+
+
+@dataclass(slots=True)
+class Parts:
+    """What belongs to a model beside its row: recipes of its vectors, and of its slots."""
+
+    vectors: set[str] = field(default_factory=set)
+    slots: set[str | None] = field(default_factory=set)
+
+    def lacks(self, other: Parts) -> Parts:
+        """What the other has more; slots without sketches only where there are none at all."""
+        slots = other.slots - self.slots
+        if self.slots or slots != {None}:
+            slots = slots - {None}
+        return Parts(other.vectors - self.vectors, slots)
 
 
 @dataclass(slots=True)
@@ -112,9 +142,6 @@ def _rows(session: Session, names: Sequence[Name]) -> list[dict[str, Any]]:
     return list({(row["base"], row["id"]): row for row in rows}.values())
 
 
-# whether two models are the same
-
-
 def _differing(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]]) -> set[int]:
     """Keys, in the source, of indexed models whose weights are others than the target's."""
     both = [(a, b) for a, b in pairs if a["status"] == b["status"] == "indexed"]
@@ -168,9 +195,6 @@ def _vectors(
     return {int(str(k)): v for k, v in zip(keys_there, matrix.astype(np.float64), strict=True)}
 
 
-# writing
-
-
 def _take_whole(target: Session, source: Source, pairs: Sequence[tuple[Row | None, Row]]) -> None:
     """Write the source's models in place of what the target has of them, labels apart."""
     if not pairs:
@@ -180,14 +204,13 @@ def _take_whole(target: Session, source: Source, pairs: Sequence[tuple[Row | Non
     for own, row in pairs:
         labels = labelled(own, row) if own is not None else {}
         rows.append({**row, **labels, "key": keys[row["key"]]})
-    gone = [own["key"] for own, _ in pairs if own is not None]
-    target.execute(f"DELETE FROM studies WHERE model IN {THESE}", [gone])
-    target.execute(f"DELETE FROM models WHERE key IN {THESE}", [gone])
+    replaced = [own["key"] for own, _ in pairs if own is not None]
+    target.execute(f"DELETE FROM studies WHERE model IN {THESE}", [replaced])
+    target.execute(f"DELETE FROM models WHERE key IN {THESE}", [replaced])
     table = pa.Table.from_pylist(rows, schema=target.arrow("FROM models LIMIT 0").schema)
     with target.registered("merged_models", table):
         target.execute("INSERT INTO models BY NAME SELECT * FROM merged_models")
-    parts = parts_of(source.session, source.tables, keys)
-    take_parts(target, source, keys, parts)
+    take_parts(target, source, keys, parts_of(source.session, source.tables, keys))
     take_studies(target, source, keys)
 
 
@@ -201,9 +224,9 @@ def _complete(target: Session, source: Source, pairs: Sequence[tuple[Row, Row]])
         return set()
     indexed = [(a, b) for a, b in pairs if a["status"] == b["status"] == "indexed"]
     own_of = {int(theirs["key"]): int(ours["key"]) for ours, theirs in indexed}
-    have = parts_of(target, tables(target), own_of.values())
-    there = parts_of(source.session, source.tables, own_of)
-    lacking = {key: have[own].lacks(there[key]) for key, own in own_of.items()}
+    ours = parts_of(target, tables(target), own_of.values())
+    theirs = parts_of(source.session, source.tables, own_of)
+    lacking = {key: ours[own].lacks(theirs[key]) for key, own in own_of.items()}
     lacking = {key: parts for key, parts in lacking.items() if parts.vectors or parts.slots}
     moved = dict(zip(lacking, new_keys(target, len(lacking)), strict=True))
     move_models(target, {own_of[key]: new for key, new in moved.items()})
@@ -227,3 +250,88 @@ def _fill(target: Session, rows: Sequence[Row]) -> None:
         target.execute(
             f"UPDATE models SET {assignments} FROM filled_models f WHERE models.key = f.key"
         )
+
+
+# vectors, slots and studies, copied bit for bit
+
+
+def take_parts(
+    target: Session, source: Source, keys: Mapping[int, int], parts: Mapping[int, Parts]
+) -> None:
+    """Copy vectors and slots of the source's models to the target's: key there → key here."""
+    for id, (recipe, table) in source.recipes.items():
+        own_keys = {key: keys[key] for key, part in parts.items() if id in part.vectors}
+        if own_keys:
+            sql = f"SELECT model, vector, norm FROM {table} WHERE model IN {THESE}"
+            vectors = source.session.arrow(sql, [list(own_keys)])
+            _check(vectors, recipe, source)
+            _insert(target, ensure_table(target, recipe), vectors, own_keys)
+    wanted = {recipe for part in parts.values() for recipe in part.slots}
+    for recipe_id in sorted(wanted, key=str):
+        own_keys = {key: keys[key] for key, part in parts.items() if recipe_id in part.slots}
+        slots = source.session.arrow(
+            f"SELECT * FROM slots WHERE recipe IS NOT DISTINCT FROM ? AND model IN {THESE}",
+            [recipe_id, list(own_keys)],
+        )
+        _insert(target, "slots", slots, own_keys)
+
+
+def _insert(target: Session, table: str, rows: pa.Table, keys: Mapping[int, int]) -> None:
+    """Add rows under the target's keys, bit for bit."""
+    with (
+        target.registered("merged_rows", rows),
+        target.registered("merged_keys", key_pairs("model", "key", keys)),
+    ):
+        target.execute(
+            f"INSERT INTO {table} BY NAME SELECT k.key AS model, r.* EXCLUDE (model) "
+            "FROM merged_rows r JOIN merged_keys k USING (model)"
+        )
+
+
+def take_studies(target: Session, source: Source, keys: Mapping[int, int]) -> set[int]:
+    """Copy the studies that the target has not; the source's keys of their models."""
+    sql = f"SELECT * FROM studies WHERE model IN {THESE}"
+    studies = source.session.arrow(sql, [list(keys)])
+    if not studies.num_rows:
+        return set()
+    with (
+        target.registered("merged_rows", studies),
+        target.registered("merged_keys", key_pairs("model", "key", keys)),
+    ):
+        new = (
+            "FROM merged_rows r JOIN merged_keys k USING (model) WHERE NOT EXISTS (FROM studies s "
+            "WHERE s.model = k.key AND s.study = r.study AND s.settings = r.settings)"
+        )
+        models = target.execute(f"SELECT DISTINCT r.model {new}")
+        target.execute(
+            f"INSERT INTO studies BY NAME SELECT k.key AS model, r.* EXCLUDE (model) {new}"
+        )
+    return {int(key) for (key,) in models}
+
+
+def parts_of(
+    session: Session, recipes: Iterable[tuple[str, str]], keys: Iterable[int]
+) -> dict[int, Parts]:
+    """Which vectors and slots the models with these keys have."""
+    parts = {int(key): Parts() for key in keys}
+    for recipe, table in recipes:
+        sql = f"SELECT model FROM {table} WHERE model IN {THESE}"
+        for (key,) in session.execute(sql, [list(parts)]):
+            parts[int(key)].vectors.add(recipe)
+    sql = f"SELECT DISTINCT model, recipe FROM slots WHERE model IN {THESE}"
+    for key, slots_of in session.execute(sql, [list(parts)]):
+        parts[int(key)].slots.add(slots_of)
+    return parts
+
+
+def _check(vectors: pa.Table, recipe: Recipe, source: Source) -> None:
+    column = vectors.column("vector").combine_chunks()
+    flat = np.asarray(column.flatten(), dtype=np.float64)
+    if flat.size == vectors.num_rows * recipe.dim:
+        lengths = np.linalg.norm(flat.reshape(vectors.num_rows, recipe.dim), axis=1)
+        if (np.abs(lengths - 1.0) <= UNIT_TOLERANCE).all():
+            return
+    raise RecipeMismatch(
+        f"{source.name}: a vector of recipe {recipe.id} is not of unit length in {recipe.dim} "
+        "dimensions: the catalog is damaged, and no more of it is merged"
+    )

@@ -1,0 +1,268 @@
+"""Checks of the DuckDB file: blocks, tables, views, keys, recipes, vectors, references."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from ....errors import StoreError
+from ....records import Recipe
+from ...schema import scripts
+from ...tables.vectors import UNIT_TOLERANCE, refresh_view, tables
+from .checks import NAMES_SHOWN, REINDEX, RUN_REPAIR, CheckContext, Finding, counted, listed, quoted
+
+REPLACE_FILE = (
+    "put a backup in its place, or move it away and run `deltadex index` again; "
+    "keep the damaged file until that is done"
+)
+
+_TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
+_VIEW = re.compile(r"^CREATE (?:OR REPLACE )?VIEW (\w+) AS\n.*?;$", re.MULTILINE | re.DOTALL)
+
+_IS_UNIT = (
+    f"coalesce(abs(sqrt(array_inner_product(vector, vector)) - 1) <= {UNIT_TOLERANCE} "
+    "AND isfinite(norm) AND norm >= 0, false)"
+)
+"""NaN is above every number for DuckDB."""
+
+
+def check_tables(context: CheckContext) -> Iterator[Finding]:
+    """Read everything once: DuckDB compares each block with its checksum."""
+    present = context.tables()
+    missing = [name for name in _TABLE.findall("\n".join(scripts())) if name not in present]
+    if missing:
+        yield Finding("tables", "problem", f"missing: {', '.join(missing)}", REPLACE_FILE)
+    parts = [part for table in present for part in context.parts(table)]
+    damaged: dict[str, str] = {}
+    n_rows = 0
+    for table, first, last in context.track(parts, "reading tables"):
+        try:
+            # the hash of a row needs every column of it
+            [(rows, _)] = context.select(
+                f"SELECT count(*), bit_xor(hash(t)) FROM {quoted(table)} t "
+                "WHERE t.rowid BETWEEN ? AND ?",
+                first,
+                last,
+            )
+            n_rows += rows
+        except StoreError as err:
+            damaged.setdefault(table, str(err.__cause__ or err).splitlines()[0][:200])
+    for table, line in damaged.items():
+        yield Finding("tables", "problem", f"{table} cannot be read ({line})", REPLACE_FILE)
+    if not missing and not damaged:
+        yield Finding("tables", "ok", f"{counted(len(present), 'table')}, {n_rows} rows read")
+
+
+def check_recipes(context: CheckContext) -> Iterator[Finding]:
+    """Each recipe has the identity that its id states, and its table."""
+    recipes = context.select(
+        "SELECT id, name, rank, dim, seed, version, params, vectors FROM recipes"
+    )
+    types = dict(
+        context.select(
+            "SELECT table_name, data_type FROM duckdb_columns() "
+            "WHERE database_name = 'catalog' AND column_name = 'vector'"
+        )
+    )
+    has_faults = False
+    for id, *settings, table in recipes:
+        fault = ""
+        if types.get(table) != f"FLOAT[{settings[2]}]":
+            fault = f"{table} does not hold its vectors as FLOAT[{settings[2]}]"
+        elif _identity(*settings) != id:
+            fault = "its settings do not match its id"
+        if fault:
+            has_faults = True
+            advice = "restore a backup: its vectors cannot be told from those of other recipes"
+            yield Finding("recipes", "problem", f"{id}: {fault}", advice)
+    known = {row[-1] for row in recipes}
+    lone = [t for t in context.tables() if t.startswith("vectors_") and t not in known]
+    if lone:
+        advice = "nothing reads them; with DuckDB: " + " ".join(f"DROP TABLE {t};" for t in lone)
+        yield Finding("recipes", "problem", f"vectors of no recipe: {', '.join(lone)}", advice)
+    elif not has_faults:
+        yield Finding("recipes", "ok", counted(len(recipes), "recipe"))
+
+
+def _identity(name: str, rank: int, dim: int, seed: int, version: int, params: str) -> str | None:
+    """The id of a recipe of these settings; None where they cannot be read."""
+    try:
+        pairs = tuple((str(key), str(value)) for key, value in json.loads(params))
+    except (ValueError, TypeError):
+        return None
+    recipe = Recipe(name=name, rank=rank, dim=dim, seed=seed, version=version, params=pairs)
+    return recipe.id
+
+
+def check_views(context: CheckContext) -> Iterator[Finding]:
+    """Every view is present and can be read; a missing one is made from the schema."""
+    made: dict[str, str] = {}
+    for match in _VIEW.finditer("\n".join(scripts())):
+        # a later one may need what stands between
+        made.pop(match[1], None)
+        made[match[1]] = match[0]
+    present = dict(
+        context.select(
+            "SELECT view_name, sql FROM duckdb_views() "
+            "WHERE database_name = 'catalog' AND NOT internal"
+        )
+    )
+    broken = [name for name in made if name not in present or not _is_readable(context, name)]
+    vectors = [table for _, table in tables(context.session)]
+    is_stale = any(table not in present.get("fingerprints", "") for table in vectors)
+    if vectors and (is_stale or not _is_readable(context, "fingerprints")):
+        broken.append("fingerprints")
+    names = ", ".join(broken)
+    if not broken:
+        yield Finding("views", "ok", counted(len(made) + bool(vectors), "view"))
+    elif not context.repairs:
+        yield Finding("views", "problem", f"missing or unreadable: {names}", RUN_REPAIR)
+    else:
+        statements = [
+            re.sub(r"^CREATE (OR REPLACE )?VIEW", "CREATE OR REPLACE VIEW", made[name])
+            for name in made
+            if name in broken
+        ]
+        context.session.write(lambda s: [s.execute(sql) for sql in statements])
+        if "fingerprints" in broken:
+            context.session.write(refresh_view)
+        yield Finding("views", "repaired", f"made again: {names}")
+
+
+def _is_readable(context: CheckContext, view: str) -> bool:
+    try:
+        context.select(f"SELECT * FROM {quoted(view)} LIMIT 0")
+    except StoreError:
+        return False
+    return True
+
+
+def check_keys(context: CheckContext) -> Iterator[Finding]:
+    """A model has one key and one row, and the next key is above all keys."""
+    duplicates = context.select(
+        "SELECT id, count(*) OVER () FROM models GROUP BY base, id HAVING count(*) > 1 LIMIT 3"
+    )
+    if duplicates:
+        names = listed([str(id) for id, _ in duplicates], duplicates[0][1])
+        yield Finding("keys", "problem", f"stored twice: {names}", REINDEX)
+    [(last,)] = context.select("SELECT coalesce(max(key), 0) FROM models")
+    [(following,)] = context.select(
+        "SELECT max(coalesce(last_value + increment_by, start_value)) FROM duckdb_sequences() "
+        "WHERE database_name = 'catalog' AND sequence_name = 'model_keys'"
+    )
+    if following is not None and following > last:
+        if not duplicates:
+            yield Finding("keys", "ok", f"the next key, {following}, is above all keys")
+    elif context.repairs:
+        sql = f"CREATE OR REPLACE SEQUENCE model_keys START {last + 1}"
+        context.session.write(lambda s: s.execute(sql))
+        yield Finding("keys", "repaired", f"new keys begin at {last + 1}, above all keys")
+    else:
+        detail = f"the next key, {following}, is not above the last, {last}"
+        yield Finding("keys", "problem", detail, RUN_REPAIR)
+
+
+def check_vectors(context: CheckContext) -> Iterator[Finding]:
+    """Every vector is finite and of unit length."""
+    present = set(context.tables())
+    names = [str(t) for (t,) in context.select("SELECT vectors FROM recipes") if t in present]
+    parts = [part for table in names for part in context.parts(table)]
+    wrong: list[str] = []
+    n_vectors = 0
+    for table, first, last in context.track(parts, "measuring vectors"):
+        rows = context.select(
+            f"SELECT coalesce(m.id, '(no model)'), is_unit FROM "
+            f"(SELECT model, {_IS_UNIT} AS is_unit FROM {quoted(table)} v "
+            "WHERE v.rowid BETWEEN ? AND ?) LEFT JOIN models m ON m.key = model "
+            "WHERE NOT is_unit",
+            first,
+            last,
+        )
+        wrong.extend(str(id) for id, _ in rows)
+        n_vectors += context.select(
+            f"SELECT count(*) FROM {quoted(table)} v WHERE v.rowid BETWEEN ? AND ?", first, last
+        )[0][0]
+    if wrong:
+        vectors = counted(len(wrong), "vector")
+        detail = f"{vectors} not of unit length, or not finite: {listed(wrong)}"
+        yield Finding("vectors", "problem", detail, REINDEX)
+    else:
+        yield Finding("vectors", "ok", f"{counted(n_vectors, 'vector')} of unit length")
+
+
+def check_references(context: CheckContext) -> Iterator[Finding]:
+    """No rows of removed models, and no indexed models without their rows."""
+    present = set(context.tables())
+    rows = context.select("SELECT id, vectors, params LIKE '%slot_blocks%' FROM recipes")
+    recipes = [(id, table, sketched) for id, table, sketched in rows if table in present]
+    vectors = [table for _, table, _ in recipes]
+    problems = [
+        *_orphans(context, vectors),
+        *_incomplete_models(context, recipes),
+        *_duplicate_vectors(context, vectors),
+    ]
+    if not problems:
+        [(indexed,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
+        yield Finding("rows", "ok", f"{counted(indexed, 'indexed model')} with all their rows")
+    yield from problems
+    bases = context.select(
+        "SELECT base FROM families WHERE base NOT IN (SELECT base FROM models) ORDER BY base"
+    )
+    if bases:
+        names = listed([str(base) for (base,) in bases])
+        yield Finding("rows", "note", f"{counted(len(bases), 'base')} without models: {names}")
+
+
+def _orphans(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
+    """Rows without their model. They are not derived from anything, so they stay."""
+    for table in (*vectors, "slots", "studies"):
+        # studies are also made of models that could not be indexed
+        condition = "" if table == "studies" else " WHERE status = 'indexed'"
+        where = f"model NOT IN (SELECT key FROM models{condition})"
+        [(n_rows,)] = context.select(f"SELECT count(*) FROM {quoted(table)} WHERE {where}")
+        if n_rows:
+            sql = f"DELETE FROM {table} WHERE {where};"
+            advice = f"no search reads them; after a backup, with DuckDB: {sql}"
+            detail = f"{table}: {counted(n_rows, 'row')} of models that are not indexed"
+            yield Finding("rows", "problem", detail, advice)
+
+
+def _incomplete_models(
+    context: CheckContext, recipes: list[tuple[str, str, bool]]
+) -> Iterator[Finding]:
+    """Indexed models without a vector, without slots, or without the sketches of a recipe."""
+    has_vector = " UNION ALL ".join(f"SELECT model FROM {quoted(t)}" for _, t, _ in recipes)
+    conditions = {
+        "a vector": f"m.key NOT IN ({has_vector})" if has_vector else "TRUE",
+        "slots": "m.key NOT IN (SELECT model FROM slots)",
+    }
+    for id, table, is_sketched in recipes:
+        if is_sketched:
+            recipe = id.replace("'", "''")
+            conditions[f"the sketches of {id}"] = (
+                f"m.key IN (SELECT model FROM {quoted(table)}) AND m.key NOT IN "
+                f"(SELECT model FROM slots WHERE recipe = '{recipe}')"
+            )
+    for part, condition in conditions.items():
+        rows = context.select(
+            f"SELECT m.id, count(*) OVER () FROM models m WHERE m.status = 'indexed' "
+            f"AND {condition} ORDER BY m.id LIMIT {NAMES_SHOWN}"
+        )
+        if rows:
+            names = listed([str(id) for id, _ in rows], rows[0][1])
+            detail = f"{counted(rows[0][1], 'indexed model')} without {part}: {names}"
+            yield Finding("rows", "problem", detail, REINDEX)
+
+
+def _duplicate_vectors(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
+    for table in vectors:
+        rows = context.select(
+            f"SELECT m.id, count(*) OVER () FROM {quoted(table)} v "
+            "JOIN models m ON m.key = v.model GROUP BY m.key, m.id HAVING count(*) > 1 "
+            f"ORDER BY m.id LIMIT {NAMES_SHOWN}"
+        )
+        if rows:
+            names = listed([str(id) for id, _ in rows], rows[0][1])
+            detail = f"{counted(rows[0][1], 'model')} with several vectors in {table}: {names}"
+            yield Finding("rows", "problem", detail, REINDEX)

@@ -1,0 +1,365 @@
+"""Checks of the files derived from a catalog: indexes, sketches, and files that none needs."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from glob import escape
+from pathlib import Path
+
+import faiss
+import numpy as np
+from filelock import FileLock, Timeout
+
+from ....arrays import Float64, Int64
+from ....records import Recipe
+from ...derived.index import load_index
+from ...derived.shortlist import coarse_search, fits, is_exact
+from ...derived.sketch_file import SketchFile, read_columns, read_notes
+from ...derived.sketch_matrix import SketchMatrix, fetch_matrix, index_bytes
+from ...files import derived_path, index_folder
+from ...tables.vectors import fetch_keys, fetch_vectors_of
+from .checks import CheckContext, Finding, counted, listed
+
+INDEX_ENDINGS = (".json", ".faiss")
+SKETCH_ENDINGS = (".keys", ".slots", ".vectors", ".sketches")
+"""The keys first: without them the other files are not read."""
+
+SAMPLE = 64
+"""Vectors, or rows of sketches, that are compared with the catalog's."""
+
+NEAREST = 28
+"""Candidates among which a coarse index is to find a vector itself."""
+
+WRITTEN_WITHIN_S = 1.0
+"""Between an index and its metadata, while another process saves them."""
+
+LENGTH_TOLERANCE = 1e-5
+"""Relative: lengths are sums in another order."""
+
+LEFT_AFTER_S = 600.0
+"""Since a file was last written: its process may run in another container."""
+
+_DERIVED = re.compile(r"([0-9a-f]{16})(\.[a-z]+)")
+_TEMPORARY = re.compile(r"\..+\.(\d+)(?:\.\d+)?\.partial(?:\.wal)?")
+
+
+def _family_files(
+    context: CheckContext, endings: Sequence[str]
+) -> Iterator[tuple[str, Recipe, Path]]:
+    """Base, recipe and path without ending of every family that has one of these files."""
+    recipes = context.catalog.recipes()
+    for base in context.catalog.bases():
+        for recipe in recipes.values():
+            path = derived_path(context.catalog.path, base, recipe.id)
+            if any(path.with_suffix(ending).exists() for ending in endings):
+                yield base, recipe, path
+
+
+def _spread(keys: Int64[np.ndarray, " models"]) -> Int64[np.ndarray, " sample"]:
+    """At most `SAMPLE` of some keys, spread over all of them."""
+    return keys[np.unique(np.linspace(0, len(keys) - 1, SAMPLE).astype(np.int64))]
+
+
+# search indexes
+
+
+def check_indexes(context: CheckContext) -> Iterator[Finding]:
+    """Every family's index file is as it was written, and holds the catalog's vectors."""
+    has_faults, n_files, n_behind = False, 0, 0
+    for base, recipe, path in _family_files(context, INDEX_ENDINGS):
+        n_files += 1
+        keys = np.array(
+            [key for key, *_ in fetch_keys(context.session, base, recipe, -1)], np.int64
+        )
+        fault, behind = _index_fault(context, path, recipe, keys)
+        n_behind += behind
+        if fault:
+            has_faults = True
+            yield _repair_index(context, path, base, recipe, fault)
+    if not has_faults:
+        later = f"; {n_behind} changes since, which the next search makes" if n_behind else ""
+        yield Finding("index", "ok", f"{counted(n_files, 'index file')} as the catalog{later}")
+
+
+def _index_fault(
+    context: CheckContext, path: Path, recipe: Recipe, keys: Int64[np.ndarray, " models"]
+) -> tuple[str, int]:
+    """The fault of a file, if any; and how many changes of the catalog it lacks."""
+    index, held = load_index(path, recipe.dim)
+    if index is None:
+        # another process may be writing it
+        time.sleep(WRITTEN_WITHIN_S)
+        index, held = load_index(path, recipe.dim)
+    if index is None:
+        return "damaged or incomplete", 0
+    behind = len(np.setxor1d(held, keys))
+    if not fits(index, len(keys)):
+        return f"of another kind than {len(keys)} vectors need", behind
+    if (np.diff(held) <= 0).any() or not _has_keys(index, held):
+        return "its keys differ from the index's metadata", behind
+    common = np.intersect1d(held, keys)
+    if len(common) and not _has_vectors(context, index, held, recipe, _spread(common)):
+        return "of other vectors than the catalog's", behind
+    return "", behind
+
+
+def _has_keys(index: faiss.Index, held: Int64[np.ndarray, " models"]) -> bool:
+    """Whether a coarse index has these keys and no others; an exact index has none."""
+    if is_exact(index):
+        return True
+    lists = faiss.extract_index_ivf(index).invlists
+    assert lists is not None
+    ids = [
+        faiss.rev_swig_ptr(lists.get_ids(number), lists.list_size(number)).copy()
+        for number in range(lists.nlist)
+        if lists.list_size(number)
+    ]
+    return bool(np.array_equal(np.sort(np.concatenate(ids)), held)) if ids else not len(held)
+
+
+def _has_vectors(
+    context: CheckContext,
+    index: faiss.Index,
+    held: Int64[np.ndarray, " models"],
+    recipe: Recipe,
+    sample: Int64[np.ndarray, " sample"],
+) -> bool:
+    """Whether a sample's vectors are the catalog's to the bit; or, where the index has codes
+    only, whether most models of the sample are found by their vectors."""
+    present, vectors = fetch_vectors_of(context.session, recipe, sample)
+    if not len(present):
+        return True
+    if is_exact(index):
+        rows = np.searchsorted(held, present)
+        return bool(np.array_equal(index.reconstruct_batch(rows), vectors))
+    hits = [
+        key in coarse_search(index, vector, NEAREST, None)
+        for key, vector in zip(present, vectors, strict=True)
+    ]
+    return sum(hits) * 2 > len(hits)
+
+
+def _repair_index(
+    context: CheckContext, path: Path, base: str, recipe: Recipe, fault: str
+) -> Finding:
+    detail = f"index file of {base}, {recipe.id}: {fault}"
+    if not context.repairs:
+        advice = "the next search rebuilds it, and so does `deltadex doctor` without --check"
+        return Finding("index", "problem", detail, advice)
+    for ending in INDEX_ENDINGS:
+        path.with_suffix(ending).unlink(missing_ok=True)
+    n_vectors = len(context.catalog.family(base, recipe).index.keys)
+    return Finding("index", "repaired", f"{detail}; rebuilt from {counted(n_vectors, 'vector')}")
+
+
+# sketch files
+
+
+def check_sketches(context: CheckContext) -> Iterator[Finding]:
+    """Every family's sketch file holds the catalog's sketches; a wrong file is removed."""
+    has_faults, n_files, n_rows = False, 0, 0
+    for base, recipe, stem in _family_files(context, (".sketches",)):
+        path = stem.with_suffix(".sketches")
+        n_files += 1
+        fault, rows = _sketch_fault(context, path, recipe)
+        n_rows += rows
+        if fault:
+            has_faults = True
+            yield _remove_sketches(context, path, f"file of {base}, {recipe.id}: {fault}")
+    if not has_faults:
+        rows_shown = f", {counted(n_rows, 'model')}" if n_files else ""
+        yield Finding("sketches", "ok", f"{counted(n_files, 'file')} as the catalog{rows_shown}")
+
+
+def _sketch_fault(context: CheckContext, path: Path, recipe: Recipe) -> tuple[str, int]:
+    """The fault of a file, if any; and how many rows it has."""
+    try:
+        notes = read_notes(path)
+    except FileNotFoundError:
+        return "", 0
+    keys, lengths = notes["key"].astype(np.int64), notes["length"].astype(np.float64)
+    if not len(keys):
+        return "", 0
+    if (np.diff(keys) <= 0).any() or not np.isfinite(lengths).all():
+        return "its keys are damaged", len(keys)
+    if fault := _length_fault(path, len(keys), recipe.dim):
+        return fault, len(keys)
+    file = SketchFile.read(path)
+    if file is None:
+        return "", len(keys)
+    try:
+        return _content_fault(context, file, recipe, keys, lengths), len(keys)
+    finally:
+        file.close()
+
+
+def _length_fault(path: Path, n_rows: int, dim: int) -> str:
+    """What the files lack for so many rows: to map them would end the process."""
+    try:
+        columns, own_dim = read_columns(path)
+        if own_dim != dim:
+            return f"its vectors have {own_dim} numbers, the recipe's {dim}"
+        if path.stat().st_size < index_bytes(columns.width, n_rows):
+            return f"it ends before its {n_rows} rows do"
+        if path.with_suffix(".vectors").stat().st_size < 4 * dim * n_rows:
+            return f"its vectors end before its {n_rows} rows do"
+    except (OSError, ValueError, TypeError, KeyError):
+        return "its list of slots is damaged"
+    return ""
+
+
+def _content_fault(
+    context: CheckContext,
+    file: SketchFile,
+    recipe: Recipe,
+    keys: Int64[np.ndarray, " models"],
+    lengths: Float64[np.ndarray, " models"],
+) -> str:
+    """How a sample of the rows differs from the catalog; of models that it still has."""
+    sample, vectors = fetch_vectors_of(context.session, recipe, _spread(keys))
+    if not len(sample):
+        return ""
+    sample_keys = sample.tolist()
+    held, stored = file.matrix(sample), fetch_matrix(context.session, sample_keys, recipe.id)
+    if held is None:
+        return "it cannot be read"
+    own = [file.vector(key) for key in sample_keys]
+    if not all(v is not None and np.array_equal(v, w) for v, w in zip(own, vectors, strict=True)):
+        return "its vectors are not the catalog's"
+    noted = lengths[np.searchsorted(keys, sample)]
+    if not np.allclose(noted, stored.lengths, rtol=LENGTH_TOLERANCE, atol=0.0):
+        return "its lengths are not the catalog's"
+    if not all(_is_same_row(held, stored, row) for row in range(len(sample))):
+        return "its sketches are not the catalog's"
+    return ""
+
+
+def _is_same_row(held: SketchMatrix, stored: SketchMatrix, row: int) -> bool:
+    """Whether every slot of the stored row is as in the file, which has no other."""
+    halves = np.frombuffer(held.halves(row), dtype="<u2")
+    expected = np.frombuffer(stored.halves(row), dtype="<u2")
+    n_other = int(np.count_nonzero(halves))
+    for slot, part in stored.columns.of_slot.items():
+        own = held.columns.of_slot.get(slot)
+        if own is None:
+            if expected[part].any():
+                return False
+            continue
+        if not np.array_equal(halves[own], expected[part]):
+            return False
+        n_other -= int(np.count_nonzero(halves[own]))
+    return n_other == 0
+
+
+def _remove_sketches(context: CheckContext, path: Path, detail: str) -> Finding:
+    if not context.repairs:
+        advice = "`deltadex doctor` without --check removes it"
+        return Finding("sketches", "problem", detail, advice)
+    lock = FileLock(path.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except (OSError, Timeout):
+        advice = "end the service, then run `deltadex doctor`: searches read the catalog meanwhile"
+        return Finding("sketches", "problem", f"{detail}; another process writes it", advice)
+    try:
+        for ending in SKETCH_ENDINGS:
+            path.with_suffix(ending).unlink(missing_ok=True)
+    finally:
+        lock.release()
+    return Finding("sketches", "repaired", f"{detail}; removed, `deltadex serve` writes it again")
+
+
+# files that no family or process needs
+
+
+def check_leftovers(context: CheckContext) -> Iterator[Finding]:
+    """No file beside the catalog is of an unknown family, or of a process that ended."""
+    folder = index_folder(context.catalog.path)
+    unused = [*_of_no_family(context, folder), *_temporaries(folder, "")]
+    unused += _temporaries(context.catalog.path.parent, context.catalog.path.name)
+    others = [p for p in _temporaries(context.catalog.path.parent, "") if p not in unused]
+    size = sum(path.stat().st_size for path in unused) >> 20
+    detail = f"{counted(len(unused), 'unused file')}, {size} MiB: " + listed(
+        [path.name for path in unused]
+    )
+    if not unused:
+        yield Finding("leftovers", "ok", "none")
+    elif context.repairs:
+        yield _remove_files(unused, detail)
+    else:
+        advice = "`deltadex doctor` without --check removes them"
+        yield Finding("leftovers", "problem", detail, advice)
+    if others:
+        names = listed([path.name for path in others])
+        detail = f"incomplete files beside the catalog, perhaps of a backup: {names}"
+        yield Finding("leftovers", "note", detail, "remove them if no process writes them")
+
+
+def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
+    """Files named after a family and a recipe that the catalog does not have together."""
+    pairs = context.select("SELECT DISTINCT m.base, r.id FROM models m, recipes r")
+    known = {derived_path(context.catalog.path, base, recipe).name for base, recipe in pairs}
+    endings = (*INDEX_ENDINGS, *SKETCH_ENDINGS, ".lock")
+    return [
+        path
+        for path in sorted(folder.glob("*"))
+        if (match := _DERIVED.fullmatch(path.name))
+        and match[1] not in known
+        and match[2] in endings
+    ]
+
+
+def _temporaries(folder: Path, name: str) -> list[Path]:
+    """Files that a process which ended was writing, of targets whose name begins so."""
+    return [
+        path
+        for path in sorted(folder.glob(f".{escape(name)}*.partial*"))
+        if (match := _TEMPORARY.fullmatch(path.name))
+        and not _is_running(int(match[1]))
+        and _age_s(path) > LEFT_AFTER_S
+    ]
+
+
+def _remove_files(unused: list[Path], detail: str) -> Finding:
+    """Remove the files, but for those of a family whose sketches are being written."""
+    in_use = []
+    for path in unused:
+        lock = FileLock(path.with_suffix(".lock")) if _DERIVED.fullmatch(path.name) else None
+        try:
+            if lock is not None:
+                lock.acquire(timeout=0)
+            path.unlink(missing_ok=True)
+        except (OSError, Timeout):
+            in_use.append(path.name)
+        finally:
+            if lock is not None:
+                lock.release()
+                path.with_suffix(".lock").unlink(missing_ok=True)
+    if in_use:
+        detail = f"{detail}; in use or not ours to remove: {listed(in_use)}"
+        advice = "end the processes that use them, then run `deltadex doctor` again"
+        return Finding("leftovers", "problem", detail, advice)
+    return Finding("leftovers", "repaired", f"{detail}: removed")
+
+
+def _is_running(pid: int) -> bool:
+    """Whether there is such a process; False where the system has no harmless test."""
+    if os.name != "posix":
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _age_s(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,0 +1,85 @@
+"""The tables `studies` and `listings`: JSON documents about a model and about a walk of the Hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..session import NOW, Session
+from .models import require_model
+
+
+@dataclass(frozen=True, slots=True)
+class Studies:
+    """The results of studies of one model."""
+
+    session: Session
+    key: int
+
+    def save(self, study: str, settings: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+        """Store a study's document in place of the last with the same settings.
+
+        Raises:
+            StoreError: the model was removed.
+        """
+        values = [self.key, study, json.dumps(settings, sort_keys=True)]
+
+        def replace(session: Session) -> None:
+            require_model(session, self.key)
+            session.execute(
+                "DELETE FROM studies WHERE model = ? AND study = ? AND settings = ?", values
+            )
+            session.execute(
+                f"INSERT INTO studies VALUES (?, ?, ?, ?, {NOW})", [*values, json.dumps(results)]
+            )
+
+        self.session.write(replace)
+
+    def load(self, study: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The document of a study with these settings."""
+        return self._newest(study, "AND settings = ?", json.dumps(settings, sort_keys=True))
+
+    def latest(self, study: str) -> dict[str, Any] | None:
+        """The newest document of a study, whatever its settings."""
+        return self._newest(study)
+
+    def _newest(self, study: str, condition: str = "", *values: str) -> dict[str, Any] | None:
+        rows = self.session.execute(
+            f"SELECT results FROM studies WHERE model = ? AND study = ? {condition} "
+            "ORDER BY made_at DESC LIMIT 1",
+            [self.key, study, *values],
+        )
+        return json.loads(rows[0][0]) if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Listings:
+    """An unfinished walk of the Hub from one base: the children of each parent."""
+
+    session: Session
+    base: str
+
+    def save(self, parent: str, models: list[dict[str, Any]]) -> None:
+        """Store the children of `parent`."""
+        key = [self.base, parent]
+
+        def replace(session: Session) -> None:
+            session.execute("DELETE FROM listings WHERE base = ? AND parent = ?", key)
+            session.execute(
+                f"INSERT INTO listings VALUES (?, ?, ?, {NOW})", [*key, json.dumps(models)]
+            )
+
+        self.session.write(replace)
+
+    def load(self, parent: str) -> list[dict[str, Any]] | None:
+        """The children of `parent`."""
+        rows = self.session.execute(
+            "SELECT models FROM listings WHERE base = ? AND parent = ?", [self.base, parent]
+        )
+        return json.loads(rows[0][0]) if rows else None
+
+    def clear(self) -> None:
+        """Delete the walk once it is finished: the next one lists the Hub again."""
+        self.session.write(lambda s: s.execute("DELETE FROM listings WHERE base = ?", [self.base]))
