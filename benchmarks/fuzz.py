@@ -57,8 +57,8 @@ with instrumented():
     from deltadex.indexer.family import Wanted, read_labels, refuse_strangers
     from deltadex.indexer.family.card import card_bases, label_of, split_card
     from deltadex.indexer.family.sources import listed_members, read_member
-    from deltadex.store.sharing.note import note_path, read_note
-    from deltadex.store.sharing.wire import Gone, Link
+    from deltadex.store.sharing.note import Gone, note_path, read_note
+    from deltadex.store.sharing.wire import Link
 
 PLACE = Path(tempfile.mkdtemp(prefix="deltadex-fuzz-"))
 TENSORS = {

@@ -6,14 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel
 from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe, Slot, SlotStats
-from .care.export import write_parquet, write_safetensors
-from .family import FamilyView, Moments
 from .session import CACHE_SHARE, Session, connect
 from .sharing import Access
 from .tables.bases import BaseRecord, replace_base, select_base, select_bases
@@ -31,7 +27,6 @@ from .tables.models import (
     select_models,
     select_stored,
 )
-from .tables.outcomes import add_vectors, delete_model, write_outcome
 from .tables.recipes import (
     choose_recipe,
     count_by_recipe,
@@ -39,8 +34,9 @@ from .tables.recipes import (
     mean_cost,
     select_recipes,
 )
-from .tables.slots import select_shapes, select_slots, slot_document
-from .tables.vectors import fetch_norm, fetch_vectors_of
+
+if TYPE_CHECKING:
+    from .family import FamilyView
 
 T = TypeVar("T")
 
@@ -134,10 +130,14 @@ class Catalog:
 
     def record(self, outcome: Outcome) -> None:
         """Write all of a model's outcome, or nothing, in place of its last outcome."""
+        from .tables.outcomes import write_outcome
+
         self._session.write(lambda s: write_outcome(s, outcome))
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
         """Remove a model; returns its last row."""
+        from .tables.outcomes import delete_model
+
         row = self.model(id, base)
         self._session.write(lambda s: delete_model(s, row.key))
         return row
@@ -193,6 +193,8 @@ class Catalog:
         Raises:
             StoreError: there is no model of that key any more.
         """
+        from .tables.outcomes import add_vectors
+
         return self._session.write(lambda s: add_vectors(s, key, fingerprints))
 
     # beside the models
@@ -283,11 +285,15 @@ class Catalog:
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
         """All columns of a model, and its slots, ready for JSON."""
         row = self.model(id, base)
+        from .tables.slots import slot_document
+
         return {**row.to_json(), "slots": [slot_document(s) for s in self.slots(row.key)]}
 
     def slots(self, key: int, recipe: str | None = None) -> list[SlotStats]:
         """What the model with this key changed, slot by slot; with the sketches of the recipe of
         that id."""
+        from .tables.slots import select_slots
+
         return select_slots(self._session, key, recipe)
 
     def contents(self, base: str, recipes: Sequence[str]) -> dict[str, str]:
@@ -324,6 +330,8 @@ class Catalog:
         Args:
             prepare: Called with a new view before other threads have it.
         """
+        from .family import Moments
+
         return self.access.derived(Moments).view(
             self._session, base, recipe, is_current=self.waits_for_index, prepare=prepare
         )
@@ -332,6 +340,10 @@ class Catalog:
         self, base: str, twin: str, model: ModelRecord, recipes: Sequence[str]
     ) -> Indexed:
         """What indexing a byte-identical copy of `twin` would give, under these recipe ids."""
+        import numpy as np
+
+        from .tables.vectors import fetch_norm, fetch_vectors_of
+
         row, by_id = self.model(twin, base), self.recipes()
         sketched = next((id for id in recipes if by_id[id].name == "sketch"), None)
         fingerprints = []
@@ -382,6 +394,8 @@ class Catalog:
 
     def shapes(self, base: str) -> dict[Slot, tuple[int, int]]:
         """(out, in) of every slot that a model of the family changed."""
+        from .tables.slots import select_shapes
+
         return select_shapes(self._session, base)
 
     def failures(self, base: str | None = None) -> list[dict[str, Any]]:
@@ -399,6 +413,8 @@ class Catalog:
 
     def export_parquet(self, folder: Path) -> list[Path]:
         """`models`, `slots` and `fingerprints` as Parquet files in `folder`."""
+        from .care.export import write_parquet
+
         return write_parquet(self._session, folder)
 
     def export_safetensors(self, target: Path, base: str | None, recipe: str | None) -> Path:
@@ -412,6 +428,8 @@ class Catalog:
             )
         chosen = self.find_recipe(recipe, bases[0])
         ids, vectors = self.look(lambda: self.family(bases[0], chosen).by_id())
+        from .care.export import write_safetensors
+
         return write_safetensors(target, bases[0], chosen, ids, vectors)
 
     def _empty(self) -> EmptyCatalog:

@@ -15,7 +15,7 @@ from ..records import Recipe, SlotStats
 from .files import derived_path
 from .session import Session
 from .tables.filters import ModelFilter
-from .tables.models import Label, Labels, select_all_labels, select_keys, select_labels
+from .tables.models import Label, Labels, select_keys, select_labels
 from .tables.slots import SlotSketches, select_sketches, select_slots
 from .tables.vectors import count_vectors, fetch_keys, fetch_vectors_of
 
@@ -125,7 +125,7 @@ class FamilyView:
     def labels(self) -> Labels:
         """The labels of every model."""
         if self._moment.labels is None:
-            self._moment.labels = select_all_labels(self._session, self.base, self.keys)
+            self._moment.labels = _read_labels(self._session, self.base, self.keys)
         return self._moment.labels
 
     def rows_where(self, wanted: ModelFilter) -> Int64[np.ndarray, " rows"]:
@@ -321,3 +321,17 @@ class Moments:
 
     def close(self) -> None:
         self._entries.clear()
+
+
+def _read_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]) -> Labels:
+    """What is known of the training of a family's models; nothing of those that are not there."""
+    table = session.arrow(
+        "SELECT key, dataset, author, run FROM models "
+        "WHERE base = ? AND status = 'indexed' ORDER BY key",
+        [base],
+    )
+    there = table.column("key").to_numpy()
+    places = np.searchsorted(there, keys)
+    places[np.append(there, -1)[places] != keys] = -1
+    columns = ([*table.column(name).to_pylist(), None] for name in ("dataset", "author", "run"))
+    return Labels(*(tuple(column[place] for place in places.tolist()) for column in columns))

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 
 from ..errors import EmptyCatalog, ForeignDatabase, NewerSchema, StoreError, StoreLocked
-from .sharing import LocalSession, RemoteSession
+from .sharing import HolderNote, LocalSession, RawSession
 
 SCHEMA_VERSION = 3
 
@@ -39,7 +39,7 @@ def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
             raise
 
 
-def check_schema(guest: RemoteSession, path: Path) -> None:
+def check_schema(guest: RawSession, note: HolderNote, path: Path) -> None:
     """Refuse a catalog of another version that another process holds.
 
     Raises:
@@ -49,8 +49,7 @@ def check_schema(guest: RemoteSession, path: Path) -> None:
     _refuse_newer(version, path)
     if version < SCHEMA_VERSION:
         raise StoreLocked(
-            f"{path}: process {guest.note.pid}, of an older deltadex, holds this catalog; "
-            "end it first"
+            f"{path}: process {note.pid}, of an older deltadex, holds this catalog; end it first"
         )
 
 
@@ -69,7 +68,7 @@ def _refuse_newer(version: int, path: Path) -> None:
         )
 
 
-def schema_version(session: LocalSession | RemoteSession, path: Path) -> int:
+def schema_version(session: RawSession, path: Path) -> int:
     """The version of an open file; 0 for a database that holds nothing.
 
     Raises:

@@ -7,19 +7,22 @@ process that held the file ended.
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
-import pyarrow as pa
 
 from ..errors import EmptyCatalog, HolderLost, StoreDamaged, StoreError, StoreFull, StoreLocked
 from .files import make_folder
 from .schema import check_schema, migrate
-from .sharing import Access, Gone, Ledger, LocalSession, RemoteSession
+from .sharing import Access, Gone, Ledger, LocalSession, RawSession
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    import pyarrow as pa  # for annotations alone
 
 T = TypeVar("T")
 
@@ -61,7 +64,7 @@ def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHA
     return Access(
         path,
         lambda: _open_file(path, read_only=read_only, cache=cache),
-        lambda guest: check_schema(guest, path),
+        lambda guest, note: check_schema(guest, note, path),
         shares=not read_only,
     )
 
@@ -203,7 +206,7 @@ class Session:
         finally:
             self._is_inside = False
 
-    def _read(self, question: Callable[[LocalSession | RemoteSession], T]) -> T:
+    def _read(self, question: Callable[[RawSession], T]) -> T:
         with self.turn():
             # the snapshot that a block has announced begins with its first statement
             if self._will_look and not self._is_inside:
@@ -211,7 +214,7 @@ class Session:
                 self._will_look, self._is_inside = False, True
             return self._run(question)
 
-    def _run(self, question: Callable[[LocalSession | RemoteSession], T]) -> T:
+    def _run(self, question: Callable[[RawSession], T]) -> T:
         try:
             return question(self._session)
         except Gone as err:

@@ -48,7 +48,7 @@ SIGNALLED = (130, 143)
 PHASES: Sequence[tuple[str, str, str]] = (
     ("store.sharing.access", "Access.__init__", "opening"),
     ("store.session", "migrate", "migrating"),
-    ("store.sharing.host", "LocalSession.commit", "committing"),
+    ("store.sharing.local", "LocalSession.commit", "committing"),
     ("store.catalog", "Catalog.record", "recording"),
     ("store.catalog", "Catalog.remove", "removing"),
     ("store.catalog", "Catalog.close", "closing"),

@@ -1,18 +1,10 @@
-"""One catalog file, many processes: the process that holds the file serves the others."""
+"""One catalog file, many processes: whoever holds the file lets the others in."""
 
-from .access import Access
-from .guest import RemoteSession, join
-from .host import Ledger, LocalSession
-from .note import note_path, read_note
-from .wire import Gone
-
-__all__ = [
-    "Access",
-    "Gone",
-    "Ledger",
-    "LocalSession",
-    "RemoteSession",
-    "join",
-    "note_path",
-    "read_note",
-]
+from .access import Access as Access
+from .local import Ledger as Ledger
+from .local import LocalSession as LocalSession
+from .local import RawSession as RawSession
+from .note import Gone as Gone
+from .note import HolderNote as HolderNote
+from .note import note_path as note_path
+from .note import read_note as read_note

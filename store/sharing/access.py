@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ...errors import StoreLocked
-from .guest import RemoteSession, join
-from .host import Host, LocalSession
-from .wire import Gone
+from .local import LocalSession, RawSession
+from .note import Gone, HolderNote
+
+if TYPE_CHECKING:
+    from .host import Host
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +47,14 @@ class Access:
         self,
         path: Path,
         open_own: Callable[[], LocalSession],
-        check: Callable[[RemoteSession], None],
+        check: Callable[[RawSession, HolderNote], None],
         shares: bool,
     ) -> None:
         """Open the file, or join the process that holds it.
 
         Args:
             open_own: Opens the file itself; raises `StoreLocked` while it is held.
-            check: Of a session at another process, whether its catalog can be used.
+            check: Raises what is wrong with the catalog of another process, by its note.
             shares: Whether others are let in while this process holds the file.
 
         Raises:
@@ -67,7 +69,7 @@ class Access:
         self.generation = 0
         self._root = self._enter()
 
-    def session(self, after: int = -1) -> tuple[int, LocalSession | RemoteSession]:
+    def session(self, after: int = -1) -> tuple[int, RawSession]:
         """A session, and the generation of what it is a session of.
 
         Args:
@@ -85,7 +87,7 @@ class Access:
     def shed(self) -> None:
         """Give back the memory of the file's pages, if this process holds it and no guest is in."""
         with self._changing:
-            if isinstance(self._root, RemoteSession):
+            if not isinstance(self._root, LocalSession):
                 return
             with self._host.alone() if self._host else nullcontext(True) as is_alone:
                 if is_alone:
@@ -110,17 +112,19 @@ class Access:
         self._root = self._enter()
         self.generation += 1
 
-    def _enter(self) -> LocalSession | RemoteSession:
+    def _enter(self) -> RawSession:
         given_up_at, has_said = time.monotonic() + PATIENCE_S, False
         while True:
             try:
                 own = self._open_own()
                 break
             except StoreLocked as err:
+                from .guest import join
+
                 guest = join(self._file)
                 if guest is not None:
                     try:
-                        self._check(guest)
+                        self._check(guest, guest.note)
                         return guest
                     except Gone:
                         # the holder ended just now: the file is free, or another's
@@ -135,6 +139,8 @@ class Access:
                     has_said = True
             time.sleep(BETWEEN_TRIES_S)
         if self._shares:
+            from .host import Host
+
             try:
                 self._host = Host(self._file, own)
             except OSError as err:

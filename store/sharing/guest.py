@@ -10,8 +10,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from .note import HolderNote, read_note
-from .wire import LONGEST_PROOF_S, Gone, Link
+from .note import Gone, HolderNote, read_note
+from .wire import LONGEST_PROOF_S, Link
 
 
 def join(path: Path) -> RemoteSession | None:

@@ -11,13 +11,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from .note import HolderNote, remove_note, write_note
-from .wire import Gone, Link
+from .local import LocalSession
+from .note import Gone, HolderNote, remove_note, write_note
+from .wire import Link
 
 log = logging.getLogger(__name__)
 
@@ -27,134 +27,7 @@ PATIENCE_S = 10.0
 ANSWERED_WITHIN_S = 2.0
 """How long it waits for the answers in progress; readers then ask the next holder."""
 
-SHED_TO = "64MB"
-
 _NOTHING = pa.table({})
-
-
-class Ledger:
-    """Shared by all sessions of an open file: the lock of its only writer, which counts changes."""
-
-    def __init__(self) -> None:
-        self.writing = threading.Lock()
-        self._epoch = secrets.token_hex(4)
-        self.n_changes = 0
-
-    def changes(self) -> str:
-        """A token that differs after every committed change, whichever process made it."""
-        return f"{self._epoch}-{self.n_changes}"
-
-
-class LocalSession:
-    """A session on a file that this process holds. One thread at a time."""
-
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, ledger: Ledger, cache: str = "50%"
-    ) -> None:
-        """`cache`: How much memory DuckDB may take for all sessions, as it has it."""
-        self._connection = connection
-        self.ledger = ledger
-        self._cache = cache
-        self._is_writing = self._is_reading = False
-
-    def session(self) -> LocalSession:
-        """Another session, for another thread."""
-        cursor = self._connection.cursor()
-        cursor.execute("USE catalog")
-        return LocalSession(cursor, self.ledger, self._cache)
-
-    def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
-        """The rows that a statement gives."""
-        with _ctrl_c():
-            return self._connection.execute(sql, values).fetchall()
-
-    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
-        """The same as a table; of no columns, for a statement that gives none."""
-        with _ctrl_c():
-            relation = self._connection.sql(sql, params=values)
-            return _NOTHING if relation is None else relation.to_arrow_table()
-
-    def register(self, name: str, table: pa.Table) -> None:
-        self._connection.register(name, table)
-
-    def unregister(self, name: str) -> None:
-        self._connection.unregister(name)
-
-    def begin(self) -> None:
-        """Begin a transaction, once no other session writes."""
-        self.ledger.writing.acquire()
-        self._is_writing = True
-        try:
-            with _ctrl_c():
-                self._connection.execute("BEGIN TRANSACTION")
-        except BaseException:
-            self._end()
-            raise
-
-    def look(self) -> None:
-        """Begin to read: until `rollback`, nothing that others commit is seen."""
-        with _ctrl_c():
-            self._connection.execute("BEGIN TRANSACTION READ ONLY")
-        self._is_reading = True
-
-    def commit(self) -> None:
-        try:
-            with _ctrl_c():
-                self._connection.execute("COMMIT")
-        finally:
-            # an interrupted commit may have been made
-            self.ledger.n_changes += 1
-        self._end()
-
-    def rollback(self) -> None:
-        """End the transaction, if there is one; undo it, if it writes."""
-        if self._is_writing or self._is_reading:
-            self._is_reading = False
-            try:
-                # a full disk or a fatal error has ended it already
-                with contextlib.suppress(duckdb.Error), _ctrl_c():
-                    self._connection.execute("ROLLBACK")
-            finally:
-                if self._is_writing:
-                    self._end()
-
-    def changes(self) -> str:
-        return self.ledger.changes()
-
-    def shed(self) -> None:
-        """Free the memory of pages that no statement uses.
-
-        For a moment no session has more than `SHED_TO`.
-        """
-        try:
-            with contextlib.suppress(duckdb.OutOfMemoryException):
-                self._connection.execute(f"SET memory_limit = '{SHED_TO}'")
-        finally:
-            self._connection.execute(f"SET memory_limit = '{self._cache}'")
-
-    def interrupt(self) -> None:
-        """Stop what another thread runs here, if it runs something."""
-        with contextlib.suppress(duckdb.Error):
-            self._connection.interrupt()
-
-    def close(self) -> None:
-        self.rollback()
-        self._connection.close()
-
-    def _end(self) -> None:
-        self._is_writing = False
-        self.ledger.writing.release()
-
-
-@contextmanager
-def _ctrl_c() -> Iterator[None]:
-    """Raise again what a signal's handler raised: DuckDB replaces it while it works."""
-    try:
-        yield
-    except RuntimeError as err:
-        if str(err) == "Query interrupted":
-            raise KeyboardInterrupt from err
-        raise
 
 
 class Host:

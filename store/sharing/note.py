@@ -12,6 +12,10 @@ _LONGEST = 4096
 """Bytes of a note; a longer file is not a note."""
 
 
+class Gone(ConnectionError):
+    """The other side has ended, or is not who it should be."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HolderNote:
     """The process that holds a catalog.

@@ -19,6 +19,8 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 
 import pyarrow as pa
 
+from .note import Gone
+
 LONGEST_PROOF_S = 5
 """How long a side may take for each message of its proof."""
 
@@ -33,10 +35,6 @@ _PEER_ERRORS = (
     AuthenticationError,
 )
 """What the standard library raises on a stranger's messages, or on silence."""
-
-
-class Gone(ConnectionError):
-    """The other side has ended, or is not who it should be."""
 
 
 class Link:

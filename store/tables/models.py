@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
-import numpy as np
-import pyarrow as pa
-
-from ...arrays import Int64
 from ...errors import REASONS, StoreError
 from ...records import ModelRecord, Outcome, Refused
 from ..session import NOW, Session
 from .filters import Condition
-from .vectors import tables
+from .recipes import tables
 
 _RECORD_COLUMNS = tuple(f.name for f in fields(ModelRecord))
 
@@ -227,20 +223,6 @@ def select_labels(session: Session, keys: Sequence[int]) -> dict[int, Label]:
     return {int(key): Label(*label) for key, *label in session.execute(sql)}
 
 
-def select_all_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]) -> Labels:
-    """What is known of the training of a family's models; nothing of those that are not there."""
-    table = session.arrow(
-        "SELECT key, dataset, author, run FROM models "
-        "WHERE base = ? AND status = 'indexed' ORDER BY key",
-        [base],
-    )
-    there = table.column("key").to_numpy()
-    places = np.searchsorted(there, keys)
-    places[np.append(there, -1)[places] != keys] = -1
-    columns = ([*table.column(name).to_pylist(), None] for name in ("dataset", "author", "run"))
-    return Labels(*(tuple(column[place] for place in places.tolist()) for column in columns))
-
-
 def select_stored(session: Session, id: str, base: str | None) -> list[Stored]:
     """The indexed models of that id, at most one per family."""
     rows = session.execute(
@@ -283,6 +265,8 @@ def keep_labels(session: Session, key: int, model: ModelRecord) -> ModelRecord:
 def relabel_models(session: Session, base: str, records: Sequence[ModelRecord]) -> None:
     """Bring labels, authors and runs up to date; models without a row are passed over."""
     columns = ("id", *_LABELS)
+    import pyarrow as pa
+
     table = pa.table({c: pa.array([getattr(r, c) for r in records], pa.string()) for c in columns})
     assignments = ", ".join(f"{c} = n.{c}" for c in columns[1:])
     changed = " OR ".join(f"models.{c} IS DISTINCT FROM n.{c}" for c in columns[1:])
@@ -308,25 +292,6 @@ def require_model(session: Session, key: int) -> None:
     """
     if not session.execute("SELECT 1 FROM models WHERE key = ?", [key]):
         raise StoreError("the model was removed or re-indexed during this call")
-
-
-def move_models(session: Session, keys: Mapping[int, int]) -> None:
-    """Give models and all that belongs to them other keys: old → new."""
-    if not keys:
-        return
-    with session.registered("moved_keys", key_pairs("old", "new", keys)):
-        session.execute("UPDATE models SET key = k.new FROM moved_keys k WHERE key = k.old")
-        for table in ("slots", "studies", *(table for _, table in tables(session))):
-            session.execute(
-                f"UPDATE {table} SET model = k.new FROM moved_keys k WHERE model = k.old"
-            )
-
-
-def key_pairs(first: str, second: str, keys: Mapping[int, int]) -> pa.Table:
-    """Keys and what they stand for, as a table of two columns of these names."""
-    return pa.table(
-        {first: pa.array(list(keys), pa.int64()), second: pa.array(list(keys.values()), pa.int64())}
-    )
 
 
 def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:

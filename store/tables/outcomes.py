@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+import pyarrow as pa
 
 from ...records import Fingerprint, Indexed, Outcome
 from ..session import Session
-from .models import insert_model, keep_labels, move_models, new_keys, require_model
+from .models import insert_model, keep_labels, new_keys, require_model
+from .recipes import tables
 from .slots import insert_slots
 from .vectors import carry_over, delete_vector, delete_vectors, insert_vector
 
@@ -65,3 +68,22 @@ def delete_model(session: Session, key: int) -> None:
     session.execute("DELETE FROM slots WHERE model = ?", [key])
     session.execute("DELETE FROM studies WHERE model = ?", [key])
     session.execute("DELETE FROM models WHERE key = ?", [key])
+
+
+def move_models(session: Session, keys: Mapping[int, int]) -> None:
+    """Give models and all that belongs to them other keys: old → new."""
+    if not keys:
+        return
+    with session.registered("moved_keys", key_pairs("old", "new", keys)):
+        session.execute("UPDATE models SET key = k.new FROM moved_keys k WHERE key = k.old")
+        for table in ("slots", "studies", *(table for _, table in tables(session))):
+            session.execute(
+                f"UPDATE {table} SET model = k.new FROM moved_keys k WHERE model = k.old"
+            )
+
+
+def key_pairs(first: str, second: str, keys: Mapping[int, int]) -> pa.Table:
+    """Keys and what they stand for, as a table of two columns of these names."""
+    return pa.table(
+        {first: pa.array(list(keys), pa.int64()), second: pa.array(list(keys.values()), pa.int64())}
+    )

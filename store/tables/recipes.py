@@ -10,7 +10,6 @@ from typing import Any
 from ...errors import EmptyCatalog, UnknownRecipe
 from ...records import Recipe
 from ..session import Session
-from .vectors import tables
 
 DEFAULT_RECIPE = "sketch"
 
@@ -31,6 +30,11 @@ def select_recipes(session: Session) -> dict[str, Recipe]:
         )
         for id, name, rank, dim, seed, version, params in rows
     }
+
+
+def tables(session: Session) -> list[tuple[str, str]]:
+    """(recipe id, table) of every recipe."""
+    return session.execute("SELECT id, vectors FROM recipes ORDER BY id")
 
 
 def count_by_recipe(session: Session) -> list[tuple[str, str, int]]:

@@ -11,6 +11,7 @@ from ...arrays import Float32, Int64
 from ...errors import RecipeMismatch
 from ...records import Fingerprint, Recipe
 from ..session import Session
+from .recipes import tables
 
 UNIT_TOLERANCE = 1e-3
 
@@ -90,11 +91,6 @@ def delete_vectors(session: Session, key: int) -> None:
         session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
 
 
-def tables(session: Session) -> list[tuple[str, str]]:
-    """(recipe id, table) of every recipe."""
-    return session.execute("SELECT id, vectors FROM recipes ORDER BY id")
-
-
 def fetch_vectors(
     session: Session, sql: str, values: list[object], dim: int
 ) -> tuple[list[object], Float32[np.ndarray, "models dim"]]:
@@ -102,7 +98,8 @@ def fetch_vectors(
     table = session.arrow(sql, values)
     if table.num_rows == 0:
         return [], np.zeros((0, dim), dtype=np.float32)
-    chunks = [np.asarray(chunk.flatten(), np.float32) for chunk in table.column(1).chunks]
+    # not flatten(), which imports pyarrow.compute
+    chunks = [np.asarray(chunk.values, np.float32) for chunk in table.column(1).chunks]
     return table.column(0).to_pylist(), np.concatenate(chunks).reshape(table.num_rows, dim)
 
 

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltadex.store.sharing import wire
-from deltadex.store.sharing.note import HolderNote, note_path, read_note, write_note
-from deltadex.store.sharing.wire import Gone, Link
+from deltadex.store.sharing.note import Gone, HolderNote, note_path, read_note, write_note
+from deltadex.store.sharing.wire import Link
 
 CHALLENGE, WELCOME = b"#CHALLENGE#", b"#WELCOME#"
 """As multiprocessing.connection has them."""

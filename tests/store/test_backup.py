@@ -14,7 +14,8 @@ from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
 from deltadex.store.care import backup as backup_module
 from deltadex.store.care.backup import back_up
-from deltadex.store.sharing import LocalSession, RemoteSession
+from deltadex.store.sharing import LocalSession
+from deltadex.store.sharing.guest import RemoteSession
 
 WRITER = """
 with Catalog.open(path) as catalog:

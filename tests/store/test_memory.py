@@ -10,7 +10,7 @@ from outcomes import indexed
 from processes import HOLDER, process, said
 
 from deltadex.store import Catalog
-from deltadex.store.sharing import host
+from deltadex.store.sharing import local
 from deltadex.store.sharing.note import read_note
 
 N_MODELS = 10
@@ -42,7 +42,7 @@ def pages(catalog):
 @pytest.fixture
 def catalog(tmp_path, monkeypatch):
     """One of 20 MiB, all of it read."""
-    monkeypatch.setattr(host, "SHED_TO", "8MB")
+    monkeypatch.setattr(local, "SHED_TO", "8MB")
     path = tmp_path / "c.duckdb"
     with Catalog.open(path) as opened:
         for number in range(N_MODELS):

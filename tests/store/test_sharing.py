@@ -17,9 +17,9 @@ from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, ModelFilter, Page
 from deltadex.store import catalog as catalog_module
 from deltadex.store import session as store_session
-from deltadex.store.sharing import Ledger, LocalSession, RemoteSession, note_path
+from deltadex.store.sharing import Ledger, LocalSession, note_path
 from deltadex.store.sharing import access as sharing_access
-from deltadex.store.sharing.guest import join
+from deltadex.store.sharing.guest import RemoteSession, join
 from deltadex.store.sharing.host import Host
 from deltadex.store.sharing.note import HolderNote, read_note, write_note
 

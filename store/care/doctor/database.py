@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from ....errors import StoreError
 from ....records import Recipe
 from ...schema import scripts
-from ...tables.vectors import UNIT_TOLERANCE, refresh_view, tables
+from ...tables.recipes import tables
+from ...tables.vectors import UNIT_TOLERANCE, refresh_view
 from .checks import NAMES_SHOWN, REINDEX, RUN_REPAIR, CheckContext, Finding, counted, listed, quoted
 
 REPLACE_FILE = (

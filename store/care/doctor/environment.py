@@ -12,7 +12,8 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from ...files import index_folder
-from ...sharing import join, note_path, read_note
+from ...sharing import note_path, read_note
+from ...sharing.guest import join
 from .checks import RUN_REPAIR, Finding, counted
 
 SHOWN_VERSIONS = ("deltadex", "duckdb", "faiss-cpu", "numpy", "torch", "huggingface_hub")

@@ -17,8 +17,7 @@ from ...catalog import Catalog
 from ...session import Session
 from ...tables.bases import replace_base, select_base, select_bases
 from ...tables.models import count_models
-from ...tables.recipes import select_recipes
-from ...tables.vectors import tables
+from ...tables.recipes import select_recipes, tables
 from .model_batch import Counts, Name, Source, merge_models
 from .rules import Conflict, joined_base
 

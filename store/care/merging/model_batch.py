@@ -13,8 +13,10 @@ from ....arrays import Float64
 from ....errors import RecipeMismatch
 from ....records import Recipe
 from ...session import Session
-from ...tables.models import key_pairs, move_models, new_keys
-from ...tables.vectors import UNIT_TOLERANCE, ensure_table, fetch_vectors, tables
+from ...tables.models import new_keys
+from ...tables.outcomes import key_pairs, move_models
+from ...tables.recipes import tables
+from ...tables.vectors import UNIT_TOLERANCE, ensure_table, fetch_vectors
 from .rules import (
     FILLED,
     Conflict,

@@ -1,0 +1,174 @@
+"""Sessions on a catalog file: what every one does, and those of the process that holds the file."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import duckdb
+
+if TYPE_CHECKING or "jaxtyping" in sys.modules:
+    import pyarrow as pa  # for annotations alone
+
+SHED_TO = "64MB"
+
+
+@runtime_checkable
+class RawSession(Protocol):
+    """A session here or at the process that holds the file; one thread at a time."""
+
+    def session(self) -> RawSession: ...
+
+    def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]: ...
+
+    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table: ...
+
+    def register(self, name: str, table: pa.Table) -> None: ...
+
+    def unregister(self, name: str) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def look(self) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+    def changes(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class Ledger:
+    """Shared by all sessions of an open file: the lock of its only writer, which counts changes."""
+
+    def __init__(self) -> None:
+        self.writing = threading.Lock()
+        self._epoch = secrets.token_hex(4)
+        self.n_changes = 0
+
+    def changes(self) -> str:
+        """A token that differs after every committed change, whichever process made it."""
+        return f"{self._epoch}-{self.n_changes}"
+
+
+class LocalSession:
+    """A session on a file that this process holds. One thread at a time."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, ledger: Ledger, cache: str = "50%"
+    ) -> None:
+        """`cache`: How much memory DuckDB may take for all sessions, as it has it."""
+        self._connection = connection
+        self.ledger = ledger
+        self._cache = cache
+        self._is_writing = self._is_reading = False
+
+    def session(self) -> LocalSession:
+        """Another session, for another thread."""
+        cursor = self._connection.cursor()
+        cursor.execute("USE catalog")
+        return LocalSession(cursor, self.ledger, self._cache)
+
+    def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        """The rows that a statement gives."""
+        with _ctrl_c():
+            return self._connection.execute(sql, values).fetchall()
+
+    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
+        """The same as a table; of no columns, for a statement that gives none."""
+        with _ctrl_c():
+            relation = self._connection.sql(sql, params=values)
+            if relation is None:
+                import pyarrow as pa
+
+                return pa.table({})
+            return relation.to_arrow_table()
+
+    def register(self, name: str, table: pa.Table) -> None:
+        self._connection.register(name, table)
+
+    def unregister(self, name: str) -> None:
+        self._connection.unregister(name)
+
+    def begin(self) -> None:
+        """Begin a transaction, once no other session writes."""
+        self.ledger.writing.acquire()
+        self._is_writing = True
+        try:
+            with _ctrl_c():
+                self._connection.execute("BEGIN TRANSACTION")
+        except BaseException:
+            self._end()
+            raise
+
+    def look(self) -> None:
+        """Begin to read: until `rollback`, nothing that others commit is seen."""
+        with _ctrl_c():
+            self._connection.execute("BEGIN TRANSACTION READ ONLY")
+        self._is_reading = True
+
+    def commit(self) -> None:
+        try:
+            with _ctrl_c():
+                self._connection.execute("COMMIT")
+        finally:
+            # an interrupted commit may have been made
+            self.ledger.n_changes += 1
+        self._end()
+
+    def rollback(self) -> None:
+        """End the transaction, if there is one; undo it, if it writes."""
+        if self._is_writing or self._is_reading:
+            self._is_reading = False
+            try:
+                # a full disk or a fatal error has ended it already
+                with contextlib.suppress(duckdb.Error), _ctrl_c():
+                    self._connection.execute("ROLLBACK")
+            finally:
+                if self._is_writing:
+                    self._end()
+
+    def changes(self) -> str:
+        return self.ledger.changes()
+
+    def shed(self) -> None:
+        """Free the memory of pages that no statement uses.
+
+        For a moment no session has more than `SHED_TO`.
+        """
+        try:
+            with contextlib.suppress(duckdb.OutOfMemoryException):
+                self._connection.execute(f"SET memory_limit = '{SHED_TO}'")
+        finally:
+            self._connection.execute(f"SET memory_limit = '{self._cache}'")
+
+    def interrupt(self) -> None:
+        """Stop what another thread runs here, if it runs something."""
+        with contextlib.suppress(duckdb.Error):
+            self._connection.interrupt()
+
+    def close(self) -> None:
+        self.rollback()
+        self._connection.close()
+
+    def _end(self) -> None:
+        self._is_writing = False
+        self.ledger.writing.release()
+
+
+@contextmanager
+def _ctrl_c() -> Iterator[None]:
+    """Raise again what a signal's handler raised: DuckDB replaces it while it works."""
+    try:
+        yield
+    except RuntimeError as err:
+        if str(err) == "Query interrupted":
+            raise KeyboardInterrupt from err
+        raise
