@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Generic
 
@@ -17,10 +18,13 @@ from .checkpoint import Checkpoint
 from .delta import RELATIVE_ROUNDING, Scratch, rounding_norm, update_against
 from .family import Member
 from .fingerprint.factors import frobenius
-from .gate import BaseGate, Norms
+from .gate import BaseGate
 from .job import Job
 from .parallel import ordered
 from .update import Collector, MatrixUpdate, Measurement
+
+_Compared = tuple[Measurement, tuple[float, float, float] | None]
+"""The collector's measurement of one matrix and, if it is sampled, |child|, |W| and |ΔW|."""
 
 
 def collect_full(
@@ -33,10 +37,10 @@ def collect_full(
     # tasks whose tensor is yet to be seen in its file weigh nothing
     ahead = 4 * job.threads if job.parts is None and checkpoint.concurrent else 0
     for compared in ordered(comparison.compare, comparison.tasks(), job.threads, ahead=ahead):
-        for matrix in compared:
-            if matrix.norms is not None:
-                comparison.gate.add(matrix.norms)
-            collector.take(matrix.measured)
+        for measured, norms in compared:
+            if norms is not None:
+                comparison.gate.add(*norms)
+            collector.take(measured)
     comparison.gate.check()
 
 
@@ -52,14 +56,6 @@ class _Task:
     placements: Sequence[Placement]
     sampled: Sequence[bool]
     tensor: torch.Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Compared(Generic[Measurement]):
-    """One matrix: what the collector measured and, if sampled, |child|, |W|, |ΔW|."""
-
-    measured: Measurement
-    norms: Norms | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,56 +93,40 @@ class _Comparison(Generic[Measurement]):
     def compare(self, task: _Task) -> list[_Compared[Measurement]]:
         """Every matrix of a task against the base's."""
         self.job.stop_if_cancelled()
-        with self.job.scratch.borrow() as scratch:
-            if self.job.parts is not None:
-                (placement,), (sampled,) = task.placements, task.sampled
-                assert task.tensor is not None
-                weight, norm = self.job.parts.matrix((placement.slot, placement.part))
-                return [self._compare(placement, task.tensor, weight, norm, scratch, sampled)]
-            if task.tensor is not None:
-                return self._compare_all(task, task.tensor, scratch)
-            with self.checkpoint.view(task.placements[0].tensor) as tensor:
-                return self._compare_all(task, tensor, scratch)
-
-    def _compare_all(
-        self, task: _Task, tensor: torch.Tensor, scratch: Scratch
-    ) -> list[_Compared[Measurement]]:
-        base, compared = self.job.base.weights(), []
-        for placement, sampled in zip(task.placements, task.sampled, strict=True):
-            key = (placement.slot, placement.part)
-            child = placement.cut(tensor)
-            with base.matrix(key) as weight:
-                norm = base.norm(key, weight)
-                compared.append(self._compare(placement, child, weight, norm, scratch, sampled))
-        return compared
+        with self.job.scratch.borrow() as scratch, ExitStack() as opened:
+            tensor = task.tensor
+            if tensor is None:
+                tensor = opened.enter_context(self.checkpoint.view(task.placements[0].tensor))
+            return [
+                self._compare(placement, tensor, scratch, sampled)
+                for placement, sampled in zip(task.placements, task.sampled, strict=True)
+            ]
 
     def _compare(
-        self,
-        placement: Placement,
-        child: torch.Tensor,
-        weight: torch.Tensor,
-        weight_norm: float,
-        scratch: Scratch,
-        sampled: bool,
+        self, placement: Placement, tensor: torch.Tensor, scratch: Scratch, sampled: bool
     ) -> _Compared[Measurement]:
-        if child.dtype not in RELATIVE_ROUNDING:
-            raise ModelError("unsupported-dtype", f"tensor {placement.tensor!r} is {child.dtype}")
-        delta = update_against(child, weight, scratch, self.job.device)
-        if not math.isfinite(delta.norm):
-            raise ModelError("non-finite", f"tensor {placement.tensor!r} holds NaN or infinity")
-        parts = self.job.parts
-        measured = self.collector.measure(
-            MatrixUpdate(
+        key, base, parts = placement.key, self.job.base.weights(), self.job.parts
+        with ExitStack() as opened:
+            if parts is not None:
+                child, (weight, weight_norm) = tensor, parts.matrix(key)
+            else:
+                child, weight = placement.cut(tensor), opened.enter_context(base.matrix(key))
+                weight_norm = base.norm(key, weight)
+            if child.dtype not in RELATIVE_ROUNDING:
+                line = f"tensor {placement.tensor!r} is {child.dtype}"
+                raise ModelError("unsupported-dtype", line)
+            delta = update_against(child, weight, scratch, self.job.device)
+            if not math.isfinite(delta.norm):
+                line = f"tensor {placement.tensor!r} holds NaN or infinity"
+                raise ModelError("non-finite", line)
+            update = MatrixUpdate(
                 slot=placement.slot,
                 part=placement.part,
                 delta=delta if delta.norm > 0 else None,
                 shape=placement.shape,
                 noise_norm=rounding_norm(weight_norm, child.dtype),
                 weight_norm=weight_norm,
-                cut_axis=parts.parts[placement.slot, placement.part].axis if parts else None,
+                cut_axis=parts.parts[key].axis if parts else None,
             )
-        )
-        if not sampled:
-            return _Compared(measured, None)
-        norms = Norms(child=frobenius(child), base=weight_norm, update=delta.norm)
-        return _Compared(measured, norms)
+            norms = (frobenius(child), weight_norm, delta.norm) if sampled else None
+            return self.collector.measure(update), norms

@@ -12,15 +12,6 @@ FIRST_LOOK = 6
 THEN_EVERY = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Norms:
-    """Frobenius norms of a fine-tune's matrix, its base's, and their difference."""
-
-    child: float
-    base: float
-    update: float
-
-
 @dataclass(slots=True)
 class BaseGate:
     """Running sums over (child, base) matrix pairs: the first few, then a sample.
@@ -42,11 +33,11 @@ class BaseGate:
         self.passed_by += 1
         return self.passed_by <= FIRST_LOOK or self.passed_by % THEN_EVERY == 0
 
-    def add(self, norms: Norms) -> None:
+    def add(self, child: float, base: float, update: float) -> None:
         """Take in one pair's norms; after the first few, refuse a model of another base at once."""
-        self.child_sq += norms.child**2
-        self.base_sq += norms.base**2
-        self.update_sq += norms.update**2
+        self.child_sq += child**2
+        self.base_sq += base**2
+        self.update_sq += update**2
         self.matrices += 1
         if self.matrices == FIRST_LOOK:
             self.check()

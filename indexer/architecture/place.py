@@ -110,7 +110,7 @@ def _unknown(names: Iterable[str], shapes: Mapping[str, Shape], *, stored: bool)
 def _refuse_doubles(placements: Sequence[Placement]) -> None:
     tensors: dict[Key, list[str]] = defaultdict(list)
     for placement in placements:
-        tensors[placement.slot, placement.part].append(placement.tensor)
+        tensors[placement.key].append(placement.tensor)
     for (slot, part), names in tensors.items():
         if len(names) > 1:
             where = f"{slot}.{part}" if part else str(slot)

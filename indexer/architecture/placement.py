@@ -41,8 +41,12 @@ class Placement:
     shape: tuple[int, int]
 
     @property
+    def key(self) -> Key:
+        """The slot and the part of it."""
+        return self.slot, self.part
+
+    @property
     def first_row(self) -> int:
-        """The first of its rows."""
         if self.rows is None:
             return 0
         return (self.rows.start or 0) if isinstance(self.rows, slice) else self.rows[0]
@@ -97,7 +101,7 @@ class PlacedModel:
 
     def by_key(self) -> dict[Key, Placement]:
         """The placements by slot and part, in order."""
-        return {(p.slot, p.part): p for p in self.placements}
+        return {placement.key: placement for placement in self.placements}
 
 
 def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
@@ -124,21 +128,22 @@ def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
 def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:
     """Pass if every matrix that the adapter changes is in the base, with equal shape."""
     theirs = base.by_key()
-    absent = [p for p in adapter.placements if (p.slot, p.part) not in theirs]
+    absent = [p for p in adapter.placements if p.key not in theirs]
     if absent:
         modules = name_some(list(dict.fromkeys(p.tensor for p in absent)))
-        line = f"the base has no {_slots(absent)} (modules {modules})"
-        advice = "index the adapter with the base that it was trained on"
-        raise ModelError("unknown-targets", f"{line}; {advice}")
+        raise ModelError(
+            "unknown-targets",
+            f"the base has no {_slots(absent)} (modules {modules}); "
+            "index the adapter with the base that it was trained on",
+        )
     _require_equal_shapes(adapter, base)
 
 
 def _require_equal_shapes(child: PlacedModel, base: PlacedModel) -> None:
     theirs = base.by_key()
-    ours = child.by_key()
-    unequal = [key for key in ours if ours[key].shape != theirs[key].shape]
+    unequal = [p for p in child.placements if p.shape != theirs[p.key].shape]
     if unequal:
-        first, expected = ours[unequal[0]], theirs[unequal[0]]
+        first, expected = unequal[0], theirs[unequal[0].key]
         more = f", and {len(unequal) - 1} more differ" if len(unequal) > 1 else ""
         raise ModelError(
             "shape-mismatch",
@@ -148,11 +153,10 @@ def _require_equal_shapes(child: PlacedModel, base: PlacedModel) -> None:
 
 
 def _differences(missing: Sequence[Placement], added: Sequence[Placement], n: int) -> str:
-    """One line that says which slots are on one side only."""
     differences = []
     if missing:
-        n_missing = f"{len(missing)} of the base's {n} layer matrices"
-        differences.append(f"lacks {n_missing}: {_slots(missing)}")
+        lost = f"{len(missing)} of the base's {n} layer matrices"
+        differences.append(f"lacks {lost}: {_slots(missing)}")
     if added:
         differences.append(f"has {len(added)} that the base lacks: {_slots(added)}")
     if any(p.slot.role == "qkv" for p in (*missing, *added)):

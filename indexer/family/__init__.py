@@ -3,7 +3,6 @@
 Folders, lists and labels that cannot be read are a `SourceError`.
 """
 
-from .labels import NO_LABELS as NO_LABELS
 from .labels import LabelMatches as LabelMatches
 from .labels import Labels as Labels
 from .labels import read_labels as read_labels

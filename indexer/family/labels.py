@@ -127,9 +127,6 @@ class Labels:
         return matches
 
 
-NO_LABELS = Labels(Path(), {}, {})
-
-
 def read_labels(path: Path) -> Labels:
     """The labels in a table with a `model` column and any of `dataset`, `author`, `run`.
 

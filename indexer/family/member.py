@@ -72,8 +72,7 @@ class Member:
     Attributes:
         folder: The model's folder; None for the Hub.
         hub: The Hub's description; None for a local model.
-        config: `config.json` of a full checkpoint, as far as it is known.
-        adapter_config: `adapter_config.json`; None where it is missing.
+        config: `config.json`, of an adapter `adapter_config.json`, as far as it is known.
         claims: Every name under which the model's files mention a base, most trusted first.
         refusal: A reason that needs no weights to be known.
     """
@@ -82,7 +81,6 @@ class Member:
     folder: Path | None = None
     hub: HubModel | None = None
     config: Config | None = field(default=None, compare=False)
-    adapter_config: Config | None = field(default=None, compare=False)
     claims: tuple[str, ...] = ()
     refusal: ModelError | None = None
 

@@ -141,19 +141,15 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
         config = read_json(folder / config_name) if config_name in names else None
     except ModelError as err:
         return Member(record=record, folder=folder, refusal=err)
-    settings = config or {}
+    settings, scheme = config or {}, None
     if adapter:
         claims = _claims([settings.get("base_model_name_or_path"), *card_bases(front)])
-        record = replace(
-            record,
-            base_raw=claims[0] if claims else None,
-            task=text_or_none(settings.get("task_type")) or record.task,
-        )
-        return Member(record=record, folder=folder, adapter_config=config, claims=claims)
-    claims = _claims([*card_bases(front), settings.get("_name_or_path")])
-    scheme = quantization(config, (), names)
+        record = replace(record, task=text_or_none(settings.get("task_type")) or record.task)
+    else:
+        claims = _claims([*card_bases(front), settings.get("_name_or_path")])
+        scheme = quantization(config, (), names)
     return Member(
-        record=replace(record, base_raw=claims[0]) if claims else record,
+        record=replace(record, base_raw=claims[0] if claims else None),
         folder=folder,
         config=config,
         claims=claims,

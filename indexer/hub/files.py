@@ -27,7 +27,6 @@ from .remote_bytes import RemoteBytes, RemoteFile, locate, require_commit
 from .session import HubSession, default_session
 
 MAX_SMALL_FILE = 16 << 20
-"""Bytes."""
 
 _HASH = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})")
 
@@ -44,9 +43,12 @@ def read_small_file(model: HubModel, name: str, *, session: HubSession | None = 
     if path is not None:
         try:
             with path.open("rb") as file:
-                return _bounded(file.read(MAX_SMALL_FILE + 1), what)
+                content = file.read(MAX_SMALL_FILE + 1)
         except OSError as err:
             raise ModelError("unreadable", f"{what}: {err.strerror}") from err
+        if len(content) > MAX_SMALL_FILE:
+            raise ModelError("hub-bad-answer", f"{what}: larger than {MAX_SMALL_FILE} bytes")
+        return content
     session.refuse_offline(what)
     call = session.call(what)
     call.max_bytes = MAX_SMALL_FILE
@@ -85,12 +87,6 @@ def _named_hash(response: httpx2.Response, hub: tuple[str, str, int]) -> str | N
             if _HASH.fullmatch(etag):
                 return etag
     return None
-
-
-def _bounded(content: bytes, what: str) -> bytes:
-    if len(content) > MAX_SMALL_FILE:
-        raise ModelError("hub-bad-answer", f"{what}: larger than {MAX_SMALL_FILE} bytes")
-    return content
 
 
 class HubWeights:

@@ -29,13 +29,10 @@ _CORE = (
     "tags",
     "cardData",
     "gated",
-    "private",
     "siblings",
     "config",
-    "library_name",
     "pipeline_tag",
     "downloads",
-    "likes",
     "createdAt",
 )
 
@@ -86,15 +83,12 @@ class HubModel:
     relation: str | None = None
     gated: str = ""
     disabled: bool = False
-    private: bool = False
     tags: tuple[str, ...] = ()
     card_data: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     model_index: object = field(default=None, compare=False, repr=False)
     config: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
-    library_name: str | None = None
     pipeline_tag: str | None = None
     downloads: int | None = None
-    likes: int | None = None
     created_at: str | None = None
     license: str | None = None
     dtypes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
@@ -115,15 +109,12 @@ class HubModel:
             relation=relation,
             gated=gated if isinstance(gated, str) else "manual" if gated is True else "",
             disabled=raw.get("disabled") is True,
-            private=raw.get("private") is True,
             tags=tags,
             card_data=card,
             model_index=raw.get("model-index") or card.get("model-index"),
             config=_mapping(raw.get("config")),
-            library_name=text_or_none(raw.get("library_name")),
             pipeline_tag=text_or_none(raw.get("pipeline_tag")),
             downloads=_count(raw.get("downloads")),
-            likes=_count(raw.get("likes")),
             created_at=_moment(raw.get("createdAt")),
             license=_license(tags, card),
             dtypes=_dtypes(raw.get("safetensors")),

@@ -166,7 +166,9 @@ def _pages(parent: str, session: HubSession, properties: tuple[str, ...]) -> Ite
     what = f"children of {parent}"
     url = f"{session.endpoint}/api/models?{urlencode(question)}"
     while True:
-        page, response = request_json(session, session.call(what, passes=frozenset({400})), url)
+        call = session.call(what)
+        call.passes = frozenset({400})
+        page, response = request_json(session, call, url)
         if response.status_code == 400:
             raise _Refused
         if not isinstance(page, list):
