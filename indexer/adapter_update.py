@@ -11,11 +11,11 @@ from ..records import ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import Placement, place_modules, require_within_base
 from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement, file_sha256
-from .delta import RELATIVE_ROUNDING, Delta, DenseDelta, LowRankDelta
+from .delta import RELATIVE_ROUNDING, Delta, DenseDelta, LowRankDelta, MatrixUpdate
 from .family import Member
 from .job import Job
 from .untrusted_text import name_some
-from .update import Collector, MatrixUpdate, Measurement
+from .update import Collector, Measurement
 
 
 def collect_adapter(

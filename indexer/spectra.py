@@ -19,14 +19,13 @@ from .adapter_update import collect_adapter
 from .architecture import PlacedModel, Placement
 from .base import Base, place_checkpoint
 from .checkpoint import Checkpoint
-from .delta import Delta, LowRankDelta, rounding_norm
+from .delta import Delta, LowRankDelta, MatrixUpdate, rounding_norm
 from .family import find_member, refuse_strangers
 from .full_update import collect_full
 from .index import resolve_base, wanted_base
 from .job import Job
 from .model import open_checkpoint, with_config
 from .parallel import cpu_count, ordered, single_torch_thread
-from .update import MatrixUpdate
 
 COLUMNS_AT_ONCE = 4096
 

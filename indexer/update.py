@@ -12,7 +12,7 @@ import torch
 
 from ..errors import ModelError
 from ..records import Fingerprint, Recipe, Slot, SlotStats
-from .delta import Delta
+from .delta import Delta, MatrixUpdate
 from .fingerprint import POWER_STEPS, Layout, Pool, factorise, make_pool
 from .fingerprint.factors import Factors, Features, largest_noise_sigma
 from .fingerprint.sketch import SketchPool
@@ -31,27 +31,6 @@ class _SlotSums:
     weight_sq: float | None = None
     noise_sq: float = 0.0
     sigmas: list[torch.Tensor] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixUpdate:
-    """One matrix's ΔW on its way to a collector.
-
-    Attributes:
-        delta: None is an exact zero.
-        shape: (out, in) of the whole matrix, of which ΔW may be a part.
-        noise_norm: Estimated |rounding| in ΔW, Frobenius.
-        weight_norm: |W|, where W was read.
-        cut_axis: 0 or 1 where ΔW is some rows or columns.
-    """
-
-    slot: Slot
-    part: str
-    delta: Delta | None
-    shape: tuple[int, int]
-    noise_norm: float
-    weight_norm: float | None
-    cut_axis: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +58,9 @@ class Collector(Protocol[Measurement]):
 
     def measure(self, update: MatrixUpdate) -> Measurement:
         """The measurement of one update; in any thread."""
-        ...
 
     def take(self, measured: Measurement) -> None:
         """Add it; in one thread, in a fixed order."""
-        ...
 
 
 @dataclass(slots=True)
@@ -112,7 +89,7 @@ class UpdateCollector:
         for pool, steps in zip(self._pools, self._steps, strict=True):
             noise = largest_noise_sigma(update.noise_norm, delta.shape)
             factors = by_steps[steps].above(noise).first(pool.recipe.rank)
-            features.append((factors, pool.features(update.slot, update.part, factors)))
+            features.append((factors, pool.features(update, factors)))
         return Measured(rest, by_steps[self._steps[0]], tuple(features))
 
     def _factorise(self, delta: Delta, steps: int) -> Factors:
@@ -135,7 +112,7 @@ class UpdateCollector:
         sums.noise_sq += update.noise_norm**2
         sums.sigmas.append(measured.factors.sigma)
         for pool, (factors, features) in zip(self._pools, measured.features, strict=True):
-            pool.take(update.slot, factors, features, update.noise_norm, update.cut_axis)
+            pool.take(update, factors, features)
 
     @property
     def is_zero(self) -> bool:

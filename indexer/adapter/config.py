@@ -132,7 +132,9 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
         return AdapterConfig(notes=(f"{FILE} is missing",))
     peft_type = _method(config)
     if peft_type != "ADALORA":
-        _refuse_variants(config)
+        for setting, why in VARIANTS.items():
+            if config.get(setting):
+                raise ModelError("unsupported-adapter", f"{FILE}: {setting} is set: {why}")
     start, notes = _start(config) if peft_type in (None, "LORA") else ("", ())
     if config.get("alora_invocation_tokens"):
         notes = (*notes, "aLoRA: the update applies to a part of each text only")
@@ -167,12 +169,6 @@ def _method(config: Mapping[str, object]) -> str | None:
         return method
     why = REFUSED.get(method, f"not among {', '.join(SUPPORTED)}")
     raise ModelError("unsupported-adapter", f"{FILE}: peft_type is {shown(stated)}: {why}")
-
-
-def _refuse_variants(config: Mapping[str, object]) -> None:
-    for setting, why in VARIANTS.items():
-        if config.get(setting):
-            raise ModelError("unsupported-adapter", f"{FILE}: {setting} is set: {why}")
 
 
 def _start(config: Mapping[str, object]) -> tuple[str, tuple[str, ...]]:

@@ -195,7 +195,8 @@ def place_stack(
         stack=stack,
         config=config,
         stored=stored,
-        conv1d=stored and any(map(_is_conv1d_attention, spots)),
+        # q, k and v together are wider than the input, so only in × out is flat
+        conv1d=stored and any(s.rule.split == "c-attn" and s.shape[0] < s.shape[1] for s in spots),
         inner_group=config.inner_group or 1 + max(spot.layer for spot in spots),
         shapes={(spot.layer, spot.suffix): spot.shape for spot in spots},
     )
@@ -203,14 +204,12 @@ def place_stack(
         yield from _stack_placements(spot, context)
 
 
-def _is_conv1d_attention(spot: Spot) -> bool:
-    """By shape: q, k and v together are wider than the input, so only in × out is flat."""
-    return spot.rule.split == "c-attn" and spot.shape[0] < spot.shape[1]
-
-
 def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
     """One placement for each role and expert of a tensor."""
-    transposed = _is_transposed(spot, context)
+    if spot.rule.stacked:
+        transposed = context.stored and _has_flat_experts(spot, context)
+    else:
+        transposed = context.conv1d and spot.rule.conv1d
     out, width = spot.shape[-2:][::-1] if transposed else spot.shape[-2:]
     layer = spot.layer + (spot.groups[0] * context.inner_group if spot.groups else 0)
     rows_of = _rows(spot, context, out, width, transposed)
@@ -230,14 +229,6 @@ def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
                 rows=rows,
                 shape=(out if chosen is None else len(chosen), width),
             )
-
-
-def _is_transposed(spot: Spot, context: StackContext) -> bool:
-    if not context.stored:
-        return False
-    if spot.rule.stacked:
-        return _has_flat_experts(spot, context)
-    return context.conv1d and spot.rule.conv1d
 
 
 def _has_flat_experts(spot: Spot, context: StackContext) -> bool:

@@ -14,6 +14,7 @@ from .local_files import Config as Config
 from .local_files import file_sha256 as file_sha256
 from .local_files import read_json as read_json
 from .local_files import read_start as read_start
+from .local_files import reading as reading
 from .local_files import signature as signature
 from .quantized import quantization as quantization
 from .safetensors_file import decode as decode

@@ -62,7 +62,11 @@ def find_member(model: str, base: str, *, id: str | None = None) -> Member:
     if model.startswith((".", "/", "~")):
         refusal = ModelError("not-found", f"{shown(model)}: no such folder")
         return Member(record=ModelRecord(id=id or _path_id(model), base=base), refusal=refusal)
-    return hub_member(model, base)
+    try:
+        described = describe(model)
+    except ModelError as err:
+        return Member(record=ModelRecord(id=model, base=base, source="hub"), refusal=err)
+    return member_of(described, base, claims=described.base_models)
 
 
 def _path_id(path: str) -> str:
@@ -184,21 +188,9 @@ def hub_members(
         yield member_of(model, base, claims=(*model.base_models, base))
 
 
-def hub_member(id: str, base: str) -> Member:
-    """The model of one repository; a refused one if the Hub does not show it."""
-    try:
-        model = describe(id)
-    except ModelError as err:
-        record = ModelRecord(id=id, base=base, source="hub")
-        return Member(record=record, refusal=err)
-    return member_of(model, base, claims=model.base_models)
-
-
 def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     """A Hub model as a member, its labels read from what the Hub said of it."""
-    card: dict[str, object] = {**model.card_data}
-    if model.model_index is not None:
-        card["model-index"] = model.model_index
+    card = {**model.card_data, "model-index": model.model_index}
     label = label_of(name=model.id, tags=model.tags, card=card)
     adapter = model.kind == "adapter"
     record = ModelRecord(

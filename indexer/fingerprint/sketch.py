@@ -27,6 +27,7 @@ import torch
 
 from ...arrays import Float16, Float32
 from ...records import Recipe, Slot
+from ..delta import MatrixUpdate
 from .factors import Factors, Features
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
@@ -58,11 +59,16 @@ def sketch_recipe(rank: int, share: float = 1.0) -> Recipe:
     )
 
 
+def _empty_spectra() -> dict[str, torch.Tensor]:
+    """Zeros for each block."""
+    return {b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()}
+
+
 @dataclass(slots=True)
 class _SlotSpectra:
     """Running sums over the parts of one slot."""
 
-    spectra: dict[str, torch.Tensor]
+    spectra: dict[str, torch.Tensor] = field(default_factory=_empty_spectra)
     squares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(POWERS, 0.0))
     total: float = 0.0
     noise: float = 0.0
@@ -76,7 +82,7 @@ class SketchPool:
     recipe: Recipe
     _slots: dict[Slot, _SlotSpectra] = field(default_factory=dict)
 
-    def features(self, slot: Slot, part: str, factors: Factors) -> Features:
+    def features(self, update: MatrixUpdate, factors: Factors) -> Features:
         """One matrix's spectrum a block; may run in any thread."""
         if len(factors.sigma) == 0:
             return {}
@@ -87,37 +93,24 @@ class SketchPool:
         }
         return {
             block: self._spectrum(
-                f"{slot}/{part}/{block}", block, left, right, factors.sigma ** POWERS[block]
+                f"{update.slot}/{update.part}/{block}",
+                block,
+                left,
+                right,
+                factors.sigma ** POWERS[block],
             )
             for block, (left, right) in sides.items()
         }
 
-    def take(
-        self,
-        slot: Slot,
-        factors: Factors,
-        features: Features,
-        noise_norm: float,
-        cut_axis: int | None = None,
-    ) -> None:
-        """Add one matrix's features up.
-
-        Args:
-            noise_norm: Estimated |rounding| inside ΔW.
-            cut_axis: 0 or 1 where only some rows or columns of ΔW were read.
-        """
-        sums = self._slots.get(slot)
-        if sums is None:
-            empty = {
-                b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()
-            }
-            sums = self._slots[slot] = _SlotSpectra(spectra=empty)
+    def take(self, update: MatrixUpdate, factors: Factors, features: Features) -> None:
+        """Add one matrix's features up."""
+        sums = self._slots.setdefault(update.slot, _SlotSpectra())
         sigma = factors.sigma.double()
         for block, power in POWERS.items():
             sums.squares[block] += float((sigma ** (2 * power)).sum())
         sums.total += factors.fro_norm**2
-        sums.noise += noise_norm**2
-        sums.cut_axis = cut_axis
+        sums.noise += update.noise_norm**2
+        sums.cut_axis = update.cut_axis
         for block, spectrum in features.items():
             sums.spectra[block] += spectrum
 
@@ -132,7 +125,7 @@ class SketchPool:
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The pooled fingerprint, unit length, and its length before; zeros if no slot counts."""
-        blocks = {b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()}
+        blocks = _empty_spectra()
         for sums in self._slots.values():
             for block, scale in _block_scales(sums).items():
                 blocks[block] += sums.spectra[block] * scale

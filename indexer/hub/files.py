@@ -18,6 +18,7 @@ from ..checkpoint import (
     ReadPlan,
     choose_weights,
     open_weights,
+    reading,
     shard_files,
 )
 from .cache import cached_file, cached_sha256
@@ -41,11 +42,8 @@ def read_small_file(model: HubModel, name: str, *, session: HubSession | None = 
     what = f"{model.id}: {name}"
     path = cached_file(session.cache_dir, model.id, model.sha, name)
     if path is not None:
-        try:
-            with path.open("rb") as file:
-                content = file.read(MAX_SMALL_FILE + 1)
-        except OSError as err:
-            raise ModelError("unreadable", f"{what}: {err.strerror}") from err
+        with reading(what), path.open("rb") as file:
+            content = file.read(MAX_SMALL_FILE + 1)
         if len(content) > MAX_SMALL_FILE:
             raise ModelError("hub-bad-answer", f"{what}: larger than {MAX_SMALL_FILE} bytes")
         return content
@@ -139,11 +137,9 @@ class HubWeights:
         return open_weights(self, self._name)
 
     def has(self, file: str) -> bool:
-        """Whether the repository has such a file."""
         return self._prefix + file in (self._model.files or ())
 
     def content(self, file: str) -> bytes:
-        """A small file, whole."""
         return read_small_file(self._model, self._prefix + file, session=self._session)
 
     def source(self, file: str) -> ByteSource:

@@ -35,11 +35,9 @@ class ListingMemory(Protocol):
 
     def load(self, parent: str) -> list[dict[str, Any]] | None:
         """A parent's children as they were saved; None where they were not."""
-        ...
 
     def save(self, parent: str, models: list[dict[str, Any]]) -> None:
         """Keep a parent's children, plain JSON values, for a later `load`."""
-        ...
 
 
 def list_family(

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.indexer.delta import DenseDelta, LowRankDelta
+from deltadex.indexer.delta import DenseDelta, LowRankDelta, MatrixUpdate
 from deltadex.indexer.fingerprint.factors import Factors, factorise
 from deltadex.indexer.fingerprint.sketch import (
     BLOCK_DIMS,
@@ -20,7 +20,10 @@ SLOTS = [Slot("encoder", layer, role) for layer in range(4) for role in ("q", "v
 
 
 def _add(pool, slot, part, factors, noise_norm):
-    pool.take(slot, factors, pool.features(slot, part, factors), noise_norm)
+    update = MatrixUpdate(
+        slot=slot, part=part, delta=None, shape=(1, 1), noise_norm=noise_norm, weight_norm=None
+    )
+    pool.take(update, factors, pool.features(update, factors))
 
 
 def _updates(seed, rank=6, width=48):
