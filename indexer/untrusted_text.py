@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 NAMED = 5
 """Names that a reason gives before it only counts the rest."""
@@ -28,6 +28,12 @@ def shown(value: object) -> str:
     """The value's repr on one line and not too long, however deep or long it is."""
     text = _SHORT.repr(value)
     return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+
+
+def distinct_texts(values: Iterable[object]) -> tuple[str, ...]:
+    """The texts among the values, stripped, each once; none that is empty or too long to keep."""
+    texts = (text.strip() for text in map(text_or_none, values) if text)
+    return tuple(dict.fromkeys(filter(None, texts)))
 
 
 def text_or_none(value: object) -> str | None:

@@ -49,7 +49,6 @@ class Measured:
 
 
 Measurement = TypeVar("Measurement")
-"""The result of a collector for one update."""
 
 
 @runtime_checkable
@@ -144,7 +143,6 @@ def _statistics(slot: Slot, sums: _SlotSums, rank: int, sketches: SketchPool | N
     sigma = merged.sort(descending=True).values[:rank].numpy()
     energy = float(np.square(sigma, dtype=np.float64).sum())
     relative = math.sqrt(sums.update_sq / sums.weight_sq) if sums.weight_sq else None
-    empty = np.zeros(0, dtype=np.float16)
     return SlotStats(
         slot=slot,
         shape=(sums.rows, sums.columns),
@@ -154,5 +152,5 @@ def _statistics(slot: Slot, sums: _SlotSums, rank: int, sketches: SketchPool | N
         energy=min(1.0, energy / sums.update_sq) if sums.update_sq else 0.0,
         stable_rank=sums.update_sq / float(sigma[0]) ** 2 if len(sigma) else 0.0,
         noise_floor=math.sqrt(sums.noise_sq),
-        sketch=sketches.slot_sketch(slot) if sketches and sketches.holds(slot) else empty,
+        sketch=sketches.slot_sketch(slot) if sketches else np.zeros(0, dtype=np.float16),
     )

@@ -35,8 +35,6 @@ class AttentionConfig:
     Attributes:
         model_type: Of the whole model.
         text_model_type: Of the language model inside it, or of the whole.
-        n_heads: Query heads.
-        n_kv_heads: Key and value heads.
         multi_query: One key and value head for all.
         grouped_decoder: Falcon's `new_decoder_architecture`.
         nope_dim: Rows of a latent-attention key head that are not rotated.
@@ -105,7 +103,6 @@ class Fused:
     Attributes:
         out: Rows, as (out, in).
         width: Columns.
-        config: The model's attention settings.
         head_rows: Query rows, where the output projection beside it shows them.
         maybe_conv1d: Whether it may come from a Conv1D, in which q, k and v are contiguous.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from ...errors import ModelError
 from ...records import Slot
@@ -61,7 +60,6 @@ def _place(
     unknown += _unknown(rest, shapes, stored=stored)
     placed = PlacedModel(
         placements=tuple(sorted(placements, key=sort_key)),
-        prefix=common_prefix(stacks),
         ignored=tuple(sorted(set(rest) - set(unknown))),
         unknown=tuple(sorted(unknown)),
     )
@@ -144,13 +142,6 @@ def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: Attenti
             raise ModelError("unknown-architecture", line)
         stacks[stack] = group
     return stacks
-
-
-def common_prefix(stacks: Stacks) -> str:
-    """The leading words that the prefixes of all stacks share, each with its dot."""
-    prefixes = [group[0].prefix.split(".")[:-1] for group in stacks.values()]
-    shared = takewhile(lambda column: len(set(column)) == 1, zip(*prefixes, strict=False))
-    return "".join(f"{column[0]}." for column in shared)
 
 
 def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:

@@ -73,13 +73,11 @@ class PlacedModel:
 
     Attributes:
         placements: By stack, layer, role and part; no two fill the same part of a slot.
-        prefix: All before the layers' own names, as far as all stacks share it.
         ignored: Known to be no slot: embeddings, heads, norms, routers, convolutions, ….
         unknown: Matrices inside numbered layers that no rule places.
     """
 
     placements: tuple[Placement, ...]
-    prefix: str
     ignored: tuple[str, ...]
     unknown: tuple[str, ...]
 

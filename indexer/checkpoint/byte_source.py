@@ -6,7 +6,7 @@ import mmap
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -158,23 +158,3 @@ class LocalFile:
         with reading(self.name):
             status = os.fstat(self._descriptor)
         return status.st_size, status.st_mtime_ns
-
-
-class MemoryBytes:
-    """A file that is in memory already: all of it was fetched."""
-
-    plan = AT_HAND
-
-    def __init__(self, data: bytes, name: str) -> None:
-        self.name = name
-        self.size = self.bytes_fetched = len(data)
-        self._data = data
-
-    def read(self, start: int, stop: int) -> bytearray:
-        return bytearray(self._data[start:stop])
-
-    def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
-        return nullcontext(self.read(start, stop))
-
-    def close(self) -> None:
-        self._data = b""

@@ -194,8 +194,6 @@ class ShardedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """The files in a folder on disk."""
-
     path: Path
 
     def has(self, file: str) -> bool:

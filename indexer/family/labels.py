@@ -171,7 +171,6 @@ def _reader(text: str, path: Path) -> csv.DictReader[str]:
 
 
 def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
-    """The most similar id of each name, if any."""
     nearest: dict[str, str] = {}
     for name in names:
         for spelling in (name, name.rsplit("/", 1)[-1]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from ...errors import ModelError, SourceError
 from ...records import ModelRecord
 from ..checkpoint import ADAPTER_WEIGHTS, quantization, read_json, read_start, signature
 from ..hub import HubModel, HubSession, ListingMemory, describe, early_refusal, list_family
-from ..untrusted_text import shown, text_or_none
+from ..untrusted_text import distinct_texts, shown, text_or_none
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .member import Member
 from .paths import folder_at, read_text_file, resolved, storable
@@ -138,7 +138,7 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
         license=text_or_none(front.get("license")),
         task=text_or_none(front.get("pipeline_tag")),
         bytes_total=sum(w.stat().st_size for w in weights),
-        notes=parents_note(tuple(_claims(card_bases(front)))),
+        notes=parents_note(card_bases(front)),
     )
     config_name = "adapter_config.json" if adapter else "config.json"
     try:
@@ -147,10 +147,10 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
         return Member(record=record, folder=folder, refusal=err)
     settings, scheme = config or {}, None
     if adapter:
-        claims = _claims([settings.get("base_model_name_or_path"), *card_bases(front)])
+        claims = distinct_texts([settings.get("base_model_name_or_path"), *card_bases(front)])
         record = replace(record, task=text_or_none(settings.get("task_type")) or record.task)
     else:
-        claims = _claims([*card_bases(front), settings.get("_name_or_path")])
+        claims = distinct_texts([*card_bases(front), settings.get("_name_or_path")])
         scheme = quantization(config, (), names)
     return Member(
         record=replace(record, base_raw=claims[0] if claims else None),
@@ -159,11 +159,6 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
         claims=claims,
         refusal=ModelError("quantized", f"weights are stored as {scheme}") if scheme else None,
     )
-
-
-def _claims(values: Iterable[object]) -> tuple[str, ...]:
-    texts = filter(None, map(text_or_none, values))
-    return tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
 def _is_weight(name: str, *, adapter: bool) -> bool:

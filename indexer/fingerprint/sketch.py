@@ -1,19 +1,9 @@
 """The default recipe: gauge-free random features of ΔW and of both its sides, pooled.
 
-Per slot, three kernels between two updates with factors U σ Vᵀ:
-
-    update   ⟨U σ Vᵀ, U' σ' V'ᵀ⟩      what the update does
-    output   ⟨U √σ Uᵀ, U' √σ' U'ᵀ⟩    which output directions it writes, (ΔWΔWᵀ)^¼
-    input    ⟨V σ² Vᵀ, V' σ'² V'ᵀ⟩    which input directions it reads, ΔWᵀΔW
-
-each divided by its own norms, so each is a cosine. None sees the signs of singular vectors
-or rotations among equal singular values. The power of σ stands between the projector of the
-subspace, which gives weak directions full weight, and powers that all but forget them: a
-training set shows in all output directions, and in the strong input directions.
-
-All three are inner products of matrices Σ aᵢ bᵢᵀ wᵢ, so a TensorSketch (Pham, Pagh 2013)
-estimates them without bias from `rank` vectors a side, never forming the matrix: two
-count-sketches, multiplied as spectra. Spectra of all slots add up under independent hashes.
+Per slot, three kernels between two updates, each a cosine: of U σ Vᵀ (`update`), of U √σ Uᵀ
+(`output`) and of V σ² Vᵀ (`input`). docs/fingerprints.md says why these powers. A TensorSketch
+(Pham, Pagh 2013) estimates inner products of matrices Σ aᵢ bᵢᵀ wᵢ without bias from `rank` vectors
+a side: two count-sketches, multiplied as spectra. All slots add up under independent hashes.
 """
 
 from __future__ import annotations
@@ -60,7 +50,6 @@ def sketch_recipe(rank: int, share: float = 1.0) -> Recipe:
 
 
 def _empty_spectra() -> dict[str, torch.Tensor]:
-    """Zeros for each block."""
     return {b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()}
 
 
@@ -134,16 +123,16 @@ class SketchPool:
         unit = pooled / norm if norm > 0 else pooled
         return unit.numpy(), norm
 
-    def holds(self, slot: Slot) -> bool:
-        """Whether anything above rounding came in for this slot."""
-        return slot in self._slots
-
     def slot_sketch(self, slot: Slot) -> Float16[np.ndarray, " features"]:
-        """One slot's three blocks of `SLOT_DIMS`: inner products estimate its weighted kernels.
+        """One slot's three blocks of `SLOT_DIMS`, or nothing where all of it was rounding.
+
+        Inner products estimate the slot's weighted kernels.
 
         A circular sketch of length D folded to D/k is every k-th value of its spectrum.
         """
-        sums = self._slots[slot]
+        sums = self._slots.get(slot)
+        if sums is None:
+            return np.zeros(0, dtype=np.float16)
         scales = _block_scales(sums)
         folded = [
             torch.fft.irfft(sums.spectra[b][:: BLOCK_DIMS[b] // d] * scales[b], n=d)

@@ -94,8 +94,7 @@ def refusal(response: httpx2.Response, what: str) -> ModelError:
     elif known is not None:
         code, line = known
     elif status in (401, 404):
-        line = f"no such file, or a private one ({status}); {SET_TOKEN}"
-        code = "private-or-missing"
+        code, line = "private-or-missing", f"no such file, or a private one ({status}); {SET_TOKEN}"
     elif status == 403:
         code, line = "unauthorized", "access is refused (403); check HF_TOKEN's rights"
     elif status == 429:
@@ -241,7 +240,6 @@ class Call:
         self._sleep(pause)
 
     def check_size(self, n_bytes: int) -> None:
-        """Raise where an answer is larger than it may be."""
         if n_bytes > self.max_bytes:
             line = f"an answer of more than {self.max_bytes} bytes"
             raise ModelError("hub-bad-answer", f"{self.what}: {line}")

@@ -14,7 +14,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError
 from ..checkpoint import ADAPTER_WEIGHTS, choose_weights, quantization, read_json
-from ..untrusted_text import text_or_none
+from ..untrusted_text import distinct_texts, text_or_none
 from .cache import cached_commit, cached_file, cached_files
 from .session import HubSession, default_session, request_json
 
@@ -100,6 +100,8 @@ class HubModel:
         files = _file_names(raw.get("siblings"))
         relation = _relation(tags, card)
         gated = raw.get("gated")
+        licenses = [tag[8:] for tag in tags if tag.startswith("license:")] or [""]
+        dtypes = _mapping(_mapping(raw.get("safetensors")).get("parameters"))
         return cls(
             id=str(raw["id"]),
             sha=text_or_none(raw.get("sha")) or "",
@@ -116,8 +118,8 @@ class HubModel:
             pipeline_tag=text_or_none(raw.get("pipeline_tag")),
             downloads=_count(raw.get("downloads")),
             created_at=_moment(raw.get("createdAt")),
-            license=_license(tags, card),
-            dtypes=_dtypes(raw.get("safetensors")),
+            license=licenses[0] or text_or_none(card.get("license")),
+            dtypes={dtype: n for dtype, n in dtypes.items() if isinstance(n, int) and n > 0},
         )
 
 
@@ -147,13 +149,7 @@ def _base_models(tags: tuple[str, ...], card: Mapping[str, object]) -> tuple[str
     tagged = [tag.removeprefix("base_model:") for tag in tags if tag.startswith("base_model:")]
     direct = [name for name in tagged if name.split(":", 1)[0] not in RELATIONS]
     claims = card.get("base_model")
-    claimed = _texts(claims if isinstance(claims, list) else [claims])
-    return tuple(dict.fromkeys(name.strip() for name in (*direct, *claimed) if name.strip()))
-
-
-def _license(tags: tuple[str, ...], card: Mapping[str, object]) -> str | None:
-    tagged = [tag.removeprefix("license:") for tag in tags if tag.startswith("license:")]
-    return next(iter(tagged), None) or text_or_none(card.get("license"))
+    return distinct_texts([*direct, *(claims if isinstance(claims, list) else [claims])])
 
 
 def _file_names(siblings: object) -> tuple[str, ...] | None:
@@ -161,11 +157,6 @@ def _file_names(siblings: object) -> tuple[str, ...] | None:
         return None
     names = [s.get("rfilename") if isinstance(s, Mapping) else s for s in siblings]
     return tuple(sorted(name for name in names if isinstance(name, str)))
-
-
-def _dtypes(safetensors: object) -> dict[str, int]:
-    parameters = _mapping(_mapping(safetensors).get("parameters"))
-    return {name: n for name, n in parameters.items() if isinstance(n, int) and n > 0}
 
 
 def _mapping(value: object) -> dict[str, object]:

@@ -31,7 +31,6 @@ class RemoteFile:
 
     Attributes:
         path: From the top of the repository.
-        etag: Identifies the content.
         url: Where its bytes are handed out; signed, so never shown.
         on_hub: Whether that is the Hub itself, which may see the token.
     """
@@ -111,7 +110,6 @@ class RemoteBytes:
         self._lock = threading.Lock()
 
     def read(self, start: int, stop: int) -> bytearray:
-        """Bytes `start` to `stop` of the file."""
         what = self._file.what
         if stop > self.size:
             raise ModelError("truncated", f"{what}: byte {stop} is wanted, {self.size} are there")

@@ -105,7 +105,6 @@ class HubSession:
         return client.send(client.build_request(method, url, headers=headers), stream=stream)
 
     def file_url(self, repo_id: str, revision: str, name: str) -> str:
-        """The address under which the Hub hands out one file of one commit."""
         return hf_hub_url(repo_id, name, revision=revision, endpoint=self.endpoint)
 
     @property
@@ -114,7 +113,6 @@ class HubSession:
         return is_offline_mode()
 
     def refuse_offline(self, what: str) -> None:
-        """Raise where no request may be sent."""
         if self.offline:
             line = "offline mode (HF_HUB_OFFLINE), and not in the local cache"
             raise ModelError("offline", f"{what}: {line}")
