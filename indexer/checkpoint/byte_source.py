@@ -124,7 +124,13 @@ class LocalFile:
     def view(self, start: int, stop: int) -> Iterator[memoryview]:
         """Bytes `start` to `stop` of the mapped file."""
         self._require_unchanged()
-        mapped = self._map()
+        with self._lock:
+            if self._mapped is None:
+                try:
+                    self._mapped = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_COPY)
+                except (OSError, ValueError) as err:
+                    raise ModelError("unreadable", f"{self.name}: {err}") from err
+            mapped = self._mapped
         try:
             yield memoryview(mapped)[start:stop]
         finally:
@@ -138,15 +144,6 @@ class LocalFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def _map(self) -> mmap.mmap:
-        with self._lock:
-            if self._mapped is None:
-                try:
-                    self._mapped = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_COPY)
-                except (OSError, ValueError) as err:
-                    raise ModelError("unreadable", f"{self.name}: {err}") from err
-            return self._mapped
 
     def _require_unchanged(self, *, whole: bool = True) -> None:
         if not (self._file_state() == self._state and whole):
