@@ -12,7 +12,7 @@ import torch
 
 from ..errors import ModelError
 from ..records import Fingerprint, Recipe, Slot, SlotStats
-from .delta import Delta, MatrixUpdate
+from .delta import MatrixUpdate
 from .fingerprint import POWER_STEPS, Layout, Pool, factorise, make_pool
 from .fingerprint.factors import Factors, Features, largest_noise_sigma
 from .fingerprint.sketch import SketchPool
@@ -69,12 +69,10 @@ class UpdateCollector:
     recipes: Sequence[Recipe]
     layout: Layout
     _pools: list[Pool] = field(default_factory=list)
-    _steps: list[int] = field(default_factory=list)
     _slots: dict[Slot, _SlotSums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._pools = [make_pool(recipe, self.layout) for recipe in self.recipes]
-        self._steps = [POWER_STEPS[recipe.name] for recipe in self.recipes]
 
     def measure(self, update: MatrixUpdate) -> Measured:
         """One matrix's update, factored and turned into features; may run in any thread."""
@@ -83,22 +81,19 @@ class UpdateCollector:
             return Measured(rest)
         if update.weight_norm is not None and delta.norm <= ZERO_UPDATE * update.weight_norm:
             return Measured(rest)
-        by_steps = {steps: self._factorise(delta, steps) for steps in set(self._steps)}
+        noise = largest_noise_sigma(update.noise_norm, delta.shape)
+        by_steps: dict[int, Factors] = {}
         features = []
-        for pool, steps in zip(self._pools, self._steps, strict=True):
-            noise = largest_noise_sigma(update.noise_norm, delta.shape)
+        for pool in self._pools:
+            steps = POWER_STEPS[pool.recipe.name]
+            if steps not in by_steps:
+                rank = max(r.rank for r in self.recipes if POWER_STEPS[r.name] == steps)
+                by_steps[steps] = factorise(delta, rank, seed=pool.recipe.seed, power_steps=steps)
             factors = by_steps[steps].above(noise).first(pool.recipe.rank)
             features.append((factors, pool.features(update, factors)))
-        return Measured(rest, by_steps[self._steps[0]], tuple(features))
-
-    def _factorise(self, delta: Delta, steps: int) -> Factors:
-        """To the largest rank of the recipes that want this many power steps."""
-        recipes = [r for r, s in zip(self.recipes, self._steps, strict=True) if s == steps]
-        rank = max(r.rank for r in recipes)
-        return factorise(delta, rank, seed=recipes[0].seed, power_steps=steps)
+        return Measured(rest, next(iter(by_steps.values())), tuple(features))
 
     def take(self, measured: Measured) -> None:
-        """Add a measured matrix to the model; in one thread, in a fixed order."""
         update = measured.update
         sums = self._slots.setdefault(update.slot, _SlotSums())
         sums.rows += update.shape[0]
@@ -113,17 +108,13 @@ class UpdateCollector:
         for pool, (factors, features) in zip(self._pools, measured.features, strict=True):
             pool.take(update, factors, features)
 
-    @property
-    def is_zero(self) -> bool:
-        """Whether no slot has an update above its storage rounding."""
-        return all(s.update_sq <= s.noise_sq for s in self._slots.values())
-
     def fingerprints(self) -> tuple[Fingerprint, ...]:
         """One vector a recipe."""
+        only_rounding = all(s.update_sq <= s.noise_sq for s in self._slots.values())
         results = []
         for pool in self._pools:
             vector, norm = pool.vector()
-            if self.is_zero or norm == 0.0 or not math.isfinite(norm):
+            if only_rounding or norm == 0.0 or not math.isfinite(norm):
                 raise ModelError("no-update", "every layer matrix equals the base's")
             vector.flags.writeable = False
             results.append(Fingerprint(recipe=pool.recipe, vector=vector, norm=norm))

@@ -99,13 +99,11 @@ class HubWeights:
         plan: ReadPlan = WHOLE_TENSORS,
         *,
         adapter: bool | None = None,
-        subfolder: str = "",
         session: HubSession | None = None,
     ) -> None:
         """`adapter`: whether an adapter's weights are wanted; None for what the model is."""
         self._described = model
         self._adapter = model.kind == "adapter" if adapter is None else adapter
-        self._prefix = f"{subfolder.strip('/')}/" if subfolder.strip("/") else ""
         self._session = session or default_session()
         self._located: dict[str, RemoteFile] = {}
         self._plan = ALL_TENSORS if self._adapter else plan
@@ -137,18 +135,17 @@ class HubWeights:
         return open_weights(self, self._name)
 
     def has(self, file: str) -> bool:
-        return self._prefix + file in (self._model.files or ())
+        return file in (self._model.files or ())
 
     def content(self, file: str) -> bytes:
-        return read_small_file(self._model, self._prefix + file, session=self._session)
+        return read_small_file(self._model, file, session=self._session)
 
     def source(self, file: str) -> ByteSource:
         """A weight file, cached or to be read by ranges."""
-        path = self._prefix + file
-        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, path)
+        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
         if cached is not None:
-            return LocalFile(cached, path)
-        return RemoteBytes(self._session, self._locate(path), self._plan)
+            return LocalFile(cached, file)
+        return RemoteBytes(self._session, self._locate(file), self._plan)
 
     @cached_property
     def _model(self) -> HubModel:
@@ -160,17 +157,12 @@ class HubWeights:
 
     @cached_property
     def _name(self) -> str | None:
-        inside = [
-            name.removeprefix(self._prefix)
-            for name in self._model.files or ()
-            if name.startswith(self._prefix)
-        ]
-        return choose_weights([n for n in inside if "/" not in n], adapter=self._adapter)
+        top = [name for name in self._model.files or () if "/" not in name]
+        return choose_weights(top, adapter=self._adapter)
 
     def _hash(self, file: str) -> str | None:
-        path = self._prefix + file
-        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, path)
-        return cached_sha256(cached) if cached is not None else self._locate(path).sha256
+        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
+        return cached_sha256(cached) if cached is not None else self._locate(file).sha256
 
     def _locate(self, path: str) -> RemoteFile:
         if path not in self._located:

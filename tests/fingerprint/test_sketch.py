@@ -145,7 +145,7 @@ def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_hardly_does
         dense = factorise(DenseDelta(matrix), 4, seed=0)
         _add(low, slot, "", factorise(LowRankDelta(matrix[:, :3], right), 4, seed=0), 0.0)
         _add(full, slot, "", dense, 0.0)
-        left_out.append(1 - dense.energy)
+        left_out.append(1 - float(dense.sigma.double().square().sum()) / dense.fro_norm**2)
 
     of_low, of_full = _input_square(low), _input_square(full)
 
