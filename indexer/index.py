@@ -219,7 +219,7 @@ def _place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[
         return members
     weights = base.opened()
     if weights is not None:
-        shapes = {key: placement.shape for key, placement in weights.placed.by_key().items()}
+        shapes = {key: placement.shape for key, placement in weights.placed.by_key.items()}
     else:
         shapes = _family_shapes(members)
         family = catalog.base(base.name)

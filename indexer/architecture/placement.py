@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -67,7 +68,7 @@ class Placement:
         return matrix[torch.tensor(self.rows)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PlacedModel:
     """Where every tensor of a checkpoint, or every module of an adapter, belongs.
 
@@ -97,7 +98,8 @@ class PlacedModel:
             placements.setdefault(placement.tensor, []).append(placement)
         return placements
 
-    def by_key(self) -> dict[Key, Placement]:
+    @cached_property
+    def by_key(self) -> Mapping[Key, Placement]:
         """The placements by slot and part, in order."""
         return {placement.key: placement for placement in self.placements}
 
@@ -115,7 +117,7 @@ def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
 
     Embeddings, heads and prefixes are free to differ.
     """
-    ours, theirs = child.by_key(), base.by_key()
+    ours, theirs = child.by_key, base.by_key
     missing = [placement for key, placement in theirs.items() if key not in ours]
     added = [placement for key, placement in ours.items() if key not in theirs]
     if missing or added:
@@ -125,8 +127,7 @@ def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
 
 def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:
     """Pass if every matrix that the adapter changes is in the base, with equal shape."""
-    theirs = base.by_key()
-    absent = [p for p in adapter.placements if p.key not in theirs]
+    absent = [p for p in adapter.placements if p.key not in base.by_key]
     if absent:
         modules = name_some(list(dict.fromkeys(p.tensor for p in absent)))
         raise ModelError(
@@ -138,10 +139,9 @@ def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:
 
 
 def _require_equal_shapes(child: PlacedModel, base: PlacedModel) -> None:
-    theirs = base.by_key()
-    unequal = [p for p in child.placements if p.shape != theirs[p.key].shape]
+    unequal = [p for p in child.placements if p.shape != base.by_key[p.key].shape]
     if unequal:
-        first, expected = unequal[0], theirs[unequal[0].key]
+        first, expected = unequal[0], base.by_key[unequal[0].key]
         more = f", and {len(unequal) - 1} more differ" if len(unequal) > 1 else ""
         raise ModelError(
             "shape-mismatch",

@@ -3,7 +3,6 @@
 Whatever is wrong with a model's files is a `ModelError` with a code of `errors.REASONS`.
 """
 
-from .bin_file import BinFile as BinFile
 from .byte_source import ALL_TENSORS as ALL_TENSORS
 from .byte_source import FEW_BYTES as FEW_BYTES
 from .byte_source import WHOLE_TENSORS as WHOLE_TENSORS

@@ -10,7 +10,6 @@ from .member import Member as Member
 from .member import Wanted as Wanted
 from .member import base_key as base_key
 from .member import refuse_strangers as refuse_strangers
-from .member import same_base as same_base
 from .sources import find_member as find_member
 from .sources import folder_members as folder_members
 from .sources import hub_members as hub_members
