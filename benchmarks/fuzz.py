@@ -53,7 +53,7 @@ with instrumented():
     from deltadex.errors import ModelError, SourceError
     from deltadex.indexer.adapter import read_adapter
     from deltadex.indexer.adapter.config import read_config
-    from deltadex.indexer.checkpoint import open_bin_bytes, open_local, parse_header, read_json
+    from deltadex.indexer.checkpoint import open_local, parse_header, read_json
     from deltadex.indexer.family import Wanted, read_labels, refuse_strangers
     from deltadex.indexer.family.card import card_bases, label_of, split_card
     from deltadex.indexer.family.sources import listed_members, read_member
@@ -203,8 +203,12 @@ def model_list(data: bytes) -> object:
 
 
 def torch_archive(data: bytes) -> object:
-    checkpoint = open_bin_bytes(data, "pytorch_model.bin")
-    return list(checkpoint.stream(checkpoint.tensors))
+    write(PLACE / "archive" / "pytorch_model.bin", data)
+    checkpoint = open_local(PLACE / "archive")
+    try:
+        return list(checkpoint.stream(checkpoint.tensors))
+    finally:
+        checkpoint.close()
 
 
 def holder_note(data: bytes) -> object:

@@ -11,11 +11,11 @@ from ..records import ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import Placement, place_modules, require_within_base
 from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement, file_sha256
-from .delta import RELATIVE_ROUNDING, Delta, DenseDelta, LowRankDelta
+from .delta import RELATIVE_ROUNDING, Delta, DenseDelta, LowRankDelta, MatrixUpdate
 from .family import Member
 from .job import Job
 from .untrusted_text import name_some
-from .update import Collector, MatrixUpdate, Measurement
+from .update import Collector, Measurement
 
 
 def collect_adapter(
@@ -25,7 +25,7 @@ def collect_adapter(
 
     Only methods whose ΔW is a function of W open the base.
     """
-    adapter = read_adapter(checkpoint, member.adapter_config)
+    adapter = read_adapter(checkpoint, member.config)
     base = job.base.weights() if job.parts else job.base.opened()
     placed = place_modules(_shapes(adapter, job), base.config if base else None)
     placed.require_known()
@@ -40,7 +40,14 @@ def collect_adapter(
         rounding = max(RELATIVE_ROUNDING[dtype] for dtype in dtypes) * math.sqrt(2)
         for update in _updates(module, placements, adapter, rounding, job):
             collector.take(collector.measure(update))
-    return _adapter_record(member, adapter)
+    notes = (*member.record.notes, *adapter.notes)
+    sha256 = member.record.content_sha256
+    if member.folder is not None:
+        difference = disagreement(member.folder)
+        notes += (difference,) if difference else ()
+        paths = [member.folder / name for name in ADAPTER_WEIGHTS]
+        sha256 = file_sha256(next(path for path in paths if path.exists()))
+    return replace(member.record, method=adapter.method, notes=notes, content_sha256=sha256)
 
 
 def _updates(
@@ -49,16 +56,15 @@ def _updates(
     """One module's ΔW, cut into its slots; `rounding`: how much of each is only that."""
     weight = None
     if module in adapter.needs_base:
-        weight = job.base.weights().whole_matrix((placements[0].slot, placements[0].part))
+        weight = job.base.weights().whole_matrix(placements[0].key)
     delta = adapter.delta(module, weight)
     for placement in placements:
         if isinstance(delta, DenseDelta):
             piece: Delta = DenseDelta(placement.cut_rows(delta.matrix))
         else:
             piece = LowRankDelta(placement.cut_rows(delta.left), delta.right)
-        part = job.parts.parts[placement.slot, placement.part] if job.parts else None
-        if part is not None:
-            piece = part.cut(piece)
+        part = job.parts.parts[placement.key] if job.parts else None
+        piece = part.cut(piece) if part else piece
         norm = piece.norm
         if not math.isfinite(norm):
             raise ModelError("non-finite", f"module {module!r}: ΔW holds NaN or infinity")
@@ -84,14 +90,3 @@ def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, int]]:
     for module in unknown:
         shapes[module] = job.base.weights().shape_of(module) if module in layers else (1, 1)
     return shapes
-
-
-def _adapter_record(member: Member, adapter: Adapter) -> ModelRecord:
-    notes = (*member.record.notes, *adapter.notes)
-    sha256 = member.record.content_sha256
-    if member.folder is not None:
-        difference = disagreement(member.folder)
-        notes += (difference,) if difference else ()
-        paths = [member.folder / name for name in ADAPTER_WEIGHTS]
-        sha256 = file_sha256(next(path for path in paths if path.exists()))
-    return replace(member.record, method=adapter.method, notes=notes, content_sha256=sha256)

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from ..errors import BaseError, ModelError
-from .architecture import Key, PlacedModel, Placement, place
+from .architecture import Key, PlacedModel, place
 from .checkpoint import (
     WHOLE_TENSORS,
     Checkpoint,
@@ -51,20 +51,16 @@ class BaseWeights:
     config: Config | None
     checkpoint: Checkpoint
     placed: PlacedModel
-    _by_key: dict[Key, Placement] = field(init=False)
     _cached: dict[str, torch.Tensor] = field(default_factory=dict)
     _cached_bytes: int = 0
     _last: threading.local = field(default_factory=threading.local)
     _norms: dict[Key, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __post_init__(self) -> None:
-        self._by_key = self.placed.by_key()
-
     @contextmanager
     def matrix(self, key: Key) -> Iterator[torch.Tensor]:
         """The base's (out, in) matrix of one slot part, in its stored type, for a block."""
-        placement = self._by_key[key]
+        placement = self.placed.by_key[key]
         with self._tensor(placement.tensor) as tensor:
             yield placement.cut(tensor)
 
@@ -74,14 +70,14 @@ class BaseWeights:
         if norm is None:
             norm = frobenius(matrix)
             if not math.isfinite(norm):
-                tensor = self._by_key[key].tensor
+                tensor = self.placed.by_key[key].tensor
                 raise BaseError(f"base {self.name}: tensor {tensor!r} holds NaN or infinity")
             self._norms[key] = norm
         return norm
 
     def whole_matrix(self, key: Key) -> torch.Tensor:
         """The (out, in) matrix that the slot part was cut from, float32, fused rows and all."""
-        placement = self._by_key[key]
+        placement = self.placed.by_key[key]
         with self._tensor(placement.tensor) as tensor:
             matrix = tensor if placement.index is None else tensor[placement.index]
             return (matrix.T if placement.transposed else matrix).float().clone()

@@ -89,14 +89,13 @@ def choose_parts(placed: PlacedModel, share: float) -> dict[Key, Part]:
     places: dict[object, int] = {}
     for placement in in_order:
         # Parts that share stored rows, as columns of one in × out matrix, share the block.
-        key = (placement.slot, placement.part)
-        block = (placement.module, placement.index) if placement.transposed else key
+        block = (placement.module, placement.index) if placement.transposed else placement.key
         number = places.setdefault(block, len(places))
         axis = 1 if placement.transposed else 0
         size = placement.shape[axis]
         rows = max(1, math.floor(size * share * FOR_CONTENT))
         start = 0 if number % 2 else size - rows
-        parts[key] = Part(axis, start, start + rows)
+        parts[placement.key] = Part(axis, start, start + rows)
     return parts
 
 
@@ -104,31 +103,26 @@ def read_parts(
     checkpoint: Checkpoint, placements: Sequence[Placement], parts: Mapping[Key, Part]
 ) -> Iterator[tuple[Placement, torch.Tensor]]:
     """Each placement's part as a matrix in its stored type, (out, in), as the bytes come in."""
-    wanted: dict[RowBlock, list[int]] = {}
-    missing: list[set[RowBlock]] = []
-    blocks_of: list[list[RowBlock]] = []
-    for number, placement in enumerate(placements):
-        part = parts[placement.slot, placement.part]
-        blocks = list(_blocks(placement, part, checkpoint.tensors[placement.tensor]))
-        blocks_of.append(blocks)
-        missing.append(set(blocks))
-        for block in blocks:
-            wanted.setdefault(block, []).append(number)
+    blocks_of = {
+        p.key: list(_blocks(p, parts[p.key], checkpoint.tensors[p.tensor])) for p in placements
+    }
+    users: dict[RowBlock, list[Placement]] = {}
+    for placement in placements:
+        for block in blocks_of[placement.key]:
+            users.setdefault(block, []).append(placement)
     held: dict[RowBlock, torch.Tensor] = {}
-    users = {block: len(numbers) for block, numbers in wanted.items()}
-    for block, rows in checkpoint.stream_rows(wanted):
-        held[block] = rows
-        for number in wanted[block]:
-            missing[number].discard(block)
-            if missing[number]:
+    for arrived, rows in checkpoint.stream_rows(list(users)):
+        held[arrived] = rows
+        for placement in list(users[arrived]):
+            blocks = blocks_of[placement.key]
+            if not held.keys() >= set(blocks):
                 continue
-            placement = placements[number]
-            stored = torch.cat([held[b] for b in blocks_of[number]])
+            stored = torch.cat([held[block] for block in blocks])
             yield placement, placement.cut_rows(stored.T) if placement.transposed else stored
-            for used in blocks_of[number]:
-                users[used] -= 1
-                if not users[used]:
-                    del held[used]
+            for block in blocks:
+                users[block].remove(placement)
+                if not users[block]:
+                    del held[block]
 
 
 @dataclass(slots=True)
@@ -167,7 +161,7 @@ class BaseParts:
             if not math.isfinite(norm):
                 line = f"tensor {placement.tensor!r} holds NaN or infinity"
                 raise BaseError(f"base {self.base.name}: {line}")
-            yield (placement.slot, placement.part), (matrix, norm)
+            yield placement.key, (matrix, norm)
 
 
 def _blocks(placement: Placement, part: Part, ref: TensorRef) -> Iterator[RowBlock]:

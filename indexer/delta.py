@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..records import Slot
+
 RELATIVE_ROUNDING = {
     torch.float64: 0.0,
     torch.float32: 2.0**-24 / 3**0.5 * 0.735,
@@ -61,6 +63,27 @@ class LowRankDelta:
 
 
 Delta = DenseDelta | LowRankDelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixUpdate:
+    """One matrix's ΔW on its way to a collector.
+
+    Attributes:
+        delta: None is an exact zero.
+        shape: (out, in) of the whole matrix, of which ΔW may be a part.
+        noise_norm: Estimated |rounding| in ΔW, Frobenius.
+        weight_norm: |W|, where W was read.
+        cut_axis: 0 or 1 where ΔW is some rows or columns.
+    """
+
+    slot: Slot
+    part: str
+    delta: Delta | None
+    shape: tuple[int, int]
+    noise_norm: float
+    weight_norm: float | None
+    cut_axis: int | None = None
 
 
 def rounding_norm(weight_norm: float, dtype: torch.dtype) -> float:

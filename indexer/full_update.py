@@ -1,9 +1,10 @@
-"""A full checkpoint's update: every layer matrix against the base's."""
+"""A full checkpoint's update: every layer matrix against the base's, which it must descend from."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Generic
 
@@ -14,13 +15,19 @@ from .architecture import PlacedModel, Placement, require_same_layers
 from .base import place_checkpoint
 from .budget import read_parts
 from .checkpoint import Checkpoint
-from .delta import RELATIVE_ROUNDING, Scratch, rounding_norm, update_against
+from .delta import RELATIVE_ROUNDING, MatrixUpdate, Scratch, rounding_norm, update_against
 from .family import Member
 from .fingerprint.factors import frobenius
-from .gate import BaseGate, Norms
 from .job import Job
 from .parallel import ordered
-from .update import Collector, MatrixUpdate, Measurement
+from .update import Collector, Measurement
+
+MIN_COSINE = 0.25
+FIRST_LOOK = 6
+THEN_EVERY = 8
+
+_Compared = tuple[Measurement, tuple[float, float, float] | None]
+"""The collector's measurement of one matrix and, if it is sampled, |child|, |W| and |ΔW|."""
 
 
 def collect_full(
@@ -33,11 +40,64 @@ def collect_full(
     # tasks whose tensor is yet to be seen in its file weigh nothing
     ahead = 4 * job.threads if job.parts is None and checkpoint.concurrent else 0
     for compared in ordered(comparison.compare, comparison.tasks(), job.threads, ahead=ahead):
-        for matrix in compared:
-            if matrix.norms is not None:
-                comparison.gate.add(matrix.norms)
-            collector.take(matrix.measured)
+        for measured, norms in compared:
+            if norms is not None:
+                comparison.gate.add(*norms)
+            collector.take(measured)
     comparison.gate.check()
+
+
+@dataclass(slots=True)
+class BaseGate:
+    """Running sums over (child, base) matrix pairs: the first few, then a sample.
+
+    Independent weights have cosine ≈ 0 and |ΔW|/|W| ≈ √2. The cosine decides, since a long
+    fine-tune can reach a ratio of 1 and still hold its base: at cosine 0.25 an update that
+    owes the base nothing is four times as long as the base.
+    """
+
+    base_name: str
+    child_sq: float = 0.0
+    base_sq: float = 0.0
+    update_sq: float = 0.0
+    matrices: int = 0
+    passed_by: int = 0
+
+    def samples_next(self) -> bool:
+        """Whether the next matrix counts; called once for each."""
+        self.passed_by += 1
+        return self.passed_by <= FIRST_LOOK or self.passed_by % THEN_EVERY == 0
+
+    def add(self, child: float, base: float, update: float) -> None:
+        """Take in one pair's norms; after the first few, refuse a model of another base at once."""
+        self.child_sq += child**2
+        self.base_sq += base**2
+        self.update_sq += update**2
+        self.matrices += 1
+        if self.matrices == FIRST_LOOK:
+            self.check()
+
+    @property
+    def ratio(self) -> float:
+        """|ΔW| / |W| over the matrices seen."""
+        return math.sqrt(self.update_sq / self.base_sq) if self.base_sq else math.inf
+
+    @property
+    def cosine(self) -> float:
+        """Cosine of child and base weights over the matrices seen."""
+        if not self.child_sq or not self.base_sq:
+            return 0.0
+        inner = (self.child_sq + self.base_sq - self.update_sq) / 2
+        return inner / math.sqrt(self.child_sq * self.base_sq)
+
+    def check(self) -> None:
+        """Raise `ModelError("wrong-base")` if what was seen does not descend from the base."""
+        if self.cosine < MIN_COSINE:
+            raise ModelError(
+                "wrong-base",
+                f"not a fine-tune of {self.base_name}: |ΔW|/|W| = {self.ratio:.2f} and cosine "
+                f"{self.cosine:.2f} over {self.matrices} matrices (unrelated weights: 1.41 and 0)",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +112,6 @@ class _Task:
     placements: Sequence[Placement]
     sampled: Sequence[bool]
     tensor: torch.Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Compared(Generic[Measurement]):
-    """One matrix: what the collector measured and, if sampled, |child|, |W|, |ΔW|."""
-
-    measured: Measurement
-    norms: Norms | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,56 +149,40 @@ class _Comparison(Generic[Measurement]):
     def compare(self, task: _Task) -> list[_Compared[Measurement]]:
         """Every matrix of a task against the base's."""
         self.job.stop_if_cancelled()
-        with self.job.scratch.borrow() as scratch:
-            if self.job.parts is not None:
-                (placement,), (sampled,) = task.placements, task.sampled
-                assert task.tensor is not None
-                weight, norm = self.job.parts.matrix((placement.slot, placement.part))
-                return [self._compare(placement, task.tensor, weight, norm, scratch, sampled)]
-            if task.tensor is not None:
-                return self._compare_all(task, task.tensor, scratch)
-            with self.checkpoint.view(task.placements[0].tensor) as tensor:
-                return self._compare_all(task, tensor, scratch)
-
-    def _compare_all(
-        self, task: _Task, tensor: torch.Tensor, scratch: Scratch
-    ) -> list[_Compared[Measurement]]:
-        base, compared = self.job.base.weights(), []
-        for placement, sampled in zip(task.placements, task.sampled, strict=True):
-            key = (placement.slot, placement.part)
-            child = placement.cut(tensor)
-            with base.matrix(key) as weight:
-                norm = base.norm(key, weight)
-                compared.append(self._compare(placement, child, weight, norm, scratch, sampled))
-        return compared
+        with self.job.scratch.borrow() as scratch, ExitStack() as opened:
+            tensor = task.tensor
+            if tensor is None:
+                tensor = opened.enter_context(self.checkpoint.view(task.placements[0].tensor))
+            return [
+                self._compare(placement, tensor, scratch, sampled)
+                for placement, sampled in zip(task.placements, task.sampled, strict=True)
+            ]
 
     def _compare(
-        self,
-        placement: Placement,
-        child: torch.Tensor,
-        weight: torch.Tensor,
-        weight_norm: float,
-        scratch: Scratch,
-        sampled: bool,
+        self, placement: Placement, tensor: torch.Tensor, scratch: Scratch, sampled: bool
     ) -> _Compared[Measurement]:
-        if child.dtype not in RELATIVE_ROUNDING:
-            raise ModelError("unsupported-dtype", f"tensor {placement.tensor!r} is {child.dtype}")
-        delta = update_against(child, weight, scratch, self.job.device)
-        if not math.isfinite(delta.norm):
-            raise ModelError("non-finite", f"tensor {placement.tensor!r} holds NaN or infinity")
-        parts = self.job.parts
-        measured = self.collector.measure(
-            MatrixUpdate(
+        key, base, parts = placement.key, self.job.base.weights(), self.job.parts
+        with ExitStack() as opened:
+            if parts is not None:
+                child, (weight, weight_norm) = tensor, parts.matrix(key)
+            else:
+                child, weight = placement.cut(tensor), opened.enter_context(base.matrix(key))
+                weight_norm = base.norm(key, weight)
+            if child.dtype not in RELATIVE_ROUNDING:
+                line = f"tensor {placement.tensor!r} is {child.dtype}"
+                raise ModelError("unsupported-dtype", line)
+            delta = update_against(child, weight, scratch, self.job.device)
+            if not math.isfinite(delta.norm):
+                line = f"tensor {placement.tensor!r} holds NaN or infinity"
+                raise ModelError("non-finite", line)
+            update = MatrixUpdate(
                 slot=placement.slot,
                 part=placement.part,
                 delta=delta if delta.norm > 0 else None,
                 shape=placement.shape,
                 noise_norm=rounding_norm(weight_norm, child.dtype),
                 weight_norm=weight_norm,
-                cut_axis=parts.parts[placement.slot, placement.part].axis if parts else None,
+                cut_axis=parts.parts[key].axis if parts else None,
             )
-        )
-        if not sampled:
-            return _Compared(measured, None)
-        norms = Norms(child=frobenius(child), base=weight_norm, update=delta.norm)
-        return _Compared(measured, norms)
+            norms = (frobenius(child), weight_norm, delta.norm) if sampled else None
+            return self.collector.measure(update), norms

@@ -24,7 +24,6 @@ from .base import Base
 from .budget import BaseParts, layer_bytes, parse_budget
 from .checkpoint import FEW_BYTES
 from .family import (
-    Labels,
     Member,
     Wanted,
     base_key,
@@ -94,7 +93,7 @@ def index_family(
         log.info("%s", matches)
     members = members[: options.limit]
     if labels is not None:
-        members = [_label(member, labels) for member in members]
+        members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
     members = [refuse_strangers(member, wanted) for member in members]
     layout = _layout(catalog, base, members, options.recipes)
     share = 1.0
@@ -214,17 +213,13 @@ def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member
     return listed
 
 
-def _label(member: Member, labels: Labels) -> Member:
-    return replace(member, record=labels.apply(member.record, member.folder))
-
-
 def _place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[Member]:
     """The members; an adapter that names no base stays only if its shapes fit the family's."""
     if not any(map(_is_unnamed, members)):
         return members
     weights = base.opened()
     if weights is not None:
-        shapes = {key: placement.shape for key, placement in weights.placed.by_key().items()}
+        shapes = {key: placement.shape for key, placement in weights.placed.by_key.items()}
     else:
         shapes = _family_shapes(members)
         family = catalog.base(base.name)
@@ -240,7 +235,7 @@ def _is_unnamed(member: Member) -> bool:
 
 def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
     placements = _adapter_placements(member)
-    fits = [shapes.get((p.slot, p.part)) == p.shape for p in placements]
+    fits = [shapes.get(p.key) == p.shape for p in placements]
     if fits and all(fits):
         notes = (*member.record.notes, "names no base; its shapes fit this family's")
         return replace(member, record=replace(member.record, notes=notes))
@@ -255,7 +250,7 @@ def _adapter_placements(member: Member) -> tuple[Placement, ...]:
     try:
         member = with_config(member)
         with closing(open_checkpoint(member)) as checkpoint:
-            adapter = read_adapter(checkpoint, member.adapter_config)
+            adapter = read_adapter(checkpoint, member.config)
             return place_modules(adapter.modules, None).placements
     except ModelError:
         return ()
@@ -267,7 +262,7 @@ def _family_shapes(members: Iterable[Member]) -> dict[Key, tuple[int, int]]:
     for member in members:
         if member.is_adapter and member.refusal is None and member.claims:
             for placement in _adapter_placements(member):
-                shapes.setdefault((placement.slot, placement.part), placement.shape)
+                shapes.setdefault(placement.key, placement.shape)
     return shapes
 
 

@@ -115,6 +115,4 @@ def with_config(member: Member, session: HubSession | None = None) -> Member:
         if err.code == "not-found":
             return member
         raise
-    if member.is_adapter:
-        return replace(member, adapter_config=config)
     return replace(member, config=config)

@@ -179,14 +179,6 @@ def _must_not_replace(outcome: Outcome, before: Known | None) -> bool:
     return outcome.code == "id-taken" or reason.transient or reason.withdrawn
 
 
-@dataclass(frozen=True, slots=True)
-class _Copied:
-    """A member whose very bytes are in the catalog under another id."""
-
-    member: Member
-    twin: str
-
-
 def _outcomes(
     members: Sequence[Member], job: Job, catalog: Catalog, workers: int
 ) -> Generator[Outcome, None, None]:
@@ -194,16 +186,16 @@ def _outcomes(
     ids = [recipe.id for recipe in job.recipes]
     twins = catalog.contents(job.base.name, ids) if members else {}
 
-    def finish(done: Outcome | _Copied) -> Outcome:
-        if isinstance(done, _Copied):
-            record = replace(done.member.record, duplicate_of=done.twin)
-            return catalog.outcome_of_copy(job.base.name, done.twin, record, ids)
+    def finish(done: Outcome | ModelRecord) -> Outcome:
+        if isinstance(done, ModelRecord):
+            assert done.duplicate_of is not None
+            return catalog.outcome_of_copy(job.base.name, done.duplicate_of, done, ids)
         if isinstance(done, Indexed) and done.model.content_sha256:
             twins.setdefault(done.model.content_sha256, done.model.id)
         return done
 
     queue = iter(members)
-    running: set[Future[Outcome | _Copied]] = set()
+    running: set[Future[Outcome | ModelRecord]] = set()
     with thread_pool(workers, "deltadex-model") as pool:
         try:
             while True:
@@ -221,8 +213,8 @@ def _outcomes(
             raise
 
 
-def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | _Copied:
-    """One member's outcome; a byte-identical twin of a Hub model is known before reading."""
+def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | ModelRecord:
+    """One member's outcome; of a Hub model whose bytes the catalog has, the record alone."""
     remote: HubWeights | None = None
     if member.hub is not None and member.refusal is None:
         try:
@@ -234,5 +226,5 @@ def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | _Copi
         member = replace(member, record=replace(member.record, content_sha256=sha256))
         twin = twins.get(sha256) if sha256 else None
         if twin is not None and twin != member.record.id:
-            return _Copied(member, twin)
+            return replace(member.record, duplicate_of=twin)
     return fingerprint_member(member, job, remote)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
@@ -12,20 +13,19 @@ import torch
 
 from ..arrays import Float64
 from ..errors import ModelError, RequestError
-from ..records import ModelRecord, Slot, SlotSpectrum
+from ..records import ModelRecord, SlotSpectrum
 from ..store import Catalog
 from .adapter_update import collect_adapter
 from .architecture import PlacedModel, Placement
 from .base import Base, place_checkpoint
 from .checkpoint import Checkpoint
-from .delta import Delta, LowRankDelta, rounding_norm
-from .family import Member, find_member, refuse_strangers
+from .delta import Delta, LowRankDelta, MatrixUpdate, rounding_norm
+from .family import find_member, refuse_strangers
 from .full_update import collect_full
 from .index import resolve_base, wanted_base
 from .job import Job
 from .model import open_checkpoint, with_config
 from .parallel import cpu_count, ordered, single_torch_thread
-from .update import MatrixUpdate
 
 COLUMNS_AT_ONCE = 4096
 
@@ -45,14 +45,17 @@ def update_spectra(
     wanted = wanted_base(family)
     member = refuse_strangers(find_member(model, family.name), wanted)
     job = Job(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
-    try:
+    collector = _SpectrumCollector(family)
+    with _read_alone(model), ExitStack() as opened:
         if member.refusal is not None:
             raise member.refusal
         member = with_config(member)
-        with single_torch_thread():
-            return member.record, _updates(member, job)
-    except ModelError as err:
-        raise RequestError(f"{model}: {err}") from err
+        checkpoint = opened.enter_context(closing(open_checkpoint(member)))
+        if member.is_adapter:
+            collect_adapter(member, checkpoint, job, collector)
+        else:
+            collect_full(member, checkpoint, job, collector)
+    return member.record, _in_order(collector.spectra)
 
 
 def weight_spectra(
@@ -65,22 +68,28 @@ def weight_spectra(
     """
     family = resolve_base(catalog, base)
     member = find_member(model, family.name)
-    try:
+    with _read_alone(model), ExitStack() as opened:
         member = with_config(member)
+        if member.is_adapter:
+            checkpoint, placed = family.weights().checkpoint, family.weights().placed
+        else:
+            checkpoint = opened.enter_context(closing(open_checkpoint(member)))
+            placed = place_checkpoint(checkpoint, member.config)
+        return member.record, _stored(placed, checkpoint)
+
+
+@contextmanager
+def _read_alone(model: str) -> Iterator[None]:
+    """One torch thread for each of ours; what is wrong with the model is a `RequestError`."""
+    try:
         with single_torch_thread():
-            return member.record, _weights(member, family)
+            yield
     except ModelError as err:
         raise RequestError(f"{model}: {err}") from err
 
 
-def _updates(member: Member, job: Job) -> tuple[SlotSpectrum, ...]:
-    collector = _SpectrumCollector(job.base)
-    with closing(open_checkpoint(member)) as checkpoint:
-        if member.is_adapter:
-            collect_adapter(member, checkpoint, job, collector)
-        else:
-            collect_full(member, checkpoint, job, collector)
-    return tuple(sorted(collector.spectra, key=attrgetter("slot", "part")))
+def _in_order(spectra: Iterable[SlotSpectrum]) -> tuple[SlotSpectrum, ...]:
+    return tuple(sorted(spectra, key=attrgetter("slot", "part")))
 
 
 @dataclass(slots=True)
@@ -96,8 +105,8 @@ class _SpectrumCollector:
         low_rank = isinstance(delta, LowRankDelta)
         noise = update.noise_norm**2
         if update.weight_norm is not None:
-            dtype = self._base_dtype(update.slot, update.part)
-            noise += rounding_norm(update.weight_norm, dtype) ** 2
+            with self.base.weights().matrix((update.slot, update.part)) as matrix:
+                noise += rounding_norm(update.weight_norm, matrix.dtype) ** 2
         return SlotSpectrum(
             slot=update.slot,
             part=update.part,
@@ -110,17 +119,6 @@ class _SpectrumCollector:
     def take(self, measured: SlotSpectrum) -> None:
         self.spectra.append(measured)
 
-    def _base_dtype(self, slot: Slot, part: str) -> torch.dtype:
-        with self.base.weights().matrix((slot, part)) as matrix:
-            return matrix.dtype
-
-
-def _weights(member: Member, base: Base) -> tuple[SlotSpectrum, ...]:
-    if member.is_adapter:
-        return _stored(base.weights().placed, base.weights().checkpoint)
-    with closing(open_checkpoint(member)) as checkpoint:
-        return _stored(place_checkpoint(checkpoint, member.config), checkpoint)
-
 
 def _stored(placed: PlacedModel, checkpoint: Checkpoint) -> tuple[SlotSpectrum, ...]:
     """Of every layer matrix; a tensor that holds several is read once."""
@@ -131,8 +129,7 @@ def _stored(placed: PlacedModel, checkpoint: Checkpoint) -> tuple[SlotSpectrum, 
             return [_spectrum(placement, placement.cut(tensor)) for placement in wanted[name]]
 
     threads = cpu_count() if checkpoint.concurrent else 1
-    measured = chain.from_iterable(ordered(spectra, wanted, threads))
-    return tuple(sorted(measured, key=attrgetter("slot", "part")))
+    return _in_order(chain.from_iterable(ordered(spectra, wanted, threads)))
 
 
 def _spectrum(placement: Placement, matrix: torch.Tensor) -> SlotSpectrum:

@@ -12,7 +12,7 @@ import torch
 
 from ..errors import ModelError
 from ..records import Fingerprint, Recipe, Slot, SlotStats
-from .delta import Delta
+from .delta import MatrixUpdate
 from .fingerprint import POWER_STEPS, Layout, Pool, factorise, make_pool
 from .fingerprint.factors import Factors, Features, largest_noise_sigma
 from .fingerprint.sketch import SketchPool
@@ -33,27 +33,6 @@ class _SlotSums:
     sigmas: list[torch.Tensor] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixUpdate:
-    """One matrix's ΔW on its way to a collector.
-
-    Attributes:
-        delta: None is an exact zero.
-        shape: (out, in) of the whole matrix, of which ΔW may be a part.
-        noise_norm: Estimated |rounding| in ΔW, Frobenius.
-        weight_norm: |W|, where W was read.
-        cut_axis: 0 or 1 where ΔW is some rows or columns.
-    """
-
-    slot: Slot
-    part: str
-    delta: Delta | None
-    shape: tuple[int, int]
-    noise_norm: float
-    weight_norm: float | None
-    cut_axis: int | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The measurements of one matrix's update.
@@ -70,7 +49,6 @@ class Measured:
 
 
 Measurement = TypeVar("Measurement")
-"""The result of a collector for one update."""
 
 
 @runtime_checkable
@@ -79,11 +57,9 @@ class Collector(Protocol[Measurement]):
 
     def measure(self, update: MatrixUpdate) -> Measurement:
         """The measurement of one update; in any thread."""
-        ...
 
     def take(self, measured: Measurement) -> None:
         """Add it; in one thread, in a fixed order."""
-        ...
 
 
 @dataclass(slots=True)
@@ -93,12 +69,10 @@ class UpdateCollector:
     recipes: Sequence[Recipe]
     layout: Layout
     _pools: list[Pool] = field(default_factory=list)
-    _steps: list[int] = field(default_factory=list)
     _slots: dict[Slot, _SlotSums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._pools = [make_pool(recipe, self.layout) for recipe in self.recipes]
-        self._steps = [POWER_STEPS[recipe.name] for recipe in self.recipes]
 
     def measure(self, update: MatrixUpdate) -> Measured:
         """One matrix's update, factored and turned into features; may run in any thread."""
@@ -107,22 +81,19 @@ class UpdateCollector:
             return Measured(rest)
         if update.weight_norm is not None and delta.norm <= ZERO_UPDATE * update.weight_norm:
             return Measured(rest)
-        by_steps = {steps: self._factorise(delta, steps) for steps in set(self._steps)}
+        noise = largest_noise_sigma(update.noise_norm, delta.shape)
+        by_steps: dict[int, Factors] = {}
         features = []
-        for pool, steps in zip(self._pools, self._steps, strict=True):
-            noise = largest_noise_sigma(update.noise_norm, delta.shape)
+        for pool in self._pools:
+            steps = POWER_STEPS[pool.recipe.name]
+            if steps not in by_steps:
+                rank = max(r.rank for r in self.recipes if POWER_STEPS[r.name] == steps)
+                by_steps[steps] = factorise(delta, rank, seed=pool.recipe.seed, power_steps=steps)
             factors = by_steps[steps].above(noise).first(pool.recipe.rank)
-            features.append((factors, pool.features(update.slot, update.part, factors)))
-        return Measured(rest, by_steps[self._steps[0]], tuple(features))
-
-    def _factorise(self, delta: Delta, steps: int) -> Factors:
-        """To the largest rank of the recipes that want this many power steps."""
-        recipes = [r for r, s in zip(self.recipes, self._steps, strict=True) if s == steps]
-        rank = max(r.rank for r in recipes)
-        return factorise(delta, rank, seed=recipes[0].seed, power_steps=steps)
+            features.append((factors, pool.features(update, factors)))
+        return Measured(rest, next(iter(by_steps.values())), tuple(features))
 
     def take(self, measured: Measured) -> None:
-        """Add a measured matrix to the model; in one thread, in a fixed order."""
         update = measured.update
         sums = self._slots.setdefault(update.slot, _SlotSums())
         sums.rows += update.shape[0]
@@ -135,19 +106,15 @@ class UpdateCollector:
         sums.noise_sq += update.noise_norm**2
         sums.sigmas.append(measured.factors.sigma)
         for pool, (factors, features) in zip(self._pools, measured.features, strict=True):
-            pool.take(update.slot, factors, features, update.noise_norm, update.cut_axis)
-
-    @property
-    def is_zero(self) -> bool:
-        """Whether no slot has an update above its storage rounding."""
-        return all(s.update_sq <= s.noise_sq for s in self._slots.values())
+            pool.take(update, factors, features)
 
     def fingerprints(self) -> tuple[Fingerprint, ...]:
         """One vector a recipe."""
+        only_rounding = all(s.update_sq <= s.noise_sq for s in self._slots.values())
         results = []
         for pool in self._pools:
             vector, norm = pool.vector()
-            if self.is_zero or norm == 0.0 or not math.isfinite(norm):
+            if only_rounding or norm == 0.0 or not math.isfinite(norm):
                 raise ModelError("no-update", "every layer matrix equals the base's")
             vector.flags.writeable = False
             results.append(Fingerprint(recipe=pool.recipe, vector=vector, norm=norm))
@@ -167,7 +134,6 @@ def _statistics(slot: Slot, sums: _SlotSums, rank: int, sketches: SketchPool | N
     sigma = merged.sort(descending=True).values[:rank].numpy()
     energy = float(np.square(sigma, dtype=np.float64).sum())
     relative = math.sqrt(sums.update_sq / sums.weight_sq) if sums.weight_sq else None
-    empty = np.zeros(0, dtype=np.float16)
     return SlotStats(
         slot=slot,
         shape=(sums.rows, sums.columns),
@@ -177,5 +143,5 @@ def _statistics(slot: Slot, sums: _SlotSums, rank: int, sketches: SketchPool | N
         energy=min(1.0, energy / sums.update_sq) if sums.update_sq else 0.0,
         stable_rank=sums.update_sq / float(sigma[0]) ** 2 if len(sigma) else 0.0,
         noise_floor=math.sqrt(sums.noise_sq),
-        sketch=sketches.slot_sketch(slot) if sketches and sketches.holds(slot) else empty,
+        sketch=sketches.slot_sketch(slot) if sketches else np.zeros(0, dtype=np.float16),
     )

@@ -88,7 +88,7 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
     settings = read_config(config)
     contents = sort_tensors(checkpoint.tensors)
     tensors = Tensors(checkpoint)
-    family = _family(contents, checkpoint, settings)
+    family = _family(contents, checkpoint)
     if settings.init_rank is None:
         settings = replace(settings, init_rank=_largest_rank(contents, tensors))
     updates, convolutions = _build(family, contents, tensors, settings)
@@ -111,7 +111,7 @@ def _largest_rank(contents: Contents, tensors: Tensors) -> float | None:
     return float(max((shape[0] for shape in shapes if shape), default=0)) or None
 
 
-def _family(contents: Contents, checkpoint: Checkpoint, settings: AdapterConfig) -> str:
+def _family(contents: Contents, checkpoint: Checkpoint) -> str:
     """The formula that the tensors belong to; "" if there are only full values."""
     families = {
         FAMILIES[kind.split("_")[0]]

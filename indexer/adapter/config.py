@@ -15,56 +15,26 @@ FAMILIES = {"lora": "lora", "hada": "loha", "lokr": "lokr", "ia3": "ia3", "vera"
 """How a factor's name begins, and the formula it belongs to."""
 
 SUPPORTED = ("LORA", "ADALORA", "LOHA", "LOKR", "VERA", "IA3")
-_INPUTS = "it adds learned inputs or states and leaves the weights alone"
-_ROTATION = "it rotates W instead of adding to it"
-_PRODUCT = "its update is a product with W that deltadex does not compute"
-_SEEDED = "its update is rebuilt from seeds or indices that are not all stored"
-_STRUCTURE = "its factors have a structure that deltadex does not compute"
-_VECTORS = "it changes norms, biases or activations, not layer matrices"
-_ROUTED = "it chooses among several updates for each input, so there is no single ΔW"
 
-REFUSED = {
-    "ADAMSS": _STRUCTURE,
-    "ADAPTION_PROMPT": _INPUTS,
-    "BEFT": _VECTORS,
-    "BOFT": _ROTATION,
-    "BONE": _PRODUCT,
-    "C3A": _STRUCTURE,
-    "CARTRIDGE": _INPUTS,
-    "CPT": _INPUTS,
-    "DEFT": _PRODUCT,
-    "DELORA": _STRUCTURE,
-    "FOURIERFT": _SEEDED,
-    "FROD": _SEEDED,
-    "GLORA": _PRODUCT,
-    "GRALORA": _STRUCTURE,
-    "HIRA": _PRODUCT,
-    "HRA": _ROTATION,
-    "LILY": _ROUTED,
-    "LN_TUNING": _VECTORS,
-    "MISS": _PRODUCT,
-    "MULTITASK_PROMPT_TUNING": _INPUTS,
-    "OFT": _ROTATION,
-    "OSF": _PRODUCT,
-    "P_TUNING": _INPUTS,
-    "PEANUT": _PRODUCT,
-    "POLY": _ROUTED,
-    "PREFIX_TUNING": _INPUTS,
-    "PROMPT_TUNING": _INPUTS,
-    "PSOFT": _ROTATION,
-    "PVERA": _SEEDED,
-    "RANDLORA": _SEEDED,
-    "ROAD": _ROTATION,
-    "SHADOW": _STRUCTURE,
-    "SHIRA": _SEEDED,
-    "SUPERTUNING": _STRUCTURE,
-    "TINYLORA": _SEEDED,
-    "TRAINABLE_TOKENS": "it changes embeddings only",
-    "UNILORA": _SEEDED,
-    "VBLORA": _SEEDED,
-    "WAVEFT": _SEEDED,
-    "XLORA": _ROUTED,
+_REFUSED_FOR = {
+    "it adds learned inputs or states and leaves the weights alone": (
+        "ADAPTION_PROMPT CARTRIDGE CPT MULTITASK_PROMPT_TUNING P_TUNING PREFIX_TUNING PROMPT_TUNING"
+    ),
+    "it rotates W instead of adding to it": "BOFT HRA OFT PSOFT ROAD",
+    "its update is a product with W that deltadex does not compute": (
+        "BONE DEFT GLORA HIRA MISS OSF PEANUT"
+    ),
+    "its update is rebuilt from seeds or indices that are not all stored": (
+        "FOURIERFT FROD PVERA RANDLORA SHIRA TINYLORA UNILORA VBLORA WAVEFT"
+    ),
+    "its factors have a structure that deltadex does not compute": (
+        "ADAMSS C3A DELORA GRALORA SHADOW SUPERTUNING"
+    ),
+    "it changes norms, biases or activations, not layer matrices": "BEFT LN_TUNING",
+    "it chooses among several updates for each input, so there is no single ΔW": "LILY POLY XLORA",
+    "it changes embeddings only": "TRAINABLE_TOKENS",
 }
+REFUSED = {method: why for why, methods in _REFUSED_FOR.items() for method in methods.split()}
 """Methods of PEFT whose ΔW is not computed, by `peft_type`."""
 
 _PROMPTS = ("prompt_embeddings", "prompt_encoder", "prompt_task_cols", "prompt_task_rows")
@@ -162,7 +132,9 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
         return AdapterConfig(notes=(f"{FILE} is missing",))
     peft_type = _method(config)
     if peft_type != "ADALORA":
-        _refuse_variants(config)
+        for setting, why in VARIANTS.items():
+            if config.get(setting):
+                raise ModelError("unsupported-adapter", f"{FILE}: {setting} is set: {why}")
     start, notes = _start(config) if peft_type in (None, "LORA") else ("", ())
     if config.get("alora_invocation_tokens"):
         notes = (*notes, "aLoRA: the update applies to a part of each text only")
@@ -197,12 +169,6 @@ def _method(config: Mapping[str, object]) -> str | None:
         return method
     why = REFUSED.get(method, f"not among {', '.join(SUPPORTED)}")
     raise ModelError("unsupported-adapter", f"{FILE}: peft_type is {shown(stated)}: {why}")
-
-
-def _refuse_variants(config: Mapping[str, object]) -> None:
-    for setting, why in VARIANTS.items():
-        if config.get(setting):
-            raise ModelError("unsupported-adapter", f"{FILE}: {setting} is set: {why}")
 
 
 def _start(config: Mapping[str, object]) -> tuple[str, tuple[str, ...]]:

@@ -13,32 +13,11 @@ WRAPPER_PREFIX = re.compile(
     r"^(?:(?:module\.|_orig_mod\.|_fsdp_wrapped_module\.)*base_model\.model\.)+"
 )
 WRAPPERS = ("base_layer", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-FACTORS = (
-    "lora_A",
-    "lora_B",
-    "lora_E",
-    "lora_magnitude_vector",
-    "alpha",
-    "hada_w1_a",
-    "hada_w1_b",
-    "hada_w2_a",
-    "hada_w2_b",
-    "hada_t1",
-    "hada_t2",
-    "lokr_w1",
-    "lokr_w1_a",
-    "lokr_w1_b",
-    "lokr_w2",
-    "lokr_w2_a",
-    "lokr_w2_b",
-    "lokr_t2",
-    "ia3_l",
-    "vera_lambda_b",
-    "vera_lambda_d",
-    "vera_A",
-    "vera_B",
+FACTOR = re.compile(
+    r"lora_([ABE]|magnitude_vector)|alpha|hada_(w[12]_[ab]|t[12])|lokr_(w[12](_[ab])?|t2)|ia3_l"
+    r"|vera_(lambda_[bd]|[AB])"
 )
-"""Parts of a name that say which factor the tensor is."""
+"""A part of a name that says which factor the tensor is."""
 
 SPELLINGS = {"lora_down": "lora_A", "lora_up": "lora_B"}
 """The same factors as kohya's scripts call them."""
@@ -73,7 +52,7 @@ class TensorName:
 
     Attributes:
         module: Path in the model that the user wrapped, without any wrapper's parts.
-        kind: One of `FACTORS`, or a value of `SET_ASIDE`; else `value` (a full `.weight`),
+        kind: A `FACTOR`, or a value of `SET_ASIDE`; else `value` (a full `.weight`),
             `bias`, `variant` (a LoRA tensor of unknown use) or `other`.
         adapter: The adapter's own name where it was left in, else "".
         wrapped: Whether it is inside `base_layer`, which PEFT freezes.
@@ -94,7 +73,7 @@ def parse_name(name: str) -> TensorName:
         if part in SET_ASIDE:
             return TensorName(_module(parts[:index]), SET_ASIDE[part], "", wrapped)
         kind = SPELLINGS.get(part, part)
-        if kind not in FACTORS or (kind == "alpha" and index + 1 < len(parts)):
+        if not FACTOR.fullmatch(kind) or (kind == "alpha" and index + 1 < len(parts)):
             continue
         if parts[-1] == "bias":
             kind = "bias"

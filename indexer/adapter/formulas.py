@@ -283,7 +283,6 @@ def _own_alpha(kinds: Kinds, tensors: Tensors) -> str | None:
 
 
 def _require_parts(module: str, kinds: Kinds, expected: Iterable[str]) -> None:
-    """Pass if a module has all the factors that its formula takes."""
     missing = [kind for kind in expected if kind not in kinds]
     if missing:
         line = f"module {module!r} has {', '.join(sorted(kinds))} but no {', '.join(missing)}"

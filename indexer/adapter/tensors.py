@@ -55,7 +55,6 @@ class Tensors:
         return values
 
     def misfit(self, name: str, expected: str) -> ModelError:
-        """The error for a tensor of the wrong shape."""
         line = f"{self._where(name)} has shape {self.shape(name)}, expected {expected}"
         return ModelError("shape-mismatch", line)
 

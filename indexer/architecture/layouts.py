@@ -35,8 +35,6 @@ class AttentionConfig:
     Attributes:
         model_type: Of the whole model.
         text_model_type: Of the language model inside it, or of the whole.
-        n_heads: Query heads.
-        n_kv_heads: Key and value heads.
         multi_query: One key and value head for all.
         grouped_decoder: Falcon's `new_decoder_architecture`.
         nope_dim: Rows of a latent-attention key head that are not rotated.
@@ -105,7 +103,6 @@ class Fused:
     Attributes:
         out: Rows, as (out, in).
         width: Columns.
-        config: The model's attention settings.
         head_rows: Query rows, where the output projection beside it shows them.
         maybe_conv1d: Whether it may come from a Conv1D, in which q, k and v are contiguous.
     """
@@ -126,10 +123,7 @@ def split_rows(split: str | Mapping[str, str], fused: Fused) -> Mapping[str, Row
     if not isinstance(split, str):
         split = split.get(fused.config.text_model_type or "", "")
     pattern = _pattern(split, fused)
-    if pattern is None:
-        return None
-    repeats, runs = pattern
-    return _deal(fused.out, repeats, runs)
+    return None if pattern is None else _deal(fused.out, *pattern)
 
 
 def _pattern(split: str, fused: Fused) -> tuple[int, Runs] | None:
@@ -147,14 +141,16 @@ def _pattern(split: str, fused: Fused) -> tuple[int, Runs] | None:
         case "codegen":
             run = out // (3 * CODEGEN_BLOCKS)
             return CODEGEN_BLOCKS, (("q", run), ("v", run), ("k", run))
+        case "falcon" if config.grouped_decoder:
+            return _grouped(fused, config.n_kv_heads)
+        case "falcon" if config.multi_query is False:
+            return _grouped(fused, config.n_heads)
+        case "falcon" | "multi-query":
+            return _shared_head(fused)
         case "per-head":
             return _grouped(fused, config.n_heads)
         case "per-group":
             return _grouped(fused, config.n_kv_heads)
-        case "multi-query":
-            return _shared_head(fused)
-        case "falcon":
-            return _pattern(_falcon_layout(config), fused)
         case "c-attn":
             return _c_attn(fused)
         case "grouped":
@@ -162,12 +158,6 @@ def _pattern(split: str, fused: Fused) -> tuple[int, Runs] | None:
         case "latent-kv" if config.n_heads and config.nope_dim and config.value_dim:
             return config.n_heads, (("k", config.nope_dim), ("v", config.value_dim))
     return None
-
-
-def _falcon_layout(config: AttentionConfig) -> str:
-    if config.grouped_decoder:
-        return "per-group"
-    return "per-head" if config.multi_query is False else "multi-query"
 
 
 def _grouped(fused: Fused, n_kv: int | None) -> tuple[int, Runs] | None:

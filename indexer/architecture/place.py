@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from ...errors import ModelError
 from ...records import Slot
@@ -61,7 +60,6 @@ def _place(
     unknown += _unknown(rest, shapes, stored=stored)
     placed = PlacedModel(
         placements=tuple(sorted(placements, key=sort_key)),
-        prefix=common_prefix(stacks),
         ignored=tuple(sorted(set(rest) - set(unknown))),
         unknown=tuple(sorted(unknown)),
     )
@@ -110,7 +108,7 @@ def _unknown(names: Iterable[str], shapes: Mapping[str, Shape], *, stored: bool)
 def _refuse_doubles(placements: Sequence[Placement]) -> None:
     tensors: dict[Key, list[str]] = defaultdict(list)
     for placement in placements:
-        tensors[placement.slot, placement.part].append(placement.tensor)
+        tensors[placement.key].append(placement.tensor)
     for (slot, part), names in tensors.items():
         if len(names) > 1:
             where = f"{slot}.{part}" if part else str(slot)
@@ -144,13 +142,6 @@ def gather_stacks(spots: Iterable[Spot], names: Collection[str], config: Attenti
             raise ModelError("unknown-architecture", line)
         stacks[stack] = group
     return stacks
-
-
-def common_prefix(stacks: Stacks) -> str:
-    """The leading words that the prefixes of all stacks share, each with its dot."""
-    prefixes = [group[0].prefix.split(".")[:-1] for group in stacks.values()]
-    shared = takewhile(lambda column: len(set(column)) == 1, zip(*prefixes, strict=False))
-    return "".join(f"{column[0]}." for column in shared)
 
 
 def _stack(group: Sequence[Spot], names: Collection[str], config: AttentionConfig) -> str:
@@ -195,7 +186,8 @@ def place_stack(
         stack=stack,
         config=config,
         stored=stored,
-        conv1d=stored and any(map(_is_conv1d_attention, spots)),
+        # q, k and v together are wider than the input, so only in × out is flat
+        conv1d=stored and any(s.rule.split == "c-attn" and s.shape[0] < s.shape[1] for s in spots),
         inner_group=config.inner_group or 1 + max(spot.layer for spot in spots),
         shapes={(spot.layer, spot.suffix): spot.shape for spot in spots},
     )
@@ -203,14 +195,12 @@ def place_stack(
         yield from _stack_placements(spot, context)
 
 
-def _is_conv1d_attention(spot: Spot) -> bool:
-    """By shape: q, k and v together are wider than the input, so only in × out is flat."""
-    return spot.rule.split == "c-attn" and spot.shape[0] < spot.shape[1]
-
-
 def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
     """One placement for each role and expert of a tensor."""
-    transposed = _is_transposed(spot, context)
+    if spot.rule.stacked:
+        transposed = context.stored and _has_flat_experts(spot, context)
+    else:
+        transposed = context.conv1d and spot.rule.conv1d
     out, width = spot.shape[-2:][::-1] if transposed else spot.shape[-2:]
     layer = spot.layer + (spot.groups[0] * context.inner_group if spot.groups else 0)
     rows_of = _rows(spot, context, out, width, transposed)
@@ -230,14 +220,6 @@ def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
                 rows=rows,
                 shape=(out if chosen is None else len(chosen), width),
             )
-
-
-def _is_transposed(spot: Spot, context: StackContext) -> bool:
-    if not context.stored:
-        return False
-    if spot.rule.stacked:
-        return _has_flat_experts(spot, context)
-    return context.conv1d and spot.rule.conv1d
 
 
 def _has_flat_experts(spot: Spot, context: StackContext) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -41,8 +42,12 @@ class Placement:
     shape: tuple[int, int]
 
     @property
+    def key(self) -> Key:
+        """The slot and the part of it."""
+        return self.slot, self.part
+
+    @property
     def first_row(self) -> int:
-        """The first of its rows."""
         if self.rows is None:
             return 0
         return (self.rows.start or 0) if isinstance(self.rows, slice) else self.rows[0]
@@ -63,19 +68,17 @@ class Placement:
         return matrix[torch.tensor(self.rows)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PlacedModel:
     """Where every tensor of a checkpoint, or every module of an adapter, belongs.
 
     Attributes:
         placements: By stack, layer, role and part; no two fill the same part of a slot.
-        prefix: All before the layers' own names, as far as all stacks share it.
         ignored: Known to be no slot: embeddings, heads, norms, routers, convolutions, ….
         unknown: Matrices inside numbered layers that no rule places.
     """
 
     placements: tuple[Placement, ...]
-    prefix: str
     ignored: tuple[str, ...]
     unknown: tuple[str, ...]
 
@@ -95,9 +98,10 @@ class PlacedModel:
             placements.setdefault(placement.tensor, []).append(placement)
         return placements
 
-    def by_key(self) -> dict[Key, Placement]:
+    @cached_property
+    def by_key(self) -> Mapping[Key, Placement]:
         """The placements by slot and part, in order."""
-        return {(p.slot, p.part): p for p in self.placements}
+        return {placement.key: placement for placement in self.placements}
 
 
 def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
@@ -113,7 +117,7 @@ def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
 
     Embeddings, heads and prefixes are free to differ.
     """
-    ours, theirs = child.by_key(), base.by_key()
+    ours, theirs = child.by_key, base.by_key
     missing = [placement for key, placement in theirs.items() if key not in ours]
     added = [placement for key, placement in ours.items() if key not in theirs]
     if missing or added:
@@ -123,22 +127,21 @@ def require_same_layers(child: PlacedModel, base: PlacedModel) -> None:
 
 def require_within_base(adapter: PlacedModel, base: PlacedModel) -> None:
     """Pass if every matrix that the adapter changes is in the base, with equal shape."""
-    theirs = base.by_key()
-    absent = [p for p in adapter.placements if (p.slot, p.part) not in theirs]
+    absent = [p for p in adapter.placements if p.key not in base.by_key]
     if absent:
         modules = name_some(list(dict.fromkeys(p.tensor for p in absent)))
-        line = f"the base has no {_slots(absent)} (modules {modules})"
-        advice = "index the adapter with the base that it was trained on"
-        raise ModelError("unknown-targets", f"{line}; {advice}")
+        raise ModelError(
+            "unknown-targets",
+            f"the base has no {_slots(absent)} (modules {modules}); "
+            "index the adapter with the base that it was trained on",
+        )
     _require_equal_shapes(adapter, base)
 
 
 def _require_equal_shapes(child: PlacedModel, base: PlacedModel) -> None:
-    theirs = base.by_key()
-    ours = child.by_key()
-    unequal = [key for key in ours if ours[key].shape != theirs[key].shape]
+    unequal = [p for p in child.placements if p.shape != base.by_key[p.key].shape]
     if unequal:
-        first, expected = ours[unequal[0]], theirs[unequal[0]]
+        first, expected = unequal[0], base.by_key[unequal[0].key]
         more = f", and {len(unequal) - 1} more differ" if len(unequal) > 1 else ""
         raise ModelError(
             "shape-mismatch",
@@ -148,11 +151,10 @@ def _require_equal_shapes(child: PlacedModel, base: PlacedModel) -> None:
 
 
 def _differences(missing: Sequence[Placement], added: Sequence[Placement], n: int) -> str:
-    """One line that says which slots are on one side only."""
     differences = []
     if missing:
-        n_missing = f"{len(missing)} of the base's {n} layer matrices"
-        differences.append(f"lacks {n_missing}: {_slots(missing)}")
+        lost = f"{len(missing)} of the base's {n} layer matrices"
+        differences.append(f"lacks {lost}: {_slots(missing)}")
     if added:
         differences.append(f"has {len(added)} that the base lacks: {_slots(added)}")
     if any(p.slot.role == "qkv" for p in (*missing, *added)):

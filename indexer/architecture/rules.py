@@ -74,7 +74,6 @@ class Table:
 
 @cache
 def table() -> Table:
-    """The one table, read on first use."""
     text = resources.files(__package__).joinpath("roles.json").read_text(encoding="utf-8")
     raw = json.loads(text)
     layers = {entry["path"]: entry["stack"] for entry in raw["layers"]}
@@ -121,8 +120,6 @@ class Spot:
     """A tensor that a rule places, before its stack is known.
 
     Attributes:
-        tensor: Full name, as it was given.
-        shape: As it was given.
         prefix: All before the layer path, with its last dot.
         path: Layer path, numbers written `N`.
         groups: Numbers inside the layer path: ALBERT's shared group.
@@ -172,10 +169,7 @@ def locate(tensor: str, module: str, shape: tuple[int, ...]) -> Spot | None:
 class Numbered:
     """Where a name's layer number is, whether or not a rule matches the rest.
 
-    Attributes:
-        before: All before the number.
-        path: The layer path, numbers written `N`; "" if it is not in the table.
-        suffix: All after the number, numbers written `N`.
+    Numbers in path and suffix are written `N`; the path is "" if it is not in the table.
     """
 
     before: str

@@ -3,7 +3,6 @@
 Whatever is wrong with a model's files is a `ModelError` with a code of `errors.REASONS`.
 """
 
-from .bin_file import open_bin_bytes as open_bin_bytes
 from .byte_source import ALL_TENSORS as ALL_TENSORS
 from .byte_source import FEW_BYTES as FEW_BYTES
 from .byte_source import WHOLE_TENSORS as WHOLE_TENSORS
@@ -14,6 +13,7 @@ from .local_files import Config as Config
 from .local_files import file_sha256 as file_sha256
 from .local_files import read_json as read_json
 from .local_files import read_start as read_start
+from .local_files import reading as reading
 from .local_files import signature as signature
 from .quantized import quantization as quantization
 from .safetensors_file import decode as decode

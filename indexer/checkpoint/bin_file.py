@@ -22,7 +22,7 @@ import torch
 
 from ...errors import ModelError
 from ..untrusted_text import shown
-from .byte_source import Buffer, ByteSource, MemoryBytes
+from .byte_source import Buffer, ByteSource
 from .tensor_file import DTYPES, LFS_POINTER, TensorFile, TensorRef
 
 _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
@@ -137,11 +137,6 @@ class BinFile(TensorFile):
         ).contiguous()
 
 
-def open_bin_bytes(data: bytes, file: str) -> BinFile:
-    """A `.bin` that is in memory already; all of it counts as read."""
-    return BinFile(MemoryBytes(data, file))
-
-
 class _SeekableSource(io.RawIOBase):
     """A source as a file to seek in; its end is read once, the rest on demand."""
 
@@ -153,9 +148,6 @@ class _SeekableSource(io.RawIOBase):
 
     def seekable(self) -> bool:
         return True
-
-    def tell(self) -> int:
-        return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         origin = (0, self._at, self._source.size)[whence]
@@ -231,7 +223,6 @@ def _prefix(file: str, entries: Iterable[str]) -> str:
 
 
 def _small_entry(source: ByteSource, entry: _Entry, limit: int) -> bytes:
-    """An entry's content, whole."""
     if max(entry.size, entry.end - entry.begin) > limit:
         line = f"an entry of {entry.size} bytes beside the tensors, at most {limit} are read"
         raise ModelError("bad-header", f"{source.name}: {line}")
@@ -341,7 +332,6 @@ def _view(tensor: torch.Tensor, entry_at: Mapping[int, _Entry]) -> _View:
 
 
 def _tensor_ref(name: str, view: _View, file: str) -> TensorRef:
-    """The tensor as the list declares it."""
     tensor = view.tensor
     if tensor.layout is not torch.strided:
         dtype = str(tensor.layout)

@@ -6,7 +6,7 @@ import mmap
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from ...errors import ModelError
+from .local_files import reading
 
 Buffer = bytearray | memoryview
 
@@ -76,11 +77,9 @@ class ByteSource(Protocol):
 
     def read(self, start: int, stop: int) -> Buffer:
         """Bytes `start` to `stop`, all of them, in memory of their own."""
-        ...
 
     def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
         """The same for as long as the block lasts, without a copy where that can be had."""
-        ...
 
     def close(self) -> None: ...
 
@@ -100,29 +99,24 @@ class LocalFile:
         self.name = name or path.name
         self._lock = threading.Lock()
         self._mapped: mmap.mmap | None = None
-        try:
+        with reading(self.name):
             self._descriptor = os.open(path, os.O_RDONLY)
-        except OSError as err:
-            raise self._unreadable(err) from err
-        try:
+        with ExitStack() as opened:
+            opened.callback(self.close)
             self._state = self._file_state()
-        except OSError as err:
-            self.close()
-            raise self._unreadable(err) from err
+            opened.pop_all()
         self.size = self._state[0]
 
     def read(self, start: int, stop: int) -> memoryview:
         """Bytes `start` to `stop`, in memory that was not cleared before."""
         view, done = np.empty(stop - start, np.uint8).data, 0
-        try:
+        with reading(self.name):
             while done < len(view):
                 part = view[done : done + MAX_READ_BYTES]
                 got = os.preadv(self._descriptor, [part], start + done)
                 if got == 0:
                     break
                 done += got
-        except OSError as err:
-            raise self._unreadable(err) from err
         self._require_unchanged(whole=done == len(view))
         return view
 
@@ -130,7 +124,13 @@ class LocalFile:
     def view(self, start: int, stop: int) -> Iterator[memoryview]:
         """Bytes `start` to `stop` of the mapped file."""
         self._require_unchanged()
-        mapped = self._map()
+        with self._lock:
+            if self._mapped is None:
+                try:
+                    self._mapped = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_COPY)
+                except (OSError, ValueError) as err:
+                    raise ModelError("unreadable", f"{self.name}: {err}") from err
+            mapped = self._mapped
         try:
             yield memoryview(mapped)[start:stop]
         finally:
@@ -145,50 +145,13 @@ class LocalFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _map(self) -> mmap.mmap:
-        with self._lock:
-            if self._mapped is None:
-                try:
-                    self._mapped = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_COPY)
-                except (OSError, ValueError) as err:
-                    raise ModelError("unreadable", f"{self.name}: {err}") from err
-            return self._mapped
-
     def _require_unchanged(self, *, whole: bool = True) -> None:
-        try:
-            same = self._file_state() == self._state
-        except OSError as err:
-            raise self._unreadable(err) from err
-        if not (same and whole):
+        if not (self._file_state() == self._state and whole):
             line = "the file changed while it was read; index it again"
             raise ModelError("changed", f"{self.name}: {line}")
 
     def _file_state(self) -> tuple[int, int]:
         """Size in bytes and time of the last change."""
-        status = os.fstat(self._descriptor)
+        with reading(self.name):
+            status = os.fstat(self._descriptor)
         return status.st_size, status.st_mtime_ns
-
-    def _unreadable(self, err: OSError) -> ModelError:
-        return ModelError("unreadable", f"{self.name}: {err.strerror}")
-
-
-class MemoryBytes:
-    """A file that is in memory already: all of it was fetched."""
-
-    plan = AT_HAND
-
-    def __init__(self, data: bytes, name: str) -> None:
-        self.name = name
-        self.size = self.bytes_fetched = len(data)
-        self._data = data
-
-    def read(self, start: int, stop: int) -> bytearray:
-        """A copy of bytes `start` to `stop`."""
-        return bytearray(self._data[start:stop])
-
-    def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
-        """The same, for a block."""
-        return nullcontext(self.read(start, stop))
-
-    def close(self) -> None:
-        self._data = b""

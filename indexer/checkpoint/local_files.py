@@ -7,7 +7,8 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 
@@ -18,8 +19,6 @@ Config = Mapping[str, object]
 
 MAX_BYTES = 16 * 2**20
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
-
-_CHUNK = 1 << 20
 _SUFFIXES = (".safetensors", ".bin", ".json", ".gguf")
 
 
@@ -43,17 +42,25 @@ def read_json(source: Path | bytes, *, name: str = "config.json") -> dict[str, o
     return value
 
 
+@contextmanager
+def reading(name: object) -> Iterator[None]:
+    """Make an error of the operating system in the block an `unreadable` of `name`."""
+    try:
+        yield
+    except OSError as err:
+        raise ModelError("unreadable", f"{name}: {err.strerror}") from err
+
+
 def read_start(path: Path, size: int) -> bytes:
     """At most `size` bytes of a file; never of a pipe or a device, which have no end."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ModelError("unreadable", f"{path.name}: not a file")
-        with path.open("rb") as file:
-            return file.read(size)
-    except FileNotFoundError as err:
-        raise ModelError("bad-config", f"{path.name}: no such file") from err
-    except OSError as err:
-        raise ModelError("unreadable", f"{path.name}: {err.strerror}") from err
+    with reading(path.name):
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise ModelError("unreadable", f"{path.name}: not a file")
+            with path.open("rb") as file:
+                return file.read(size)
+        except FileNotFoundError as err:
+            raise ModelError("bad-config", f"{path.name}: no such file") from err
 
 
 def signature(folder: Path) -> str:
@@ -75,11 +82,5 @@ def signature(folder: Path) -> str:
 
 def file_sha256(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal: what the Hub calls its LFS id."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
-    except OSError as err:
-        raise ModelError("unreadable", f"{path.name}: {err.strerror}") from err
-    return digest.hexdigest()
+    with reading(path.name), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

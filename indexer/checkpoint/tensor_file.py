@@ -98,25 +98,21 @@ class Checkpoint(Protocol):
 
     def read(self, name: str) -> torch.Tensor:
         """One tensor in its stored dtype, finite or not."""
-        ...
 
     def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
         """The same for as long as the block lasts, without a copy where that can be had.
 
         What was read while the file changed is refused at the end of the block.
         """
-        ...
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The named tensors in the order that reads them best: by file, then offset.
 
         Peak: one tensor, plus what a remote reader coalesces.
         """
-        ...
 
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
         """Some rows of some tensors, (rows, columns), in the order that reads them best."""
-        ...
 
     def close(self) -> None: ...
 

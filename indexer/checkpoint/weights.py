@@ -19,7 +19,7 @@ from ...errors import ModelError
 from ..untrusted_text import shown
 from .bin_file import BinFile
 from .byte_source import ByteSource, LocalFile
-from .local_files import MAX_BYTES, read_json, read_start
+from .local_files import MAX_BYTES, read_json, read_start, reading
 from .safetensors_file import SafetensorsFile
 from .tensor_file import Checkpoint, RowBlock, TensorFile, TensorRef
 
@@ -46,15 +46,12 @@ class ModelFiles(Protocol):
 
     def has(self, file: str) -> bool:
         """Whether there is such a file."""
-        ...
 
     def content(self, file: str) -> bytes:
         """A small file, whole."""
-        ...
 
     def source(self, file: str) -> ByteSource:
         """A weight file, to be read by position."""
-        ...
 
 
 def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
@@ -148,8 +145,8 @@ class ShardedCheckpoint:
             if name not in shards[file].tensors:
                 line = f"no tensor {shown(name)}, which the index places there"
                 raise ModelError("missing-tensor", f"{file}: {line}")
-        self._shards = dict(shards)
-        self._file_of = dict(weight_map)
+        self._shards = shards
+        self._file_of = weight_map
         self.tensors: Mapping[str, TensorRef] = {
             name: shards[file].tensors[name] for name, file in weight_map.items()
         }
@@ -163,11 +160,9 @@ class ShardedCheckpoint:
         return self._index_bytes + sum(shard.bytes_read for shard in self._shards.values())
 
     def read(self, name: str) -> torch.Tensor:
-        """One tensor in its stored dtype."""
         return self._shards[self._file(name)].read(name)
 
     def view(self, name: str) -> AbstractContextManager[torch.Tensor]:
-        """One tensor for as long as the block lasts."""
         return self._shards[self._file(name)].view(name)
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -176,7 +171,6 @@ class ShardedCheckpoint:
             yield from self._shards[file].stream(group)
 
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
-        """The rows shard by shard, each in that file's best order."""
         for file, group in self._by_file((block.tensor, block) for block in blocks):
             yield from self._shards[file].stream_rows(group)
 
@@ -200,8 +194,6 @@ class ShardedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """The files in a folder on disk."""
-
     path: Path
 
     def has(self, file: str) -> bool:
@@ -212,10 +204,8 @@ class _Folder:
 
     def source(self, file: str) -> LocalFile:
         """Never a pipe, which would be waited for, or a dangling link."""
-        try:
+        with reading(file):
             is_file = (self.path / file).is_file()
-        except OSError as err:
-            raise ModelError("unreadable", f"{file}: {err.strerror}") from err
         if not is_file:
             raise ModelError("unreadable", f"{file}: not a file, or a link to nowhere")
         return LocalFile(self.path / file)
@@ -263,9 +253,8 @@ def _same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _list(folder: Path) -> set[str]:
-    try:
-        return set(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError) as err:
-        raise ModelError("not-found", f"{folder}: no such folder") from err
-    except OSError as err:
-        raise ModelError("unreadable", f"{folder}: {err.strerror}") from err
+    with reading(folder):
+        try:
+            return set(os.listdir(folder))
+        except (FileNotFoundError, NotADirectoryError) as err:
+            raise ModelError("not-found", f"{folder}: no such folder") from err

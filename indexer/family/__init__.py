@@ -3,7 +3,6 @@
 Folders, lists and labels that cannot be read are a `SourceError`.
 """
 
-from .labels import NO_LABELS as NO_LABELS
 from .labels import LabelMatches as LabelMatches
 from .labels import Labels as Labels
 from .labels import read_labels as read_labels
@@ -11,7 +10,6 @@ from .member import Member as Member
 from .member import Wanted as Wanted
 from .member import base_key as base_key
 from .member import refuse_strangers as refuse_strangers
-from .member import same_base as same_base
 from .sources import find_member as find_member
 from .sources import folder_members as folder_members
 from .sources import hub_members as hub_members

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ..checkpoint import Config
-from ..untrusted_text import shown
+from ..untrusted_text import distinct_texts, shown
 from .member import base_key
 
 MAX_CARD_CHARS = 400_000
@@ -59,9 +59,7 @@ def split_card(text: str) -> tuple[dict[str, object], str]:
 def card_bases(front: Config) -> tuple[str, ...]:
     """Every base_model that a card names, in its order: a merge has several."""
     value = front.get("base_model")
-    values = value[:MAX_PARENTS] if isinstance(value, list) else [value]
-    names = (name.strip() for name in values if isinstance(name, str))
-    return tuple(dict.fromkeys(name for name in names if name))
+    return distinct_texts(value[:MAX_PARENTS] if isinstance(value, list) else [value])
 
 
 def parents_note(parents: Sequence[str]) -> tuple[str, ...]:

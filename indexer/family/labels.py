@@ -127,9 +127,6 @@ class Labels:
         return matches
 
 
-NO_LABELS = Labels(Path(), {}, {})
-
-
 def read_labels(path: Path) -> Labels:
     """The labels in a table with a `model` column and any of `dataset`, `author`, `run`.
 
@@ -174,7 +171,6 @@ def _reader(text: str, path: Path) -> csv.DictReader[str]:
 
 
 def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
-    """The most similar id of each name, if any."""
     nearest: dict[str, str] = {}
     for name in names:
         for spelling in (name, name.rsplit("/", 1)[-1]):

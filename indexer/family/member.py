@@ -58,11 +58,8 @@ def same_base(claim: str, base: str) -> bool:
         return claimed == wanted != ""
     if _TUNED_SUFFIX.sub("", claimed) == wanted:
         return True
-    return _is_path(claim) and claimed == _TUNED_SUFFIX.sub("", wanted)
-
-
-def _is_path(name: str) -> bool:
-    return not _HUB_ID.match(name) or name.startswith((".", "/"))
+    is_path = not _HUB_ID.match(claim) or claim.startswith((".", "/"))
+    return is_path and claimed == _TUNED_SUFFIX.sub("", wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +69,7 @@ class Member:
     Attributes:
         folder: The model's folder; None for the Hub.
         hub: The Hub's description; None for a local model.
-        config: `config.json` of a full checkpoint, as far as it is known.
-        adapter_config: `adapter_config.json`; None where it is missing.
+        config: `config.json`, of an adapter `adapter_config.json`, as far as it is known.
         claims: Every name under which the model's files mention a base, most trusted first.
         refusal: A reason that needs no weights to be known.
     """
@@ -82,7 +78,6 @@ class Member:
     folder: Path | None = None
     hub: HubModel | None = None
     config: Config | None = field(default=None, compare=False)
-    adapter_config: Config | None = field(default=None, compare=False)
     claims: tuple[str, ...] = ()
     refusal: ModelError | None = None
 
@@ -125,17 +120,11 @@ def refuse_strangers(member: Member, wanted: Wanted) -> Member:
         return member
     if member.claims and not wanted.named_in(member.claims) and member.is_adapter:
         return replace(member, refusal=ModelError("other-base", _named(member.claims)))
-    other = _other_architecture(member, wanted)
-    if other:
-        return replace(member, refusal=ModelError("other-base", other))
-    return member
-
-
-def _other_architecture(member: Member, wanted: Wanted) -> str | None:
     own, base = (_model_type(c) for c in (member.config, wanted.config))
     if member.is_adapter or own is None or base is None or own == base:
-        return None
-    return f"{_named(member.claims)}; its architecture is {shown(own)}, the base's is {shown(base)}"
+        return member
+    types = f"its architecture is {shown(own)}, the base's is {shown(base)}"
+    return replace(member, refusal=ModelError("other-base", f"{_named(member.claims)}; {types}"))
 
 
 def _named(claims: Sequence[str]) -> str:

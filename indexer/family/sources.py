@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from ...errors import ModelError, SourceError
 from ...records import ModelRecord
 from ..checkpoint import ADAPTER_WEIGHTS, quantization, read_json, read_start, signature
 from ..hub import HubModel, HubSession, ListingMemory, describe, early_refusal, list_family
-from ..untrusted_text import shown, text_or_none
+from ..untrusted_text import distinct_texts, shown, text_or_none
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .member import Member
 from .paths import folder_at, read_text_file, resolved, storable
@@ -62,7 +62,11 @@ def find_member(model: str, base: str, *, id: str | None = None) -> Member:
     if model.startswith((".", "/", "~")):
         refusal = ModelError("not-found", f"{shown(model)}: no such folder")
         return Member(record=ModelRecord(id=id or _path_id(model), base=base), refusal=refusal)
-    return hub_member(model, base)
+    try:
+        described = describe(model)
+    except ModelError as err:
+        return Member(record=ModelRecord(id=model, base=base, source="hub"), refusal=err)
+    return member_of(described, base, claims=described.base_models)
 
 
 def _path_id(path: str) -> str:
@@ -134,36 +138,27 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
         license=text_or_none(front.get("license")),
         task=text_or_none(front.get("pipeline_tag")),
         bytes_total=sum(w.stat().st_size for w in weights),
-        notes=parents_note(tuple(_claims(card_bases(front)))),
+        notes=parents_note(card_bases(front)),
     )
     config_name = "adapter_config.json" if adapter else "config.json"
     try:
         config = read_json(folder / config_name) if config_name in names else None
     except ModelError as err:
         return Member(record=record, folder=folder, refusal=err)
-    settings = config or {}
+    settings, scheme = config or {}, None
     if adapter:
-        claims = _claims([settings.get("base_model_name_or_path"), *card_bases(front)])
-        record = replace(
-            record,
-            base_raw=claims[0] if claims else None,
-            task=text_or_none(settings.get("task_type")) or record.task,
-        )
-        return Member(record=record, folder=folder, adapter_config=config, claims=claims)
-    claims = _claims([*card_bases(front), settings.get("_name_or_path")])
-    scheme = quantization(config, (), names)
+        claims = distinct_texts([settings.get("base_model_name_or_path"), *card_bases(front)])
+        record = replace(record, task=text_or_none(settings.get("task_type")) or record.task)
+    else:
+        claims = distinct_texts([*card_bases(front), settings.get("_name_or_path")])
+        scheme = quantization(config, (), names)
     return Member(
-        record=replace(record, base_raw=claims[0]) if claims else record,
+        record=replace(record, base_raw=claims[0] if claims else None),
         folder=folder,
         config=config,
         claims=claims,
         refusal=ModelError("quantized", f"weights are stored as {scheme}") if scheme else None,
     )
-
-
-def _claims(values: Iterable[object]) -> tuple[str, ...]:
-    texts = filter(None, map(text_or_none, values))
-    return tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
 
 
 def _is_weight(name: str, *, adapter: bool) -> bool:
@@ -188,21 +183,9 @@ def hub_members(
         yield member_of(model, base, claims=(*model.base_models, base))
 
 
-def hub_member(id: str, base: str) -> Member:
-    """The model of one repository; a refused one if the Hub does not show it."""
-    try:
-        model = describe(id)
-    except ModelError as err:
-        record = ModelRecord(id=id, base=base, source="hub")
-        return Member(record=record, refusal=err)
-    return member_of(model, base, claims=model.base_models)
-
-
 def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     """A Hub model as a member, its labels read from what the Hub said of it."""
-    card: dict[str, object] = {**model.card_data}
-    if model.model_index is not None:
-        card["model-index"] = model.model_index
+    card = {**model.card_data, "model-index": model.model_index}
     label = label_of(name=model.id, tags=model.tags, card=card)
     adapter = model.kind == "adapter"
     record = ModelRecord(

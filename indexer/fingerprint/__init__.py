@@ -6,7 +6,6 @@ from .mean_factors import Layout as Layout
 from .mean_factors import family_layout as family_layout
 from .recipes import DEFAULT_RECIPE as DEFAULT_RECIPE
 from .recipes import POWER_STEPS as POWER_STEPS
-from .recipes import RECIPE_NAMES as RECIPE_NAMES
 from .recipes import Pool as Pool
 from .recipes import make_pool as make_pool
 from .recipes import make_recipe as make_recipe

@@ -36,13 +36,6 @@ class Factors:
     v: torch.Tensor
     fro_norm: float
 
-    @property
-    def energy(self) -> float:
-        """Share of |ΔW|² that the factors hold, 0…1; 1 − energy is the squared error."""
-        if self.fro_norm == 0.0:
-            return 1.0
-        return min(1.0, float(self.sigma.double().square().sum()) / self.fro_norm**2)
-
     def above(self, threshold: float) -> Factors:
         """The same factors without the triplets whose σ is not above `threshold`."""
         return self.first(int((self.sigma > threshold).sum()))

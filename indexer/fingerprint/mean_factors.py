@@ -19,6 +19,7 @@ import torch
 
 from ...arrays import Float32
 from ...records import ROLES, STACKS, Recipe, Slot
+from ..delta import MatrixUpdate
 from .factors import Factors, Features
 
 SAME_SIZE = 1e-5
@@ -53,24 +54,17 @@ class MeanFactorsPool:
     layout: Layout
     _sums: dict[tuple[str, str, int], tuple[torch.Tensor, int]] = field(default_factory=dict)
 
-    def features(self, slot: Slot, part: str, factors: Factors) -> Features:
+    def features(self, update: MatrixUpdate, factors: Factors) -> Features:
         """One matrix's signed UΣ, (out, rank), padded with zeros; may run in any thread."""
         signed = fix_signs(factors.u) * factors.sigma
         padded = torch.zeros(signed.shape[0], self.recipe.rank)
         padded[:, : min(self.recipe.rank, signed.shape[1])] = signed[:, : self.recipe.rank]
         return {"mean": padded}
 
-    def take(
-        self,
-        slot: Slot,
-        factors: Factors,
-        features: Features,
-        noise_norm: float,
-        cut_axis: int | None = None,
-    ) -> None:
+    def take(self, update: MatrixUpdate, factors: Factors, features: Features) -> None:
         """Add one matrix's UΣ to the sum of its role; noise does not matter here."""
         scaled = features["mean"]
-        key = (slot.stack, slot.role, scaled.shape[0])
+        key = (update.slot.stack, update.slot.role, scaled.shape[0])
         total, count = self._sums.get(key, (torch.zeros_like(scaled), 0))
         self._sums[key] = (total + scaled, count + 1)
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
-
-import numpy as np
-
-from ...arrays import Float32
 from ...errors import RequestError, UnknownRecipe
-from ...records import Recipe, Slot
-from .factors import Factors, Features
+from ...records import Recipe
 from .mean_factors import Layout, MeanFactorsPool, mean_factors_recipe
 from .sketch import SketchPool, sketch_recipe
 
@@ -19,25 +13,8 @@ DEFAULT_RANK = {"sketch": 16, "mean-factors": 8}
 POWER_STEPS = {"sketch": 0, "mean-factors": 2}
 """Of the randomised SVD; two as `torch.svd_lowrank`, which the original recipe called."""
 
-
-@runtime_checkable
-class Pool(Protocol):
-    """Takes the features of a model's matrices one at a time, then gives a vector."""
-
-    recipe: Recipe
-
-    def features(self, slot: Slot, part: str, factors: Factors) -> Features: ...
-
-    def take(
-        self,
-        slot: Slot,
-        factors: Factors,
-        features: Features,
-        noise_norm: float,
-        cut_axis: int | None = None,
-    ) -> None: ...
-
-    def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]: ...
+Pool = SketchPool | MeanFactorsPool
+"""Takes the features of a model's matrices one at a time, then gives a vector."""
 
 
 def make_recipe(name: str, rank: int | None, layout: Layout, share: float = 1.0) -> Recipe:
@@ -58,6 +35,4 @@ def make_recipe(name: str, rank: int | None, layout: Layout, share: float = 1.0)
 
 def make_pool(recipe: Recipe, layout: Layout) -> Pool:
     """An empty pool for one model."""
-    if recipe.name == "sketch":
-        return SketchPool(recipe)
-    return MeanFactorsPool(recipe, layout)
+    return SketchPool(recipe) if recipe.name == "sketch" else MeanFactorsPool(recipe, layout)

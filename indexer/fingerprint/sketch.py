@@ -1,19 +1,9 @@
 """The default recipe: gauge-free random features of ΔW and of both its sides, pooled.
 
-Per slot, three kernels between two updates with factors U σ Vᵀ:
-
-    update   ⟨U σ Vᵀ, U' σ' V'ᵀ⟩      what the update does
-    output   ⟨U √σ Uᵀ, U' √σ' U'ᵀ⟩    which output directions it writes, (ΔWΔWᵀ)^¼
-    input    ⟨V σ² Vᵀ, V' σ'² V'ᵀ⟩    which input directions it reads, ΔWᵀΔW
-
-each divided by its own norms, so each is a cosine. None sees the signs of singular vectors
-or rotations among equal singular values. The power of σ stands between the projector of the
-subspace, which gives weak directions full weight, and powers that all but forget them: a
-training set shows in all output directions, and in the strong input directions.
-
-All three are inner products of matrices Σ aᵢ bᵢᵀ wᵢ, so a TensorSketch (Pham, Pagh 2013)
-estimates them without bias from `rank` vectors a side, never forming the matrix: two
-count-sketches, multiplied as spectra. Spectra of all slots add up under independent hashes.
+Per slot, three kernels between two updates, each a cosine: of U σ Vᵀ (`update`), of U √σ Uᵀ
+(`output`) and of V σ² Vᵀ (`input`). docs/fingerprints.md says why these powers. A TensorSketch
+(Pham, Pagh 2013) estimates inner products of matrices Σ aᵢ bᵢᵀ wᵢ without bias from `rank` vectors
+a side: two count-sketches, multiplied as spectra. All slots add up under independent hashes.
 """
 
 from __future__ import annotations
@@ -27,6 +17,7 @@ import torch
 
 from ...arrays import Float16, Float32
 from ...records import Recipe, Slot
+from ..delta import MatrixUpdate
 from .factors import Factors, Features
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
@@ -58,11 +49,15 @@ def sketch_recipe(rank: int, share: float = 1.0) -> Recipe:
     )
 
 
+def _empty_spectra() -> dict[str, torch.Tensor]:
+    return {b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()}
+
+
 @dataclass(slots=True)
 class _SlotSpectra:
     """Running sums over the parts of one slot."""
 
-    spectra: dict[str, torch.Tensor]
+    spectra: dict[str, torch.Tensor] = field(default_factory=_empty_spectra)
     squares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(POWERS, 0.0))
     total: float = 0.0
     noise: float = 0.0
@@ -76,7 +71,7 @@ class SketchPool:
     recipe: Recipe
     _slots: dict[Slot, _SlotSpectra] = field(default_factory=dict)
 
-    def features(self, slot: Slot, part: str, factors: Factors) -> Features:
+    def features(self, update: MatrixUpdate, factors: Factors) -> Features:
         """One matrix's spectrum a block; may run in any thread."""
         if len(factors.sigma) == 0:
             return {}
@@ -87,37 +82,24 @@ class SketchPool:
         }
         return {
             block: self._spectrum(
-                f"{slot}/{part}/{block}", block, left, right, factors.sigma ** POWERS[block]
+                f"{update.slot}/{update.part}/{block}",
+                block,
+                left,
+                right,
+                factors.sigma ** POWERS[block],
             )
             for block, (left, right) in sides.items()
         }
 
-    def take(
-        self,
-        slot: Slot,
-        factors: Factors,
-        features: Features,
-        noise_norm: float,
-        cut_axis: int | None = None,
-    ) -> None:
-        """Add one matrix's features up.
-
-        Args:
-            noise_norm: Estimated |rounding| inside ΔW.
-            cut_axis: 0 or 1 where only some rows or columns of ΔW were read.
-        """
-        sums = self._slots.get(slot)
-        if sums is None:
-            empty = {
-                b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()
-            }
-            sums = self._slots[slot] = _SlotSpectra(spectra=empty)
+    def take(self, update: MatrixUpdate, factors: Factors, features: Features) -> None:
+        """Add one matrix's features up."""
+        sums = self._slots.setdefault(update.slot, _SlotSpectra())
         sigma = factors.sigma.double()
         for block, power in POWERS.items():
             sums.squares[block] += float((sigma ** (2 * power)).sum())
         sums.total += factors.fro_norm**2
-        sums.noise += noise_norm**2
-        sums.cut_axis = cut_axis
+        sums.noise += update.noise_norm**2
+        sums.cut_axis = update.cut_axis
         for block, spectrum in features.items():
             sums.spectra[block] += spectrum
 
@@ -132,7 +114,7 @@ class SketchPool:
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The pooled fingerprint, unit length, and its length before; zeros if no slot counts."""
-        blocks = {b: torch.zeros(d // 2 + 1, dtype=torch.complex64) for b, d in BLOCK_DIMS.items()}
+        blocks = _empty_spectra()
         for sums in self._slots.values():
             for block, scale in _block_scales(sums).items():
                 blocks[block] += sums.spectra[block] * scale
@@ -141,16 +123,16 @@ class SketchPool:
         unit = pooled / norm if norm > 0 else pooled
         return unit.numpy(), norm
 
-    def holds(self, slot: Slot) -> bool:
-        """Whether anything above rounding came in for this slot."""
-        return slot in self._slots
-
     def slot_sketch(self, slot: Slot) -> Float16[np.ndarray, " features"]:
-        """One slot's three blocks of `SLOT_DIMS`: inner products estimate its weighted kernels.
+        """One slot's three blocks of `SLOT_DIMS`, or nothing where all of it was rounding.
+
+        Inner products estimate the slot's weighted kernels.
 
         A circular sketch of length D folded to D/k is every k-th value of its spectrum.
         """
-        sums = self._slots[slot]
+        sums = self._slots.get(slot)
+        if sums is None:
+            return np.zeros(0, dtype=np.float16)
         scales = _block_scales(sums)
         folded = [
             torch.fft.irfft(sums.spectra[b][:: BLOCK_DIMS[b] // d] * scales[b], n=d)

@@ -76,10 +76,6 @@ class Patience:
     first_pause_s: float = 1.0
     longest_pause_s: float = 8.0
 
-    def pause_s(self, failures: int) -> float:
-        """The pause after so many failures in a row."""
-        return min(self.longest_pause_s, self.first_pause_s * 2.0 ** (failures - 1))
-
 
 def is_count(text: str) -> bool:
     """Whether a header's text is a number of bytes or seconds that can be true."""
@@ -98,8 +94,7 @@ def refusal(response: httpx2.Response, what: str) -> ModelError:
     elif known is not None:
         code, line = known
     elif status in (401, 404):
-        line = f"no such file, or a private one ({status}); {SET_TOKEN}"
-        code = "private-or-missing"
+        code, line = "private-or-missing", f"no such file, or a private one ({status}); {SET_TOKEN}"
     elif status == 403:
         code, line = "unauthorized", "access is refused (403); check HF_TOKEN's rights"
     elif status == 429:
@@ -178,15 +173,12 @@ class Call:
     def failed(self, error: ModelError) -> None:
         """Pause before the next try, or raise `error` where there shall be none."""
         self.failures += 1
-        pause = self.patience.pause_s(self.failures)
-        if self.failures >= self.patience.tries or time.monotonic() + pause > self.deadline:
+        patience = self.patience
+        pause = min(patience.longest_pause_s, patience.first_pause_s * 2.0 ** (self.failures - 1))
+        if self.failures >= patience.tries or time.monotonic() + pause > self.deadline:
             raise error from None
         log.info("%s; trying again in %.0f s", error.reason, pause)
         self._sleep(pause)
-
-    def made_progress(self) -> None:
-        """Count failures from zero again; the deadline stays."""
-        self.failures = 0
 
     def check_time(self) -> None:
         """Raise where the call has taken too long as a whole, or is to be stopped."""
@@ -248,7 +240,6 @@ class Call:
         self._sleep(pause)
 
     def check_size(self, n_bytes: int) -> None:
-        """Raise where an answer is larger than it may be."""
         if n_bytes > self.max_bytes:
             line = f"an answer of more than {self.max_bytes} bytes"
             raise ModelError("hub-bad-answer", f"{self.what}: {line}")

@@ -18,6 +18,7 @@ from ..checkpoint import (
     ReadPlan,
     choose_weights,
     open_weights,
+    reading,
     shard_files,
 )
 from .cache import cached_file, cached_sha256
@@ -27,7 +28,6 @@ from .remote_bytes import RemoteBytes, RemoteFile, locate, require_commit
 from .session import HubSession, default_session
 
 MAX_SMALL_FILE = 16 << 20
-"""Bytes."""
 
 _HASH = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})")
 
@@ -42,11 +42,11 @@ def read_small_file(model: HubModel, name: str, *, session: HubSession | None = 
     what = f"{model.id}: {name}"
     path = cached_file(session.cache_dir, model.id, model.sha, name)
     if path is not None:
-        try:
-            with path.open("rb") as file:
-                return _bounded(file.read(MAX_SMALL_FILE + 1), what)
-        except OSError as err:
-            raise ModelError("unreadable", f"{what}: {err.strerror}") from err
+        with reading(what), path.open("rb") as file:
+            content = file.read(MAX_SMALL_FILE + 1)
+        if len(content) > MAX_SMALL_FILE:
+            raise ModelError("hub-bad-answer", f"{what}: larger than {MAX_SMALL_FILE} bytes")
+        return content
     session.refuse_offline(what)
     call = session.call(what)
     call.max_bytes = MAX_SMALL_FILE
@@ -87,12 +87,6 @@ def _named_hash(response: httpx2.Response, hub: tuple[str, str, int]) -> str | N
     return None
 
 
-def _bounded(content: bytes, what: str) -> bytes:
-    if len(content) > MAX_SMALL_FILE:
-        raise ModelError("hub-bad-answer", f"{what}: larger than {MAX_SMALL_FILE} bytes")
-    return content
-
-
 class HubWeights:
     """The weight files of one model at one commit; each file is located once.
 
@@ -105,13 +99,11 @@ class HubWeights:
         plan: ReadPlan = WHOLE_TENSORS,
         *,
         adapter: bool | None = None,
-        subfolder: str = "",
         session: HubSession | None = None,
     ) -> None:
         """`adapter`: whether an adapter's weights are wanted; None for what the model is."""
         self._described = model
         self._adapter = model.kind == "adapter" if adapter is None else adapter
-        self._prefix = f"{subfolder.strip('/')}/" if subfolder.strip("/") else ""
         self._session = session or default_session()
         self._located: dict[str, RemoteFile] = {}
         self._plan = ALL_TENSORS if self._adapter else plan
@@ -143,20 +135,17 @@ class HubWeights:
         return open_weights(self, self._name)
 
     def has(self, file: str) -> bool:
-        """Whether the repository has such a file."""
-        return self._prefix + file in (self._model.files or ())
+        return file in (self._model.files or ())
 
     def content(self, file: str) -> bytes:
-        """A small file, whole."""
-        return read_small_file(self._model, self._prefix + file, session=self._session)
+        return read_small_file(self._model, file, session=self._session)
 
     def source(self, file: str) -> ByteSource:
         """A weight file, cached or to be read by ranges."""
-        path = self._prefix + file
-        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, path)
+        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
         if cached is not None:
-            return LocalFile(cached, path)
-        return RemoteBytes(self._session, self._locate(path), self._plan)
+            return LocalFile(cached, file)
+        return RemoteBytes(self._session, self._locate(file), self._plan)
 
     @cached_property
     def _model(self) -> HubModel:
@@ -168,17 +157,12 @@ class HubWeights:
 
     @cached_property
     def _name(self) -> str | None:
-        inside = [
-            name.removeprefix(self._prefix)
-            for name in self._model.files or ()
-            if name.startswith(self._prefix)
-        ]
-        return choose_weights([n for n in inside if "/" not in n], adapter=self._adapter)
+        top = [name for name in self._model.files or () if "/" not in name]
+        return choose_weights(top, adapter=self._adapter)
 
     def _hash(self, file: str) -> str | None:
-        path = self._prefix + file
-        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, path)
-        return cached_sha256(cached) if cached is not None else self._locate(path).sha256
+        cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
+        return cached_sha256(cached) if cached is not None else self._locate(file).sha256
 
     def _locate(self, path: str) -> RemoteFile:
         if path not in self._located:

@@ -14,7 +14,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError
 from ..checkpoint import ADAPTER_WEIGHTS, choose_weights, quantization, read_json
-from ..untrusted_text import text_or_none
+from ..untrusted_text import distinct_texts, text_or_none
 from .cache import cached_commit, cached_file, cached_files
 from .session import HubSession, default_session, request_json
 
@@ -29,13 +29,10 @@ _CORE = (
     "tags",
     "cardData",
     "gated",
-    "private",
     "siblings",
     "config",
-    "library_name",
     "pipeline_tag",
     "downloads",
-    "likes",
     "createdAt",
 )
 
@@ -86,15 +83,12 @@ class HubModel:
     relation: str | None = None
     gated: str = ""
     disabled: bool = False
-    private: bool = False
     tags: tuple[str, ...] = ()
     card_data: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     model_index: object = field(default=None, compare=False, repr=False)
     config: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
-    library_name: str | None = None
     pipeline_tag: str | None = None
     downloads: int | None = None
-    likes: int | None = None
     created_at: str | None = None
     license: str | None = None
     dtypes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
@@ -106,6 +100,8 @@ class HubModel:
         files = _file_names(raw.get("siblings"))
         relation = _relation(tags, card)
         gated = raw.get("gated")
+        licenses = [tag[8:] for tag in tags if tag.startswith("license:")] or [""]
+        dtypes = _mapping(_mapping(raw.get("safetensors")).get("parameters"))
         return cls(
             id=str(raw["id"]),
             sha=text_or_none(raw.get("sha")) or "",
@@ -115,18 +111,15 @@ class HubModel:
             relation=relation,
             gated=gated if isinstance(gated, str) else "manual" if gated is True else "",
             disabled=raw.get("disabled") is True,
-            private=raw.get("private") is True,
             tags=tags,
             card_data=card,
             model_index=raw.get("model-index") or card.get("model-index"),
             config=_mapping(raw.get("config")),
-            library_name=text_or_none(raw.get("library_name")),
             pipeline_tag=text_or_none(raw.get("pipeline_tag")),
             downloads=_count(raw.get("downloads")),
-            likes=_count(raw.get("likes")),
             created_at=_moment(raw.get("createdAt")),
-            license=_license(tags, card),
-            dtypes=_dtypes(raw.get("safetensors")),
+            license=licenses[0] or text_or_none(card.get("license")),
+            dtypes={dtype: n for dtype, n in dtypes.items() if isinstance(n, int) and n > 0},
         )
 
 
@@ -156,13 +149,7 @@ def _base_models(tags: tuple[str, ...], card: Mapping[str, object]) -> tuple[str
     tagged = [tag.removeprefix("base_model:") for tag in tags if tag.startswith("base_model:")]
     direct = [name for name in tagged if name.split(":", 1)[0] not in RELATIONS]
     claims = card.get("base_model")
-    claimed = _texts(claims if isinstance(claims, list) else [claims])
-    return tuple(dict.fromkeys(name.strip() for name in (*direct, *claimed) if name.strip()))
-
-
-def _license(tags: tuple[str, ...], card: Mapping[str, object]) -> str | None:
-    tagged = [tag.removeprefix("license:") for tag in tags if tag.startswith("license:")]
-    return next(iter(tagged), None) or text_or_none(card.get("license"))
+    return distinct_texts([*direct, *(claims if isinstance(claims, list) else [claims])])
 
 
 def _file_names(siblings: object) -> tuple[str, ...] | None:
@@ -170,11 +157,6 @@ def _file_names(siblings: object) -> tuple[str, ...] | None:
         return None
     names = [s.get("rfilename") if isinstance(s, Mapping) else s for s in siblings]
     return tuple(sorted(name for name in names if isinstance(name, str)))
-
-
-def _dtypes(safetensors: object) -> dict[str, int]:
-    parameters = _mapping(_mapping(safetensors).get("parameters"))
-    return {name: n for name, n in parameters.items() if isinstance(n, int) and n > 0}
 
 
 def _mapping(value: object) -> dict[str, object]:

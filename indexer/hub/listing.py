@@ -35,11 +35,9 @@ class ListingMemory(Protocol):
 
     def load(self, parent: str) -> list[dict[str, Any]] | None:
         """A parent's children as they were saved; None where they were not."""
-        ...
 
     def save(self, parent: str, models: list[dict[str, Any]]) -> None:
         """Keep a parent's children, plain JSON values, for a later `load`."""
-        ...
 
 
 def list_family(
@@ -166,7 +164,9 @@ def _pages(parent: str, session: HubSession, properties: tuple[str, ...]) -> Ite
     what = f"children of {parent}"
     url = f"{session.endpoint}/api/models?{urlencode(question)}"
     while True:
-        page, response = request_json(session, session.call(what, passes=frozenset({400})), url)
+        call = session.call(what)
+        call.passes = frozenset({400})
+        page, response = request_json(session, call, url)
         if response.status_code == 400:
             raise _Refused
         if not isinstance(page, list):

@@ -31,7 +31,6 @@ class RemoteFile:
 
     Attributes:
         path: From the top of the repository.
-        etag: Identifies the content.
         url: Where its bytes are handed out; signed, so never shown.
         on_hub: Whether that is the Hub itself, which may see the token.
     """
@@ -59,7 +58,9 @@ def locate(session: HubSession, repo_id: str, commit: str, path: str) -> RemoteF
     """A file on the Hub without its bytes: a HEAD request gives size, content hash and address."""
     what = f"{repo_id}: {path}"
     session.refuse_offline(what)
-    with session.call(what, leaves_hub=False).current():
+    call = session.call(what)
+    call.leaves_hub = False
+    with call.current():
         response = session.send("HEAD", session.file_url(repo_id, commit or "main", path), {})
     headers = response.headers
     require_commit(response, commit, what)
@@ -109,13 +110,12 @@ class RemoteBytes:
         self._lock = threading.Lock()
 
     def read(self, start: int, stop: int) -> bytearray:
-        """Bytes `start` to `stop` of the file."""
         what = self._file.what
         if stop > self.size:
             raise ModelError("truncated", f"{what}: byte {stop} is wanted, {self.size} are there")
         transfer = _Transfer(what, start, stop)
-        call = self._session.call(what, on_bytes=self._count)
-        call.max_bytes = _NO_LIMIT
+        call = self._session.call(what)
+        call.max_bytes, call.on_bytes = _NO_LIMIT, self._count
         expired = False
         with call.current(expected_bytes=stop - start):
             while not transfer.complete:
@@ -130,12 +130,11 @@ class RemoteBytes:
                     self._locate_again(file)
                 except _Again as err:
                     if transfer.next > before:
-                        call.made_progress()
+                        call.failures = 0
                     call.failed(err.error)
         return transfer.buffer
 
     def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
-        """The same, for a block."""
         return nullcontext(self.read(start, stop))
 
     def close(self) -> None:
@@ -153,7 +152,7 @@ class RemoteBytes:
             transfer.begin(response, file.size)
             for chunk in response.iter_raw():
                 transfer.add(chunk)
-                if transfer.complete and transfer.may_go_on:
+                if transfer.complete and transfer.is_whole_file:
                     break
         except RETRIED as err:
             line = f"{transfer.what}: {describe_error(err)}"
@@ -204,16 +203,11 @@ class _Transfer:
         self.next = self._start = start
         self.stop = stop
         self._arriving = start
-        self._whole_file = False
+        self.is_whole_file = False
 
     @property
     def complete(self) -> bool:
         return self.next == self.stop
-
-    @property
-    def may_go_on(self) -> bool:
-        """Whether more bytes than the wanted ones are to be expected."""
-        return self._whole_file
 
     def begin(self, response: httpx2.Response, size: int) -> None:
         """Check that an answer is the missing part of the range; its body is not read."""
@@ -223,11 +217,15 @@ class _Transfer:
         match = _CONTENT_RANGE.match(declared)
         total = match[3] if match else declared.removeprefix("bytes */")
         if is_count(total) and int(total) != size:
-            line = f"{self.what}: {total} bytes long, {size} expected"
-            raise ModelError("changed", line)
-        self._whole_file = response.status_code == 200
-        if self._whole_file:
-            self._begin_whole(response, size)
+            raise ModelError("changed", f"{self.what}: {total} bytes long, {size} expected")
+        self.is_whole_file = response.status_code == 200
+        if self.is_whole_file:
+            length = response.headers.get("Content-Length", str(size))
+            if length != str(size):
+                raise ModelError("changed", f"{self.what}: {length} bytes long, {size} expected")
+            if size > self.stop - self.next + SLACK:
+                raise self._bad(f"the whole file of {size} bytes instead of a range")
+            self._arriving = 0
         elif response.status_code != 206 or match is None:
             raise _Again(self._bad(f"status {response.status_code} for a range"))
         elif (int(match[1]), int(match[2])) != (self.next, self.stop - 1):
@@ -240,21 +238,13 @@ class _Transfer:
         """Keep the wanted part of the next piece of the body."""
         begin, end = self._arriving, self._arriving + len(chunk)
         self._arriving = end
-        if end > self.stop and not self._whole_file:
+        if end > self.stop and not self.is_whole_file:
             raise self._bad("more bytes than requested")
         end = min(end, self.stop)
         if end > self.next:
             piece = memoryview(chunk)[self.next - begin : end - begin]
             self.buffer[self.next - self._start : end - self._start] = piece
             self.next = end
-
-    def _begin_whole(self, response: httpx2.Response, size: int) -> None:
-        length = response.headers.get("Content-Length", str(size))
-        if length != str(size):
-            raise ModelError("changed", f"{self.what}: {length} bytes long, {size} expected")
-        if size > self.stop - self.next + SLACK:
-            raise self._bad(f"the whole file of {size} bytes instead of a range")
-        self._arriving = 0
 
     def _bad(self, line: str) -> ModelError:
         return ModelError("hub-bad-answer", f"{self.what}: {line}")

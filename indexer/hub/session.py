@@ -9,14 +9,14 @@ import re
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import httpx2
-from httpcore2 import SOCKET_OPTION, NetworkBackend, NetworkStream, ReadTimeout, SyncBackend
+from httpcore2 import SOCKET_OPTION, NetworkStream, ReadTimeout, SyncBackend
 from huggingface_hub import (
     constants,
     get_session,
@@ -90,25 +90,11 @@ class HubSession:
     def has_token(self) -> bool:
         return "authorization" in self.headers
 
-    def call(
-        self,
-        what: str,
-        *,
-        passes: frozenset[int] = frozenset(),
-        leaves_hub: bool = True,
-        on_bytes: Callable[[int], None] | None = None,
-    ) -> Call:
+    def call(self, what: str) -> Call:
         """A call to come, named `what` in messages."""
         hub_client()
-        return Call(
-            what=what,
-            origin=origin_of(httpx2.URL(self.endpoint)),
-            patience=self.patience,
-            passes=passes,
-            leaves_hub=leaves_hub,
-            cancelled=self.cancelled,
-            on_bytes=on_bytes,
-        )
+        origin = origin_of(httpx2.URL(self.endpoint))
+        return Call(what=what, origin=origin, patience=self.patience, cancelled=self.cancelled)
 
     def send(
         self, method: str, url: str, headers: dict[str, str], *, stream: bool = False
@@ -119,7 +105,6 @@ class HubSession:
         return client.send(client.build_request(method, url, headers=headers), stream=stream)
 
     def file_url(self, repo_id: str, revision: str, name: str) -> str:
-        """The address under which the Hub hands out one file of one commit."""
         return hf_hub_url(repo_id, name, revision=revision, endpoint=self.endpoint)
 
     @property
@@ -128,7 +113,6 @@ class HubSession:
         return is_offline_mode()
 
     def refuse_offline(self, what: str) -> None:
-        """Raise where no request may be sent."""
         if self.offline:
             line = "offline mode (HF_HUB_OFFLINE), and not in the local cache"
             raise ModelError("offline", f"{what}: {line}")
@@ -225,15 +209,12 @@ def _make_client() -> HubClient:
     return HubClient(follow_redirects=True, timeout=timeout)
 
 
-class _BoundedBackend(NetworkBackend):
+class _BoundedBackend(SyncBackend):
     """Connections whose reads end with the thread's current call, however slowly bytes trickle in.
 
     The client's own limit is for one read. A server that sends a header byte by byte keeps
     every single read short, and all of them together without an end.
     """
-
-    def __init__(self) -> None:
-        self._inner = SyncBackend()
 
     def connect_tcp(
         self,
@@ -243,9 +224,8 @@ class _BoundedBackend(NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[SOCKET_OPTION] | None = None,
     ) -> NetworkStream:
-        """A connection whose reads are bounded."""
         return _BoundedStream(
-            self._inner.connect_tcp(host, port, timeout, local_address, socket_options)
+            super().connect_tcp(host, port, timeout, local_address, socket_options)
         )
 
 

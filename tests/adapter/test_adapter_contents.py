@@ -10,7 +10,7 @@ from peft_adapters import MemoryCheckpoint, dense
 
 from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
-from deltadex.indexer.adapter.contents import FACTORS, SET_ASIDE, SPELLINGS
+from deltadex.indexer.adapter.contents import SET_ASIDE, SPELLINGS
 
 PEFT = "base_model.model."
 PATH = "layers.0.self_attn.q_proj"
@@ -172,7 +172,10 @@ def test_the_order_of_tensors_does_not_matter() -> None:
     assert other.notes == in_order.notes
 
 
-PARTS = [*FACTORS, *SPELLINGS, *SET_ASIDE, "base_layer", "modules_to_save", "default", "q"]
+FACTORS = """lora_A lora_B lora_E lora_magnitude_vector alpha hada_w1_a hada_w1_b hada_w2_a
+hada_w2_b hada_t1 hada_t2 lokr_w1 lokr_w1_a lokr_w1_b lokr_w2 lokr_w2_a lokr_w2_b lokr_t2 ia3_l
+vera_lambda_b vera_lambda_d vera_A vera_B"""
+PARTS = [*FACTORS.split(), *SPELLINGS, *SET_ASIDE, "base_layer", "modules_to_save", "default", "q"]
 NAMES = st.lists(
     st.sampled_from([*PARTS, "weight", "bias", "base_model", "model", "0", "", "experts"]),
     min_size=1,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import transformers
-from tiny_models import CONFIGS, build, config_of, saved
+from tiny_models import CONFIGS, build, config_of, prefixes, saved
 
 from deltadex.indexer.architecture import PlacedModel, place
 
@@ -57,7 +57,7 @@ def test_each_matrix_of_a_saved_model_gets_the_slot_the_table_says(variant: str)
 
     assert described(placed) == EXPECTED[variant]
     assert placed.unknown == ()
-    assert placed.prefix == ""
+    assert prefixes(placed) == {""}
     assert {p.tensor for p in placed.placements}.isdisjoint(placed.ignored)
     assert {p.tensor for p in placed.placements} | set(placed.ignored) == set(model.shapes)
 
@@ -148,7 +148,7 @@ def test_a_task_head_changes_nothing_but_the_prefix(
 
     base = place(saved(variant).shapes, saved(variant).config)
 
-    assert with_head.prefix == prefix
+    assert prefixes(with_head) == {prefix}
     assert slots(with_head) == slots(base)
     assert [p.module for p in with_head.placements] == [p.module for p in base.placements]
 
@@ -187,7 +187,7 @@ def test_distilberts_transformer_is_a_module_and_gpt2s_a_prefix() -> None:
     distilbert = place(saved("distilbert").shapes, None)
     gpt2 = place({f"transformer.{n}": s for n, s in saved("gpt2").shapes.items()}, None)
 
-    assert (distilbert.prefix, gpt2.prefix) == ("", "transformer.")
+    assert (prefixes(distilbert), prefixes(gpt2)) == ({""}, {"transformer."})
 
 
 @pytest.mark.parametrize("inner", [1, 2])
@@ -227,4 +227,4 @@ def test_a_language_model_with_eyes_has_a_stack_for_each() -> None:
     placed = place(shapes, None)
 
     assert {p.slot.stack for p in placed.placements} == {"decoder", "vision"}
-    assert placed.prefix == "model."
+    assert prefixes(placed) == {"model.language_model.", "model.vision_tower."}

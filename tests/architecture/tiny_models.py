@@ -13,6 +13,8 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from deltadex.indexer.architecture import PlacedModel
+
 SIZE = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -217,6 +219,12 @@ class SavedModel:
     shapes: dict[str, tuple[int, ...]]
     tensors: dict[str, torch.Tensor]
     config: dict[str, Any]
+
+
+def prefixes(placed: PlacedModel) -> set[str]:
+    """What stands before the layers' own names in the names of the placed tensors."""
+    names = ((p.tensor.removesuffix(".weight"), p.module) for p in placed.placements)
+    return {tensor.removesuffix(module) for tensor, module in names}
 
 
 @cache

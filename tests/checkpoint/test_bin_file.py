@@ -9,9 +9,10 @@ import torch
 from factories import NESTED_STATE_DICTS, TOO_DEEP, make_checkpoint, nest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from memory_bytes import open_bin_bytes
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import Checkpoint, open_bin_bytes, open_local
+from deltadex.indexer.checkpoint import Checkpoint, open_local
 
 Opener = Callable[[Path], Checkpoint]
 WEIGHT = torch.arange(12.0).reshape(3, 4)

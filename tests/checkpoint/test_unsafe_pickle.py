@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from memory_bytes import open_bin_bytes
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import Checkpoint, open_bin_bytes, open_local
+from deltadex.indexer.checkpoint import Checkpoint, open_local
 
 Opener = Callable[[Path], Checkpoint]
 WEIGHT = torch.arange(12.0).reshape(3, 4)

@@ -1,6 +1,7 @@
 import pytest
 
-from deltadex.indexer.family import base_key, same_base
+from deltadex.indexer.family import base_key
+from deltadex.indexer.family.member import same_base
 
 SPELLINGS = [
     "bert-base-uncased",

@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from deltadex.indexer.delta import LowRankDelta
+from deltadex.indexer.delta import LowRankDelta, MatrixUpdate
 from deltadex.indexer.fingerprint.factors import Factors, factorise
 from deltadex.indexer.fingerprint.mean_factors import (
     MeanFactorsPool,
@@ -17,7 +17,10 @@ LAYOUT = family_layout(
 
 
 def _add(pool, slot, part, factors, noise_norm):
-    pool.take(slot, factors, pool.features(slot, part, factors), noise_norm)
+    update = MatrixUpdate(
+        slot=slot, part=part, delta=None, shape=(1, 1), noise_norm=noise_norm, weight_norm=None
+    )
+    pool.take(update, factors, pool.features(update, factors))
 
 
 def test_blocks_are_encoder_before_decoder_and_roles_in_printing_order():

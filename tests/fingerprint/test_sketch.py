@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.indexer.delta import DenseDelta, LowRankDelta
+from deltadex.indexer.delta import DenseDelta, LowRankDelta, MatrixUpdate
 from deltadex.indexer.fingerprint.factors import Factors, factorise
 from deltadex.indexer.fingerprint.sketch import (
     BLOCK_DIMS,
@@ -20,7 +20,10 @@ SLOTS = [Slot("encoder", layer, role) for layer in range(4) for role in ("q", "v
 
 
 def _add(pool, slot, part, factors, noise_norm):
-    pool.take(slot, factors, pool.features(slot, part, factors), noise_norm)
+    update = MatrixUpdate(
+        slot=slot, part=part, delta=None, shape=(1, 1), noise_norm=noise_norm, weight_norm=None
+    )
+    pool.take(update, factors, pool.features(update, factors))
 
 
 def _updates(seed, rank=6, width=48):
@@ -142,7 +145,7 @@ def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_hardly_does
         dense = factorise(DenseDelta(matrix), 4, seed=0)
         _add(low, slot, "", factorise(LowRankDelta(matrix[:, :3], right), 4, seed=0), 0.0)
         _add(full, slot, "", dense, 0.0)
-        left_out.append(1 - dense.energy)
+        left_out.append(1 - float(dense.sigma.double().square().sum()) / dense.fro_norm**2)
 
     of_low, of_full = _input_square(low), _input_square(full)
 

@@ -16,9 +16,10 @@ import torch
 from bounds import code_of, damaged, result_or_refusal, within, write
 from fuzzing import few, many
 from hypothesis import given
+from memory_bytes import open_bin_bytes
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import open_bin_bytes, open_local
+from deltadex.indexer.checkpoint import open_local
 
 
 def archive(entries: dict[str, bytes], *, method: int = zipfile.ZIP_STORED) -> bytes:

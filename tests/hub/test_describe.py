@@ -16,11 +16,11 @@ BAD_TOKEN = {"X-Error-Message": "Invalid credentials in Authorization header"}
 
 
 def test_a_repository_is_pinned_to_its_commit(hub: StandInHub, session: HubSession) -> None:
-    repo = hub.add("org/model", {"model.safetensors": b"", "config.json": b"{}"}, likes=4)
+    repo = hub.add("org/model", {"model.safetensors": b"", "config.json": b"{}"}, downloads=4)
 
     model = describe("org/model", session=session)
 
-    assert (model.id, model.sha, model.likes) == ("org/model", repo.sha, 4)
+    assert (model.id, model.sha, model.downloads) == ("org/model", repo.sha, 4)
     assert model.files == ("config.json", "model.safetensors")
     assert len(hub.log) == 1
 
@@ -95,7 +95,7 @@ def test_missing_private_and_disabled_repositories_are_told_apart_where_the_hub_
         describe("org/never", session=session)
     with pytest.raises(ModelError, match=r"^not-found: .*revision"):
         describe("org/mine", revision="v9", session=session)
-    assert describe("org/mine", session=session).private
+    assert describe("org/mine", session=session).id == "org/mine"
 
 
 @pytest.mark.parametrize("id", ["", "a/b/c", "../etc/passwd", "a b", "-x", "https://x.y/z"])

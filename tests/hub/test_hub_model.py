@@ -48,7 +48,7 @@ def test_a_recorded_answer_gives_every_field() -> None:
     assert model.model_index == ROBERTA["model-index"]
     assert model.created_at is not None
     assert model.created_at.startswith("2022-03-02")
-    assert (model.gated, model.disabled, model.private) == ("", False, False)
+    assert (model.gated, model.disabled) == ("", False)
 
 
 def test_an_incomplete_model_index_is_kept() -> None:
