@@ -17,8 +17,6 @@ from .tables import ComponentStudy, GeometryStudy, LayerStudy, ProfileTable, Ran
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from matplotlib.figure import Figure
-
     from ..records import Fingerprint
     from ..study.network import Network, TokenStates
     from ..study.profile import ProbedBase
@@ -77,6 +75,7 @@ class Studies(Opened):
         >>> len(db.rank("imdb-0", thetas=[0.9])) == len(db.show("imdb-0"))
         True
         """
+        from ..study import pictures
         from ..study.rank import family_ranks
         from .study_settings import RankSettings
 
@@ -94,13 +93,10 @@ class Studies(Opened):
             reports, failed = self._each(subjects, lambda member: self._ranks(member, settings))
             report = family_ranks(reports, name=family)
 
-        def draw() -> Figure:
-            from ..study.pictures.rank import draw_ranks
-
-            return draw_ranks(report, thetas[0])
-
         document = report.to_json() | {"failed": failed}
-        return RankStudy(document, f"Ranks of {report.name}", draw)
+        return RankStudy(
+            document, f"Ranks of {report.name}", lambda: pictures.draw_ranks(report, thetas[0])
+        )
 
     def components(
         self,
@@ -127,6 +123,7 @@ class Studies(Opened):
         >>> study.save_picture("components.png").name
         'components.png'
         """
+        from ..study import pictures
         from ..study.components import components_study
         from ..study.profile import probe_texts
         from .study_settings import ComponentsSettings, Run
@@ -154,13 +151,8 @@ class Studies(Opened):
         )
         document = report.to_json() | {"broken_rows": list(read.broken)}
         self._save(subject, "components", asdict(settings), document)
-
-        def draw() -> Figure:
-            from ..study.pictures.components import draw_components
-
-            return draw_components(report)
-
-        return ComponentStudy(document, f"Components of {network.name}", draw)
+        title = f"Components of {network.name}"
+        return ComponentStudy(document, title, lambda: pictures.draw_components(report))
 
     def geometry(
         self,
@@ -189,6 +181,7 @@ class Studies(Opened):
         >>> db.geometry("imdb-0", texts="texts.txt")[0]["tokens"] > 100
         True
         """
+        from ..study import pictures
         from ..study.geometry import GeometryOptions, geometry_study
         from .study_settings import GeometrySettings, Run
 
@@ -214,13 +207,8 @@ class Studies(Opened):
         )
         document = {"model": network.name} | report.to_json() | {"broken_rows": list(read.broken)}
         self._save(subject, "geometry", asdict(settings), document)
-
-        def draw() -> Figure:
-            from ..study.pictures.geometry import draw_geometry
-
-            return draw_geometry(report)
-
-        return GeometryStudy(document, f"Geometry of {network.name}", draw)
+        title = f"Geometry of {network.name}"
+        return GeometryStudy(document, title, lambda: pictures.draw_geometry(report))
 
     def layers(
         self,
@@ -256,6 +244,7 @@ class Studies(Opened):
         >>> "untrained" in [row["name"] for row in db.layers("imdb-0", texts="texts.txt")]
         True
         """
+        from ..study import pictures
         from ..study.layers import layers_study
         from ..study.network import untrained_twin
         from .study_settings import LayersSettings, Run
@@ -288,13 +277,8 @@ class Studies(Opened):
         broken = [*read.broken, *(others.broken if others else ())]
         document = {"model": network.name} | report.to_json() | {"broken_rows": broken}
         self._save(subject, "layers", asdict(settings), document)
-
-        def draw() -> Figure:
-            from ..study.pictures.layers import draw_layers
-
-            return draw_layers(report)
-
-        return LayerStudy(document, f"Layers of {network.name}", draw)
+        title = f"Layers of {network.name}"
+        return LayerStudy(document, title, lambda: pictures.draw_layers(report))
 
     def profile(
         self,

@@ -100,13 +100,11 @@ class Score(JsonRecord):
     converged: bool = True
 
 
-def fit_classifier(
-    rows: LayerRows, *, strength: float = STRENGTH, max_iterations: int = MOST_ITERATIONS
-) -> LayerClassifier:
+def fit_classifier(rows: LayerRows) -> LayerClassifier:
     """The classifier of the rows' layers, by L-BFGS. Peak: the rows in float64, beside them."""
     scaler = StandardScaler()
     standardised = scaler.fit_transform(rows.vectors.astype(np.float64))
-    model = LogisticRegression(C=strength, max_iter=max_iterations, tol=TOLERANCE)
+    model = LogisticRegression(C=STRENGTH, max_iter=MOST_ITERATIONS, tol=TOLERANCE)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(standardised, rows.layer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,16 +54,11 @@ class LayerNorms(JsonRecord):
     """
 
     layers: tuple[int, ...]
-    smallest: tuple[float, ...]
+    smallest: tuple[float, ...] = field(metadata={"key": "min"})
     mean: tuple[float, ...]
-    largest: tuple[float, ...]
+    largest: tuple[float, ...] = field(metadata={"key": "max"})
     n_tokens: int
     growth: Growth | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields; the smallest and the largest norm as `min` and `max`."""
-        shown = {"smallest": "min", "largest": "max"}
-        return {shown.get(key, key): value for key, value in JsonRecord.to_json(self).items()}
 
 
 class NormTally:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ..report_json import JsonRecord
 from .layer_classifier import (
-    MOST_ITERATIONS,
     Contributions,
     LayerClassifier,
     contributions,
@@ -78,7 +77,6 @@ def layers_study(
     masks: Sequence[int] | None = None,
     test_share: float = TEST_SHARE,
     seed: int = 0,
-    max_iterations: int = MOST_ITERATIONS,
 ) -> LayersReport:
     """What tells the layers of a network apart. Peak: about ten times the sampled rows.
 
@@ -94,7 +92,6 @@ def layers_study(
     Raises:
         StudyError: too few texts or tokens, one layer only, or values that are not finite.
     """
-
     collect = partial(
         collect_rows, max_tokens=max_tokens, include_embedding=include_embedding, seed=seed
     )
@@ -112,19 +109,18 @@ def layers_study(
             )
         return split_by_text(others, test_share=test_share, seed=seed)
 
-    classifier = fit_classifier(split.train, max_iterations=max_iterations)
+    classifier = fit_classifier(split.train)
     sizes = mask_sizes(rows.dim) if masks is None else masks
     own_score = score_classifier(classifier, split.test)
     controls = [
         Control("classifier", "layer classifier", own_score, retrained=False),
-        *simple_controls(split, classifier, seed=seed, max_iterations=max_iterations),
-        *mask_controls(split, classifier, sizes, seed=seed, max_iterations=max_iterations),
+        *simple_controls(split, classifier, seed=seed),
+        *mask_controls(split, classifier, sizes, seed=seed),
     ]
     if other is not None:
-        transfer = split_like(other, "other")
-        controls += transfer_controls(split, transfer, classifier, max_iterations=max_iterations)
+        controls += transfer_controls(split, split_like(other, "other"), classifier)
     if untrained is not None:
-        score = score_split(split_like(untrained, "untrained"), max_iterations=max_iterations)
+        score = score_split(split_like(untrained, "untrained"))
         controls.append(Control("untrained", "untrained network", score, retrained=True))
     return LayersReport(
         layers=rows.layers,

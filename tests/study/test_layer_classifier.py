@@ -240,10 +240,11 @@ def test_a_dimension_that_never_varies_harms_nothing():
     assert classifier.weights[:, 5] == pytest.approx(0)
 
 
-def test_an_early_stop_is_recorded_and_raises_nothing():
+def test_an_early_stop_is_recorded_and_raises_nothing(monkeypatch):
+    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
     split = split_by_text(make_rows(make_hidden(tokens=200, apart=1)))
 
-    classifier = fit_classifier(split.train, max_iterations=1)
+    classifier = fit_classifier(split.train)
 
     assert not classifier.converged
     assert classifier.iterations == 1
