@@ -95,7 +95,6 @@ def _codes(values: Sequence[object]) -> Int64[np.ndarray, " words"]:
 def _polysemous(
     lemmas: Int64[np.ndarray, " words"], senses: Int64[np.ndarray, " words"]
 ) -> Bool[np.ndarray, " words"]:
-    """Whether each word's lemma has at least two senses."""
     _, firsts = np.unique(senses, return_index=True)
     many: Bool[np.ndarray, " words"] = np.bincount(lemmas[firsts])[lemmas] > 1
     return many

@@ -262,7 +262,6 @@ def components_study(
 
 
 def _require_alike(network: Network, against: Network, texts: Sequence[Text]) -> None:
-    """Refuse two networks whose layers or tokens cannot be compared."""
     pair = (network, against)
     here, there = (f"{n.config.model_type}, {n.n_layers} layers of {n.dim}" for n in pair)
     mine, theirs = ([(stack.terms, len(stack.blocks)) for stack in n.stacks] for n in pair)

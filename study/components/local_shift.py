@@ -76,7 +76,6 @@ def _calls(stream: Stream, batch: Batch) -> list[Call]:
 
 
 def _arguments(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> Call:
-    """The arguments of a call by name."""
     names = list(inspect.signature(block.forward).parameters)
     return dict(zip(names, args, strict=False)) | kwargs
 

@@ -25,7 +25,7 @@ from .divergence import (
 )
 from .fertility import Fertility, Tokenize, fertility
 from .geometry_options import GeometryOptions
-from .group_states import CollectedStates, collect_states
+from .group_states import CollectedStates
 from .intrinsic_dimension import (
     FEWEST_ROWS,
     Estimator,
@@ -126,7 +126,7 @@ def geometry_study(
         StudyError: no such reference, no tokens, states not finite or too large.
     """
     options = options or GeometryOptions()
-    collected = collect_states(states, texts, reference, options)
+    collected = CollectedStates(states, texts, reference, options)
     sample = options.sample or _common_sample(collected)
     comparison = None if reference is None else _Comparison(collected, reference, options)
     fertilities = {} if tokenize is None else fertility(texts, tokenize, unknown=unknown)

@@ -169,7 +169,8 @@ def intrinsic_dimension(
         if wanted < n:
             rngs = (np.random.default_rng([seed, number]) for number in range(draws))
             subsets += [np.sort(rng.choice(n, wanted, replace=False)) for rng in rngs]
-        nearest = two_nearest(_scaled(rows[distinct]), subsets)
+        centred = rows[distinct] - rows[distinct].mean(axis=0, dtype=np.float64)
+        nearest = two_nearest(centred / np.linalg.norm(centred, axis=1).mean(), subsets)
     duplicates = len(rows) - n
     return tuple(_answer(name, nearest, n, wanted, duplicates, reason) for name in estimators)
 
@@ -226,13 +227,6 @@ def _slope(
     """Of −ln(1 − F) against ln μ, through the origin."""
     below = float(logs @ logs)
     return float(logs @ -np.log1p(-shares)) / below if below > 0 else None
-
-
-def _scaled(rows: Float[np.ndarray, "rows dim"]) -> Float64[np.ndarray, "rows dim"]:
-    """Centred, and of mean length 1."""
-    centred = rows - rows.mean(axis=0, dtype=np.float64)
-    scaled: Float64[np.ndarray, "rows dim"] = centred / np.linalg.norm(centred, axis=1).mean()
-    return scaled
 
 
 def _answer(

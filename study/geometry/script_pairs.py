@@ -152,6 +152,8 @@ def bootstrap_interval(
 def _measures(
     first: GroupGeometry, second: GroupGeometry, sentences: SentenceValues, options: GeometryOptions
 ) -> Iterator[PairedMeasure]:
+    """Every measure of whole clouds, then KL to the reference of sentences that all three have."""
+
     def over_layers(
         measure: str, estimator: str, value: Callable[[LayerGeometry], float | None]
     ) -> PairedMeasure:
@@ -180,26 +182,15 @@ def _measures(
     yield over_layers("mean cosine", "exact", attrgetter("anisotropy.mean_cosine"))
     if any(layer.divergence for layer in (*first.layers, *second.layers)):
         yield over_layers("KL to reference", "gauss", gauss)
-    by_sentence = _over_sentences(first, second, sentences, options)
-    if by_sentence is not None:
-        yield by_sentence
-
-
-def _over_sentences(
-    first: GroupGeometry, second: GroupGeometry, sentences: SentenceValues, options: GeometryOptions
-) -> PairedMeasure | None:
-    """KL to the reference of sentences that all three have."""
-    layers, n_shared = [], 0
+    layers, shared = [], []
     for layer in range(len(first.layers)):
-        ours = sentences.get((first.group, layer), {})
-        theirs = sentences.get((second.group, layer), {})
+        ours, theirs = (sentences.get((script.group, layer), {}) for script in (first, second))
         shared = [i for i in ours if i in theirs]
         if not shared:
-            return None
-        n_shared = len(shared)
+            return
         gaps = np.array([ours[i] - theirs[i] for i in shared], dtype=np.float64)
         low, high = bootstrap_interval(gaps, options.resamples, options.seed) or (None, None)
         layers.append(
             LayerDifference(layer=layer, difference=float(gaps.mean()), low=low, high=high)
         )
-    return paired_measure("KL to reference", "softmax-mean", layers, n_shared)
+    yield paired_measure("KL to reference", "softmax-mean", layers, len(shared))

@@ -37,22 +37,18 @@ class LayerClassifier(JsonRecord):
         converged: Whether the optimiser reached its tolerance.
     """
 
-    layers: tuple[int, ...]
+    layers: tuple[int, ...] = field(repr=False)
     mean: Float64[np.ndarray, " dim"] = field(compare=False, repr=False)
     scale: Float64[np.ndarray, " dim"] = field(compare=False, repr=False)
     weights: Float64[np.ndarray, "layers dim"] = field(compare=False, repr=False)
     intercepts: Float64[np.ndarray, " layers"] = field(compare=False, repr=False)
-    n_train: int
+    n_train: int = field(repr=False)
     iterations: int
     converged: bool
 
     def __post_init__(self) -> None:
         for array in (self.mean, self.scale, self.weights, self.intercepts):
             array.flags.writeable = False
-
-    def to_json(self) -> dict[str, Any]:
-        """How the optimiser ended."""
-        return {"iterations": self.iterations, "converged": self.converged}
 
     def standardise(
         self, vectors: Float32[np.ndarray, "rows dim"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -40,14 +40,12 @@ class Control(JsonRecord):
 
     name: str
     title: str
-    score: Score
+    score: Score = field(repr=False)
     retrained: bool
 
     def to_json(self) -> dict[str, Any]:
         """The fields, with those of the score beside them."""
-        document = JsonRecord.to_json(self)
-        del document["score"]
-        return document | self.score.to_json()
+        return JsonRecord.to_json(self) | self.score.to_json()
 
 
 def simple_controls(

@@ -24,7 +24,6 @@ from ...errors import StudyError
 from .anatomy import Stack, find_stacks
 
 HEADS = ("classifier", "score", "out_proj")
-"""Names of the matrices that give labels."""
 
 MODEL_CLASSES = {
     "CAUSAL_LM": "AutoModelForCausalLM",

@@ -17,14 +17,12 @@ from ...errors import StudyError
 
 ENDINGS = (".png", ".svg", ".html")
 RESOLUTION = 150
-"""Dots per inch of a PNG."""
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """Okabe and Ito's colours (2008) for colour-blind readers, with grey in place of yellow and black:
 all of them are visible on white and on black."""
 
 Style = dict[str, Any]
-"""Keyword arguments of matplotlib."""
 
 _SHARED: Any = {
     "axes.prop_cycle": cycler(color=PALETTE),

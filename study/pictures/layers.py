@@ -79,7 +79,6 @@ def _draw_axes(figure: Figure, axes: Axes, report: LayersReport) -> None:
 
 
 def _draw_confusion(figure: Figure, axes: Axes, report: LayersReport) -> None:
-    """The share of each layer's held-back rows by predicted layer."""
     score = report.controls[0].score
     counts = np.asarray(score.confusion, dtype=np.float64)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -102,7 +101,6 @@ def _draw_confusion(figure: Figure, axes: Axes, report: LayersReport) -> None:
 
 
 def _draw_norms(axes: Axes, report: LayersReport) -> None:
-    """Mean norm by layer within its range, and the fitted growth."""
     norms = report.norms
     layers = np.asarray(norms.layers)
     low, mean, high = (
@@ -132,7 +130,6 @@ def _draw_norms(axes: Axes, report: LayersReport) -> None:
 
 
 def _draw_accuracies(figure: Figure, axes: Axes, report: LayersReport) -> None:
-    """A bar for the classifier and for each control, with chance and errors over texts."""
     controls = report.controls
     ink = rcParams["text.color"]
     places = np.arange(len(controls))
@@ -171,5 +168,4 @@ def _plane(
 
 
 def _layer_ticks(layers: tuple[int, ...]) -> list[int]:
-    """At most about ten layers, evenly spaced from the first."""
     return list(layers[:: max(1, -(-len(layers) // 10))])
