@@ -146,9 +146,7 @@ def gaussian_divergence(
     return replace(empty, to_reference=to, from_reference=back, jeffreys=to + back, floor=floor)
 
 
-def gaussian_floor(
-    halves: Sequence[Moments], *, axes: int = AXES, shrinkage: float = SHRINKAGE
-) -> float | None:
+def gaussian_floor(halves: Sequence[Moments], *, axes: int = AXES) -> float | None:
     """Jeffreys divergence between two halves of one group's texts.
 
     None where there are no two halves, or too few tokens for a comparison of the whole.
@@ -157,12 +155,12 @@ def gaussian_floor(
     enough = sum(half.n for half in halves) >= TOKENS_AN_AXIS * axes
     if len(halves) != 2 or not enough or min(half.n for half in halves) <= axes:
         return None
-    both = _gaussian_both_ways(halves[0], halves[1], axes, shrinkage)
+    both = _gaussian_both_ways(halves[0], halves[1], axes)
     return None if both is None else sum(both)
 
 
 def _gaussian_both_ways(
-    a: Moments, b: Moments, axes: int, shrinkage: float
+    a: Moments, b: Moments, axes: int, shrinkage: float = SHRINKAGE
 ) -> tuple[float, float] | None:
     """KL(a ‖ b), KL(b ‖ a) in the pooled main axes; None where a covariance has no volume."""
     both = pooled([a, b])

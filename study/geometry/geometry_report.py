@@ -28,7 +28,6 @@ from .geometry_options import GeometryOptions
 from .group_states import CollectedStates
 from .intrinsic_dimension import (
     FEWEST_ROWS,
-    Estimator,
     IntrinsicDimension,
     distinct_rows,
     intrinsic_dimension,
@@ -48,7 +47,7 @@ class LayerGeometry(JsonRecord):
 
     Attributes:
         layer: 0 is the input of the first block, l the output of block l.
-        intrinsic_dimension: By estimator.
+        intrinsic_dimension: By estimator, in the order of the options.
         divergence: From the reference, by estimator; empty without a reference and for it.
     """
 
@@ -57,10 +56,6 @@ class LayerGeometry(JsonRecord):
     intrinsic_dimension: tuple[IntrinsicDimension, ...]
     anisotropy: Anisotropy
     divergence: tuple[Divergence, ...]
-
-    def dimension_by(self, estimator: Estimator) -> IntrinsicDimension | None:
-        """The result of an estimator; None for one that was not used."""
-        return next((d for d in self.intrinsic_dimension if d.estimator == estimator), None)
 
     def divergence_by(self, estimator: Divergent) -> Divergence | None:
         """The result of an estimator; None without a reference."""

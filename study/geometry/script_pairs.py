@@ -16,7 +16,6 @@ from ...arrays import Float64
 from ..report_json import JsonRecord
 from .fertility import Fertility
 from .geometry_options import GeometryOptions
-from .intrinsic_dimension import Estimator
 
 if TYPE_CHECKING:
     from .geometry_report import GroupGeometry, LayerGeometry
@@ -166,16 +165,15 @@ def _measures(
         ]
         return paired_measure(measure, estimator, layers)
 
-    def dimension(layer: LayerGeometry, estimator: Estimator) -> float | None:
-        answer = layer.dimension_by(estimator)
-        return None if answer is None else answer.dimension
+    def dimension(place: int, layer: LayerGeometry) -> float | None:
+        return layer.intrinsic_dimension[place].dimension
 
     def gauss(layer: LayerGeometry) -> float | None:
         divergence = layer.divergence_by("gauss")
         return None if divergence is None else divergence.to_reference
 
-    for estimator in options.estimators:
-        yield over_layers("intrinsic dimension", estimator, partial(dimension, estimator=estimator))
+    for place, estimator in enumerate(options.estimators):
+        yield over_layers("intrinsic dimension", estimator, partial(dimension, place))
     for name in ("centred", "uncentred"):
         value = attrgetter(f"anisotropy.{name}")
         yield over_layers(f"anisotropy, {name}", options.method, value)

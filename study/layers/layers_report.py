@@ -75,7 +75,6 @@ def layers_study(
     include_embedding: bool = True,
     max_tokens: int = MOST_TOKENS,
     masks: Sequence[int] | None = None,
-    test_share: float = TEST_SHARE,
     seed: int = 0,
 ) -> LayersReport:
     """What tells the layers of a network apart. Peak: about ten times the sampled rows.
@@ -86,7 +85,6 @@ def layers_study(
         include_embedding: Whether layer 0 is a layer of the study.
         max_tokens: Sampled tokens of each of the three; norms are of all tokens.
         masks: Numbers of dimensions that are masked; by default 4, 32 and half of them.
-        test_share: Share of the texts that is held back.
         seed: Of the sample, the split and the random controls.
 
     Raises:
@@ -97,7 +95,7 @@ def layers_study(
     )
     tally = NormTally(first_layer=0 if include_embedding else 1)
     rows = collect(_tallied(states, tally))
-    split = split_by_text(rows, test_share=test_share, seed=seed)
+    split = split_by_text(rows, seed=seed)
 
     def split_like(states: Iterable[TokenStates], name: str) -> Split:
         """Rows of other states, which must be of a network of the same shape."""
@@ -107,7 +105,7 @@ def layers_study(
                 f"{name} has {len(others.layers)} layers of {others.dim} dimensions, "
                 f"the study {len(rows.layers)} of {rows.dim}"
             )
-        return split_by_text(others, test_share=test_share, seed=seed)
+        return split_by_text(others, seed=seed)
 
     classifier = fit_classifier(split.train)
     sizes = mask_sizes(rows.dim) if masks is None else masks
@@ -130,7 +128,7 @@ def layers_study(
         n_tokens_seen=rows.n_seen,
         n_train=len(split.train.layer),
         n_test=len(split.test.layer),
-        test_share=test_share,
+        test_share=TEST_SHARE,
         seed=seed,
         chance=1.0 / len(rows.layers),
         norms=tally.result(),
