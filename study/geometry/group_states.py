@@ -202,10 +202,15 @@ class CollectedStates:
             self.by_group[group].update(hidden, batch.text[mine], self.half[batch.text[mine]])
 
     def _begin(self, shape: tuple[int, int]) -> None:
-        self.shape = shape
-        needed = self._bytes()
+        self.shape = layers, dim = shape
+        gram, compared = self._options.method == "gram", self._reference is not None
+        # an upper bound of the moments, the sample and the means of parallel texts
+        n_bytes = 8 * dim * (len(self.index) + compared) * gram
+        n_bytes += 4 * self._options.keep * len(self.index)
+        n_bytes += 4 * sum(map(len, self.index.values())) * compared
+        needed = layers * dim * n_bytes
         if needed > MOST_BYTES:
-            lighter = ", or choose --method lanczos" if self._options.method == "gram" else ""
+            lighter = ", or choose --method lanczos" if gram else ""
             raise StudyError(
                 f"{len(self.index)} groups of {shape[0]} layers × {shape[1]} would need "
                 f"{needed / 2**30:.0f} GiB; give fewer groups, lower --keep-tokens{lighter}"
@@ -223,15 +228,6 @@ class CollectedStates:
                 parallel=frozenset(own[i] for i in self._parallel(group)),
                 padded=frozenset(own[i] for ids in stored_whole for i in ids),
             )
-
-    def _bytes(self) -> int:
-        """An upper bound of the moments, the sample and the means of parallel texts."""
-        layers, dim = self.shape
-        compared = self._reference is not None
-        gram = 8 * dim * (len(self.index) + compared) if self._options.method == "gram" else 0
-        sample = 4 * self._options.keep * len(self.index)
-        means = 4 * sum(map(len, self.index.values())) * compared
-        return layers * dim * (gram + sample + means)
 
     def _parallel(self, group: str) -> list[str]:
         """Ids that the group shares with the reference, or the reference with any group."""

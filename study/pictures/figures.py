@@ -31,21 +31,14 @@ _SHARED: Any = {
     "font.size": 10.5,
     "svg.fonttype": "path",
 }
-LIGHT = {"figure.facecolor": "white", "axes.facecolor": "white", "savefig.facecolor": "white"}
-_INK = "#e6e6e6"
-DARK = {
-    "figure.facecolor": "#16181c",
-    "axes.facecolor": "#16181c",
-    "savefig.facecolor": "#16181c",
-    "legend.facecolor": "#16181c",
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.edgecolor": _INK,
-    "axes.titlecolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "grid.color": "#44484f",
-}
+_FACES = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+_INKS = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor")
+LIGHT = dict.fromkeys(_FACES, "white")
+DARK = (
+    dict.fromkeys((*_FACES, "legend.facecolor"), "#16181c")
+    | dict.fromkeys((*_INKS, "xtick.color", "ytick.color"), "#e6e6e6")
+    | {"grid.color": "#44484f"}
+)
 
 _REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
 
