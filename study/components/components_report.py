@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Unpack
 
 import numpy as np
@@ -254,10 +255,7 @@ def components_study(
         n_texts=len(texts),
         n_tokens=n_tokens,
         keep_special=batching.get("keep_special", False),
-        stacks=tuple(
-            tally.report(compared[place] if compared else None)
-            for place, tally in enumerate(tallies)
-        ),
+        stacks=tuple(map(_StreamTally.report, tallies, compared or repeat(None))),
     )
 
 

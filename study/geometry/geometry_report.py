@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -123,7 +123,7 @@ def geometry_study(
     options = options or GeometryOptions()
     collected = CollectedStates(states, texts, reference, options)
     sample = options.sample or _common_sample(collected)
-    comparison = None if reference is None else _Comparison(collected, reference, options)
+    comparison = None if reference is None else _Comparison(collected, reference, options.axes)
     fertilities = {} if tokenize is None else fertility(texts, tokenize, unknown=unknown)
 
     def layer_geometry(name: str, layer: int) -> LayerGeometry:
@@ -182,6 +182,7 @@ def _common_sample(collected: CollectedStates) -> int | None:
     return max(FEWEST_ROWS, min(enough) * 4 // 5) if enough else None
 
 
+@dataclass(slots=True)
 class _Comparison:
     """The divergences of all groups from the reference, layer by layer.
 
@@ -190,19 +191,17 @@ class _Comparison:
             text by its id.
     """
 
-    def __init__(
-        self, collected: CollectedStates, reference: str, options: GeometryOptions
-    ) -> None:
-        self._collected, self._options = collected, options
-        self._reference = reference
-        self.sentences: dict[tuple[str, int], dict[str, float]] = {}
-        self._floors: dict[int, float | None] = {}
+    collected: CollectedStates
+    reference: str
+    axes: int
+    sentences: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
+    floors: dict[int, float | None] = field(default_factory=dict)
 
     def divergences(self, name: str, layer: int) -> tuple[Divergence, ...]:
         """The divergence by each estimator; none of the reference from itself."""
-        if name == self._reference:
+        if name == self.reference:
             return ()
-        scale = self._collected.by_group[self._reference].sums[layer].rms_coordinate
+        scale = self.collected.by_group[self.reference].sums[layer].rms_coordinate
         if scale == 0.0:
             zero = "the reference's states are all zero"
             return tuple(Divergence(estimator=estimator, reason=zero) for estimator in DIVERGENCES)
@@ -214,10 +213,10 @@ class _Comparison:
 
     def _by_mean(self, name: str, layer: int, scale: float) -> BothWays:
         """Between mean vectors, over all parallel texts with tokens on both sides."""
-        own, theirs = (self._collected.by_group[group] for group in (name, self._reference))
-        numbers = self._collected.index[self._reference]
+        own, theirs = (self.collected.by_group[group] for group in (name, self.reference))
+        numbers = self.collected.index[self.reference]
         pairs: dict[str, tuple[Float32[np.ndarray, " dim"], Float32[np.ndarray, " dim"]]] = {}
-        for i, number in self._collected.index[name].items():
+        for i, number in self.collected.index[name].items():
             mean = own.mean_of(number, layer)
             other = theirs.mean_of(numbers[i], layer) if i in numbers else None
             if mean is not None and other is not None:
@@ -231,10 +230,10 @@ class _Comparison:
     def _padded(self, name: str, layer: int, scale: float) -> BothWays:
         """Between tokens, over the parallel texts that are stored whole."""
         ours, others = [], []
-        for i in self._collected.padded[name]:
+        for i in self.collected.padded[name]:
             rows, other = (
-                self._collected.by_group[group].tokens_of(self._collected.index[group][i], layer)
-                for group in (name, self._reference)
+                self.collected.by_group[group].tokens_of(self.collected.index[group][i], layer)
+                for group in (name, self.reference)
             )
             if rows is not None and other is not None:
                 ours.append(rows)
@@ -242,9 +241,11 @@ class _Comparison:
         return softmax_padded(ours, others, scale=scale) if ours else NO_SENTENCES
 
     def _gauss(self, name: str, layer: int) -> Divergence:
-        half, axes = self._collected.half, self._options.axes
-        halves = self._collected.by_group[self._reference].moments(layer, half)
-        if layer not in self._floors:
-            self._floors[layer] = gaussian_floor(halves, axes=axes)
-        own = pooled(self._collected.by_group[name].moments(layer, half))
-        return gaussian_divergence(own, pooled(halves), floor=self._floors[layer], axes=axes)
+        own, halves = (
+            self.collected.by_group[group].moments(layer, self.collected.half)
+            for group in (name, self.reference)
+        )
+        if layer not in self.floors:
+            self.floors[layer] = gaussian_floor(halves, axes=self.axes)
+        floor = self.floors[layer]
+        return gaussian_divergence(pooled(own), pooled(halves), floor=floor, axes=self.axes)

@@ -1,9 +1,7 @@
 """Intrinsic dimension of a cloud of rows, from the distances to its two nearest neighbours.
 
 All three estimators are forms of TwoNN (Facco et al. 2017, doi:10.1038/s41598-017-11873-y):
-μ = r₂/r₁ of a row follows a Pareto law whose exponent is the dimension. On real activations
-they differ by a factor of two, so every number names its estimator. All of them saturate: an
-estimate above about 20 is a lower bound.
+μ = r₂/r₁ of a row follows a Pareto law whose exponent is the dimension.
 """
 
 from __future__ import annotations

@@ -123,24 +123,14 @@ def fit_classifier(rows: LayerRows) -> LayerClassifier:
 
 def score_classifier(classifier: LayerClassifier, rows: LayerRows) -> Score:
     """The score of the classifier, with its own standardiser, on other rows."""
-    return score_predictions(
-        classifier.predict(rows.vectors),
-        rows,
-        layers=classifier.layers,
-        n_train=classifier.n_train,
-        converged=classifier.converged,
-    )
+    return score_predictions(classifier.predict(rows.vectors), rows, classifier)
 
 
 def score_predictions(
-    predicted: Int64[np.ndarray, " predictions"],
-    rows: LayerRows,
-    *,
-    layers: tuple[int, ...],
-    n_train: int,
-    converged: bool = True,
+    predicted: Int64[np.ndarray, " predictions"], rows: LayerRows, classifier: LayerClassifier
 ) -> Score:
-    """The score of predictions for all rows, or for all rows in each of several draws."""
+    """The score of a classifier's predictions for all rows, or for all in each of several draws."""
+    layers = classifier.layers
     if not len(rows.layer) or len(predicted) % len(rows.layer):
         raise ValueError(f"{len(predicted)} predictions for {len(rows.layer)} rows")
     if not set(rows.layers) <= set(layers):
@@ -159,11 +149,11 @@ def score_predictions(
         recall=tuple((np.diag(confusion) / of_layer).tolist()),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         mean_distance=float(np.abs(predicted - true).mean()),
-        n_train=n_train,
+        n_train=classifier.n_train,
         n_test=len(rows.layer),
         n_test_texts=rows.n_texts,
         draws=draws,
-        converged=converged,
+        converged=classifier.converged,
     )
 
 

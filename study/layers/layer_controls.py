@@ -130,9 +130,7 @@ def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
     test = classifier.standardise(split.test.vectors)
     distances = (centroids**2).sum(axis=1) - 2 * test @ centroids.T  # less ‖x‖², equal for all
     nearest: Int64[np.ndarray, " rows"] = np.array(classifier.layers)[distances.argmin(axis=1)]
-    return score_predictions(
-        nearest, split.test, layers=classifier.layers, n_train=len(split.train.layer)
-    )
+    return replace(score_predictions(nearest, split.test, classifier), converged=True)
 
 
 def mask_sizes(dim: int) -> tuple[int, ...]:
@@ -160,13 +158,8 @@ def mask_controls(
         for which, sets in (("top", [top]), ("random", drawn)):
             for fill, values in fills.items():
                 vectors = (masked(split.test.vectors, dims, values) for dims in sets)
-                score = score_predictions(
-                    np.concatenate([classifier.predict(filled) for filled in vectors]),
-                    split.test,
-                    layers=classifier.layers,
-                    n_train=classifier.n_train,
-                    converged=classifier.converged,
-                )
+                predicted = np.concatenate([classifier.predict(filled) for filled in vectors])
+                score = score_predictions(predicted, split.test, classifier)
                 name, title = f"mask-{which}-{k}-{fill}", f"{which} {k} dims set to {fill}"
                 yield Control(name, title, score, retrained=False)
         score = score_retrained(split, partial(without, dims=top))

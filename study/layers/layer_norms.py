@@ -61,15 +61,15 @@ class LayerNorms(JsonRecord):
     growth: Growth | None
 
 
+@dataclass(slots=True)
 class NormTally:
     """The smallest, mean and largest norm of each layer, added up batch by batch."""
 
-    def __init__(self, first_layer: int = 0) -> None:
-        self.first_layer = first_layer
-        self.n_tokens = 0
-        self.smallest: Float64[np.ndarray, " layers"] | float = np.inf
-        self.total: Float64[np.ndarray, " layers"] | float = 0.0
-        self.largest: Float64[np.ndarray, " layers"] | float = 0.0
+    first_layer: int = 0
+    n_tokens: int = 0
+    smallest: Float64[np.ndarray, " layers"] | float = np.inf
+    total: Float64[np.ndarray, " layers"] | float = 0.0
+    largest: Float64[np.ndarray, " layers"] | float = 0.0
 
     def add(self, hidden: Float32[np.ndarray, "layers tokens dim"]) -> None:
         """Add a batch. Peak: one layer of it in float64."""
