@@ -91,10 +91,6 @@ def compare_scripts(
     options: GeometryOptions,
 ) -> tuple[ScriptPair, ...]:
     """Every two groups named `language_ScriptA` and `language_ScriptB`, Latin script first."""
-
-    def latin_first(group: GroupGeometry) -> tuple[bool, str]:
-        return not group.group.endswith("_Latn"), group.group
-
     by_language: dict[str, list[GroupGeometry]] = {}
     for group in groups:
         language, _, script = group.group.rpartition("_")
@@ -111,7 +107,10 @@ def compare_scripts(
             measures=tuple(m for m in _measures(first, second, sentences, options) if m.layers),
         )
         for language, scripts in by_language.items()
-        for first, second in combinations(sorted(scripts, key=latin_first), 2)
+        for first, second in combinations(
+            sorted(scripts, key=lambda script: (not script.group.endswith("_Latn"), script.group)),
+            2,
+        )
     )
 
 
