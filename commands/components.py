@@ -9,7 +9,7 @@ import click
 
 from .. import terminal
 from ..terminal.options import Common, option, takes
-from .studying import Running, StudiedModel, check_picture, finish_study, open_for_study
+from .studying import Running, StudiedModel, run_study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +43,11 @@ def components(
     Example:
       deltadex components ./my-run --against ./base -o components.html
     """
-    check_picture(studied.output)
-    with open_for_study(common) as db:
-        study = db.components(
+    run_study(
+        common,
+        studied.output,
+        terminal.show_components,
+        lambda db: db.components(
             studied.model, base=studied.base, **asdict(options), **asdict(running)
-        )
-        finish_study(study, studied.output, terminal.show_components, common)
+        ),
+    )

@@ -9,18 +9,11 @@ import click
 
 from .. import terminal
 from ..terminal.options import Common, option, seed_option, takes
-from .studying import (
-    Running,
-    StudiedModel,
-    StudiedTexts,
-    check_picture,
-    finish_study,
-    open_for_study,
-)
+from .studying import Running, StudiedModel, StudiedTexts, run_study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GeometryOptions:
+class GeometryOptions(StudiedTexts):
     """How geometry is measured."""
 
     reference: str | None = option(
@@ -35,7 +28,7 @@ class GeometryOptions:
     )
     keep_tokens: int = option(
         "--keep-tokens",
-        type=click.IntRange(min=20),
+        type=click.IntRange(min=100),
         default=2000,
         show_default=True,
         help="Tokens of each group that intrinsic dimension is estimated from.",
@@ -44,13 +37,9 @@ class GeometryOptions:
 
 
 @click.command()
-@takes(StudiedModel, StudiedTexts, GeometryOptions, Running)
+@takes(StudiedModel, GeometryOptions, Running)
 def geometry(
-    common: Common,
-    studied: StudiedModel,
-    texts: StudiedTexts,
-    options: GeometryOptions,
-    running: Running,
+    common: Common, studied: StudiedModel, options: GeometryOptions, running: Running
 ) -> None:
     """Measure dimension, anisotropy and divergence of hidden states, by layer and language.
 
@@ -58,13 +47,11 @@ def geometry(
     Example:
       deltadex geometry ./my-run --texts flores/ --reference eng_Latn -o geometry.png
     """
-    check_picture(studied.output)
-    with open_for_study(common) as db:
-        study = db.geometry(
-            studied.model,
-            texts=texts.texts,
-            base=studied.base,
-            **asdict(options),
-            **asdict(running),
-        )
-        finish_study(study, studied.output, terminal.show_geometry, common)
+    run_study(
+        common,
+        studied.output,
+        terminal.show_geometry,
+        lambda db: db.geometry(
+            studied.model, base=studied.base, **asdict(options), **asdict(running)
+        ),
+    )

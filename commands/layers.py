@@ -9,18 +9,11 @@ import click
 
 from .. import terminal
 from ..terminal.options import Common, option, seed_option, takes
-from .studying import (
-    Running,
-    StudiedModel,
-    StudiedTexts,
-    check_picture,
-    finish_study,
-    open_for_study,
-)
+from .studying import Running, StudiedModel, StudiedTexts, run_study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayersOptions:
+class LayersOptions(StudiedTexts):
     """Which layers, with which controls."""
 
     transfer: Path | None = option(
@@ -50,25 +43,21 @@ class LayersOptions:
 
 
 @click.command()
-@takes(StudiedModel, StudiedTexts, LayersOptions, Running)
-def layers(
-    common: Common,
-    studied: StudiedModel,
-    texts: StudiedTexts,
-    options: LayersOptions,
-    running: Running,
-) -> None:
+@takes(StudiedModel, LayersOptions, Running)
+def layers(common: Common, studied: StudiedModel, options: LayersOptions, running: Running) -> None:
     """Measure what tells layers apart: norms, PCA, a classifier and its controls.
 
     \b
     Example:
       deltadex layers ./my-run --texts imdb.txt --transfer agnews.csv -o layers.png
     """
-    check_picture(studied.output)
-    with open_for_study(common) as db:
-        study = db.layers(
+    run_study(
+        common,
+        studied.output,
+        terminal.show_layers,
+        lambda db: db.layers(
             studied.model,
-            texts=texts.texts,
+            texts=options.texts,
             transfer=options.transfer,
             untrained=not options.no_untrained,
             embedding=not options.without_embedding,
@@ -77,5 +66,5 @@ def layers(
             seed=options.seed,
             base=studied.base,
             **asdict(running),
-        )
-        finish_study(study, studied.output, terminal.show_layers, common)
+        ),
+    )

@@ -9,7 +9,7 @@ import click
 
 from .. import terminal
 from ..terminal.options import Common, argument, base_option, option, takes
-from .studying import check_picture, finish_study, open_for_study, picture_option
+from .studying import picture_option, run_study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +45,15 @@ def rank(common: Common, options: RankOptions) -> None:
       deltadex rank someone/bert-imdb -o ranks.png
       deltadex rank --family bert-base-uncased --theta 0.9
     """
-    check_picture(options.output)
-    with open_for_study(common) as db:
-        study = db.rank(
+    run_study(
+        common,
+        options.output,
+        terminal.show_ranks,
+        lambda db: db.rank(
             options.model,
             family=options.family,
             thetas=options.thetas,
             weights=options.weights,
             base=options.base,
-        )
-        finish_study(study, options.output, terminal.show_ranks, common)
+        ),
+    )

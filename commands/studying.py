@@ -92,23 +92,24 @@ def print_studies(document: Mapping[str, Any], show: Callable[[Any], None], comm
         sys.exit(EXIT_SOME_FAILED)
 
 
-def finish_study(
-    study: Study, picture: Path | None, show: Callable[[Any], None], common: Common
+def run_study(
+    common: Common,
+    picture: Path | None,
+    show: Callable[[Any], None],
+    study_of: Callable[[Database], Study],
 ) -> None:
-    """Draw the picture if there is to be one, then `print_studies`."""
-    document = study.to_json()
-    if picture is not None:
-        document["picture"] = str(study.save_picture(picture))
-    print_studies(document, show, common)
-
-
-def check_picture(picture: Path | None) -> None:
-    """Refuse a file name that no picture can have, before anything is computed.
+    """Make a study, draw the picture if there is to be one, then `print_studies`.
 
     Raises:
-        StudyError: its ending is not one of a picture.
+        StudyError: no picture can have that file name; checked before anything is computed.
     """
     if picture is not None:
         from ..database import check_picture_ending
 
         check_picture_ending(picture)
+    with open_for_study(common) as db:
+        study = study_of(db)
+        document = study.to_json()
+        if picture is not None:
+            document["picture"] = str(study.save_picture(picture))
+        print_studies(document, show, common)

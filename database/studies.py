@@ -17,14 +17,12 @@ from .tables import ComponentStudy, GeometryStudy, LayerStudy, ProfileTable, Ran
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from matplotlib.figure import Figure
-
     from ..records import Fingerprint
     from ..study.network import Network, TokenStates
     from ..study.profile import ProbedBase
     from ..study.rank import RankReport
     from ..study.texts import Texts
-    from .study_settings import RankSettings, Run
+    from .study_settings import RankSettings
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +44,9 @@ class Running(TypedDict, total=False):
     batch_size: int
     max_tokens: int
     device: str
+
+
+RUNNING: Running = {"batch_size": 16, "max_tokens": 128, "device": "cpu"}
 
 
 class Studies(Opened):
@@ -77,6 +78,7 @@ class Studies(Opened):
         >>> len(db.rank("imdb-0", thetas=[0.9])) == len(db.show("imdb-0"))
         True
         """
+        from ..study import pictures
         from ..study.rank import family_ranks
         from .study_settings import RankSettings
 
@@ -94,13 +96,10 @@ class Studies(Opened):
             reports, failed = self._each(subjects, lambda member: self._ranks(member, settings))
             report = family_ranks(reports, name=family)
 
-        def draw() -> Figure:
-            from ..study.pictures.rank import draw_ranks
-
-            return draw_ranks(report, thetas[0])
-
         document = report.to_json() | {"failed": failed}
-        return RankStudy(document, f"Ranks of {report.name}", draw)
+        return RankStudy(
+            document, f"Ranks of {report.name}", lambda: pictures.draw_ranks(report, thetas[0])
+        )
 
     def components(
         self,
@@ -127,40 +126,36 @@ class Studies(Opened):
         >>> study.save_picture("components.png").name
         'components.png'
         """
+        from ..study import pictures
         from ..study.components import components_study
         from ..study.profile import probe_texts
-        from .study_settings import ComponentsSettings, Run
+        from .study_settings import ComponentsSettings
 
-        run = Run(**running)
+        run = RUNNING | running
         read = probe_texts() if texts is None else load_texts(Path(texts))
         subject = find_subject(self._catalog, model, base, hint=against)
-        network = subject.load(run.device)
+        network = subject.load(run["device"])
         relative = find_subject(self._catalog, against, None) if against else None
         report = components_study(
             network,
             read.entries,
-            against=relative.load(run.device) if relative else None,
+            against=relative.load(run["device"]) if relative else None,
             keep_special=special_tokens,
             keep_first=special_tokens,
             watched=lambda batches: self._batches(batches, read, run),
-            batch_size=run.batch_size,
-            max_tokens=run.max_tokens,
+            batch_size=run["batch_size"],
+            max_tokens=run["max_tokens"],
         )
         settings = ComponentsSettings(
             texts=read.digest,
             against=against,
             special_tokens=special_tokens,
-            max_tokens=run.max_tokens,
+            max_tokens=run["max_tokens"],
         )
         document = report.to_json() | {"broken_rows": list(read.broken)}
         self._save(subject, "components", asdict(settings), document)
-
-        def draw() -> Figure:
-            from ..study.pictures.components import draw_components
-
-            return draw_components(report)
-
-        return ComponentStudy(document, f"Components of {network.name}", draw)
+        title = f"Components of {network.name}"
+        return ComponentStudy(document, title, lambda: pictures.draw_components(report))
 
     def geometry(
         self,
@@ -189,13 +184,14 @@ class Studies(Opened):
         >>> db.geometry("imdb-0", texts="texts.txt")[0]["tokens"] > 100
         True
         """
+        from ..study import pictures
         from ..study.geometry import GeometryOptions, geometry_study
-        from .study_settings import GeometrySettings, Run
+        from .study_settings import GeometrySettings
 
-        run = Run(**running)
+        run = RUNNING | running
         read = load_texts(Path(texts))
         subject = find_subject(self._catalog, model, base)
-        network = subject.load(run.device)
+        network = subject.load(run["device"])
         report = geometry_study(
             self._states(network, read, run),
             read.entries,
@@ -210,17 +206,12 @@ class Studies(Opened):
             method=method,
             keep_tokens=keep_tokens,
             seed=seed,
-            max_tokens=run.max_tokens,
+            max_tokens=run["max_tokens"],
         )
         document = {"model": network.name} | report.to_json() | {"broken_rows": list(read.broken)}
         self._save(subject, "geometry", asdict(settings), document)
-
-        def draw() -> Figure:
-            from ..study.pictures.geometry import draw_geometry
-
-            return draw_geometry(report)
-
-        return GeometryStudy(document, f"Geometry of {network.name}", draw)
+        title = f"Geometry of {network.name}"
+        return GeometryStudy(document, title, lambda: pictures.draw_geometry(report))
 
     def layers(
         self,
@@ -256,17 +247,18 @@ class Studies(Opened):
         >>> "untrained" in [row["name"] for row in db.layers("imdb-0", texts="texts.txt")]
         True
         """
+        from ..study import pictures
         from ..study.layers import layers_study
         from ..study.network import untrained_twin
-        from .study_settings import LayersSettings, Run
+        from .study_settings import LayersSettings
 
-        run = Run(**running)
+        run = RUNNING | running
         read = load_texts(Path(texts)).drawn(most_texts, seed)
         others = None
         if transfer is not None:
             others = load_texts(Path(transfer)).drawn(most_texts, seed)
         subject = find_subject(self._catalog, model, base)
-        network = subject.load(run.device)
+        network = subject.load(run["device"])
         twin = untrained_twin(network, seed=seed) if untrained else None
         report = layers_study(
             self._states(network, read, run),
@@ -283,18 +275,13 @@ class Studies(Opened):
             embedding=embedding,
             keep_tokens=keep_tokens,
             seed=seed,
-            max_tokens=run.max_tokens,
+            max_tokens=run["max_tokens"],
         )
         broken = [*read.broken, *(others.broken if others else ())]
         document = {"model": network.name} | report.to_json() | {"broken_rows": broken}
         self._save(subject, "layers", asdict(settings), document)
-
-        def draw() -> Figure:
-            from ..study.pictures.layers import draw_layers
-
-            return draw_layers(report)
-
-        return LayerStudy(document, f"Layers of {network.name}", draw)
+        title = f"Layers of {network.name}"
+        return LayerStudy(document, title, lambda: pictures.draw_layers(report))
 
     def profile(
         self,
@@ -422,18 +409,18 @@ class Studies(Opened):
         except StoreError as err:
             log.warning("%s: the %s study is not stored: %s", subject.name, study, err)
 
-    def _states(self, network: Network, texts: Texts, run: Run) -> Iterator[TokenStates]:
+    def _states(self, network: Network, texts: Texts, run: Running) -> Iterator[TokenStates]:
         """The network's hidden states."""
         from ..study.network import token_states
 
         states = token_states(
-            network, texts.entries, batch_size=run.batch_size, max_tokens=run.max_tokens
+            network, texts.entries, batch_size=run["batch_size"], max_tokens=run["max_tokens"]
         )
         return self._batches(states, texts, run)
 
-    def _batches(self, batches: Iterable[Thing], texts: Texts, run: Run) -> Iterator[Thing]:
+    def _batches(self, batches: Iterable[Thing], texts: Texts, run: Running) -> Iterator[Thing]:
         """The same batches of these texts, tracked."""
-        n_batches = -(-len(texts.entries) // run.batch_size)
+        n_batches = -(-len(texts.entries) // run["batch_size"])
         return self._track(batches, "batches", total=n_batches)
 
 

@@ -7,15 +7,6 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """How a network is run over texts; see `studies.Running`."""
-
-    batch_size: int = 16
-    max_tokens: int = 128
-    device: str = "cpu"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RankSettings:
     """What decides a rank study's numbers; stored with them."""
 

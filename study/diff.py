@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..store import Catalog, ModelRow
 
 MOST_CHANGED = 8
-"""Slots that are listed."""
 
 ALIKE, RELATED = 0.9, 0.3
 """Cosines from which two updates are called nearly the same, and related."""
@@ -106,14 +105,9 @@ def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> 
         groups: dict[str, list[Slot]] = defaultdict(list)
         for slot in in_order:
             groups[name(slot)].append(slot)
-        norm_a, norm_b = (
-            {
-                key: sum(stats[slot].fro_norm ** 2 for slot in group if slot in stats) ** 0.5
-                for key, group in groups.items()
-            }
-            for stats in (stats_a, stats_b)
-        )
-        return {key: (norm_a[key], norm_b[key]) for key in groups}
+        return {
+            key: (_norm(stats_a, group), _norm(stats_b, group)) for key, group in groups.items()
+        }
 
     cosine = _cosine(stats_a, stats_b, in_order)
     by_layer = norms(lambda slot: f"{slot.stack} {slot.layer + 1}")
@@ -139,6 +133,10 @@ def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> 
         slots=slots,
         profiles={name: profile for name, profile in profiles.items() if profile},
     )
+
+
+def _norm(stats: StatsBySlot, slots: Sequence[Slot]) -> float:
+    return float(sum(stats[slot].fro_norm ** 2 for slot in slots if slot in stats) ** 0.5)
 
 
 def _cosine(a: StatsBySlot, b: StatsBySlot, slots: Iterable[Slot]) -> float | None:
@@ -187,7 +185,6 @@ def _relation(cosine: float | None) -> str:
 
 
 def _size(names: tuple[str, str], by_role: Mapping[str, Pair]) -> str:
-    """Which model changed its base more."""
     lengths = [sum(pair[side] ** 2 for pair in by_role.values()) ** 0.5 for side in (0, 1)]
     if min(lengths) > 0 and max(lengths) / min(lengths) >= 1.2:
         larger = names[lengths.index(max(lengths))]
@@ -196,7 +193,6 @@ def _size(names: tuple[str, str], by_role: Mapping[str, Pair]) -> str:
 
 
 def _place(by_layer: Mapping[str, Pair], by_role: Mapping[str, Pair]) -> str:
-    """Where the shares of A's and of B's update differ most."""
 
     def widest(norms: Mapping[str, Pair]) -> str:
         a, b = (sum(pair[side] ** 2 for pair in norms.values()) or 1.0 for side in (0, 1))

@@ -17,8 +17,8 @@ Record = TypeVar("Record", bound="JsonRecord")
 class JsonRecord:
     """Base of the frozen records that reports are made of.
 
-    A field with `repr=False` is too large for the document and is left out. A record that says
-    more than its fields overrides `to_json`.
+    A field with `repr=False` is too large for the document and is left out; `metadata` may give
+    another `key` than its name. A record that says more than its fields overrides `to_json`.
     """
 
     __slots__ = ()
@@ -26,7 +26,7 @@ class JsonRecord:
     def to_json(self) -> dict[str, Any]:
         """The fields by name in JSON's types, all the way down; None for NaN."""
         return {
-            field.name: _plain(getattr(self, field.name))
+            field.metadata.get("key", field.name): _plain(getattr(self, field.name))
             for field in fields(self)  # type: ignore[arg-type]
             if field.repr
         }

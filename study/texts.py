@@ -165,7 +165,6 @@ def _json_lines(lines: Sequence[str]) -> Iterator[Row | str]:
 
 
 def _entry(values: Row, row: int, group: str) -> Text | str:
-    """The text of a row, by the names of its columns."""
     if any(not isinstance(values.get(name) or "", str) for name in TEXT_COLUMNS):
         return "its text is not a string"
     text = _first(values, TEXT_COLUMNS)

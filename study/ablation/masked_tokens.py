@@ -11,6 +11,7 @@ import torch
 
 from ...arrays import Bool, Float32, Int64
 from ...errors import StudyError
+from ..report_json import JsonRecord
 from .term_subsets import SubsetPredictions, check_terms, commonest, subset_sums, term_subsets
 from .text_split import Split, check_split
 from .trained_probe import Training, probe_subsets
@@ -25,7 +26,7 @@ WHAT = "masked tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedTokens:
+class MaskedTokens(JsonRecord):
     """Token ids to feed to the model, and what it should predict.
 
     Attributes:
@@ -37,24 +38,18 @@ class MaskedTokens:
             random token, and left as they were.
     """
 
-    tokens: Int64[np.ndarray, "texts positions"] = field(compare=False)
-    text: Int64[np.ndarray, " chosen"] = field(compare=False)
-    position: Int64[np.ndarray, " chosen"] = field(compare=False)
-    targets: Int64[np.ndarray, " chosen"] = field(compare=False)
+    tokens: Int64[np.ndarray, "texts positions"] = field(compare=False, repr=False)
+    text: Int64[np.ndarray, " chosen"] = field(compare=False, repr=False)
+    position: Int64[np.ndarray, " chosen"] = field(compare=False, repr=False)
+    targets: Int64[np.ndarray, " chosen"] = field(compare=False, repr=False)
     masked: int
     random: int
-    unchanged: int
+    unchanged: int = field(metadata={"key": "kept"})
     seed: int
 
     def settings(self) -> dict[str, object]:
         """How the positions were masked, for JSON."""
-        return {
-            "chosen": CHOSEN,
-            "masked": self.masked,
-            "random": self.random,
-            "kept": self.unchanged,
-            "seed": self.seed,
-        }
+        return {"chosen": CHOSEN} | self.to_json()
 
 
 def mask_tokens(

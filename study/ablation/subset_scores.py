@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -38,14 +38,14 @@ class Counts:
     cells: Float64[np.ndarray, "runs texts cells"] = field(compare=False)
 
     def value(
-        self, weights: Float64[np.ndarray, "draws texts"]
+        self, weights: Float64[np.ndarray, "draws texts"] | None = None
     ) -> Float64[np.ndarray, "runs draws"]:
-        """The score of each run, with each text counted as often as its weight.
+        """The score of each run, with each text counted as often as its weight; once by default.
 
         Macro-F1 is over the classes that occur in targets or predictions, as scikit-learn's.
         """
-        summed = np.matmul(weights, self.cells)  # (runs, draws, cells)
-        left, right = np.split(summed, 2, axis=2)
+        weights = np.ones((1, self.cells.shape[1])) if weights is None else weights
+        left, right = np.split(np.matmul(weights, self.cells), 2, axis=2)  # (runs, draws, cells)
         values: Float64[np.ndarray, "runs draws"]
         if self.score == "accuracy":
             values = (left / right)[:, :, 0]
@@ -86,16 +86,10 @@ def intervals(counts: list[Counts], *, seed: int) -> list[tuple[float, float]]:
     wrong), the interval is Wilson's for as many items as there are texts.
     """
     n_texts = counts[0].cells.shape[1]
-    draws = [
-        np.concatenate(parts, axis=0)
-        for parts in zip(
-            *([c.value(w).mean(axis=0) for c in counts] for w in _weights(n_texts, seed)),
-            strict=True,
-        )
-    ]
+    blocks = [[c.value(w).mean(axis=0) for c in counts] for w in _weights(n_texts, seed)]
     spans = []
-    for values in draws:
-        low, high = (float(v) for v in np.quantile(values, [0.025, 0.975]))
+    for values in np.concatenate(blocks, axis=1):
+        low, high = np.quantile(values, [0.025, 0.975]).tolist()
         if low == high and counts[0].score == "accuracy":
             low, high = wilson_interval(low, n_texts)
         spans.append((low, high))
@@ -150,17 +144,12 @@ class SubsetScore(JsonRecord):
         low, high: 95 % interval over items or texts, the training held fixed.
     """
 
-    label: str
+    label: str = field(metadata={"key": "subset"})
     terms: tuple[str, ...]
     value: float
     sd: float | None
     low: float
     high: float
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields; the label as `subset`."""
-        document = JsonRecord.to_json(self)
-        return {"subset": document.pop("label")} | document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +166,8 @@ class AblationReport(JsonRecord):
 
     measure: str
     score: Score
-    names: tuple[str, ...]
-    scores: tuple[SubsetScore, ...]
+    names: tuple[str, ...] = field(metadata={"key": "terms"})
+    scores: tuple[SubsetScore, ...] = field(metadata={"key": "subsets"})
     baseline: float
     n_items: int
     n_texts: int
@@ -191,11 +180,6 @@ class AblationReport(JsonRecord):
 
     def __post_init__(self) -> None:
         self.agreement.flags.writeable = False
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields; the names as `terms`, the scores as `subsets`."""
-        shown = {"names": "terms", "scores": "subsets"}
-        return {shown.get(key, key): value for key, value in JsonRecord.to_json(self).items()}
 
 
 def ablation_report(
@@ -223,7 +207,13 @@ def ablation_report(
         raise ValueError(f"unknown must be 'wrong' or 'dropped', got {unknown!r}")
     lost = (predictions.predicted == NONE).any(axis=(0, 1))
     if unknown == "dropped":
-        predictions = _without(predictions, lost)
+        predictions = replace(
+            predictions,
+            predicted=predictions.predicted[:, :, ~lost],
+            targets=predictions.targets[~lost],
+            baseline=predictions.baseline[~lost],
+            text=predictions.text[~lost],
+        )
     n_items, n_texts = len(predictions.targets), len(np.unique(predictions.text))
     if not n_items:
         raise StudyError(
@@ -234,7 +224,7 @@ def ablation_report(
         count(score, rows, predictions.targets, predictions.text)
         for rows in predictions.predicted.transpose(1, 0, 2)
     ]
-    values = np.stack([_values(subset) for subset in counts])  # (subsets, runs)
+    values = np.concatenate([subset.value().T for subset in counts])  # (subsets, runs)
     if score == "accuracy" and n_texts == n_items:
         spans = [wilson_interval(float(mean), n_items) for mean in values.mean(axis=1)]
         interval, bootstrap = "95 %, Wilson", {}
@@ -259,7 +249,7 @@ def ablation_report(
             )
             for subset, row, (low, high) in zip(predictions.subsets, values, spans, strict=True)
         ),
-        baseline=float(_values(guess)[0]),
+        baseline=float(guess.value()[0, 0]),
         n_items=n_items,
         n_texts=n_texts,
         n_runs=n_runs,
@@ -269,14 +259,3 @@ def ablation_report(
         agreement=agreement_matrix(predictions.predicted),
         settings={**(details or {}), **predictions.settings, **bootstrap},
     )
-
-
-def _values(counts: Counts) -> Float64[np.ndarray, " runs"]:
-    """The score of each run, every text counted once."""
-    return counts.value(np.ones((1, counts.cells.shape[1])))[:, 0]
-
-
-def _without(predictions: SubsetPredictions, lost: np.ndarray) -> SubsetPredictions:
-    """The predictions of the other items."""
-    columns = {name: getattr(predictions, name)[~lost] for name in ("targets", "baseline", "text")}
-    return replace(predictions, predicted=predictions.predicted[:, :, ~lost], **columns)

@@ -35,7 +35,6 @@ class Split:
 
     @property
     def parts(self) -> tuple[Int64[np.ndarray, " _"], ...]:
-        """Training, validation and test rows."""
         return self.train, self.validation, self.test
 
     def check(self, n_items: int, what: str, *, validation: bool = False) -> None:

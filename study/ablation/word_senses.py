@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...arrays import Bool, Float32, Float64, Int64
+from ...arrays import Float32, Float64, Int64
 from ...errors import StudyError
 from .term_subsets import NONE, SubsetPredictions, check_terms, commonest, subset_sums, term_subsets
 from .text_split import TRAIN_TEST, Split, check_split
@@ -48,7 +48,8 @@ def word_sense_knn(
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     lemmas, senses = _codes(lemma), _codes(list(zip(lemma, sense, strict=True)))
-    polysemous = _polysemous(lemmas, senses)
+    first_of_sense = np.unique(senses, return_index=True)[1]
+    polysemous = np.bincount(lemmas[first_of_sense])[lemmas] > 1
     if not polysemous.any():
         raise StudyError(
             f"{WHAT}: none of {lemmas.max() + 1} lemmas has two senses; give occurrences of "
@@ -90,15 +91,6 @@ def _codes(values: Sequence[object]) -> Int64[np.ndarray, " words"]:
     """A number for each value, in order of appearance."""
     first: dict[object, int] = {}
     return np.array([first.setdefault(value, len(first)) for value in values], dtype=np.int64)
-
-
-def _polysemous(
-    lemmas: Int64[np.ndarray, " words"], senses: Int64[np.ndarray, " words"]
-) -> Bool[np.ndarray, " words"]:
-    """Whether each word's lemma has at least two senses."""
-    _, firsts = np.unique(senses, return_index=True)
-    many: Bool[np.ndarray, " words"] = np.bincount(lemmas[firsts])[lemmas] > 1
-    return many
 
 
 def _by_lemma(

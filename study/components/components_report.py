@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Unpack
 
 import numpy as np
@@ -46,7 +47,7 @@ class Against(JsonRecord):
     """
 
     correlation: Float64[np.ndarray, "layers terms"]
-    correlation_method: str = "spearman"
+    correlation_method: str
     term_shift: Float64[np.ndarray, "layers terms"]
     term_shift_share: Float64[np.ndarray, "layers terms"]
     total_shift: Float64[np.ndarray, " layers"]
@@ -98,26 +99,20 @@ class StackComponents(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComponentsReport:
+class ComponentsReport(JsonRecord):
     """Every stream of one model, over one set of texts."""
 
     model: str
     against: str | None
-    n_texts: int
-    n_tokens: int
-    keep_special: bool
-    stacks: tuple[StackComponents, ...]
+    n_texts: int = field(metadata={"key": "texts"})
+    n_tokens: int = field(metadata={"key": "tokens"})
+    keep_special: bool = field(metadata={"key": "special_tokens"})
+    stacks: tuple[StackComponents, ...] = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The documented keys."""
-        return {
-            "model": self.model,
-            "against": self.against,
-            "texts": self.n_texts,
-            "tokens": self.n_tokens,
-            "special_tokens": self.keep_special,
-            "stacks": {stack.name: stack.to_json() for stack in self.stacks},
-        }
+        """The fields, and the streams by name."""
+        stacks = {stack.name: stack.to_json() for stack in self.stacks}
+        return JsonRecord.to_json(self) | {"stacks": stacks}
 
 
 @dataclass(slots=True)
@@ -177,24 +172,25 @@ class _Comparison:
 
     tuned: _StreamTally
     base: _StreamTally
-    shift: Float64[np.ndarray, "layers terms"] | float = 0.0
-    share: Float64[np.ndarray, "layers terms"] | float = 0.0
-    total: Float64[np.ndarray, " layers"] | float = 0.0
-    local: Float64[np.ndarray, "blocks local_terms"] | float = 0.0
+    sums: dict[str, Float64[np.ndarray, "layers ..."]] = field(default_factory=dict)
     embedding: float = 0.0
     local_terms: tuple[str, ...] = ()
 
     def add(self, batch: Batch, tuned: Sequence[Decomposed], counted: torch.Tensor) -> None:
         pairs = list(zip(tuned, self.base.add(batch, counted), strict=True))
         shifts = [term_shifts(a.terms[:, counted], b.terms[:, counted]) for a, b in pairs]
-        self.shift = self.shift + _token_sums([distance for distance, _ in shifts])
-        self.share = self.share + _token_sums([share for _, share in shifts])
+        distances, shares = zip(*shifts, strict=True)
         changes = [
             relative_lengths((a.hidden - b.hidden)[counted], b.hidden[counted]) for a, b in pairs
         ]
-        self.total = self.total + _token_sums(changes)
         local = local_shift(self.tuned.stream, self.base.stream, batch)
-        self.local = self.local + local.layers.cpu().numpy()
+        for name, added in {
+            "term_shift": _token_sums(distances),
+            "term_shift_share": _token_sums(shares),
+            "total_shift": _token_sums(changes),
+            "local_shift": local.layers,
+        }.items():
+            self.sums[name] = self.sums.get(name, 0.0) + added.cpu().numpy()
         self.embedding += local.embedding
         self.local_terms = local.names
 
@@ -206,12 +202,10 @@ class _Comparison:
         rhos = [_spearman(mine[i, j], theirs[i, j]) for i, j in np.ndindex(layers, terms)]
         return Against(
             correlation=np.array(rhos).reshape(layers, terms),
-            term_shift=np.asarray(self.shift) / n_tokens,
-            term_shift_share=np.asarray(self.share) / n_tokens,
-            total_shift=np.asarray(self.total) / n_tokens,
+            correlation_method="spearman",
             local_terms=self.local_terms,
-            local_shift=np.asarray(self.local) / n_tokens,
             local_embedding=self.embedding / n_tokens,
+            **{name: total / n_tokens for name, total in self.sums.items()},
         )
 
 
@@ -261,15 +255,11 @@ def components_study(
         n_texts=len(texts),
         n_tokens=n_tokens,
         keep_special=batching.get("keep_special", False),
-        stacks=tuple(
-            tally.report(compared[place] if compared else None)
-            for place, tally in enumerate(tallies)
-        ),
+        stacks=tuple(map(_StreamTally.report, tallies, compared or repeat(None))),
     )
 
 
 def _require_alike(network: Network, against: Network, texts: Sequence[Text]) -> None:
-    """Refuse two networks whose layers or tokens cannot be compared."""
     pair = (network, against)
     here, there = (f"{n.config.model_type}, {n.n_layers} layers of {n.dim}" for n in pair)
     mine, theirs = ([(stack.terms, len(stack.blocks)) for stack in n.stacks] for n in pair)
@@ -292,7 +282,5 @@ def _spearman(a: Float32[np.ndarray, " tokens"], b: Float32[np.ndarray, " tokens
     return float(spearmanr(a, b).statistic)
 
 
-def _token_sums(layers: Sequence[torch.Tensor]) -> Float64[np.ndarray, layers * terms]:
-    sums: Float64[np.ndarray, layers * terms]
-    sums = torch.stack([layer.double().sum(dim=-1) for layer in layers]).cpu().numpy()
-    return sums
+def _token_sums(layers: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.stack([layer.double().sum(dim=-1) for layer in layers])

@@ -148,7 +148,7 @@ class _Track:
         stream = stream_input(args, kwargs)
         if self._terms is None:
             self._start(stream)
-        self._snapshot(stream, normed=False)
+        self._snapshot(stream)
 
     def _adder(self, sublayer: Sublayer) -> Callable[[nn.Module, object, object], None]:
         row = self.stack.terms.index(sublayer.term)
@@ -179,16 +179,17 @@ class _Track:
             self._terms[-1] += bias
 
     def _leave(self, _: nn.Module, __: object, output: object) -> None:
-        self._snapshot(first_tensor(output), normed=False)
+        self._snapshot(output)
 
     def _finish(self, norm: nn.Module, args: tuple[torch.Tensor, ...], output: object) -> None:
         self._normalised(norm, args)
-        self._snapshot(first_tensor(output), normed=True)
+        self._snapshot(output, normed=True)
 
-    def _snapshot(self, stream: torch.Tensor, *, normed: bool) -> None:
+    def _snapshot(self, output: object, *, normed: bool = False) -> None:
         assert self._terms is not None
-        layer = len(self.layers) - (1 if normed else 0)
-        self.layers.append(Decomposed(layer, normed, self._terms.clone(), stream.clone()))
+        layer = len(self.layers) - normed
+        hidden = first_tensor(output).clone()
+        self.layers.append(Decomposed(layer, normed, self._terms.clone(), hidden))
 
 
 def importance(

@@ -8,9 +8,10 @@ that a difference is made by that sub-layer.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -75,7 +76,6 @@ def _calls(stream: Stream, batch: Batch) -> list[Call]:
 
 
 def _arguments(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> Call:
-    """The arguments of a call by name."""
     names = list(inspect.signature(block.forward).parameters)
     return dict(zip(names, args, strict=False)) | kwargs
 
@@ -109,7 +109,7 @@ class _Probe:
                 yield sublayer.branch.register_forward_hook(self._branch)
                 if sublayer.norm is not None:
                     yield sublayer.norm.register_forward_hook(self._norm)
-            yield block.register_forward_hook(self._leave(place, other))
+            yield block.register_forward_hook(partial(self._compare, place, other))
 
     def _enter(self, block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         self._called = _arguments(block, args, kwargs)
@@ -123,10 +123,7 @@ class _Probe:
     def _norm(self, norm: nn.Module, args: tuple[torch.Tensor, ...], output: object) -> None:
         self._norms[id(norm)] = args[0], first_tensor(output)
 
-    def _leave(self, place: int, other: nn.Module) -> Callable[..., None]:
-        return lambda *_: self._compare(place, other)
-
-    def _compare(self, place: int, other: nn.Module) -> None:
+    def _compare(self, place: int, other: nn.Module, *_: object) -> None:
         """Run the fine-tune's block on the base's input and the base's sub-layer outputs."""
         stream = self._called[STREAM]
         length = stream[self.counted].norm(dim=-1)
@@ -135,11 +132,11 @@ class _Probe:
         with ExitStack() as hooks:
             for mine, theirs in zip(*sublayers, strict=True):
                 moved["bias"] += self._constant_change(mine, theirs)
-                hook = self._hold(mine, theirs, moved)
-                hooks.callback(mine.branch.register_forward_hook(hook).remove)
+                hold = partial(self._hold, mine, theirs, moved)
+                hooks.enter_context(mine.branch.register_forward_hook(hold))
                 if mine.norm is not None:
-                    held = self._hold_norm(theirs)
-                    hooks.callback(mine.norm.register_forward_hook(held).remove)
+                    held = self._norms[id(theirs.norm)][1]
+                    hooks.enter_context(mine.norm.register_forward_hook(lambda *_, held=held: held))
             states = {name: self._called[name] for name in (STREAM, SOURCE) if name in self._called}
             other(**self.calls[len(self.layers)] | states)
         still = torch.zeros_like(stream)
@@ -161,25 +158,23 @@ class _Probe:
         return changed
 
     def _hold(
-        self, mine: Sublayer, theirs: Sublayer, moved: dict[str, torch.Tensor]
-    ) -> Callable[..., object]:
+        self,
+        mine: Sublayer,
+        theirs: Sublayer,
+        moved: dict[str, torch.Tensor],
+        _: nn.Module,
+        __: object,
+        output: object,
+    ) -> object:
         """Store the branch's change beyond its constant, and return the base's output."""
-        by = self.base.stack.multiplier
-
-        def hold(_: nn.Module, __: object, output: object) -> object:
-            given = self._branches[id(theirs.branch)]
-            change = first_tensor(output).view(given.shape) - given
-            for sign, constants, branch in (
-                (-1, self.tuned.constants, mine.branch),
-                (1, self.base.constants, theirs.branch),
-            ):
-                constant = constants.get(id(branch))
-                if constant is not None:
-                    change = change + sign * constant
-            moved[mine.term] = by * change.view(moved["bias"].shape)
-            return (given.clone(), *output[1:]) if isinstance(output, tuple) else given.clone()
-
-        return hold
-
-    def _hold_norm(self, theirs: Sublayer) -> Callable[..., object]:
-        return lambda *_: self._norms[id(theirs.norm)][1]
+        given = self._branches[id(theirs.branch)]
+        change = first_tensor(output).view(given.shape) - given
+        for sign, constants, branch in (
+            (-1, self.tuned.constants, mine.branch),
+            (1, self.base.constants, theirs.branch),
+        ):
+            constant = constants.get(id(branch))
+            if constant is not None:
+                change = change + sign * constant
+        moved[mine.term] = self.base.stack.multiplier * change.view(moved["bias"].shape)
+        return (given.clone(), *output[1:]) if isinstance(output, tuple) else given.clone()

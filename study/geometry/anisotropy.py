@@ -1,7 +1,6 @@
 """Anisotropy σ₁²/Σσᵢ² of a token matrix: the share of its squares on its main direction.
 
-The centred share, the uncentred share and the mean cosine answer different questions, so all
-three are reported. The largest σ² comes from the Gram matrix (exact, streamed), from Lanczos on
+The largest σ² comes from the Gram matrix (exact, streamed), from Lanczos on
 a matrix in memory, or from the power method, which may converge to a smaller σ².
 """
 

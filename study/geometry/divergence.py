@@ -9,7 +9,7 @@ coordinate first. `gauss` compares the clouds themselves and needs no parallel t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -62,7 +62,7 @@ class Divergence(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class BothWays:
-    """KL(a ‖ b) and KL(b ‖ a), sentence by sentence."""
+    """KL(group ‖ reference) and KL(reference ‖ group), sentence by sentence."""
 
     forward: Float64[np.ndarray, " sentences"]
     backward: Float64[np.ndarray, " sentences"]
@@ -75,7 +75,13 @@ def softmax_mean(
     scale: float,
 ) -> BothWays:
     """Between the softmaxes of parallel sentences' mean vectors."""
-    return _softmax_both_ways(group, reference, scale)
+    if not scale > 0.0:
+        raise ValueError(f"scale must be above 0, got {scale}")
+    ours, theirs = (
+        log_softmax((rows / scale).astype(np.float64), axis=1) for rows in (group, reference)
+    )
+    gap = ours - theirs
+    return BothWays((np.exp(ours) * gap).sum(axis=1), -(np.exp(theirs) * gap).sum(axis=1))
 
 
 def softmax_padded(
@@ -93,7 +99,7 @@ def softmax_padded(
     for number, pair in enumerate(zip(group, reference, strict=True)):
         length = max(map(len, pair))
         ours, theirs = (np.pad(rows, ((0, length - len(rows)), (0, 0))) for rows in pair)
-        both = _softmax_both_ways(ours, theirs, scale)
+        both = softmax_mean(ours, theirs, scale=scale)
         means[:, number] = both.forward.mean(), both.backward.mean()
     return BothWays(*means)
 
@@ -129,27 +135,18 @@ def gaussian_divergence(
     """
     axes = min(axes, group.dim)
     tokens = (group.n, reference.n)
+    empty = Divergence(estimator="gauss", tokens=tokens, axes=axes)
     if min(tokens) < TOKENS_AN_AXIS * axes:
         few = f"{group.n} and {reference.n} tokens; {axes} axes need {TOKENS_AN_AXIS * axes} a side"
-        return Divergence(estimator="gauss", tokens=tokens, axes=axes, reason=few)
+        return replace(empty, reason=few)
     both = _gaussian_both_ways(group, reference, axes, shrinkage)
     if both is None:
-        flat = f"the tokens fill fewer than {axes} axes"
-        return Divergence(estimator="gauss", tokens=tokens, axes=axes, reason=flat)
-    return Divergence(
-        estimator="gauss",
-        to_reference=both[0],
-        from_reference=both[1],
-        jeffreys=sum(both),
-        floor=floor,
-        tokens=tokens,
-        axes=axes,
-    )
+        return replace(empty, reason=f"the tokens fill fewer than {axes} axes")
+    to, back = both
+    return replace(empty, to_reference=to, from_reference=back, jeffreys=to + back, floor=floor)
 
 
-def gaussian_floor(
-    halves: Sequence[Moments], *, axes: int = AXES, shrinkage: float = SHRINKAGE
-) -> float | None:
+def gaussian_floor(halves: Sequence[Moments], *, axes: int = AXES) -> float | None:
     """Jeffreys divergence between two halves of one group's texts.
 
     None where there are no two halves, or too few tokens for a comparison of the whole.
@@ -158,12 +155,12 @@ def gaussian_floor(
     enough = sum(half.n for half in halves) >= TOKENS_AN_AXIS * axes
     if len(halves) != 2 or not enough or min(half.n for half in halves) <= axes:
         return None
-    both = _gaussian_both_ways(halves[0], halves[1], axes, shrinkage)
+    both = _gaussian_both_ways(halves[0], halves[1], axes)
     return None if both is None else sum(both)
 
 
 def _gaussian_both_ways(
-    a: Moments, b: Moments, axes: int, shrinkage: float
+    a: Moments, b: Moments, axes: int, shrinkage: float = SHRINKAGE
 ) -> tuple[float, float] | None:
     """KL(a ‖ b), KL(b ‖ a) in the pooled main axes; None where a covariance has no volume."""
     both = pooled([a, b])
@@ -191,13 +188,3 @@ def _gaussian(
     distance = float(step @ cho_solve(factor, step))
     volumes = float(np.linalg.slogdet(spread_b)[1] - np.linalg.slogdet(spread_a)[1])
     return 0.5 * (trace + distance - len(step) + volumes)
-
-
-def _softmax_both_ways(
-    a: Float[np.ndarray, "rows dim"], b: Float[np.ndarray, "rows dim"], scale: float
-) -> BothWays:
-    if not scale > 0.0:
-        raise ValueError(f"scale must be above 0, got {scale}")
-    log_a, log_b = (log_softmax((rows / scale).astype(np.float64), axis=1) for rows in (a, b))
-    gap = log_a - log_b
-    return BothWays((np.exp(log_a) * gap).sum(axis=1), -(np.exp(log_b) * gap).sum(axis=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,10 +25,9 @@ from .divergence import (
 )
 from .fertility import Fertility, Tokenize, fertility
 from .geometry_options import GeometryOptions
-from .group_states import CollectedStates, collect_states
+from .group_states import CollectedStates
 from .intrinsic_dimension import (
     FEWEST_ROWS,
-    Estimator,
     IntrinsicDimension,
     distinct_rows,
     intrinsic_dimension,
@@ -48,7 +47,7 @@ class LayerGeometry(JsonRecord):
 
     Attributes:
         layer: 0 is the input of the first block, l the output of block l.
-        intrinsic_dimension: By estimator.
+        intrinsic_dimension: By estimator, in the order of the options.
         divergence: From the reference, by estimator; empty without a reference and for it.
     """
 
@@ -57,10 +56,6 @@ class LayerGeometry(JsonRecord):
     intrinsic_dimension: tuple[IntrinsicDimension, ...]
     anisotropy: Anisotropy
     divergence: tuple[Divergence, ...]
-
-    def dimension_by(self, estimator: Estimator) -> IntrinsicDimension | None:
-        """The result of an estimator; None for one that was not used."""
-        return next((d for d in self.intrinsic_dimension if d.estimator == estimator), None)
 
     def divergence_by(self, estimator: Divergent) -> Divergence | None:
         """The result of an estimator; None without a reference."""
@@ -126,9 +121,9 @@ def geometry_study(
         StudyError: no such reference, no tokens, states not finite or too large.
     """
     options = options or GeometryOptions()
-    collected = collect_states(states, texts, reference, options)
+    collected = CollectedStates(states, texts, reference, options)
     sample = options.sample or _common_sample(collected)
-    comparison = None if reference is None else _Comparison(collected, reference, options)
+    comparison = None if reference is None else _Comparison(collected, reference, options.axes)
     fertilities = {} if tokenize is None else fertility(texts, tokenize, unknown=unknown)
 
     def layer_geometry(name: str, layer: int) -> LayerGeometry:
@@ -187,6 +182,7 @@ def _common_sample(collected: CollectedStates) -> int | None:
     return max(FEWEST_ROWS, min(enough) * 4 // 5) if enough else None
 
 
+@dataclass(slots=True)
 class _Comparison:
     """The divergences of all groups from the reference, layer by layer.
 
@@ -195,19 +191,17 @@ class _Comparison:
             text by its id.
     """
 
-    def __init__(
-        self, collected: CollectedStates, reference: str, options: GeometryOptions
-    ) -> None:
-        self._collected, self._options = collected, options
-        self._reference = reference
-        self.sentences: dict[tuple[str, int], dict[str, float]] = {}
-        self._floors: dict[int, float | None] = {}
+    collected: CollectedStates
+    reference: str
+    axes: int
+    sentences: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
+    floors: dict[int, float | None] = field(default_factory=dict)
 
     def divergences(self, name: str, layer: int) -> tuple[Divergence, ...]:
         """The divergence by each estimator; none of the reference from itself."""
-        if name == self._reference:
+        if name == self.reference:
             return ()
-        scale = self._collected.by_group[self._reference].sums[layer].rms_coordinate
+        scale = self.collected.by_group[self.reference].sums[layer].rms_coordinate
         if scale == 0.0:
             zero = "the reference's states are all zero"
             return tuple(Divergence(estimator=estimator, reason=zero) for estimator in DIVERGENCES)
@@ -219,10 +213,10 @@ class _Comparison:
 
     def _by_mean(self, name: str, layer: int, scale: float) -> BothWays:
         """Between mean vectors, over all parallel texts with tokens on both sides."""
-        own, theirs = (self._collected.by_group[group] for group in (name, self._reference))
-        numbers = self._collected.index[self._reference]
+        own, theirs = (self.collected.by_group[group] for group in (name, self.reference))
+        numbers = self.collected.index[self.reference]
         pairs: dict[str, tuple[Float32[np.ndarray, " dim"], Float32[np.ndarray, " dim"]]] = {}
-        for i, number in self._collected.index[name].items():
+        for i, number in self.collected.index[name].items():
             mean = own.mean_of(number, layer)
             other = theirs.mean_of(numbers[i], layer) if i in numbers else None
             if mean is not None and other is not None:
@@ -236,10 +230,10 @@ class _Comparison:
     def _padded(self, name: str, layer: int, scale: float) -> BothWays:
         """Between tokens, over the parallel texts that are stored whole."""
         ours, others = [], []
-        for i in self._collected.padded[name]:
+        for i in self.collected.padded[name]:
             rows, other = (
-                self._collected.by_group[group].tokens_of(self._collected.index[group][i], layer)
-                for group in (name, self._reference)
+                self.collected.by_group[group].tokens_of(self.collected.index[group][i], layer)
+                for group in (name, self.reference)
             )
             if rows is not None and other is not None:
                 ours.append(rows)
@@ -247,9 +241,11 @@ class _Comparison:
         return softmax_padded(ours, others, scale=scale) if ours else NO_SENTENCES
 
     def _gauss(self, name: str, layer: int) -> Divergence:
-        half, axes = self._collected.half, self._options.axes
-        halves = self._collected.by_group[self._reference].moments(layer, half)
-        if layer not in self._floors:
-            self._floors[layer] = gaussian_floor(halves, axes=axes)
-        own = pooled(self._collected.by_group[name].moments(layer, half))
-        return gaussian_divergence(own, pooled(halves), floor=self._floors[layer], axes=axes)
+        own, halves = (
+            self.collected.by_group[group].moments(layer, self.collected.half)
+            for group in (name, self.reference)
+        )
+        if layer not in self.floors:
+            self.floors[layer] = gaussian_floor(halves, axes=self.axes)
+        floor = self.floors[layer]
+        return gaussian_divergence(pooled(own), pooled(halves), floor=floor, axes=self.axes)

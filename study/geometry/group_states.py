@@ -145,10 +145,18 @@ class CollectedStates:
         index: By group, the number of each text by its id.
         half: Of each text, whether its rank among its group's texts is even or odd.
         padded: By group, ids of the parallel texts that are stored whole.
+
+    Raises:
+        StudyError: no texts of the reference, no tokens, states that are not finite or that would
+            not fit into memory.
     """
 
     def __init__(
-        self, texts: Sequence[Text], reference: str | None, options: GeometryOptions
+        self,
+        states: Iterable[TokenStates],
+        texts: Sequence[Text],
+        reference: str | None,
+        options: GeometryOptions,
     ) -> None:
         self.index: dict[str, dict[str, int]] = {}
         self.half = np.zeros(len(texts), dtype=np.int64)
@@ -166,13 +174,16 @@ class CollectedStates:
         self.padded: dict[str, list[str]] = {}
         self._reference, self._options = reference, options
         self._group_of = np.array([text.group for text in texts], dtype=np.str_)
+        for batch in states:
+            self._update(batch)
+        if not any(group.n_tokens for group in self.by_group.values()):
+            raise StudyError(
+                f"the {len(texts)} texts have no token to study: special tokens and first "
+                "positions do not count; give longer texts"
+            )
 
-    def update(self, batch: TokenStates) -> None:
-        """Add a batch, which may hold texts of several groups.
-
-        Raises:
-            StudyError: states that are not finite, or that would not fit into memory.
-        """
+    def _update(self, batch: TokenStates) -> None:
+        """Add a batch, which may hold texts of several groups."""
         layers, n_tokens, dim = batch.hidden.shape
         if not self.by_group:
             self._begin((layers, dim))
@@ -191,10 +202,15 @@ class CollectedStates:
             self.by_group[group].update(hidden, batch.text[mine], self.half[batch.text[mine]])
 
     def _begin(self, shape: tuple[int, int]) -> None:
-        self.shape = shape
-        needed = self._bytes()
+        self.shape = layers, dim = shape
+        gram, compared = self._options.method == "gram", self._reference is not None
+        # an upper bound of the moments, the sample and the means of parallel texts
+        n_bytes = 8 * dim * (len(self.index) + compared) * gram
+        n_bytes += 4 * self._options.keep * len(self.index)
+        n_bytes += 4 * sum(map(len, self.index.values())) * compared
+        needed = layers * dim * n_bytes
         if needed > MOST_BYTES:
-            lighter = ", or choose --method lanczos" if self._options.method == "gram" else ""
+            lighter = ", or choose --method lanczos" if gram else ""
             raise StudyError(
                 f"{len(self.index)} groups of {shape[0]} layers × {shape[1]} would need "
                 f"{needed / 2**30:.0f} GiB; give fewer groups, lower --keep-tokens{lighter}"
@@ -212,15 +228,6 @@ class CollectedStates:
                 parallel=frozenset(own[i] for i in self._parallel(group)),
                 padded=frozenset(own[i] for ids in stored_whole for i in ids),
             )
-
-    def _bytes(self) -> int:
-        """An upper bound of the moments, the sample and the means of parallel texts."""
-        layers, dim = self.shape
-        compared = self._reference is not None
-        gram = 8 * dim * (len(self.index) + compared) if self._options.method == "gram" else 0
-        sample = 4 * self._options.keep * len(self.index)
-        means = 4 * sum(map(len, self.index.values())) * compared
-        return layers * dim * (gram + sample + means)
 
     def _parallel(self, group: str) -> list[str]:
         """Ids that the group shares with the reference, or the reference with any group."""
@@ -244,25 +251,3 @@ class CollectedStates:
             for group, own in self.index.items()
             if group != self._reference
         }
-
-
-def collect_states(
-    states: Iterable[TokenStates],
-    texts: Sequence[Text],
-    reference: str | None,
-    options: GeometryOptions,
-) -> CollectedStates:
-    """What the study stores of the states of `texts`.
-
-    Raises:
-        StudyError: no texts of the reference, no tokens, or states that cannot be used.
-    """
-    collected = CollectedStates(texts, reference, options)
-    for batch in states:
-        collected.update(batch)
-    if not any(group.n_tokens for group in collected.by_group.values()):
-        raise StudyError(
-            f"the {len(texts)} texts have no token to study: special tokens and first positions "
-            "do not count; give longer texts"
-        )
-    return collected

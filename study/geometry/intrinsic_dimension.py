@@ -1,9 +1,7 @@
 """Intrinsic dimension of a cloud of rows, from the distances to its two nearest neighbours.
 
 All three estimators are forms of TwoNN (Facco et al. 2017, doi:10.1038/s41598-017-11873-y):
-μ = r₂/r₁ of a row follows a Pareto law whose exponent is the dimension. On real activations
-they differ by a factor of two, so every number names its estimator. All of them saturate: an
-estimate above about 20 is a lower bound.
+μ = r₂/r₁ of a row follows a Pareto law whose exponent is the dimension.
 """
 
 from __future__ import annotations
@@ -31,6 +29,8 @@ CANDIDATES = 4
 
 FEWEST_ROWS = 100
 """With fewer distinct rows nothing is estimated: the lowest fifth would be under 20 points."""
+
+TIED = "the two nearest neighbours are equally far: no ratio to go by"
 
 LEAST_GAP = 1e-8
 """Of LLM-Microscope: a distance r₁ below it (in mean lengths), or μ − 1, counts as none."""
@@ -169,9 +169,28 @@ def intrinsic_dimension(
         if wanted < n:
             rngs = (np.random.default_rng([seed, number]) for number in range(draws))
             subsets += [np.sort(rng.choice(n, wanted, replace=False)) for rng in rngs]
-        nearest = two_nearest(_scaled(rows[distinct]), subsets)
-    duplicates = len(rows) - n
-    return tuple(_answer(name, nearest, n, wanted, duplicates, reason) for name in estimators)
+        centred = rows[distinct] - rows[distinct].mean(axis=0, dtype=np.float64)
+        nearest = two_nearest(centred / np.linalg.norm(centred, axis=1).mean(), subsets)
+
+    def answer(estimator: Estimator) -> IntrinsicDimension:
+        estimates = [estimate(distances, estimator) for distances in nearest]
+        numbers = [number for number in estimates if number is not None]
+        tied = len(numbers) < len(estimates)
+        whole, drawn = (None, []) if tied or reason else (numbers[0], numbers[1:] or numbers)
+        return IntrinsicDimension(
+            estimator=estimator,
+            dimension=float(np.mean(drawn)) if drawn else None,
+            sd=float(np.std(drawn, ddof=1)) if len(drawn) > 1 else None,
+            rows=wanted,
+            draws=len(drawn),
+            whole=whole,
+            standard_error=whole / n**0.5 if whole and estimator == "mle" else None,
+            distinct=n,
+            duplicates=len(rows) - n,
+            reason=TIED if tied else reason,
+        )
+
+    return tuple(map(answer, estimators))
 
 
 def estimate(nearest: Float64[np.ndarray, "rows 2"], estimator: Estimator) -> float | None:
@@ -226,39 +245,3 @@ def _slope(
     """Of −ln(1 − F) against ln μ, through the origin."""
     below = float(logs @ logs)
     return float(logs @ -np.log1p(-shares)) / below if below > 0 else None
-
-
-def _scaled(rows: Float[np.ndarray, "rows dim"]) -> Float64[np.ndarray, "rows dim"]:
-    """Centred, and of mean length 1."""
-    centred = rows - rows.mean(axis=0, dtype=np.float64)
-    scaled: Float64[np.ndarray, "rows dim"] = centred / np.linalg.norm(centred, axis=1).mean()
-    return scaled
-
-
-def _answer(
-    estimator: Estimator,
-    nearest: Sequence[Float64[np.ndarray, "_ 2"]],
-    distinct: int,
-    wanted: int,
-    duplicates: int,
-    reason: str,
-) -> IntrinsicDimension:
-    estimates = [estimate(distances, estimator) for distances in nearest]
-    numbers = [number for number in estimates if number is not None]
-    if not reason and len(numbers) < len(estimates):
-        reason = "the two nearest neighbours are equally far: no ratio to go by"
-    if reason:
-        numbers = []
-    whole, drawn = (numbers[0], numbers[1:] or numbers) if numbers else (None, [])
-    return IntrinsicDimension(
-        estimator=estimator,
-        dimension=float(np.mean(drawn)) if drawn else None,
-        sd=float(np.std(drawn, ddof=1)) if len(drawn) > 1 else None,
-        rows=wanted,
-        draws=len(drawn),
-        whole=whole,
-        standard_error=whole / distinct**0.5 if whole and estimator == "mle" else None,
-        distinct=distinct,
-        duplicates=duplicates,
-        reason=reason,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.linalg import eigh
@@ -44,12 +44,7 @@ class Moments:
         if len(rows):
             mean = rows.mean(axis=0, dtype=np.float64)
             centred = rows - mean
-            self._join(len(rows), mean, centred.T @ centred)
-
-    def merge(self, other: Moments) -> None:
-        """Add the rows that another has seen."""
-        if other.n:
-            self._join(other.n, other.mean, other.scatter)
+            self.join(len(rows), mean, centred.T @ centred)
 
     def covariance(self) -> Float64[np.ndarray, "dim dim"]:
         """Σ(x − x̄)(x − x̄)ᵀ / n."""
@@ -62,9 +57,10 @@ class Moments:
         squares += self.n * np.outer(self.mean, self.mean)
         return squares
 
-    def _join(
+    def join(
         self, n: int, mean: Float64[np.ndarray, " dim"], scatter: Float64[np.ndarray, "dim dim"]
     ) -> None:
+        """Add n > 0 rows by their moments."""
         total = self.n + n
         step = mean - self.mean
         self.scatter += scatter
@@ -74,12 +70,12 @@ class Moments:
         self.n = total
 
 
-def pooled(parts: Iterable[Moments]) -> Moments:
+def pooled(parts: Sequence[Moments]) -> Moments:
     """The moments of all the parts' rows."""
-    parts = list(parts)
     whole = Moments(parts[0].dim)
     for part in parts:
-        whole.merge(part)
+        if part.n:
+            whole.join(part.n, part.mean, part.scatter)
     return whole
 
 

@@ -16,7 +16,6 @@ from ...arrays import Float64
 from ..report_json import JsonRecord
 from .fertility import Fertility
 from .geometry_options import GeometryOptions
-from .intrinsic_dimension import Estimator
 
 if TYPE_CHECKING:
     from .geometry_report import GroupGeometry, LayerGeometry
@@ -92,10 +91,6 @@ def compare_scripts(
     options: GeometryOptions,
 ) -> tuple[ScriptPair, ...]:
     """Every two groups named `language_ScriptA` and `language_ScriptB`, Latin script first."""
-
-    def latin_first(group: GroupGeometry) -> tuple[bool, str]:
-        return not group.group.endswith("_Latn"), group.group
-
     by_language: dict[str, list[GroupGeometry]] = {}
     for group in groups:
         language, _, script = group.group.rpartition("_")
@@ -112,7 +107,10 @@ def compare_scripts(
             measures=tuple(m for m in _measures(first, second, sentences, options) if m.layers),
         )
         for language, scripts in by_language.items()
-        for first, second in combinations(sorted(scripts, key=latin_first), 2)
+        for first, second in combinations(
+            sorted(scripts, key=lambda script: (not script.group.endswith("_Latn"), script.group)),
+            2,
+        )
     )
 
 
@@ -152,6 +150,8 @@ def bootstrap_interval(
 def _measures(
     first: GroupGeometry, second: GroupGeometry, sentences: SentenceValues, options: GeometryOptions
 ) -> Iterator[PairedMeasure]:
+    """Every measure of whole clouds, then KL to the reference of sentences that all three have."""
+
     def over_layers(
         measure: str, estimator: str, value: Callable[[LayerGeometry], float | None]
     ) -> PairedMeasure:
@@ -164,42 +164,30 @@ def _measures(
         ]
         return paired_measure(measure, estimator, layers)
 
-    def dimension(layer: LayerGeometry, estimator: Estimator) -> float | None:
-        answer = layer.dimension_by(estimator)
-        return None if answer is None else answer.dimension
+    def dimension(place: int, layer: LayerGeometry) -> float | None:
+        return layer.intrinsic_dimension[place].dimension
 
     def gauss(layer: LayerGeometry) -> float | None:
         divergence = layer.divergence_by("gauss")
         return None if divergence is None else divergence.to_reference
 
-    for estimator in options.estimators:
-        yield over_layers("intrinsic dimension", estimator, partial(dimension, estimator=estimator))
+    for place, estimator in enumerate(options.estimators):
+        yield over_layers("intrinsic dimension", estimator, partial(dimension, place))
     for name in ("centred", "uncentred"):
         value = attrgetter(f"anisotropy.{name}")
         yield over_layers(f"anisotropy, {name}", options.method, value)
     yield over_layers("mean cosine", "exact", attrgetter("anisotropy.mean_cosine"))
     if any(layer.divergence for layer in (*first.layers, *second.layers)):
         yield over_layers("KL to reference", "gauss", gauss)
-    by_sentence = _over_sentences(first, second, sentences, options)
-    if by_sentence is not None:
-        yield by_sentence
-
-
-def _over_sentences(
-    first: GroupGeometry, second: GroupGeometry, sentences: SentenceValues, options: GeometryOptions
-) -> PairedMeasure | None:
-    """KL to the reference of sentences that all three have."""
-    layers, n_shared = [], 0
+    layers, shared = [], []
     for layer in range(len(first.layers)):
-        ours = sentences.get((first.group, layer), {})
-        theirs = sentences.get((second.group, layer), {})
+        ours, theirs = (sentences.get((script.group, layer), {}) for script in (first, second))
         shared = [i for i in ours if i in theirs]
         if not shared:
-            return None
-        n_shared = len(shared)
+            return
         gaps = np.array([ours[i] - theirs[i] for i in shared], dtype=np.float64)
         low, high = bootstrap_interval(gaps, options.resamples, options.seed) or (None, None)
         layers.append(
             LayerDifference(layer=layer, difference=float(gaps.mean()), low=low, high=high)
         )
-    return paired_measure("KL to reference", "softmax-mean", layers, n_shared)
+    yield paired_measure("KL to reference", "softmax-mean", layers, len(shared))

@@ -1,6 +1,6 @@
 """How a network's states change from layer to layer, and what tells the layers apart."""
 
-from .layer_classifier import LayerClassifier, Score, fit_classifier, score_classifier
+from .layer_classifier import LayerClassifier, fit_classifier, score_classifier
 from .layer_rows import LayerRows, collect_rows
 from .layers_report import LayersReport, layers_study
 
@@ -8,7 +8,6 @@ __all__ = [
     "LayerClassifier",
     "LayerRows",
     "LayersReport",
-    "Score",
     "collect_rows",
     "fit_classifier",
     "layers_study",

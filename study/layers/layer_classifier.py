@@ -37,22 +37,18 @@ class LayerClassifier(JsonRecord):
         converged: Whether the optimiser reached its tolerance.
     """
 
-    layers: tuple[int, ...]
+    layers: tuple[int, ...] = field(repr=False)
     mean: Float64[np.ndarray, " dim"] = field(compare=False, repr=False)
     scale: Float64[np.ndarray, " dim"] = field(compare=False, repr=False)
     weights: Float64[np.ndarray, "layers dim"] = field(compare=False, repr=False)
     intercepts: Float64[np.ndarray, " layers"] = field(compare=False, repr=False)
-    n_train: int
+    n_train: int = field(repr=False)
     iterations: int
     converged: bool
 
     def __post_init__(self) -> None:
         for array in (self.mean, self.scale, self.weights, self.intercepts):
             array.flags.writeable = False
-
-    def to_json(self) -> dict[str, Any]:
-        """How the optimiser ended."""
-        return {"iterations": self.iterations, "converged": self.converged}
 
     def standardise(
         self, vectors: Float32[np.ndarray, "rows dim"]
@@ -100,13 +96,11 @@ class Score(JsonRecord):
     converged: bool = True
 
 
-def fit_classifier(
-    rows: LayerRows, *, strength: float = STRENGTH, max_iterations: int = MOST_ITERATIONS
-) -> LayerClassifier:
+def fit_classifier(rows: LayerRows) -> LayerClassifier:
     """The classifier of the rows' layers, by L-BFGS. Peak: the rows in float64, beside them."""
     scaler = StandardScaler()
     standardised = scaler.fit_transform(rows.vectors.astype(np.float64))
-    model = LogisticRegression(C=strength, max_iter=max_iterations, tol=TOLERANCE)
+    model = LogisticRegression(C=STRENGTH, max_iter=MOST_ITERATIONS, tol=TOLERANCE)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model.fit(standardised, rows.layer)
@@ -129,24 +123,14 @@ def fit_classifier(
 
 def score_classifier(classifier: LayerClassifier, rows: LayerRows) -> Score:
     """The score of the classifier, with its own standardiser, on other rows."""
-    return score_predictions(
-        classifier.predict(rows.vectors),
-        rows,
-        layers=classifier.layers,
-        n_train=classifier.n_train,
-        converged=classifier.converged,
-    )
+    return score_predictions(classifier.predict(rows.vectors), rows, classifier)
 
 
 def score_predictions(
-    predicted: Int64[np.ndarray, " predictions"],
-    rows: LayerRows,
-    *,
-    layers: tuple[int, ...],
-    n_train: int,
-    converged: bool = True,
+    predicted: Int64[np.ndarray, " predictions"], rows: LayerRows, classifier: LayerClassifier
 ) -> Score:
-    """The score of predictions for all rows, or for all rows in each of several draws."""
+    """The score of a classifier's predictions for all rows, or for all in each of several draws."""
+    layers = classifier.layers
     if not len(rows.layer) or len(predicted) % len(rows.layer):
         raise ValueError(f"{len(predicted)} predictions for {len(rows.layer)} rows")
     if not set(rows.layers) <= set(layers):
@@ -165,11 +149,11 @@ def score_predictions(
         recall=tuple((np.diag(confusion) / of_layer).tolist()),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         mean_distance=float(np.abs(predicted - true).mean()),
-        n_train=n_train,
+        n_train=classifier.n_train,
         n_test=len(rows.layer),
         n_test_texts=rows.n_texts,
         draws=draws,
-        converged=converged,
+        converged=classifier.converged,
     )
 
 

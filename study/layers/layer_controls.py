@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 from ...arrays import Float32, Float64, Int64
 from ..report_json import JsonRecord
 from .layer_classifier import (
-    MOST_ITERATIONS,
     LayerClassifier,
     Score,
     contributions,
@@ -41,54 +40,40 @@ class Control(JsonRecord):
 
     name: str
     title: str
-    score: Score
+    score: Score = field(repr=False)
     retrained: bool
 
     def to_json(self) -> dict[str, Any]:
         """The fields, with those of the score beside them."""
-        document = JsonRecord.to_json(self)
-        del document["score"]
-        return document | self.score.to_json()
+        return JsonRecord.to_json(self) | self.score.to_json()
 
 
 def simple_controls(
-    split: Split,
-    classifier: LayerClassifier,
-    *,
-    seed: int = 0,
-    max_iterations: int = MOST_ITERATIONS,
+    split: Split, classifier: LayerClassifier, *, seed: int = 0
 ) -> Iterator[Control]:
     """The controls without options: norms, random vectors, means, centroids."""
     random = norm_matched_random(split, seed=seed)
-    retrained = partial(score_retrained, split, max_iterations=max_iterations)
+    centred = score_retrained(split, mean_removal(split.train))
     for name, title, score in (
-        ("unit-norm", "unit norm", retrained(unit_norm)),
-        ("norm-only", "norm only", retrained(norm_only)),
-        ("mean-removed", "own layer's mean removed", retrained(mean_removal(split.train))),
+        ("unit-norm", "unit norm", score_retrained(split, unit_norm)),
+        ("norm-only", "norm only", score_retrained(split, norm_only)),
+        ("mean-removed", "own layer's mean removed", centred),
         ("nearest-centroid", "nearest centroid", score_nearest_centroid(split, classifier)),
-        (
-            "random-retrained",
-            "random directions, retrained",
-            score_split(random, max_iterations=max_iterations),
-        ),
+        ("random-retrained", "random directions, retrained", score_split(random)),
     ):
         yield Control(name, title, score, retrained=True)
     score = score_classifier(classifier, random.test)
     yield Control("random-applied", "random directions, norms kept", score, retrained=False)
 
 
-def score_split(split: Split, *, max_iterations: int = MOST_ITERATIONS) -> Score:
+def score_split(split: Split) -> Score:
     """The score on the test rows of a classifier of the training rows."""
-    return score_classifier(fit_classifier(split.train, max_iterations=max_iterations), split.test)
+    return score_classifier(fit_classifier(split.train), split.test)
 
 
-def score_retrained(
-    split: Split, change: Change, *, max_iterations: int = MOST_ITERATIONS
-) -> Score:
+def score_retrained(split: Split, change: Change) -> Score:
     """The score of a classifier that is trained and tested on changed rows."""
-    return score_split(
-        Split(change(split.train), change(split.test)), max_iterations=max_iterations
-    )
+    return score_split(Split(change(split.train), change(split.test)))
 
 
 def unit_norm(rows: LayerRows) -> LayerRows:
@@ -145,9 +130,7 @@ def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
     test = classifier.standardise(split.test.vectors)
     distances = (centroids**2).sum(axis=1) - 2 * test @ centroids.T  # less ‖x‖², equal for all
     nearest: Int64[np.ndarray, " rows"] = np.array(classifier.layers)[distances.argmin(axis=1)]
-    return score_predictions(
-        nearest, split.test, layers=classifier.layers, n_train=len(split.train.layer)
-    )
+    return replace(score_predictions(nearest, split.test, classifier), converged=True)
 
 
 def mask_sizes(dim: int) -> tuple[int, ...]:
@@ -156,12 +139,7 @@ def mask_sizes(dim: int) -> tuple[int, ...]:
 
 
 def mask_controls(
-    split: Split,
-    classifier: LayerClassifier,
-    sizes: Sequence[int],
-    *,
-    seed: int = 0,
-    max_iterations: int = MOST_ITERATIONS,
+    split: Split, classifier: LayerClassifier, sizes: Sequence[int], *, seed: int = 0
 ) -> Iterator[Control]:
     """For each size: the top dimensions set to their mean and to 0, the same for random
     dimensions, and a classifier trained without the top dimensions.
@@ -180,17 +158,11 @@ def mask_controls(
         for which, sets in (("top", [top]), ("random", drawn)):
             for fill, values in fills.items():
                 vectors = (masked(split.test.vectors, dims, values) for dims in sets)
-                score = score_predictions(
-                    np.concatenate([classifier.predict(filled) for filled in vectors]),
-                    split.test,
-                    layers=classifier.layers,
-                    n_train=classifier.n_train,
-                    converged=classifier.converged,
-                )
+                predicted = np.concatenate([classifier.predict(filled) for filled in vectors])
+                score = score_predictions(predicted, split.test, classifier)
                 name, title = f"mask-{which}-{k}-{fill}", f"{which} {k} dims set to {fill}"
                 yield Control(name, title, score, retrained=False)
-        change = partial(without, dims=top)
-        score = score_retrained(split, change, max_iterations=max_iterations)
+        score = score_retrained(split, partial(without, dims=top))
         yield Control(f"without-top-{k}", f"without top {k} dims", score, retrained=True)
 
 
@@ -210,16 +182,14 @@ def without(rows: LayerRows, dims: Int64[np.ndarray, " k"]) -> LayerRows:
     return rows.with_vectors(np.delete(rows.vectors, dims, axis=1))
 
 
-def transfer_controls(
-    here: Split, other: Split, classifier: LayerClassifier, *, max_iterations: int = MOST_ITERATIONS
-) -> Iterator[Control]:
+def transfer_controls(here: Split, other: Split, classifier: LayerClassifier) -> Iterator[Control]:
     """Transfer both ways, within the other texts, and from both, always on held-back texts.
 
     Every classifier standardises by its own training rows. To standardise by the new texts would
     measure something else.
     """
-    theirs = fit_classifier(other.train, max_iterations=max_iterations)
-    both = fit_classifier(joined(here.train, other.train), max_iterations=max_iterations)
+    theirs = fit_classifier(other.train)
+    both = fit_classifier(joined(here.train, other.train))
     for name, title, trained, test in (
         ("transfer-to-other", "these texts → other", classifier, other.test),
         ("transfer-from-other", "other texts → these", theirs, here.test),

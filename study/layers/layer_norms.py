@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,27 +54,22 @@ class LayerNorms(JsonRecord):
     """
 
     layers: tuple[int, ...]
-    smallest: tuple[float, ...]
+    smallest: tuple[float, ...] = field(metadata={"key": "min"})
     mean: tuple[float, ...]
-    largest: tuple[float, ...]
+    largest: tuple[float, ...] = field(metadata={"key": "max"})
     n_tokens: int
     growth: Growth | None
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields; the smallest and the largest norm as `min` and `max`."""
-        shown = {"smallest": "min", "largest": "max"}
-        return {shown.get(key, key): value for key, value in JsonRecord.to_json(self).items()}
 
-
+@dataclass(slots=True)
 class NormTally:
     """The smallest, mean and largest norm of each layer, added up batch by batch."""
 
-    def __init__(self, first_layer: int = 0) -> None:
-        self.first_layer = first_layer
-        self.n_tokens = 0
-        self.smallest: Float64[np.ndarray, " layers"] | float = np.inf
-        self.total: Float64[np.ndarray, " layers"] | float = 0.0
-        self.largest: Float64[np.ndarray, " layers"] | float = 0.0
+    first_layer: int = 0
+    n_tokens: int = 0
+    smallest: Float64[np.ndarray, " layers"] | float = np.inf
+    total: Float64[np.ndarray, " layers"] | float = 0.0
+    largest: Float64[np.ndarray, " layers"] | float = 0.0
 
     def add(self, hidden: Float32[np.ndarray, "layers tokens dim"]) -> None:
         """Add a batch. Peak: one layer of it in float64."""

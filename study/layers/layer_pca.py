@@ -100,7 +100,6 @@ def layer_pca(rows: LayerRows, *, unit_norm: bool = False, n_axes: int = N_AXES)
 
 
 def _blocks(rows: LayerRows) -> Iterator[Float64[np.ndarray, "block dim"]]:
-    """The rows in float64, block by block."""
     for start in range(0, len(rows.vectors), BLOCK_ROWS):
         yield rows.vectors[start : start + BLOCK_ROWS].astype(np.float64)
 

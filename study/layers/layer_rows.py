@@ -25,7 +25,6 @@ FEWEST_TOKENS = 20
 """With fewer tokens accuracies say nothing."""
 
 TEST_SHARE = 0.2
-"""Share of the texts that is held back for the test."""
 
 COLUMNS = ("vectors", "layer", "text", "position", "token")
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ..report_json import JsonRecord
 from .layer_classifier import (
-    MOST_ITERATIONS,
     Contributions,
     LayerClassifier,
     contributions,
@@ -76,9 +75,7 @@ def layers_study(
     include_embedding: bool = True,
     max_tokens: int = MOST_TOKENS,
     masks: Sequence[int] | None = None,
-    test_share: float = TEST_SHARE,
     seed: int = 0,
-    max_iterations: int = MOST_ITERATIONS,
 ) -> LayersReport:
     """What tells the layers of a network apart. Peak: about ten times the sampled rows.
 
@@ -88,19 +85,17 @@ def layers_study(
         include_embedding: Whether layer 0 is a layer of the study.
         max_tokens: Sampled tokens of each of the three; norms are of all tokens.
         masks: Numbers of dimensions that are masked; by default 4, 32 and half of them.
-        test_share: Share of the texts that is held back.
         seed: Of the sample, the split and the random controls.
 
     Raises:
         StudyError: too few texts or tokens, one layer only, or values that are not finite.
     """
-
     collect = partial(
         collect_rows, max_tokens=max_tokens, include_embedding=include_embedding, seed=seed
     )
     tally = NormTally(first_layer=0 if include_embedding else 1)
     rows = collect(_tallied(states, tally))
-    split = split_by_text(rows, test_share=test_share, seed=seed)
+    split = split_by_text(rows, seed=seed)
 
     def split_like(states: Iterable[TokenStates], name: str) -> Split:
         """Rows of other states, which must be of a network of the same shape."""
@@ -110,21 +105,20 @@ def layers_study(
                 f"{name} has {len(others.layers)} layers of {others.dim} dimensions, "
                 f"the study {len(rows.layers)} of {rows.dim}"
             )
-        return split_by_text(others, test_share=test_share, seed=seed)
+        return split_by_text(others, seed=seed)
 
-    classifier = fit_classifier(split.train, max_iterations=max_iterations)
+    classifier = fit_classifier(split.train)
     sizes = mask_sizes(rows.dim) if masks is None else masks
     own_score = score_classifier(classifier, split.test)
     controls = [
         Control("classifier", "layer classifier", own_score, retrained=False),
-        *simple_controls(split, classifier, seed=seed, max_iterations=max_iterations),
-        *mask_controls(split, classifier, sizes, seed=seed, max_iterations=max_iterations),
+        *simple_controls(split, classifier, seed=seed),
+        *mask_controls(split, classifier, sizes, seed=seed),
     ]
     if other is not None:
-        transfer = split_like(other, "other")
-        controls += transfer_controls(split, transfer, classifier, max_iterations=max_iterations)
+        controls += transfer_controls(split, split_like(other, "other"), classifier)
     if untrained is not None:
-        score = score_split(split_like(untrained, "untrained"), max_iterations=max_iterations)
+        score = score_split(split_like(untrained, "untrained"))
         controls.append(Control("untrained", "untrained network", score, retrained=True))
     return LayersReport(
         layers=rows.layers,
@@ -134,7 +128,7 @@ def layers_study(
         n_tokens_seen=rows.n_seen,
         n_train=len(split.train.layer),
         n_test=len(split.test.layer),
-        test_share=test_share,
+        test_share=TEST_SHARE,
         seed=seed,
         chance=1.0 / len(rows.layers),
         norms=tally.result(),

@@ -134,7 +134,6 @@ def run_with_hooks(network: Network, batch: Batch, hooks: Iterable[RemovableHand
 
 
 def stream_input(args: tuple[object, ...], kwargs: dict[str, object]) -> torch.Tensor:
-    """The hidden states that a block is called with."""
     hidden = args[0] if args else kwargs["hidden_states"]
     assert isinstance(hidden, torch.Tensor)
     return hidden

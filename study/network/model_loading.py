@@ -23,8 +23,7 @@ from transformers.utils import hub
 from ...errors import StudyError
 from .anatomy import Stack, find_stacks
 
-HEADS = ("classifier", "score", "out_proj")
-"""Names of the matrices that give labels."""
+HEADS = ("classifier.weight", "score.weight", "out_proj.weight")
 
 MODEL_CLASSES = {
     "CAUSAL_LM": "AutoModelForCausalLM",
@@ -122,7 +121,8 @@ def load_network(
     if Path(source).is_absolute() and not Path(source).is_dir():
         raise StudyError(f"{name}: cannot be loaded: {source}: no such folder")
     with _refusing(name), _quiet():
-        adapter = _adapter_config(source)
+        path = _file_of(source, "adapter_config.json")
+        adapter = json.loads(path.read_text("utf-8")) if path else None
         if adapter:
             base = base or str(adapter.get("base_model_name_or_path") or "")
             with _refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
@@ -187,20 +187,9 @@ def _n_labels(source: str) -> int | None:
     if path is None:
         return None
     with safe_open(path, framework="pt") as file:
-        heads = [
-            name
-            for name in file.keys()  # noqa: SIM118
-            if any(name.endswith(f"{head}.weight") for head in HEADS)
-        ]
+        heads = [name for name in file.keys() if name.endswith(HEADS)]  # noqa: SIM118
         shapes = [file.get_slice(name).get_shape() for name in heads]
     return int(shapes[-1][0]) if shapes else None
-
-
-def _adapter_config(source: str) -> dict[str, Any]:
-    """The configuration of an adapter; empty for a full model."""
-    path = _file_of(source, "adapter_config.json")
-    config: dict[str, Any] = json.loads(path.read_text("utf-8")) if path else {}
-    return config
 
 
 def _file_of(source: str, name: str) -> Path | None:

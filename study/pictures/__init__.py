@@ -1,5 +1,5 @@
 """Pictures of the studies' reports."""
 
-from .figures import check_ending, save_picture
+import lazy_loader
 
-__all__ = ["check_ending", "save_picture"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -45,7 +45,6 @@ def draw_ablation(report: AblationReport) -> Figure:
 
 
 def _draw_scores(axes: Axes, report: AblationReport) -> None:
-    """Bars from the top down, with a line between subsets of different size."""
     rows = np.arange(len(report.scores))
     values, *ends = 100 * np.array([(s.value, s.low, s.high) for s in report.scores]).T
     reach = np.abs(np.array(ends) - values)
@@ -69,7 +68,6 @@ def _draw_scores(axes: Axes, report: AblationReport) -> None:
 
 
 def _draw_agreement(figure: Figure, axes: Axes, report: AblationReport) -> None:
-    """Cells coloured by agreement, with its percentage where there is room."""
     percent = 100 * report.agreement
     image = axes.imshow(percent, cmap=COLOURS, vmin=0, vmax=100, aspect="auto")
     labels = [score.label for score in report.scores]
@@ -85,13 +83,11 @@ def _draw_agreement(figure: Figure, axes: Axes, report: AblationReport) -> None:
 
 
 def _key(report: AblationReport) -> str:
-    """The terms of the letters."""
     single = [score for score in report.scores if len(score.terms) == 1]
     return "   ".join(f"{score.label} = {score.terms[0].replace('_', '-')}" for score in single)
 
 
 def _size(report: AblationReport) -> str:
-    """The number of items, texts and runs."""
     items = f"{report.n_items} items"
     if report.n_texts != report.n_items:
         items += f" of {report.n_texts} texts"

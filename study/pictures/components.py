@@ -20,14 +20,10 @@ LIGHT_CELL = 0.55
 
 def draw_components(report: ComponentsReport) -> Figure:
     """A figure with a row of panels for each residual stream."""
-    compared = report.against is not None
-    columns = 3 if compared else 2
+    columns = 2 if report.against is None else 3
     figure = Figure(figsize=(WIDTH, 0.9 + HEIGHT * len(report.stacks)), layout="constrained")
-    for row, stack in enumerate(report.stacks):
-        panels = [
-            figure.add_subplot(len(report.stacks), columns, columns * row + 1 + place)
-            for place in range(columns)
-        ]
+    rows = figure.subplots(len(report.stacks), columns, squeeze=False)
+    for panels, stack in zip(rows, report.stacks, strict=True):
         prefix = f"{stack.name}: " if len(report.stacks) > 1 else ""
         _lines(panels[0], stack, stack.importance, stack.importance_sd)
         title = f"{prefix}importance ± sd over tokens"
@@ -52,7 +48,6 @@ def _lines(
     values: Float64[np.ndarray, "layers terms"],
     spread: Float64[np.ndarray, "layers terms"] | None,
 ) -> None:
-    """A line for each term that is not absent, by layer."""
     places = np.arange(len(stack.layers))
     for column, term in enumerate(stack.terms):
         if term in stack.absent:
@@ -83,7 +78,6 @@ def _lines(
 
 
 def _heat_map(figure: Figure, axes: Axes, against: Against) -> None:
-    """The local shift by layer and sub-layer."""
     values = against.local_shift
     top = float(values.max()) or 1.0
     shown = axes.imshow(values, aspect="auto", cmap="cividis", vmin=0, vmax=top, origin="lower")

@@ -17,14 +17,12 @@ from ...errors import StudyError
 
 ENDINGS = (".png", ".svg", ".html")
 RESOLUTION = 150
-"""Dots per inch of a PNG."""
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """Okabe and Ito's colours (2008) for colour-blind readers, with grey in place of yellow and black:
 all of them are visible on white and on black."""
 
 Style = dict[str, Any]
-"""Keyword arguments of matplotlib."""
 
 _SHARED: Any = {
     "axes.prop_cycle": cycler(color=PALETTE),
@@ -33,21 +31,14 @@ _SHARED: Any = {
     "font.size": 10.5,
     "svg.fonttype": "path",
 }
-LIGHT = {"figure.facecolor": "white", "axes.facecolor": "white", "savefig.facecolor": "white"}
-_INK = "#e6e6e6"
-DARK = {
-    "figure.facecolor": "#16181c",
-    "axes.facecolor": "#16181c",
-    "savefig.facecolor": "#16181c",
-    "legend.facecolor": "#16181c",
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.edgecolor": _INK,
-    "axes.titlecolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "grid.color": "#44484f",
-}
+_FACES = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+_INKS = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor")
+LIGHT = dict.fromkeys(_FACES, "white")
+DARK = (
+    dict.fromkeys((*_FACES, "legend.facecolor"), "#16181c")
+    | dict.fromkeys((*_INKS, "xtick.color", "ytick.color"), "#e6e6e6")
+    | {"grid.color": "#44484f"}
+)
 
 _REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
 

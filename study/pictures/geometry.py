@@ -16,7 +16,6 @@ from .figures import PALETTE, add_legend, plain, set_text_size
 
 FONT = 11.0
 WIDTH, PANEL_HEIGHT = 10.0, 3.4
-"""Inches."""
 
 COLOURS = PALETTE[:-1]
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "*", "<", ">")
@@ -130,5 +129,4 @@ def _shown_divergence(report: GeometryReport) -> Divergent | None:
 
 
 def _floats(values: list[float | None]) -> np.ndarray:
-    """The numbers, with NaN for None."""
     return np.array([np.nan if v is None else v for v in values], dtype=np.float64)

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib import colormaps, rcParams
+from matplotlib import colormaps, rcParams, ticker
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import (
-    AutoLocator,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    PercentFormatter,
-    StrMethodFormatter,
-)
 
 from ...arrays import Float
 from ..layers import LayersReport
@@ -79,14 +71,13 @@ def _draw_axes(figure: Figure, axes: Axes, report: LayersReport) -> None:
 
 
 def _draw_confusion(figure: Figure, axes: Axes, report: LayersReport) -> None:
-    """The share of each layer's held-back rows by predicted layer."""
     score = report.controls[0].score
     counts = np.asarray(score.confusion, dtype=np.float64)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     colours = colormaps["viridis"]
     image = axes.imshow(shares, cmap=colours, vmin=0, vmax=1, origin="upper", aspect="equal")
     figure.colorbar(
-        image, ax=axes, label="share of a true layer's rows", format=PercentFormatter(1.0)
+        image, ax=axes, label="share of a true layer's rows", format=ticker.PercentFormatter(1.0)
     )
     if len(report.layers) <= NUMBERED_CELLS:
         for (i, j), share in np.ndenumerate(shares):
@@ -102,7 +93,6 @@ def _draw_confusion(figure: Figure, axes: Axes, report: LayersReport) -> None:
 
 
 def _draw_norms(axes: Axes, report: LayersReport) -> None:
-    """Mean norm by layer within its range, and the fitted growth."""
     norms = report.norms
     layers = np.asarray(norms.layers)
     low, mean, high = (
@@ -121,18 +111,17 @@ def _draw_norms(axes: Axes, report: LayersReport) -> None:
     axes.set_yscale("log")
     narrow = np.nanmax(high) < 10 * np.nanmin([low, mean])
     axes.yaxis.set_major_locator(
-        AutoLocator() if narrow else LogLocator(subs=(1, 2, 5), numticks=8)
+        ticker.AutoLocator() if narrow else ticker.LogLocator(subs=(1, 2, 5), numticks=8)
     )
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     below: Style = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.24)}
     axes.legend(fontsize=FONT, frameon=False, ncols=3, columnspacing=1.2, **below)
     axes.set(xlabel="layer", ylabel="L2 norm (activation units)", title=title)
 
 
 def _draw_accuracies(figure: Figure, axes: Axes, report: LayersReport) -> None:
-    """A bar for the classifier and for each control, with chance and errors over texts."""
     controls = report.controls
     ink = rcParams["text.color"]
     places = np.arange(len(controls))
@@ -171,5 +160,4 @@ def _plane(
 
 
 def _layer_ticks(layers: tuple[int, ...]) -> list[int]:
-    """At most about ten layers, evenly spaced from the first."""
     return list(layers[:: max(1, -(-len(layers) // 10))])

@@ -27,7 +27,6 @@ LABELS = SINGLE, MEAN, LINE, ROUNDING, ABOVE, ZERO = (
     "rounding, above the scale",
     "exactly zero",
 )
-"""The entries of the legend, in order."""
 OFF_SCALE = 2.0
 """Rounding above this multiple of every true rank is drawn at the upper edge."""
 
@@ -143,7 +142,6 @@ def _title(report: RankReport, theta: float) -> str:
 
 
 def _terms(constant: float, *others: tuple[float, str]) -> str:
-    """A sum in mathtext, with the signs of its terms."""
     text = _number(constant)
     for factor, term in others:
         text += f"{'-' if factor < 0 else '+'}{_number(abs(factor))}{term}"

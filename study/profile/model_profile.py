@@ -1,17 +1,23 @@
-"""A model's profile: its components, geometry and layers on fixed texts, compared with its base."""
+"""A model's profile on fixed texts, compared with its base, and its activation shifts.
+
+An activation shift is the change of a fine-tune's hidden states, as a fingerprint.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
-from ...arrays import Float64
+from ...arrays import Float32, Float64
 from ...errors import StudyError
-from ...records import Fingerprint
+from ...records import Fingerprint, Recipe
 from ..components import components_study
+from ..components.decomposition import branch_constants, decompose
 from ..geometry import anisotropy, intrinsic_dimension
 from ..geometry.intrinsic_dimension import Estimator
 from ..layers import LayerClassifier, LayerRows, collect_rows, fit_classifier, score_classifier
@@ -20,16 +26,12 @@ from ..layers.layer_controls import norm_only, score_retrained
 from ..layers.layer_norms import NormTally
 from ..layers.layer_rows import split_by_text
 from ..network import Network, token_states
-from .activation_shift import (
-    ACTIVATION_SHIFT,
-    DELTA_ACTIVATIONS,
-    last_token_mean,
-    mean_terms,
-    shift_fingerprint,
-)
+from ..network.hidden_states import encoded
+from ..texts import Text, Texts
 from .probe import SAMPLED_TOKENS, probe_texts, profile_settings, prompt_texts
 
 ESTIMATORS: tuple[Estimator, ...] = ("low-fifth", "facco")
+ACTIVATION_SHIFT, DELTA_ACTIVATIONS = "activation-shift", "delta-activations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,6 @@ def profile_model(network: Network, base: ProbedBase, *, loading_s: float = 0.0)
 
 
 def _shifts(network: Network, base: ProbedBase) -> tuple[list[Fingerprint], dict[str, Any]]:
-    """The fingerprint of every shift, and the length of each."""
     texts, prompts = probe_texts(), prompt_texts()
     tuned = mean_terms(network, texts.entries)
     names = network.stacks[-1].terms
@@ -126,8 +127,56 @@ def _shifts(network: Network, base: ProbedBase) -> tuple[list[Fingerprint], dict
     }
 
 
+def mean_terms(
+    network: Network, texts: Sequence[Text], *, max_tokens: int = 128
+) -> Float64[np.ndarray, "terms dim"]:
+    """The mean token at the last layer, term by term, after the final norm if there is one.
+
+    Special tokens and first positions are left out. Of two streams, the decoder's is used.
+    """
+    stack = network.stacks[-1]
+    constants = branch_constants(network, stack)
+    total = np.zeros((len(stack.terms), network.dim))
+    count = 0
+    for batch in encoded(network, texts, max_tokens=max_tokens):
+        counted = torch.from_numpy(batch.counted).to(network.device)
+        last = decompose(network, stack, batch, constants)[-1].terms[:, counted]
+        total += last.double().sum(dim=1).cpu().numpy()
+        count += int(batch.counted.sum())
+    if not count:
+        raise StudyError(f"{network.name}: the texts leave no token to study")
+    return total / count
+
+
+def last_token_mean(network: Network, texts: Sequence[Text]) -> Float64[np.ndarray, " dim"]:
+    """The mean over texts of the last token's state at the last layer, special or not."""
+    stack = network.stacks[-1]
+    total = np.zeros(network.dim)
+    for batch in encoded(
+        network, texts, batch_size=8, max_tokens=512, keep_special=True, keep_first=True
+    ):
+        last = decompose(network, stack, batch, {})[-1].hidden
+        ends = batch.mask.sum(dim=1) - 1
+        rows = torch.arange(len(ends), device=last.device)
+        total += last[rows, ends].double().sum(dim=0).cpu().numpy()
+    return total / len(texts)
+
+
+def shift_fingerprint(
+    name: str, texts: Texts, tuned: Float64[np.ndarray, " dim"], base: Float64[np.ndarray, " dim"]
+) -> Fingerprint | None:
+    """The shift over these texts as a unit vector; None where only rounding differs."""
+    shift = tuned - base
+    norm = float(np.linalg.norm(shift))
+    if norm <= 1e-6 * float(np.linalg.norm(base)):
+        return None
+    vector: Float32[np.ndarray, " dim"] = (shift / norm).astype(np.float32)
+    vector.flags.writeable = False
+    recipe = Recipe(name=name, rank=0, dim=len(shift), params=(("probe", texts.digest),))
+    return Fingerprint(recipe=recipe, vector=vector, norm=norm)
+
+
 def _geometry(network: Network) -> dict[str, Any]:
-    """Anisotropy, intrinsic dimension and norms by layer."""
     norms = NormTally()
     batches = list(token_states(network, probe_texts().entries))
     for batch in batches:

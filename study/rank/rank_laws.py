@@ -78,13 +78,9 @@ def _x(layers: Float64[np.ndarray, " depth"], n_layers: int) -> Float64[np.ndarr
     return relative
 
 
-def _columns(*columns: Float64[np.ndarray, " depth"]) -> Float64[np.ndarray, "depth linear"]:
-    return np.stack(columns, axis=1)
-
-
 def _polynomial(degree: int) -> Basis:
-    return lambda layers, n_layers, _: _columns(
-        *(_x(layers, n_layers) ** power for power in range(degree + 1))
+    return lambda layers, n_layers, _: np.column_stack(
+        [_x(layers, n_layers) ** power for power in range(degree + 1)]
     )
 
 
@@ -92,7 +88,7 @@ def _quarter_ellipse(
     layers: Float64[np.ndarray, " depth"], n_layers: int, _: tuple[float, ...]
 ) -> Float64[np.ndarray, "depth linear"]:
     height = np.sqrt(np.clip(1.0 - (layers / n_layers) ** 2, 0.0, None))
-    return _columns(1.0 - height, height)
+    return np.column_stack((1.0 - height, height))
 
 
 def _logistic(
@@ -101,7 +97,8 @@ def _logistic(
     from scipy.special import expit
 
     centre, width = shape
-    return _columns(np.ones_like(layers), expit((centre - _x(layers, n_layers)) / width))
+    drop = expit((centre - _x(layers, n_layers)) / width)
+    return np.column_stack((np.ones_like(layers), drop))
 
 
 def _rates(magnitudes: tuple[float, ...], least: float, most: float) -> tuple[Start, ...]:
@@ -125,14 +122,16 @@ LAWS: tuple[Law, ...] = (
         "exponential",
         ("a", "b", "c"),
         "a + b·exp(−c·x)",
-        lambda layers, n, shape: _columns(np.ones_like(layers), np.exp(-shape[0] * _x(layers, n))),
+        lambda layers, n, shape: np.column_stack(
+            (np.ones_like(layers), np.exp(-shape[0] * _x(layers, n)))
+        ),
         starts=_rates((1.0, 4.0, 15.0), 0.01, 50.0),
     ),
     Law(
         "power",
         ("a", "b", "c"),
         "a + b·l^c",
-        lambda layers, _, shape: _columns(np.ones_like(layers), layers ** shape[0]),
+        lambda layers, _, shape: np.column_stack((np.ones_like(layers), layers ** shape[0])),
         starts=_rates((0.5, 2.0, 8.0), 0.02, 20.0),
     ),
     # Without bounds its tail would be one more exponential.
@@ -317,7 +316,7 @@ def _standard_errors(
             (*parameters[:i], value + change, *parameters[i + 1 :]) for change in (step, -step)
         )
         columns.append((curve.under(law, ahead) - curve.under(law, behind)) / (2.0 * step))
-    jacobian = _columns(*columns) * np.sqrt(curve.weights)[:, None]
+    jacobian = np.column_stack(columns) * np.sqrt(curve.weights)[:, None]
     size = np.linalg.norm(jacobian, axis=0)
     if not size.all() or np.linalg.cond(jacobian / size) > SINGULAR:
         return None
@@ -357,7 +356,6 @@ def _weights(
 
 
 def _segments(curve: _Curve) -> Segments | None:
-    """Mean ranks of the first three layers, the last three, and those between."""
     if curve.n_layers < 9:
         return None
     first, last = curve.layers <= 3, curve.layers > curve.n_layers - 3

@@ -142,6 +142,7 @@ def test_a_profile_needs_a_tokenizer_and_says_so(family):
         (("components", "./nowhere"), 2, "no such folder"),
         (("diff", "a-0", "nobody"), 2, "no model"),
         (("rank", "--family", "nothing"), 2, "no indexed model"),
+        (("geometry", "a-0", "--texts", __file__, "--keep-tokens", "99"), 2, "x>=100"),
     ],
 )
 def test_a_wrong_question_is_one_line(family, arguments, code, line):

@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from deltadex.errors import StudyError
 from deltadex.study.layers.layer_classifier import (
+    LayerClassifier,
     accuracy_error,
     fit_classifier,
     score_classifier,
@@ -240,10 +241,11 @@ def test_a_dimension_that_never_varies_harms_nothing():
     assert classifier.weights[:, 5] == pytest.approx(0)
 
 
-def test_an_early_stop_is_recorded_and_raises_nothing():
+def test_an_early_stop_is_recorded_and_raises_nothing(monkeypatch):
+    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
     split = split_by_text(make_rows(make_hidden(tokens=200, apart=1)))
 
-    classifier = fit_classifier(split.train, max_iterations=1)
+    classifier = fit_classifier(split.train)
 
     assert not classifier.converged
     assert classifier.iterations == 1
@@ -253,6 +255,21 @@ def test_an_early_stop_is_recorded_and_raises_nothing():
 # scores
 
 
+def classifier_of(layers):
+    """A classifier of nine rows, whose predictions are given by hand."""
+    n = len(layers)
+    return LayerClassifier(
+        layers=layers,
+        mean=np.zeros(1),
+        scale=np.ones(1),
+        weights=np.zeros((n, 1)),
+        intercepts=np.zeros(n),
+        n_train=9,
+        iterations=1,
+        converged=True,
+    )
+
+
 @given(seed=st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
 def test_scores_agree_with_scikit_learn(seed):
@@ -260,7 +277,7 @@ def test_scores_agree_with_scikit_learn(seed):
     rows = make_rows(make_hidden(layers=4, tokens=24), first_layer=1)
     predicted = rng.integers(1, 5, size=len(rows.layer))
 
-    score = score_predictions(predicted, rows, layers=rows.layers, n_train=9)
+    score = score_predictions(predicted, rows, classifier_of(rows.layers))
 
     assert score.accuracy == pytest.approx(accuracy_score(rows.layer, predicted))
     assert score.recall == pytest.approx(recall_score(rows.layer, predicted, average=None))
@@ -274,7 +291,7 @@ def test_several_draws_are_pooled():
     wrong = 1 - rows.layer
 
     score = score_predictions(
-        np.concatenate([rows.layer, rows.layer, wrong]), rows, layers=(0, 1), n_train=9
+        np.concatenate([rows.layer, rows.layer, wrong]), rows, classifier_of((0, 1))
     )
 
     assert score.accuracy == pytest.approx(2 / 3)
@@ -285,9 +302,9 @@ def test_predictions_of_other_rows_or_layers_are_refused():
     rows = make_rows(make_hidden(layers=2, tokens=24))
 
     with pytest.raises(ValueError, match="47 predictions for 48 rows"):
-        score_predictions(rows.layer[:-1], rows, layers=(0, 1), n_train=9)
+        score_predictions(rows.layer[:-1], rows, classifier_of((0, 1)))
     with pytest.raises(ValueError, match="classifier of layers"):
-        score_predictions(rows.layer, rows, layers=(1, 2), n_train=9)
+        score_predictions(rows.layer, rows, classifier_of((1, 2)))
 
 
 def test_a_classifier_of_another_width_is_refused():

@@ -111,8 +111,10 @@ def test_without_other_texts_and_twin_their_controls_are_left_out():
     assert report.layers == report.norms.layers == (1, 2)
 
 
-def test_an_early_stop_is_said():
-    report = layers_study(batches(make_hidden(tokens=48, apart=1)), masks=[], max_iterations=1)
+def test_an_early_stop_is_said(monkeypatch):
+    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
+
+    report = layers_study(batches(make_hidden(tokens=48, apart=1)), masks=[])
 
     assert not report.to_json()["classifier"]["converged"]
     assert not report.control("unit-norm").score.converged
@@ -197,9 +199,10 @@ def test_equal_reports_give_equal_pictures(report, figure):
 
 
 @pytest.mark.parametrize(("layers", "dim"), [(2, 2), (2, 1), (33, 5)])
-def test_few_and_many_layers_can_be_drawn(layers, dim):
+def test_few_and_many_layers_can_be_drawn(monkeypatch, layers, dim):
+    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 5)
     hidden = make_hidden(layers=layers, tokens=24, dim=dim, apart=1)
 
-    report = layers_study(batches(hidden, tokens_a_text=4), masks=[], max_iterations=5)
+    report = layers_study(batches(hidden, tokens_a_text=4), masks=[])
 
     assert png(draw_layers(report)).startswith(b"\x89PNG")

@@ -17,7 +17,7 @@ from deltadex.study.profile import (
     profile_model,
     profile_settings,
 )
-from deltadex.study.profile.activation_shift import last_token_mean, mean_terms
+from deltadex.study.profile.model_profile import last_token_mean, mean_terms
 from deltadex.study.profile.probe import prompt_texts
 
 TERMS = ("input", "attention", "feed_forward", "bias")

@@ -1,0 +1,14 @@
+from .components import draw_components
+from .figures import check_ending, save_picture
+from .geometry import draw_geometry
+from .layers import draw_layers
+from .rank import draw_ranks
+
+__all__ = [
+    "check_ending",
+    "draw_components",
+    "draw_geometry",
+    "draw_layers",
+    "draw_ranks",
+    "save_picture",
+]
