@@ -182,13 +182,18 @@ TOYS = {
         published=("index file", "recall@10 against exact", "peak memory"),
         prints=(
             r"open the index of 301: [\d.]+ s",
-            r"nearest\(\), vectors read for the first time: p50 [\d.]+ ms, p95 [\d.]+ ms",
-            r"nearest\(\), warm: p50 ",
+            r"find_similar\(\), vectors read for the first time: p50 [\d.]+ ms, p95 [\d.]+ ms",
+            r"find_similar\(\), warm: p50 ",
             r"bare FAISS, same candidates: p50 ",
             r"recall@10 against exact: (1\.000|0\.9\d\d)",
             r"open the index again, from its file: ",
             r"catch up 300 new rows to 601: ",
         ),
+    ),
+    "start": Toy(
+        command=("benchmarks/start.py", "--models", "4", "--runs", "1"),
+        published=("| command | processor | ratio | wall | ratio | peak |", "| script |", "| eval |"),
+        prints=(r"\| find-similar \| [\d.]+ s \| [\d.]+ × \| [\d.]+ s \| [\d.]+ × \| \d+ MiB \|",),
     ),
     "soak": Toy(
         command=("benchmarks/soak.py", "--models", "4", "--keep", FOLDER),
