@@ -15,7 +15,7 @@ from .output import print_document
 class DemoFolder:
     """Where the demo writes."""
 
-    folder: Path = argument(default="demo-output", type=click.Path(path_type=Path))
+    folder: Path = argument(default="demo-output")
 
 
 @click.command()
