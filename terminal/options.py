@@ -51,7 +51,7 @@ def argument(**settings: Any) -> Any:
     return field(metadata={_CLICK: parameter})
 
 
-def _type_of(hint: Any) -> dict[str, click.ParamType]:
+def _type_of(hint: Any) -> dict[str, click.ParamType[Any]]:
     """The type of values by an annotation: a choice, a path, or click's own guess."""
     for part in (hint, *get_args(hint)):
         if get_origin(part) is Literal:

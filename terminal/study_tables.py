@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from rich.console import Console
-from rich.table import Table
 
-from .tables import console, text
-
-Document = Mapping[str, Any]
+from .tables import Document, console, new_table, text
+from .text import share
 
 
 def show_ranks(document: Document) -> None:
@@ -24,13 +21,14 @@ def show_ranks(document: Document) -> None:
             rows = [c for c in curves if c["stack"] == stack]
             depth = max(c["n_layers"] for c in rows)
             shown = _spread(depth)
-            table = _table(f"θ = {theta:g}, {stack}", *(str(n + 1) for n in shown), "law")
+            table = new_table(f"θ = {theta:g}, {stack}", *(str(n + 1) for n in shown), "law")
             for curve in rows:
                 by_layer = {point["layer"]: point for point in curve["points"]}
                 cells = [_rank(by_layer.get(layer)) for layer in shown]
                 table.add_row(curve["role"], *cells, _law(curve["fit"]))
             screen.print(table)
-    _notes(screen, document["notes"])
+    for note in document["notes"]:
+        screen.print(f"  {text(note)}", style="dim")
     _failed(screen, document)
 
 
@@ -45,7 +43,7 @@ def show_components(document: Document) -> None:
     for name, stack in document["stacks"].items():
         terms = [t for t in stack["terms"] if t not in stack["absent"]]
         places = [stack["terms"].index(t) for t in terms]
-        table = _table(f"{name}: importance", *terms)
+        table = new_table(f"{name}: importance", *terms)
         for layer, row in zip(stack["layers"], stack["importance"], strict=True):
             table.add_row(layer, *(f"{row[place]:.3f}" for place in places))
         screen.print(table)
@@ -53,7 +51,7 @@ def show_components(document: Document) -> None:
             screen.print(f"  absent: {', '.join(stack['absent'])}")
         if "local_shift" not in stack:
             continue
-        table = _table(f"{name}: edited (own change / input)", *stack["local_terms"])
+        table = new_table(f"{name}: edited (own change / input)", *stack["local_terms"])
         for layer, row in enumerate(stack["local_shift"], start=1):
             table.add_row(str(layer), *(f"{value:.4f}" for value in row))
         screen.print(table)
@@ -75,25 +73,25 @@ def show_geometry(document: Document) -> None:
     estimator = document["options"]["estimators"][0]
     columns: tuple[tuple[str, Callable[[Document], str]], ...] = (
         (f"intrinsic dimension ({estimator})", lambda layer: _dimension(layer, estimator)),
-        ("anisotropy, centred", lambda layer: _number(layer["anisotropy"]["centred"])),
-        ("mean cosine", lambda layer: _number(layer["anisotropy"]["mean_cosine"])),
+        ("anisotropy, centred", lambda layer: share(layer["anisotropy"]["centred"])),
+        ("mean cosine", lambda layer: share(layer["anisotropy"]["mean_cosine"])),
     )
     for title, value in columns:
-        table = _table(title, "tokens", *(str(layer) for layer in shown))
+        table = new_table(title, "tokens", *(str(layer) for layer in shown))
         for group in document["groups"]:
             cells = [value(group["layers"][layer]) for layer in shown]
             table.add_row(text(group["group"] or "all"), str(group["tokens"]), *cells)
         screen.print(table)
     cut = [g for g in document["groups"] if g["fertility"]]
     if len(cut) > 1:
-        table = _table("tokens per word, unknown", "per word", "per character", "unknown")
+        table = new_table("tokens per word, unknown", "per word", "per character", "unknown")
         for group in cut:
             fertility = group["fertility"]
             table.add_row(
                 text(group["group"]),
-                _number(fertility["tokens_per_word"]),
-                _number(fertility["tokens_per_character"]),
-                _number(fertility["unknown_share"]),
+                share(fertility["tokens_per_word"]),
+                share(fertility["tokens_per_character"]),
+                share(fertility["unknown_share"]),
             )
         screen.print(table)
 
@@ -105,7 +103,7 @@ def show_layers(document: Document) -> None:
         f"layers of [bold]{text(document['model'])}[/] · chance {document['chance']:.3f} · "
         f"{document['n_tokens']} tokens of {document['n_texts']} texts"
     )
-    table = _table("", "accuracy", "±", "")
+    table = new_table("", "accuracy", "±", "")
     for control in document["controls"]:
         error = control["standard_error"]
         table.add_row(
@@ -124,7 +122,7 @@ def show_layers(document: Document) -> None:
 def show_profiles(document: Document) -> None:
     """One line a model."""
     screen = console()
-    table = _table("model", "edited most", "moved", "layers told apart", "seconds")
+    table = new_table("model", "edited most", "moved", "layers told apart", "seconds")
     for profile in document["profiles"]:
         stack = list(profile["components"]["stacks"].values())[-1]
         edited = stack["most_edited"]
@@ -145,18 +143,18 @@ def show_diff(document: Document) -> None:
     first, second = (text(name) for name in document["models"])
     screen.print(f"[bold]{text(document['sentence'])}[/]")
     for title, sums in (("|ΔW| by role", "by_role"), ("|ΔW| by layer", "by_layer")):
-        table = _table(title, first, second)
+        table = new_table(title, first, second)
         for name, (a, b) in list(document[sums].items())[:12]:
             table.add_row(text(name), f"{a:.3g}", f"{b:.3g}")
         screen.print(table)
     unit = "|ΔW|/|W|" if document["unit"] == "relative" else "|ΔW|"
-    table = _table(f"most different, {unit}", first, second, "stable rank", "cosine")
+    table = new_table(f"most different, {unit}", first, second, "stable rank", "cosine")
     for slot in document["most_different"]:
         table.add_row(
             slot["slot"],
             *(f"{value:.3g}" for value in slot["change"]),
             " / ".join(f"{value:.1f}" for value in slot["stable_rank"]),
-            _number(slot["cosine"]),
+            share(slot["cosine"]),
         )
     screen.print(table)
     for name, profile in document["profiles"].items():
@@ -196,19 +194,6 @@ def _dimension(layer: Document, estimator: str) -> str:
         return "–"
     spread = f"±{estimate['sd']:.1f}" if estimate["sd"] is not None else ""
     return f"{estimate['dimension']:.1f}{spread}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _table(*heads: str) -> Table:
-    return Table(*heads, box=None, header_style="dim", pad_edge=False)
-
-
-def _notes(screen: Console, notes: Sequence[str]) -> None:
-    for line in notes:
-        screen.print(f"  {text(line)}", style="dim")
 
 
 def _failed(screen: Console, document: Document) -> None:
