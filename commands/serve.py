@@ -96,7 +96,7 @@ def serve(common: Common, serving: Serving) -> None:
     )
     if not settings.is_local:
         _warn(settings.host)
-    with listen(settings) as listening, Service.open(settings) as service:
+    with listen(settings) as listening, Service(settings) as service:
         document = {"address": address(settings, listening), "writable": settings.writable}
         run_server(
             make_app(service),

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import DeltadexError
-from .names import Names
 from .readers import Readers, names_of
 from .replies import Packed, encode
 from .tasks import Kind, compute_in
@@ -126,10 +125,8 @@ class Jobs:
         state = self._readers.state()
         try:
             packed = Packed.of(encode(self._compute(kind, base, params)))
-        except DeltadexError as err:
-            self._store(key, _Failed(state, err, time.monotonic() + FAILURE_SECONDS))
-        except Exception:
-            error = WorkerFailed(traceback.format_exc())
+        except Exception as err:
+            error = err if isinstance(err, DeltadexError) else WorkerFailed(traceback.format_exc())
             self._store(key, _Failed(state, error, time.monotonic() + FAILURE_SECONDS))
         else:
             self._store(key, _Made(state, packed))
@@ -151,8 +148,5 @@ class Jobs:
         document = self._worker.run(
             compute_in, self._readers.path, kind, base, dict(params), seconds=self._seconds
         )
-        return self._names().with_bases(document)
-
-    def _names(self) -> Names:
         with self._readers.catalog() as catalog:
-            return names_of(catalog)
+            return names_of(catalog).with_bases(document)
