@@ -68,11 +68,7 @@ def find_similar(common: Common, queries: Queries, search: Search, filters: Filt
 
 
 def _named(models: Sequence[str]) -> tuple[str, ...]:
-    """The models, those on stdin in the place of `-`; each once.
-
-    Raises:
-        click.UsageError: there is none.
-    """
+    """The models, those on stdin in the place of `-`; each once."""
     names: list[str] = []
     for model in models:
         if model == "-":

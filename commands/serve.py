@@ -107,11 +107,6 @@ def serve(common: Common, serving: Serving) -> None:
 
 
 def _token(file: Path | None) -> str:
-    """The operator's token.
-
-    Raises:
-        RequestError: there is none, or it is too short to be safe.
-    """
     token = file.read_text("utf-8") if file is not None else os.environ.get("DELTADEX_TOKEN", "")
     token = token.strip()
     if len(token) < 16 or not token.isascii() or not token.isprintable():

@@ -134,7 +134,7 @@ def show_rows(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, wide: bool = False
 ) -> None:
     """One line per row, shortened to the width of the terminal unless `wide`."""
-    table = new_table()
+    table = Table(box=None, header_style="dim", pad_edge=False)
     for column in columns:
         table.add_column(Text(plain(column)), no_wrap=True, overflow="ellipsis")
     for row in rows:
@@ -200,15 +200,11 @@ def console(*, wide: bool = False) -> Console:
     return screen
 
 
-def new_table(*heads: str) -> Table:
-    return Table(*heads, box=None, header_style="dim", pad_edge=False)
-
-
 def print_rows(
     screen: Console, heads: Sequence[str], rows: Sequence[Sequence[object] | Document]
 ) -> None:
     """A table of cells in the order of the heads, or of documents that have them as keys."""
-    table = new_table(*heads)
+    table = Table(*heads, box=None, header_style="dim", pad_edge=False)
     for row in rows:
         cells = [row[head] for head in heads] if isinstance(row, Mapping) else row
         table.add_row(*(Text("" if cell is None else plain(str(cell))) for cell in cells))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,26 +37,23 @@ class Readers:
         self._catalog = open(path, create=False, read_only=read_only, memory=CACHE)
         # asked from the event loop, so that it must never wait for a query
         self._watching = self._catalog.reader()
-        self._idle: list[Database] = []
+        self._idle: deque[Database] = deque()
         self._all: list[Database] = []
-        self._lock = threading.Lock()
         self._writing = threading.Lock()
 
     @contextmanager
     def catalog(self) -> Iterator[Database]:
         """A catalog for one thread, for as long as the block; it searches the last indexes
         that were made ready."""
-        with self._lock:
-            reader = self._idle.pop() if self._idle else None
-        if reader is None:
+        try:
+            reader = self._idle.pop()
+        except IndexError:
             reader = self._catalog.reader(waits_for_index=False)
-            with self._lock:
-                self._all.append(reader)
+            self._all.append(reader)
         try:
             yield reader
         finally:
-            with self._lock:
-                self._idle.append(reader)
+            self._idle.append(reader)
 
     @contextmanager
     def writing(self) -> Iterator[Database]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...database import Database
 from .freshness import Freshness
 from .jobs import Jobs
 from .metrics import Metrics
@@ -11,6 +15,8 @@ from .readers import Readers, names_of
 from .settings import ServiceSettings
 from .uploads import Uploads
 from .work import Work, Writes
+
+Result = TypeVar("Result")
 
 
 class Service:
@@ -38,6 +44,15 @@ class Service:
         self.metrics = Metrics(readers, (self.work, self.long_work), self.jobs)
         self.page = PageFiles()
         self.freshness = Freshness(readers)
+
+    async def ask(self, function: Callable[[Database], Result]) -> Result:
+        """What the function returns for a catalog of its own thread; raises as `Work.run`."""
+
+        def run() -> Result:
+            with self.readers.catalog() as catalog:
+                return function(catalog)
+
+        return await self.work.run(run)
 
     def names(self) -> Names:
         """The families as they are shown now."""

@@ -66,12 +66,10 @@ async def similar(
 ) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
     filters = Filters(k=k, dataset=dataset, author=author, where=where, recipe=recipe)
-    return reply(await service.work.run(_similar, service, Query_(model=model, base=base), filters))
-
-
-def _similar(service: Service, query: Query_, filters: Filters) -> dict[str, Any]:
-    with service.readers.catalog() as catalog:
-        return _answer(catalog, names_of(catalog), query, filters)
+    query = Query_(model=model, base=base)
+    return reply(
+        await service.ask(lambda catalog: _answer(catalog, names_of(catalog), query, filters))
+    )
 
 
 @router.post("/similar", responses={200: {"model": BatchAnswer}, **problems()})
@@ -147,13 +145,10 @@ async def explain(
     recipe: RecipeInQuery = None,
 ) -> Response:
     """Which slots, roles and layers carry the similarity of two stored models."""
-    return reply(await service.work.run(_explain, service, (model, other), base, recipe))
 
+    def explain(catalog: Database) -> dict[str, Any]:
+        query = catalog.exact_query(model, find_base(catalog, base))
+        stored = catalog.exact_query(other, query.base)
+        return catalog.explain(query, stored.model, recipe=recipe).to_json()
 
-def _explain(
-    service: Service, pair: tuple[str, str], base: str | None, recipe: str | None
-) -> dict[str, Any]:
-    with service.readers.catalog() as catalog:
-        query = catalog.exact_query(pair[0], find_base(catalog, base))
-        other = catalog.exact_query(pair[1], query.base)
-        return catalog.explain(query, other.model, recipe=recipe).to_json()
+    return reply(await service.ask(explain))

@@ -110,11 +110,7 @@ async def delete(
 
 
 def _require_writer(request: Request, settings: ServiceSettings) -> None:
-    """Pass those who present the operator's token.
-
-    Raises:
-        Problem: 403 where nobody writes, 401 without the right token.
-    """
+    """Pass those who present the operator's token."""
     if settings.token is None:
         raise Problem(
             403, "read-only", "this service is read-only; `deltadex serve --writable` opens it"
