@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -83,7 +82,7 @@ class Shared(Generic[Result]):
         return len(self._at_work)
 
     def submit(
-        self, key: str, function: Callable[[], Result], *, most: float = math.inf
+        self, key: str, function: Callable[[], Result], *, most: int | None = None
     ) -> Future[Result]:
         """The function's result, or that of the same key which is not done yet.
 
@@ -94,7 +93,7 @@ class Shared(Generic[Result]):
             future = self._at_work.get(key)
             if future is not None:
                 return future
-            if len(self._at_work) >= most:
+            if most is not None and len(self._at_work) >= most:
                 raise busy("other changes are waiting")
             self._at_work[key] = future = self._thread.submit(function)
         # outside the lock: where it is done already, this forgets it now
