@@ -7,33 +7,10 @@ from typing import cast
 import click
 
 NAMES = (
-    "add",
-    "backup",
-    "cluster",
-    "completion",
-    "components",
-    "demo",
-    "diff",
-    "doctor",
-    "eval",
-    "export",
-    "failures",
-    "find-similar",
-    "geometry",
-    "index",
-    "label",
-    "layers",
-    "ls",
-    "map",
-    "merge",
-    "profile",
-    "rank",
-    "rm",
-    "serve",
-    "show",
-    "sql",
-    "stats",
-)
+    "add", "backup", "cluster", "completion", "components", "demo", "diff", "doctor", "eval",
+    "export", "failures", "find-similar", "geometry", "index", "label", "layers", "ls", "map",
+    "merge", "profile", "rank", "rm", "serve", "show", "sql", "stats",
+)  # fmt: skip
 
 
 class _Commands(Mapping[str, click.Command]):

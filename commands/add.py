@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from .. import terminal
 from ..terminal.options import Common, argument, option, takes
-from .index import Indexing, Strictness, finish_indexing
-from .opening import open_database
+from .index import Indexing, Strictness, run_indexing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +27,10 @@ def add(common: Common, members: NewModels, indexing: Indexing, strictness: Stri
     Example:
       deltadex add someone/bert-imdb ./my-run --base bert-base-uncased
     """
-    with (
-        open_database(common, read_only=False, create=True) as db,
-        terminal.RunProgress(quiet=common.quiet) as progress,
-    ):
-        report = db.add(*members.models, base=members.base, progress=progress, **asdict(indexing))
-    finish_indexing(report, common, strictness)
+    run_indexing(
+        common,
+        strictness,
+        lambda db, progress: db.add(
+            *members.models, base=members.base, **asdict(indexing), progress=progress
+        ),
+    )

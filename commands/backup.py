@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from .output import print_table
 class Copying:
     """Where the copy goes."""
 
-    target: Path = argument(type=click.Path(path_type=Path))
-    force: bool = option("--force", is_flag=True, help="Replace TARGET if it is there.")
+    target: Path = argument()
+    force: bool = option("--force", help="Replace TARGET if it is there.")
 
 
 @click.command()
@@ -35,7 +35,7 @@ def backup(common: Common, copying: Copying) -> None:
       deltadex backup family-monday.duckdb
     """
     with open_database(common, read_only=None) as db:
-        table = db.backup(copying.target, force=copying.force)
+        table = db.backup(**asdict(copying))
     print_table(table, _show, common)
 
 

@@ -24,14 +24,12 @@ class Clustering:
     suggest: bool = option(
         "--suggest/--no-suggest",
         default=True,
-        show_default=True,
         help="Suggest datasets for unlabelled models, where held-out labelled models support it.",
     )
     unknown_share: float = option(
         "--unknown",
         type=click.FloatRange(min=0, max=1, max_open=True),
         default=0.5,
-        show_default=True,
         metavar="SHARE",
         help="Share of the unlabelled whose dataset no labelled model has; 0 if labels name "
         "them all.",

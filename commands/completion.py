@@ -19,7 +19,7 @@ PROGRAM, VARIABLE = "deltadex", "_DELTADEX_COMPLETE"
 class Shell:
     """The shell that completes."""
 
-    shell: Literal["bash", "zsh", "fish"] = argument(type=click.Choice(["bash", "zsh", "fish"]))
+    shell: Literal["bash", "zsh", "fish"] = argument()
 
 
 @click.command()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, argument, takes
 from .output import print_document
 
@@ -15,7 +16,7 @@ from .output import print_document
 class DemoFolder:
     """Where the demo writes."""
 
-    folder: Path = argument(default="demo-output", type=click.Path(path_type=Path))
+    folder: Path = argument(default="demo-output")
 
 
 @click.command()
@@ -33,8 +34,8 @@ def demo(common: Common, target: DemoFolder) -> None:
         from ..demo import run_demo
     except ModuleNotFoundError as err:
         raise click.UsageError(f"the demo needs {err.name}: pip install 'deltadex[demo]'") from err
-    from ..terminal import DemoScreen
-
-    with DemoScreen(quiet=common.quiet or common.as_json) as screen:
+    quiet = common.quiet or common.as_json
+    with terminal.RunProgress(quiet=quiet) as progress:
+        screen = terminal.DemoScreen(progress, quiet=quiet)
         document = run_demo(target.folder, common.db, screen)
     print_document(document, lambda _: None, common)

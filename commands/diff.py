@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import click
 
@@ -31,5 +31,5 @@ def diff(common: Common, pair: Pair) -> None:
       deltadex diff someone/bert-imdb someone/bert-sst2
     """
     with open_for_study(common) as db:
-        table = db.diff(pair.first, pair.second, pair.base)
+        table = db.diff(**asdict(pair))
     print_table(table, terminal.show_diff, common)

@@ -20,7 +20,7 @@ from .output import print_table
 class Examination:
     """What the doctor may do."""
 
-    check: bool = option("--check", is_flag=True, help="Repair nothing.")
+    check: bool = option("--check", help="Repair nothing.")
 
 
 @click.command()

@@ -23,9 +23,7 @@ class Evaluation:
     )
     base: str | None = base_option()
     exclude: Literal["author", "run"] | None = option(
-        "--exclude",
-        type=click.Choice(["author", "run"]),
-        help="Leave out candidates of the same author or run.",
+        "--exclude", help="Leave out candidates of the same author or run."
     )
 
 

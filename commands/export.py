@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -17,12 +17,10 @@ from .output import print_document, show_pairs
 class Export:
     """What is written, and where."""
 
-    target: Path = argument(type=click.Path(path_type=Path))
+    target: Path = argument()
     format: Literal["parquet", "safetensors"] = option(
         "--format",
-        type=click.Choice(["parquet", "safetensors"]),
         default="parquet",
-        show_default=True,
         help="Write tables into a folder, or one recipe's vectors into a file.",
     )
     recipe: str | None = recipe_option()
@@ -40,7 +38,5 @@ def export(common: Common, options: Export) -> None:
       deltadex export vectors.safetensors --format safetensors --base bert-base-uncased
     """
     with open_database(common) as db:
-        written = db.export(
-            options.target, format=options.format, recipe=options.recipe, base=options.base
-        )
+        written = db.export(**asdict(options))
     print_document({"written": [str(path) for path in written]}, show_pairs, common)

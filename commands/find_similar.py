@@ -26,21 +26,25 @@ from .output import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """Queries, and how many answers each."""
+class Queries:
+    """Models that are searched from."""
 
     models: tuple[str, ...] = argument(nargs=-1, required=True, metavar="MODEL...")
-    k: int = option("-k", default=10, show_default=True, help="Show this many neighbours.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """How many answers each query has, and how they are found."""
+
+    k: int = option("-k", default=10, help="Show this many neighbours.")
     recipe: str | None = recipe_option()
     base: str | None = base_option()
-    explain: bool = option(
-        "--explain", is_flag=True, help="Show which layers and roles carry each similarity."
-    )
+    explain: bool = option("--explain", help="Show which layers and roles carry each similarity.")
 
 
 @click.command("find-similar")
-@takes(Search, Filters)
-def find_similar(common: Common, search: Search, filters: Filters) -> None:
+@takes(Queries, Search, Filters)
+def find_similar(common: Common, queries: Queries, search: Search, filters: Filters) -> None:
     """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
 
     A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
@@ -52,16 +56,11 @@ def find_similar(common: Common, search: Search, filters: Filters) -> None:
       deltadex ls --where "dataset IS NULL" --csv --columns model | tail -n +2 |
         deltadex find-similar - -k 1 --json
     """
-    models = _named(search.models)
-    is_one = search.models == models and len(models) == 1
+    models = _named(queries.models)
+    is_one = queries.models == models and len(models) == 1
     with open_database(common) as db:
         table = db.find_similar(
-            models[0] if is_one else models,
-            search.k,
-            recipe=search.recipe,
-            base=search.base,
-            explain=search.explain,
-            **asdict(filters),
+            models[0] if is_one else models, **asdict(search), **asdict(filters)
         )
     print_table(table, _show if is_one else _show_all, common)
     if table.failed:
@@ -69,11 +68,7 @@ def find_similar(common: Common, search: Search, filters: Filters) -> None:
 
 
 def _named(models: Sequence[str]) -> tuple[str, ...]:
-    """The models, those on stdin in the place of `-`; each once.
-
-    Raises:
-        click.UsageError: there is none.
-    """
+    """The models, those on stdin in the place of `-`; each once."""
     names: list[str] = []
     for model in models:
         if model == "-":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ from .opening import open_database
 from .output import print_table
 
 if TYPE_CHECKING:
-    from ..database import IndexReport
+    from ..database import Database, IndexReport
+    from ..terminal import RunProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +27,10 @@ class FamilySource:
     """Where the members of a family are."""
 
     base: str = argument()
-    folder: Path | None = argument(required=False, type=click.Path(exists=True, path_type=Path))
-    hub: bool = option(
-        "--hub", is_flag=True, help="Index the base's whole family on the Hugging Face Hub."
+    source: Path | None = argument(
+        required=False, metavar="[FOLDER]", type=click.Path(exists=True, path_type=Path)
     )
+    hub: bool = option("--hub", help="Index the base's whole family on the Hugging Face Hub.")
     limit: int | None = option(
         "--limit", type=click.IntRange(min=1), metavar="N", help="Index at most N models."
     )
@@ -55,15 +57,10 @@ class Indexing:
     device: str = option(
         "--device",
         default="auto",
-        show_default=True,
         help="Compress updates on this device; auto takes a GPU if there is one.",
     )
     recipes: tuple[str, ...] = option(
-        "--recipe",
-        multiple=True,
-        default=("sketch",),
-        show_default=True,
-        help="Name of a recipe; may be repeated.",
+        "--recipe", multiple=True, default=("sketch",), help="Name of a recipe; may be repeated."
     )
     aliases: tuple[str, ...] = option(
         "--alias", multiple=True, help="Another name that members give the base."
@@ -72,12 +69,11 @@ class Indexing:
         "--workers",
         type=click.IntRange(min=0),
         default=0,
+        show_default=False,
         help="Index N models in parallel.  [default: chosen by what is read]",
         metavar="N",
     )
-    retry_failed: bool = option(
-        "--retry-failed", is_flag=True, help="Read models again that failed before."
-    )
+    retry_failed: bool = option("--retry-failed", help="Read models again that failed before.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +82,6 @@ class Strictness:
 
     strict: bool = option(
         "--strict",
-        is_flag=True,
         help="Exit 1 also for models that are skipped, equal to the base, or refused by nature.",
     )
 
@@ -104,23 +99,24 @@ def index(common: Common, source: FamilySource, indexing: Indexing, strictness: 
     Example:
       deltadex index bert-base-uncased ./my-fine-tunes --labels labels.csv
     """
+    run_indexing(
+        common,
+        strictness,
+        lambda db, progress: db.index(**asdict(source), **asdict(indexing), progress=progress),
+    )
+
+
+def run_indexing(
+    common: Common,
+    strictness: Strictness,
+    run: Callable[[Database, RunProgress], IndexReport],
+) -> None:
+    """Index with progress, print the report, and exit by what failed."""
     with (
         open_database(common, read_only=False, create=True) as db,
         terminal.RunProgress(quiet=common.quiet) as progress,
     ):
-        report = db.index(
-            source.base,
-            source.folder,
-            hub=source.hub,
-            limit=source.limit,
-            progress=progress,
-            **asdict(indexing),
-        )
-    finish_indexing(report, common, strictness)
-
-
-def finish_indexing(report: IndexReport, common: Common, strictness: Strictness) -> None:
-    """Print the report, and exit by what failed."""
+        report = run(db, progress)
     print_table(report, terminal.show_report, common)
     if any(strictness.strict or REASONS[row["code"]].is_failure for row in report):
         document = report.to_json()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -12,8 +12,6 @@ from ..terminal.options import Common, argument, base_option, option, takes
 from ..terminal.text import plain
 from .opening import open_database
 from .output import print_table
-
-LABELS = ("dataset", "author", "run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +22,7 @@ class NewLabel:
     dataset: str | None = argument(required=False)
     author: str | None = option("--author", help="Who trained it.")
     run: str | None = option("--run", help="The training run; its checkpoints share it.")
-    clear: bool = option("--clear", is_flag=True, help="Remove its dataset.")
+    clear: bool = option("--clear", help="Remove its dataset.")
     base: str | None = base_option()
 
 
@@ -42,20 +40,13 @@ def label(common: Common, new: NewLabel) -> None:
       deltadex label someone/mystery --clear
     """
     with open_database(common, read_only=False) as db:
-        table = db.label(
-            new.model,
-            new.dataset,
-            author=new.author,
-            run=new.run,
-            clear=new.clear,
-            base=new.base,
-        )
+        table = db.label(**asdict(new))
     print_table(table, _show, common)
 
 
 def _show(document: Mapping[str, Any]) -> None:
     click.echo(plain(document["model"]))
-    for name in LABELS:
+    for name in ("dataset", "author", "run"):
         value, before = document[name] or "–", document["before"][name] or "–"
         change = "" if value == before else f"  (was {before})"
         click.echo(plain(f"  {name}: {value}{change}"))

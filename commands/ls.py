@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 import click
 
 from .. import terminal
 from ..terminal.options import Common, Filters, base_option, option, takes
 from .opening import open_database
-from .output import print_rows_as_csv, print_table
+from .output import Display, print_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,16 +18,14 @@ class Listing:
     """Which models are listed."""
 
     base: str | None = base_option()
-    status: str | None = option(
-        "--status",
-        type=click.Choice(["indexed", "failed", "skipped", "no-update"]),
-        help="Only models of this status.",
+    status: Literal["indexed", "failed", "skipped", "no-update"] | None = option(
+        "--status", help="Only models of this status."
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Display:
-    """How the list is shown."""
+class Order:
+    """Which columns are shown, and which models come first."""
 
     columns: str | None = option(
         "--columns",
@@ -36,19 +35,15 @@ class Display:
     sort: str | None = option(
         "--sort", metavar="COLUMN", help="Sort by a column.  [default: base, then model]"
     )
-    reverse: bool = option("--reverse", is_flag=True, help="Sort the largest first.")
+    reverse: bool = option("--reverse", help="Sort the largest first.")
     limit: int | None = option(
         "--limit", type=click.IntRange(min=1), metavar="N", help="Show the first N models."
-    )
-    as_csv: bool = option("--csv", is_flag=True, help="Print CSV on stdout.")
-    wide: bool = option(
-        "--wide", is_flag=True, help="Do not shorten cells to the width of the terminal."
     )
 
 
 @click.command("ls")
-@takes(Listing, Filters, Display)
-def ls(common: Common, listing: Listing, filters: Filters, display: Display) -> None:
+@takes(Listing, Filters, Order, Display)
+def ls(common: Common, listing: Listing, filters: Filters, order: Order, display: Display) -> None:
     """List the models of the catalog.
 
     Columns are the keys that --json prints.
@@ -58,24 +53,16 @@ def ls(common: Common, listing: Listing, filters: Filters, display: Display) -> 
       deltadex ls --where "dataset IS NULL AND status = 'indexed'"
       deltadex ls --columns model,downloads --sort downloads --reverse --limit 20
     """
-    if display.as_csv and common.as_json:
-        raise click.UsageError("give --csv, or --json")
+    display.check(common)
+    columns = None if order.columns is None else order.columns.split(",")
     with open_database(common) as db:
         table = db.models(
-            base=listing.base,
-            status=listing.status,
-            columns=None if display.columns is None else display.columns.split(","),
-            sort=display.sort,
-            reverse=display.reverse,
-            limit=display.limit,
-            **asdict(filters),
+            **asdict(listing) | asdict(filters) | asdict(order) | {"columns": columns}
         )
-    if display.as_csv:
-        rows = ([row[column] for column in table.columns] for row in table)
-        print_rows_as_csv(table.columns, rows)
-        return
-    print_table(
+    print_rows(
         table,
+        table.columns,
         lambda document: terminal.show_models(document, columns=table.columns, wide=display.wide),
+        display,
         common,
     )

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from ..terminal.options import (
-    Common,
-    base_option,
-    option,
-    recipe_option,
-    seed_option,
-    takes,
-)
+from ..terminal.options import Common, base_option, option, recipe_option, seed_option, takes
 from .opening import open_database
 from .output import print_table
 
@@ -25,31 +18,24 @@ from .output import print_table
 class FamilyMap:
     """What is drawn, and how."""
 
-    output: Path = option(
+    path: Path = option(
         "-o",
         "--output",
         default="deltadex-map.html",
-        show_default=True,
         type=click.Path(dir_okay=False, path_type=Path),
         help="A page (.html) or a picture (.png, .svg).",
     )
     layout: Literal["auto", "pca", "tsne", "umap"] = option(
         "--layout",
-        type=click.Choice(["auto", "pca", "tsne", "umap"]),
         default="auto",
-        show_default=True,
         help="auto is t-SNE, of landmarks where models are many; umap needs deltadex[umap].",
     )
     seed: int = seed_option("Random seed of the layout.")
     colour: Literal["dataset", "author", "kind"] | None = option(
-        "--colour",
-        type=click.Choice(["dataset", "author", "kind"]),
-        help="Colour a picture by this column.  [default: dataset]",
+        "--colour", help="Colour a picture by this column.  [default: dataset]"
     )
     dark: bool = option(
-        "--dark",
-        is_flag=True,
-        help="Draw a picture light on dark; a page follows its reader's setting.",
+        "--dark", help="Draw a picture light on dark; a page follows its reader's setting."
     )
     recipe: str | None = recipe_option()
     base: str | None = base_option()
@@ -66,15 +52,7 @@ def map(common: Common, family: FamilyMap) -> None:
       deltadex map -o figure.svg --layout umap --colour author
     """
     with open_database(common) as db:
-        table = db.map(
-            family.output,
-            layout=family.layout,
-            seed=family.seed,
-            colour=family.colour,
-            dark=family.dark,
-            recipe=family.recipe,
-            base=family.base,
-        )
+        table = db.map(**asdict(family))
     print_table(table, _show, common)
 
 

@@ -70,7 +70,8 @@ def _show(document: Mapping[str, Any]) -> None:
 
 def _show_conflicts(conflicts: Sequence[Mapping[str, Any]]) -> None:
     if conflicts:
-        click.echo(f"\n{_count(conflicts)} (the target's values were kept):")
+        count = f"{len(conflicts)} conflict{'' if len(conflicts) == 1 else 's'}"
+        click.echo(f"\n{count} (the target's values were kept):")
     for conflict in conflicts[:SHOWN]:
         name = conflict["model"] or conflict["base"]
         click.echo(f"  {plain(name)}: {conflict['about']}")
@@ -80,10 +81,6 @@ def _show_conflicts(conflicts: Sequence[Mapping[str, Any]]) -> None:
                 click.echo(plain(f"    {key}: {_text(ours[key])}, not {_text(theirs[key])}"))
     if len(conflicts) > SHOWN:
         click.echo(f"  … and {len(conflicts) - SHOWN} more: --json lists them")
-
-
-def _count(conflicts: Sequence[object]) -> str:
-    return f"{len(conflicts)} conflict{'' if len(conflicts) == 1 else 's'}"
 
 
 def _text(value: object) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..terminal.options import Common
+from ..terminal.options import Common, option
 from ..terminal.text import csv_text, json_text, plain
 
 if TYPE_CHECKING:
@@ -29,9 +30,32 @@ def print_document(
         show(document)
 
 
-def print_rows_as_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A header and one line per row, on stdout."""
-    click.echo(csv_text(columns, rows), nl=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Display:
+    """How rows are shown."""
+
+    as_csv: bool = option("--csv", help="Print CSV on stdout.")
+    wide: bool = option("--wide", help="Do not shorten cells to the width of the terminal.")
+
+    def check(self, common: Common) -> None:
+        """Raises `click.UsageError` where two forms are wanted."""
+        if self.as_csv and common.as_json:
+            raise click.UsageError("give --csv, or --json")
+
+
+def print_rows(
+    table: Table,
+    columns: Sequence[str],
+    show: Callable[[Any], None],
+    display: Display,
+    common: Common,
+) -> None:
+    """Print rows: as CSV with a header, as JSON, or as `show` draws them."""
+    if display.as_csv:
+        rows = ([row[column] for column in columns] for row in table)
+        click.echo(csv_text(columns, rows), nl=False)
+    else:
+        print_table(table, show, common)
 
 
 def show_pairs(document: Mapping[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from ..terminal.options import Common, takes
@@ -20,5 +22,5 @@ def rm(common: Common, stored: StoredModel) -> None:
       deltadex rm someone/bert-imdb
     """
     with open_database(common, read_only=False) as db:
-        table = db.remove(stored.model, stored.base)
+        table = db.remove(**asdict(stored))
     print_table(table, show_pairs, common)

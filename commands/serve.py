@@ -22,23 +22,15 @@ MIB = 1 << 20
 class Serving:
     """Where the service listens, and what it allows."""
 
-    host: str = option(
-        "--host", default="127.0.0.1", show_default=True, help="The address to listen on."
-    )
-    port: int = option(
-        "--port", type=click.IntRange(0, 65535), default=8321, show_default=True, help="Its port."
-    )
-    writable: bool = option(
-        "--writable", is_flag=True, help="Models may be added and removed with a token."
-    )
+    host: str = option("--host", default="127.0.0.1", help="The address to listen on.")
+    port: int = option("--port", type=click.IntRange(0, 65535), default=8321, help="Its port.")
+    writable: bool = option("--writable", help="Models may be added and removed with a token.")
     token_file: Path | None = option(
         "--token-file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Holds the token that writers present.  [default: $DELTADEX_TOKEN]",
     )
-    allow_hub: bool = option(
-        "--allow-hub", is_flag=True, help="Requests may have models fetched from the Hub."
-    )
+    allow_hub: bool = option("--allow-hub", help="Requests may have models fetched from the Hub.")
     allow_hosts: tuple[str, ...] = option(
         "--allow-host", multiple=True, help="Another name of this service."
     )
@@ -46,18 +38,19 @@ class Serving:
         "--body-limit",
         type=click.IntRange(min=1),
         default=64,
-        show_default=True,
         help="Largest adapter upload, in MiB.",
     )
     max_seconds: float = option(
         "--max-seconds",
         type=click.FloatRange(min=0, min_open=True),
         default=30.0,
-        show_default=True,
         help="Run time of one request.",
     )
     root_path: str = option(
-        "--root-path", default="", help="The prefix under which a proxy shows the service."
+        "--root-path",
+        default="",
+        show_default=False,
+        help="The prefix under which a proxy shows the service.",
     )
 
 
@@ -103,7 +96,7 @@ def serve(common: Common, serving: Serving) -> None:
     )
     if not settings.is_local:
         _warn(settings.host)
-    with listen(settings) as listening, Service.open(settings) as service:
+    with listen(settings) as listening, Service(settings) as service:
         document = {"address": address(settings, listening), "writable": settings.writable}
         run_server(
             make_app(service),
@@ -114,11 +107,6 @@ def serve(common: Common, serving: Serving) -> None:
 
 
 def _token(file: Path | None) -> str:
-    """The operator's token.
-
-    Raises:
-        RequestError: there is none, or it is too short to be safe.
-    """
     token = file.read_text("utf-8") if file is not None else os.environ.get("DELTADEX_TOKEN", "")
     token = token.strip()
     if len(token) < 16 or not token.isascii() or not token.isprintable():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import click
 
@@ -30,5 +30,5 @@ def show(common: Common, stored: StoredModel) -> None:
       deltadex show someone/bert-imdb
     """
     with open_database(common) as db:
-        table = db.show(stored.model, stored.base)
+        table = db.show(**asdict(stored))
     print_table(table, lambda document: terminal.show_model(document), common)

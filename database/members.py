@@ -299,11 +299,7 @@ def query(path: Place, statement: str) -> QueryTable:
 
 
 def _columns(names: Sequence[str]) -> tuple[str, ...]:
-    """The columns of `models` that a user names.
-
-    Raises:
-        RequestError: naming the one that is none, and those that are.
-    """
+    """The columns of `models` that a user names."""
     from ..store import ModelRow
 
     given = [name.strip().lower() for name in names if name.strip()]

@@ -11,10 +11,10 @@ import numpy as np
 
 from ..arrays import Float64
 from ..errors import RequestError
-from ..records import ModelRecord, Recipe
+from ..records import ModelRecord
 from ..search import LabelledModels, Method, family_views, labelled_models, place_models
 from ..store import Catalog
-from ..web import Colour, PlacedModels, check_ending, map_document, write_map
+from ..web import Colour, check_ending, encode_names, write_map
 
 NEIGHBOURS_SHOWN = 6
 
@@ -46,17 +46,16 @@ def map_family(
         RequestError: as `layout_document`, or `path` has another ending or cannot be written.
     """
     check_ending(path)
-    chosen = _read_family(catalog, recipe, base)
-    placed = _place(chosen, layout, seed)
-    neighbours = _neighbours(chosen.models) if path.suffix.lower() == ".html" else ()
-    write_map(placed, path, neighbours=neighbours, colour=colour, dark=dark)
-    document = map_document(placed)
+    placed = _place(catalog, base, recipe, layout, seed)
+    document, landmarks = placed.document, placed.landmarks
+    neighbours = _neighbours(placed.models) if path.suffix.lower() == ".html" else ()
+    write_map(document, path, landmarks=landmarks, neighbours=neighbours, colour=colour, dark=dark)
     shown = ("base", "recipe", "layout", "explained", "seed")
     return {
         "written": str(path),
-        "models": len(placed.ids),
+        "models": len(document["models"]),
         **{key: document[key] for key in shown},
-        "landmarks": placed.landmarks,
+        "landmarks": landmarks,
     }
 
 
@@ -67,53 +66,55 @@ def layout_document(
     layout: Method = "auto",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """A family's map as columns, placed anew.
+    """A family's map as columns, placed anew; names are numbers of places in a list.
 
     Raises:
         RequestError: there are several families and no `base`; an unknown recipe and an empty
             catalog raise its subclasses.
     """
-    return map_document(_place(_read_family(catalog, recipe, base), layout, seed))
+    return _place(catalog, base, recipe, layout, seed).document
 
 
 @dataclass(frozen=True, slots=True)
-class _Family:
-    """What is drawn of a family: its models, and their rows in the catalog by id."""
-
-    recipe: Recipe
+class _PlacedFamily:
     models: LabelledModels
-    records: dict[str, ModelRecord]
+    document: dict[str, Any]
+    landmarks: int | None
 
 
-def _read_family(catalog: Catalog, recipe: str | None, base: str | None) -> _Family:
-    def read() -> _Family:
+def _place(
+    catalog: Catalog, base: str | None, recipe: str | None, layout: Method, seed: int
+) -> _PlacedFamily:
+    def read() -> tuple[str, LabelledModels, dict[str, ModelRecord]]:
         view, *others = family_views(catalog, recipe, base)
         if others:
             names = ", ".join(family.base for family in (view, *others))
             raise RequestError(f"one map shows one family; add --base, one of: {names}")
         records = {row.id: row.record for row in catalog.models(base=view.base)}
-        return _Family(view.recipe, labelled_models(view), records)
+        return view.recipe.name, labelled_models(view), records
 
-    return catalog.look(read)
-
-
-def _place(family: _Family, method: Method, seed: int) -> PlacedModels:
-    models, records = family.models, family.records
-    placement = place_models(models.ids, models.vectors, method, scores=models.scores, seed=seed)
-    return PlacedModels(
-        base=models.base,
-        recipe=family.recipe.name,
-        ids=models.ids,
-        datasets=models.labels,
-        authors=models.authors,
-        kinds=tuple(records[model].kind for model in models.ids),
-        downloads=tuple(records[model].downloads for model in models.ids),
-        coordinates=placement.coordinates,
-        method=placement.method,
-        explained=placement.explained,
-        landmarks=placement.landmarks,
-        seed=seed,
-    )
+    recipe_name, models, records = catalog.look(read)
+    placement = place_models(models.ids, models.vectors, layout, scores=models.scores, seed=seed)
+    x, y = placement.coordinates.round(6).T.tolist()
+    document: dict[str, Any] = {
+        "base": models.base,
+        "recipe": recipe_name,
+        "layout": placement.method,
+        "explained": placement.explained and list(placement.explained),
+        "seed": seed,
+        "models": list(models.ids),
+        "x": x,
+        "y": y,
+    }
+    rows = [records[model] for model in models.ids]
+    for name, column in (
+        ("dataset", models.labels),
+        ("author", models.authors),
+        ("kind", [row.kind for row in rows]),
+    ):
+        document[name], document[f"{name}s"] = encode_names(column)
+    document["downloads"] = [row.downloads for row in rows]
+    return _PlacedFamily(models, document, placement.landmarks)
 
 
 def _neighbours(family: LabelledModels) -> list[tuple[tuple[str, float], ...]]:

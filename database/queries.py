@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
@@ -49,20 +48,6 @@ class AdapterReading:
     recipe: Recipe
     layout: tuple[tuple[str, str, int], ...]
     may_open_base: bool
-
-    @classmethod
-    def of_family(
-        cls, catalog: Catalog, base: str, recipe: str | None, *, may_open_base: bool
-    ) -> AdapterReading:
-        """What the catalog knows of the family."""
-        record = catalog.base(base)
-        blocks = record.slots.get("layout", []) if record else []
-        return cls(
-            base=base,
-            recipe=catalog.find_recipe(recipe, base),
-            layout=tuple((str(s), str(r), int(n)) for s, r, n in blocks),
-            may_open_base=may_open_base,
-        )
 
 
 def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
@@ -121,8 +106,13 @@ def memory_query(
     catalog: Catalog, model: ModelInMemory, base: str | None, recipe: str | None
 ) -> FreshQuery:
     """A fresh fingerprint of a model in memory; raises as `find_query`."""
-    with saved_model(model) as folder:
-        return fresh_query(fingerprint(catalog, str(folder), base, recipe), IN_MEMORY)
+    import tempfile
+
+    # asks the Hub otherwise whether the vocabulary has grown
+    settings = {"save_embedding_layers": False} if hasattr(model, "peft_config") else {}
+    with tempfile.TemporaryDirectory(prefix="deltadex-") as folder:
+        model.save_pretrained(folder, **settings)
+        return fresh_query(fingerprint(catalog, folder, base, recipe), IN_MEMORY)
 
 
 def fingerprint(catalog: Catalog, model: str, base: str | None, recipe: str | None) -> Indexed:
@@ -148,11 +138,7 @@ def fresh_query(made: Indexed, name: str) -> FreshQuery:
 
 
 def vector_query(
-    catalog: Catalog,
-    vector: Vector,
-    base: str,
-    recipe: str | None,
-    kind: Kind,
+    catalog: Catalog, vector: Vector, base: str, recipe: str | None, kind: Kind
 ) -> FreshQuery:
     """A search from a fingerprint's vector, of any length but zero.
 
@@ -179,15 +165,3 @@ def vector_query(
         fingerprint=Fingerprint(recipe=chosen, vector=unit, norm=norm),
         kind=kind,
     )
-
-
-@contextmanager
-def saved_model(model: ModelInMemory) -> Iterator[Path]:
-    """A private folder that the model saved itself into, until the block ends."""
-    import tempfile
-
-    # asks the Hub otherwise whether the vocabulary has grown
-    settings = {"save_embedding_layers": False} if hasattr(model, "peft_config") else {}
-    with tempfile.TemporaryDirectory(prefix="deltadex-") as folder:
-        model.save_pretrained(folder, **settings)
-        yield Path(folder)

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
-from ..errors import (
-    BadFilter,
-    EmptyCatalog,
-    ModelError,
-    RequestError,
-    UnknownBase,
-)
+from ..errors import BadFilter, EmptyCatalog, ModelError, RequestError, UnknownBase
 from ..records import Indexed
 from . import queries
 from .opened import Opened, Place
@@ -79,8 +73,17 @@ class Questions(Opened):
         filters = {"dataset": dataset, "author": author, "where": where}
 
         def answer(query: Query) -> Document:
+            from ..search import explain_pair, find_similar
+
             start = self._query(query, base, recipe, kind)
-            return self._nearest(start, k, recipe, filters, explain=explain)
+            neighbours = find_similar(self._catalog, start, k=k, recipe=recipe, **filters)
+            document: dict[str, Any] = neighbours.to_json()
+            if explain:
+                document["explanations"] = [
+                    explain_pair(self._catalog, start, neighbour.model, recipe=recipe).to_json()
+                    for neighbour in neighbours.neighbours
+                ]
+            return document
 
         if _is_several(model):
             answers, failed = [], []
@@ -263,26 +266,6 @@ class Questions(Opened):
             return queries.memory_query(self._catalog, model, base, recipe)
         family = self.find_family(base)
         return queries.vector_query(self._catalog, model, family, recipe, kind)
-
-    def _nearest(
-        self,
-        start: StoredQuery | FreshQuery,
-        k: int,
-        recipe: str | None,
-        filters: Mapping[str, str | None],
-        *,
-        explain: bool,
-    ) -> Document:
-        from ..search import explain_pair, find_similar
-
-        neighbours = find_similar(self._catalog, start, k=k, recipe=recipe, **filters)
-        document: dict[str, Any] = neighbours.to_json()
-        if explain:
-            document["explanations"] = [
-                explain_pair(self._catalog, start, neighbour.model, recipe=recipe).to_json()
-                for neighbour in neighbours.neighbours
-            ]
-        return document
 
 
 def _is_several(model: object) -> TypeGuard[Sequence[Place]]:

@@ -102,7 +102,14 @@ class Serving(Opened):
         >>> db.adapter_reading(db.bases[0], may_open_base=False).recipe.name
         'sketch'
         """
-        return AdapterReading.of_family(self._catalog, base, recipe, may_open_base=may_open_base)
+        record = self._catalog.base(base)
+        blocks = record.slots.get("layout", []) if record else []
+        return AdapterReading(
+            base=base,
+            recipe=self._catalog.find_recipe(recipe, base),
+            layout=tuple((str(s), str(r), int(n)) for s, r, n in blocks),
+            may_open_base=may_open_base,
+        )
 
     def record_adapter(
         self,

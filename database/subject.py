@@ -60,7 +60,9 @@ class Subject:
         """The model, ready to run."""
         from ..study.network import load_network
 
-        base = self.base if self.base is not None and _is_place(self.base) else None
+        # weights may be in a folder, or at an id with an owner or of old style
+        is_place = self.base and (Path(self.base).is_dir() or not self.base.startswith(("/", ".")))
+        base = self.base if is_place else None
         return load_network(self.require_source(), name=self.name, base=base, device=device)
 
     def load_base(self, device: str) -> Network:
@@ -95,7 +97,10 @@ def find_subject(
             raise
         if not Path(model).is_dir() and model.startswith(("/", ".", "~")):
             raise RequestError(f"{model}: no such folder") from None
-    return Subject(name=model, source=model, base=base or hint or _claimed(catalog, model))
+    from ..indexer import claimed_base, guess_base
+
+    base = base or hint or (guess_base(catalog, model) if known else claimed_base(model))
+    return Subject(name=model, source=model, base=base)
 
 
 def stored_subject(row: ModelRow, base: str | None = None) -> Subject:
@@ -123,17 +128,3 @@ def _family(catalog: Catalog, base: str | None) -> str | None:
     from ..indexer import resolve_base
 
     return resolve_base(catalog, base).name if base else None
-
-
-def _claimed(catalog: Catalog, model: str) -> str | None:
-    """The base that a model itself names, or the only one there is."""
-    from ..indexer import claimed_base, guess_base
-
-    if catalog.bases():
-        return guess_base(catalog, model)
-    return claimed_base(model)
-
-
-def _is_place(base: str) -> bool:
-    """Whether weights may be found there: a folder, or an id with an owner or of old style."""
-    return bool(base) and (Path(base).is_dir() or not base.startswith(("/", ".")))

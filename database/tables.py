@@ -170,8 +170,7 @@ class EvaluationTable(Table):
     columns = ("recipe", "queries", "micro", "macro", "chance", "nn1", "map", "silhouette")
 
     def _rows(self) -> Sequence[Row]:
-        rows: Sequence[Row] = self._document.get("recipes", (self._document,))
-        return rows
+        return list(self._document.get("recipes", (self._document,)))
 
 
 class ClusterTable(Table):

@@ -44,14 +44,8 @@ def train_family(folder: Path, *, seed: int = 0) -> Iterator[Trained]:
         target = folder / "models" / name
         if any(target.glob("*.safetensors")):
             continue
-        accuracy = fine_tune(
-            base,
-            target,
-            task,
-            seed=seed * 1000 + done,
-            steps=TUNING_STEPS,
-            lora=run >= FULL_RUNS,
-        )
+        is_lora, own_seed = run >= FULL_RUNS, seed * 1000 + done
+        accuracy = fine_tune(base, target, task, seed=own_seed, steps=TUNING_STEPS, lora=is_lora)
         yield Trained(name, task.name, accuracy, done, len(plan))
 
 
@@ -65,4 +59,4 @@ def _write_labels(folder: Path, plan: list[tuple[Task, int]]) -> None:
 
 def _name(task: Task, run: int) -> str:
     kind = "lora" if run >= FULL_RUNS else "full"
-    return f"{task.name}-{kind}-{run % FULL_RUNS if run >= FULL_RUNS else run}"
+    return f"{task.name}-{kind}-{run % FULL_RUNS}"

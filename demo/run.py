@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from .. import database
 from ..indexer import Progress
-from .family import Trained, train_family
+from .family import train_family
 
 RECIPES = ("sketch", "mean-factors")
 
@@ -22,7 +22,7 @@ class Screen(Protocol):
 
     def heading(self, text: str) -> None: ...
 
-    def trained(self, model: Trained) -> None: ...
+    def line(self, text: str) -> None: ...
 
     def document(self, kind: str, document: Mapping[str, Any]) -> None: ...
 
@@ -35,7 +35,8 @@ def run_demo(folder: Path, db: Path, screen: Screen) -> dict[str, Any]:
     """
     screen.heading("Training a small BERT and its fine-tunes (nothing is downloaded)")
     for model in train_family(folder):
-        screen.trained(model)
+        place = f"{model.done:>2}/{model.total}"
+        screen.line(f"  {place}  {model.model:24} held-out accuracy {model.accuracy:.2f}")
     models, target = folder / "models", folder / "map.html"
     document: dict[str, Any] = {"folder": str(folder), "db": str(db)}
     with database.open(db) as family:

@@ -32,9 +32,9 @@ class Task:
 
 def all_tasks(seed: int = 0) -> list[Task]:
     """The demo's tasks, the same for the same seed."""
-    rng = np.random.default_rng(seed)
+    rng, digits = np.random.default_rng(seed), datasets.load_digits()
     return [
-        _images("digits"),
+        _task("digits", digits.data.astype(np.int64), digits.target),
         _table("wine", datasets.load_wine),
         _table("breast-cancer", datasets.load_breast_cancer),
         _table("iris", datasets.load_iris),
@@ -42,11 +42,6 @@ def all_tasks(seed: int = 0) -> list[Task]:
         _majority("majority", rng),
         _sums("sums", rng),
     ]
-
-
-def _images(name: str) -> Task:
-    data = datasets.load_digits()
-    return _task(name, data.data.astype(np.int64), data.target)
 
 
 def _table(name: str, load: Callable[[], datasets._base.Bunch]) -> Task:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from rich.console import Console
-from rich.table import Table
 
-from .tables import console, text
+from .tables import Document, console, print_rows, text
 from .text import share
-
-Document = Mapping[str, Any]
 
 MEMBERS_SHOWN = 3
 SUGGESTIONS_SHOWN = 50
@@ -25,17 +19,20 @@ def show_clusters(document: Document) -> None:
         f"{document['models']} models, {len(document['noise'])} in none · "
         f"recipe {document['recipe']}"
     )
-    table = _table("cluster", "models", "datasets", "words", "members")
-    for cluster in document["clusters"]:
-        table.add_row(
-            text(cluster["name"]),
-            str(cluster["size"]),
-            _counted(cluster["datasets"], "dataset"),
-            text(", ".join(cluster["words"][:3])),
-            text(", ".join(cluster["models"][:MEMBERS_SHOWN])),
+    rows = [
+        (
+            cluster["name"],
+            cluster["size"],
+            ", ".join(
+                f"{group['dataset']} ({group['models']})" for group in cluster["datasets"][:3]
+            ),
+            ", ".join(cluster["words"][:3]),
+            ", ".join(cluster["models"][:MEMBERS_SHOWN]),
         )
-    if document["clusters"]:
-        screen.print(table)
+        for cluster in document["clusters"]
+    ]
+    if rows:
+        print_rows(screen, ("cluster", "models", "datasets", "words", "members"), rows)
     apart = document["silhouette"]
     for name, value, note in (
         ("ARI", document["ari"], "clusters against datasets, 0 for chance"),
@@ -56,14 +53,10 @@ def _show_suggestions(screen: Console, document: Document) -> None:
         f"\n[bold]{len(suggestions)}[/] datasets suggested, {document['abstained']} models without"
     )
     if suggestions:
-        table = _table("model", "dataset", "confidence")
-        for suggestion in suggestions[:SUGGESTIONS_SHOWN]:
-            table.add_row(
-                text(suggestion["model"]),
-                text(suggestion["dataset"]),
-                share(suggestion["confidence"]),
-            )
-        screen.print(table)
+        shown = [
+            s | {"confidence": share(s["confidence"])} for s in suggestions[:SUGGESTIONS_SHOWN]
+        ]
+        print_rows(screen, ("model", "dataset", "confidence"), shown)
         if len(suggestions) > SUGGESTIONS_SHOWN:
             screen.print(f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all")
     screen.print(f"  {_evidence(calibration)}", style="dim")
@@ -86,11 +79,3 @@ def _evidence(calibration: Document) -> str:
         f"{evidence}: {reached}, {calibration['target']:.2f} is needed; more labelled runs and "
         "datasets help, and so does --unknown 0 where the labels name every dataset"
     )
-
-
-def _counted(values: Sequence[Document], key: str) -> str:
-    return text(", ".join(f"{value[key]} ({value['models']})" for value in values[:3]))
-
-
-def _table(*heads: str) -> Table:
-    return Table(*heads, box=None, header_style="dim", pad_edge=False)

@@ -1,9 +1,11 @@
 """Command line options as frozen records: a field carries its flags, default, type and help.
 
+`bool` makes a flag, `Literal` a choice, `Path` a path; the help shows every default.
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copying:
-    target: Path = argument(type=click.Path(path_type=Path))
-    force: bool = option("--force", is_flag=True, help="Replace TARGET if it is there.")
+    target: Path = argument()
+    force: bool = option("--force", help="Replace TARGET if it is there.")
 
 @click.command()
 @takes(Copying)
@@ -16,9 +18,9 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
@@ -31,12 +33,32 @@ _CLICK = "click"
 
 def option(*flags: str, **settings: Any) -> Any:
     """A field that is an option with these flags; `settings` are those of `click.option`."""
-    return field(metadata={_CLICK: lambda name: click.option(*flags, name, **settings)})
+    settings.setdefault("show_default", "default" in settings)
+
+    def parameter(name: str, hint: Any) -> Callable[[Command], Command]:
+        typed = {"is_flag": True} if hint is bool else _type_of(hint)
+        return click.option(*flags, name, **typed | settings)
+
+    return field(metadata={_CLICK: parameter})
 
 
 def argument(**settings: Any) -> Any:
     """A field that is an argument; `settings` are those of `click.argument`."""
-    return field(metadata={_CLICK: lambda name: click.argument(name, **settings)})
+
+    def parameter(name: str, hint: Any) -> Callable[[Command], Command]:
+        return click.argument(name, **_type_of(hint) | settings)
+
+    return field(metadata={_CLICK: parameter})
+
+
+def _type_of(hint: Any) -> dict[str, click.ParamType[Any]]:
+    """The type of values by an annotation: a choice, a path, or click's own guess."""
+    for part in (hint, *get_args(hint)):
+        if get_origin(part) is Literal:
+            return {"type": click.Choice(get_args(part))}
+        if part is Path:
+            return {"type": click.Path(path_type=Path)}
+    return {}
 
 
 def takes(*records: type[Any]) -> Callable[[Command], Command]:
@@ -52,10 +74,10 @@ def takes(*records: type[Any]) -> Callable[[Command], Command]:
             _set_up_logging(quiet=common.quiet)
             command(common, *(_record_of(record, values) for record in records))
 
-        every: tuple[type[Any], ...] = (*records, Common)
-        entries: list[Field[Any]] = [entry for record in every for entry in fields(record)]
-        for entry in reversed(entries):
-            wrapped = entry.metadata[_CLICK](entry.name)(wrapped)
+        for record in (Common, *reversed(records)):
+            hints = get_type_hints(record)
+            for entry in reversed(fields(record)):
+                wrapped = entry.metadata[_CLICK](entry.name, hints[entry.name])(wrapped)
         return wrapped
 
     return decorate
@@ -91,8 +113,8 @@ class Common:
         show_default="in the user data folder, or $DELTADEX_DB",
         help="The catalog file.",
     )
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON document on stdout.")
-    quiet: bool = option("--quiet", is_flag=True, help="Print no progress and notes on stderr.")
+    as_json: bool = option("--json", help="Print one JSON document on stdout.")
+    quiet: bool = option("--quiet", help="Print no progress and notes on stderr.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +140,4 @@ def recipe_option() -> Any:
 
 def seed_option(help: str) -> Any:
     """The seed of everything random."""
-    return option(
-        "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help=help
-    )
+    return option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help=help)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from types import TracebackType
+from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
@@ -37,8 +36,8 @@ class ProgressLines:
     A thread prints them, so that a model that takes minutes does not silence a log.
     """
 
-    def __init__(self, what: str, *, every_s: float = EVERY_S) -> None:
-        self._what, self._every_s = what, every_s
+    def __init__(self, what: str, *, every_s: float = EVERY_S, silent: bool = False) -> None:
+        self._what, self._every_s, self._silent = what, every_s, silent
         self._done = 0
         self._total: int | None = None
         self._note = ""
@@ -48,17 +47,14 @@ class ProgressLines:
         self._thread = threading.Thread(target=self._print, name="progress", daemon=True)
 
     def __enter__(self) -> ProgressLines:
-        self._thread.start()
+        if not self._silent:
+            self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._ended.set()
-        self._thread.join()
+        if not self._silent:
+            self._thread.join()
 
     def begin(self, total: int | None) -> None:
         """Time counts from now."""
@@ -85,10 +81,8 @@ class ProgressLines:
         while not self._ended.wait(self._every_s):
             if not self._has_begun or self._done == self._total:
                 continue
-            line = self.line(time.monotonic() - self._start)
-            Console(stderr=True, highlight=False, markup=False, emoji=False, width=10_000).print(
-                line
-            )
+            console = Console(stderr=True, highlight=False, markup=False, emoji=False, width=10_000)
+            console.print(self.line(time.monotonic() - self._start))
 
 
 def duration(seconds: float) -> str:
@@ -103,11 +97,10 @@ class RunProgress:
 
     def __init__(self, *, quiet: bool, every_s: float = EVERY_S) -> None:
         console = Console(stderr=True, emoji=False)
-        self._bytes = 0
-        self._refused = 0
+        self._bytes = self._refused = 0
         self._start = time.monotonic()
-        self._lines = (
-            None if quiet or console.is_terminal else ProgressLines("indexing", every_s=every_s)
+        self._lines = ProgressLines(
+            "indexing", every_s=every_s, silent=quiet or console.is_terminal
         )
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
@@ -124,26 +117,18 @@ class RunProgress:
 
     def __enter__(self) -> RunProgress:
         self._bar.start()
-        if self._lines is not None:
-            self._lines.__enter__()
+        self._lines.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._lines is not None:
-            self._lines.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._lines.__exit__()
         self._bar.stop()
 
     def begin(self, models: int, bytes_total: int) -> None:
         self._start = time.monotonic()
         self._bar.start_task(self._task)
         self._bar.update(self._task, total=models)
-        if self._lines is not None:
-            self._lines.begin(models)
+        self._lines.begin(models)
 
     def outcome(self, outcome: Outcome) -> None:
         self._bytes += outcome.bytes_read
@@ -153,8 +138,7 @@ class RunProgress:
         if outcome.status != "indexed":
             self._refused += 1
         refused = f"{self._refused} not indexed" if self._refused else ""
-        if self._lines is not None:
-            self._lines.advance(" · ".join(filter(None, (read, refused))))
+        self._lines.advance(" · ".join(filter(None, (read, refused))))
         shown = f"[yellow]{refused}[/] · " if refused else ""
         latest = shown + escape(plain(outcome.model.id)[-20:])
         self._bar.update(self._task, advance=1, read=read, latest=latest)
@@ -176,11 +160,7 @@ def tracked(
         )
         return
     with ProgressLines(what, every_s=every_s) as lines:
-        lines.begin(total if total is not None else _length(things))
+        lines.begin(len(things) if total is None and isinstance(things, Sized) else total)
         for thing in things:
             yield thing
             lines.advance()
-
-
-def _length(things: object) -> int | None:
-    return len(things) if hasattr(things, "__len__") else None

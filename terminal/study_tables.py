@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from rich.console import Console
-from rich.table import Table
 
-from .tables import console, text
-
-Document = Mapping[str, Any]
+from .tables import Document, console, print_rows, text
+from .text import share
 
 
 def show_ranks(document: Document) -> None:
@@ -21,16 +18,17 @@ def show_ranks(document: Document) -> None:
     for theta in document["thetas"]:
         curves = [c for c in document["curves"] if c["theta"] == theta]
         for stack in dict.fromkeys(c["stack"] for c in curves):
-            rows = [c for c in curves if c["stack"] == stack]
-            depth = max(c["n_layers"] for c in rows)
-            shown = _spread(depth)
-            table = _table(f"θ = {theta:g}, {stack}", *(str(n + 1) for n in shown), "law")
-            for curve in rows:
+            own = [c for c in curves if c["stack"] == stack]
+            shown = _spread(max(c["n_layers"] for c in own))
+            rows = []
+            for curve in own:
                 by_layer = {point["layer"]: point for point in curve["points"]}
                 cells = [_rank(by_layer.get(layer)) for layer in shown]
-                table.add_row(curve["role"], *cells, _law(curve["fit"]))
-            screen.print(table)
-    _notes(screen, document["notes"])
+                rows.append((curve["role"], *cells, _law(curve["fit"])))
+            heads = (f"θ = {theta:g}, {stack}", *(str(n + 1) for n in shown), "law")
+            print_rows(screen, heads, rows)
+    for note in document["notes"]:
+        screen.print(f"  {text(note)}", style="dim")
     _failed(screen, document)
 
 
@@ -45,18 +43,21 @@ def show_components(document: Document) -> None:
     for name, stack in document["stacks"].items():
         terms = [t for t in stack["terms"] if t not in stack["absent"]]
         places = [stack["terms"].index(t) for t in terms]
-        table = _table(f"{name}: importance", *terms)
-        for layer, row in zip(stack["layers"], stack["importance"], strict=True):
-            table.add_row(layer, *(f"{row[place]:.3f}" for place in places))
-        screen.print(table)
+        rows = [
+            (layer, *(share(row[place]) for place in places))
+            for layer, row in zip(stack["layers"], stack["importance"], strict=True)
+        ]
+        print_rows(screen, (f"{name}: importance", *terms), rows)
         if stack["absent"]:
             screen.print(f"  absent: {', '.join(stack['absent'])}")
         if "local_shift" not in stack:
             continue
-        table = _table(f"{name}: edited (own change / input)", *stack["local_terms"])
-        for layer, row in enumerate(stack["local_shift"], start=1):
-            table.add_row(str(layer), *(f"{value:.4f}" for value in row))
-        screen.print(table)
+        rows = [
+            (layer, *(f"{value:.4f}" for value in row))
+            for layer, row in enumerate(stack["local_shift"], start=1)
+        ]
+        heads = (f"{name}: edited (own change / input)", *stack["local_terms"])
+        print_rows(screen, heads, rows)
         edited = stack["most_edited"]
         embedding = f"embeddings moved by {stack['local_embedding']:.4f}"
         if edited is None:
@@ -75,27 +76,25 @@ def show_geometry(document: Document) -> None:
     estimator = document["options"]["estimators"][0]
     columns: tuple[tuple[str, Callable[[Document], str]], ...] = (
         (f"intrinsic dimension ({estimator})", lambda layer: _dimension(layer, estimator)),
-        ("anisotropy, centred", lambda layer: _number(layer["anisotropy"]["centred"])),
-        ("mean cosine", lambda layer: _number(layer["anisotropy"]["mean_cosine"])),
+        ("anisotropy, centred", lambda layer: share(layer["anisotropy"]["centred"])),
+        ("mean cosine", lambda layer: share(layer["anisotropy"]["mean_cosine"])),
     )
     for title, value in columns:
-        table = _table(title, "tokens", *(str(layer) for layer in shown))
-        for group in document["groups"]:
-            cells = [value(group["layers"][layer]) for layer in shown]
-            table.add_row(text(group["group"] or "all"), str(group["tokens"]), *cells)
-        screen.print(table)
+        rows = [
+            (
+                group["group"] or "all",
+                group["tokens"],
+                *(value(group["layers"][layer]) for layer in shown),
+            )
+            for group in document["groups"]
+        ]
+        print_rows(screen, (title, "tokens", *map(str, shown)), rows)
     cut = [g for g in document["groups"] if g["fertility"]]
     if len(cut) > 1:
-        table = _table("tokens per word, unknown", "per word", "per character", "unknown")
-        for group in cut:
-            fertility = group["fertility"]
-            table.add_row(
-                text(group["group"]),
-                _number(fertility["tokens_per_word"]),
-                _number(fertility["tokens_per_character"]),
-                _number(fertility["unknown_share"]),
-            )
-        screen.print(table)
+        keys = ("tokens_per_word", "tokens_per_character", "unknown_share")
+        rows = [(g["group"], *(share(g["fertility"][key]) for key in keys)) for g in cut]
+        heads = ("tokens per word, unknown", "per word", "per character", "unknown")
+        print_rows(screen, heads, rows)
 
 
 def show_layers(document: Document) -> None:
@@ -105,16 +104,16 @@ def show_layers(document: Document) -> None:
         f"layers of [bold]{text(document['model'])}[/] · chance {document['chance']:.3f} · "
         f"{document['n_tokens']} tokens of {document['n_texts']} texts"
     )
-    table = _table("", "accuracy", "±", "")
-    for control in document["controls"]:
-        error = control["standard_error"]
-        table.add_row(
+    rows = [
+        (
             control["title"],
-            f"{control['accuracy']:.3f}",
-            "" if error is None else f"{error:.3f}",
+            share(control["accuracy"]),
+            "" if control["standard_error"] is None else share(control["standard_error"]),
             "" if control["converged"] else "did not converge",
         )
-    screen.print(table)
+        for control in document["controls"]
+    ]
+    print_rows(screen, ("", "accuracy", "±", ""), rows)
     growth = document["norms"]["growth"]
     if growth:
         kind = "exponential" if growth["exponential"] else "not exponential"
@@ -124,41 +123,42 @@ def show_layers(document: Document) -> None:
 def show_profiles(document: Document) -> None:
     """One line a model."""
     screen = console()
-    table = _table("model", "edited most", "moved", "layers told apart", "seconds")
+    rows = []
     for profile in document["profiles"]:
         stack = list(profile["components"]["stacks"].values())[-1]
         edited = stack["most_edited"]
-        table.add_row(
-            text(profile["model"]),
+        row = (
+            profile["model"],
             f"{edited['term']} {edited['layer']}" if edited else "nothing",
-            f"{stack['total_shift'][-1]:.3f}",
-            f"{profile['layers']['accuracy']:.3f}",
+            share(stack["total_shift"][-1]),
+            share(profile["layers"]["accuracy"]),
             "known" if profile.get("known") else f"{sum(profile['seconds'].values()):.1f}",
         )
-    screen.print(table)
+        rows.append(row)
+    print_rows(screen, ("model", "edited most", "moved", "layers told apart", "seconds"), rows)
     _failed(screen, document)
 
 
 def show_diff(document: Document) -> None:
     """A sentence, then roles, layers and the slots that differ most."""
     screen = console()
-    first, second = (text(name) for name in document["models"])
+    first, second = map(text, document["models"])
     screen.print(f"[bold]{text(document['sentence'])}[/]")
     for title, sums in (("|ΔW| by role", "by_role"), ("|ΔW| by layer", "by_layer")):
-        table = _table(title, first, second)
-        for name, (a, b) in list(document[sums].items())[:12]:
-            table.add_row(text(name), f"{a:.3g}", f"{b:.3g}")
-        screen.print(table)
+        rows = [(name, f"{a:.3g}", f"{b:.3g}") for name, (a, b) in document[sums].items()]
+        print_rows(screen, (title, first, second), rows[:12])
     unit = "|ΔW|/|W|" if document["unit"] == "relative" else "|ΔW|"
-    table = _table(f"most different, {unit}", first, second, "stable rank", "cosine")
-    for slot in document["most_different"]:
-        table.add_row(
+    rows = [
+        (
             slot["slot"],
             *(f"{value:.3g}" for value in slot["change"]),
             " / ".join(f"{value:.1f}" for value in slot["stable_rank"]),
-            _number(slot["cosine"]),
+            share(slot["cosine"]),
         )
-    screen.print(table)
+        for slot in document["most_different"]
+    ]
+    heads = (f"most different, {unit}", first, second, "stable rank", "cosine")
+    print_rows(screen, heads, rows)
     for name, profile in document["profiles"].items():
         edited = [
             f"{where['term']} of {stack} layer {where['layer']}"
@@ -196,19 +196,6 @@ def _dimension(layer: Document, estimator: str) -> str:
         return "–"
     spread = f"±{estimate['sd']:.1f}" if estimate["sd"] is not None else ""
     return f"{estimate['dimension']:.1f}{spread}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
-
-
-def _table(*heads: str) -> Table:
-    return Table(*heads, box=None, header_style="dim", pad_edge=False)
-
-
-def _notes(screen: Console, notes: Sequence[str]) -> None:
-    for line in notes:
-        screen.print(f"  {text(line)}", style="dim")
 
 
 def _failed(screen: Console, document: Document) -> None:

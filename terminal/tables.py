@@ -34,11 +34,7 @@ def show_report(document: Document) -> None:
         screen.print(f"labels: {labels['rows']} rows, {labels['matched']} matched", style="dim")
     rows = [*document["failed"], *document["skipped_models"]]
     if rows:
-        _print(
-            screen,
-            ("model", "code", "reason"),
-            [(r["model"], r["code"], r["reason"]) for r in rows],
-        )
+        print_rows(screen, ("model", "code", "reason"), rows)
 
 
 def show_neighbours(document: Document) -> None:
@@ -66,9 +62,8 @@ def show_explanation(document: Document, *, rows: int = 8) -> None:
     screen.print(
         f"\n[bold]{text(document['model'])}[/]: similarity {document['similarity']:.3f}, carried by"
     )
-    for title, key in (("role", "by_role"), ("layer", "by_layer"), ("feature", "by_block")):
-        name = {"feature": "block"}.get(title, title)
-        ranked = sorted(document[key], key=lambda t: -t["contribution"])[:rows]
+    for title, name in (("role", "role"), ("layer", "layer"), ("feature", "block")):
+        ranked = sorted(document[f"by_{name}"], key=lambda t: -t["contribution"])[:rows]
         shown = ", ".join(f"{text(t[name])} {_percent(t['share'])}" for t in ranked)
         screen.print(f"  {title:8}{shown}")
     slots = ", ".join(f"{s['slot']} {_percent(s['share'])}" for s in document["slots"][:rows])
@@ -99,10 +94,10 @@ def show_evaluation(document: Document) -> None:
     screen.print(f"  cost       {_cost(document['cost'])}")
     confusion = document["taken_for"]
     rows = [
-        (name, str(group["n"]), share(group["purity"]), _taken_for(confusion.get(name, []), name))
+        (name, group["n"], share(group["purity"]), _taken_for(confusion.get(name, []), name))
         for name, group in document["by_dataset"].items()
     ]
-    _print(screen, ("dataset", "queries", "purity", "else taken for"), rows)
+    print_rows(screen, ("dataset", "queries", "purity", "else taken for"), rows)
 
 
 def show_evaluations(document: Document) -> None:
@@ -120,17 +115,13 @@ def show_evaluations(document: Document) -> None:
         for evaluation in document["recipes"]
     ]
     heads = ("recipe", "micro", "95 % interval", "nn1", "silhouette", "chance", "cost per model")
-    _print(console(), heads, rows)
+    print_rows(console(), heads, rows)
 
 
 def show_models(
     document: Document, *, columns: Sequence[str] = MODEL_COLUMNS, wide: bool = False
 ) -> None:
-    """One line per model.
-
-    Args:
-        wide: Cells are not shortened to the width of the terminal.
-    """
+    """One line per model, as `show_rows`."""
     models = document["models"]
     rows = [[model[column] for column in columns] for model in models]
     show_rows(columns, rows, wide=wide)
@@ -174,24 +165,17 @@ def show_model(document: Document) -> None:
             for s in slots
         ]
         heads = ("slot", "shape", "|ΔW|", "|ΔW|/|W|", "stable rank", "energy kept", "rounding")
-        _print(screen, heads, rows)
+        print_rows(screen, heads, rows)
 
 
 def show_stats(document: Document) -> None:
     """Counts of the whole catalog."""
     screen = console()
     screen.print(f"{text(document['path'])} · {size(document['bytes'])}")
-    rows = [
-        (b["base"], *(str(b[k]) for k in ("models", "indexed", "labelled", "datasets")))
-        for b in document["bases"]
-    ]
-    _print(screen, ("base", "models", "indexed", "labelled", "datasets"), rows)
-    recipes = [
-        (r["base"], r["id"], str(r["rank"]), str(r["dim"]), str(r["models"]))
-        for r in document["recipes"]
-    ]
+    print_rows(screen, ("base", "models", "indexed", "labelled", "datasets"), document["bases"])
+    recipes = [recipe | {"recipe": recipe["id"]} for recipe in document["recipes"]]
     if recipes:
-        _print(screen, ("base", "recipe", "rank", "dim", "models"), recipes)
+        print_rows(screen, ("base", "recipe", "rank", "dim", "models"), recipes)
 
 
 def show_failures(document: Document) -> None:
@@ -211,15 +195,19 @@ def show_failures(document: Document) -> None:
 def console(*, wide: bool = False) -> Console:
     """A console as wide as its terminal; without a limit if `wide` or without a terminal."""
     screen = Console(highlight=False, emoji=False)
-    if screen.is_terminal and not wide:
-        return screen
-    return Console(highlight=False, emoji=False, width=10_000)
+    if wide or not screen.is_terminal:
+        screen.width = 10_000
+    return screen
 
 
-def _print(screen: Console, heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_rows(
+    screen: Console, heads: Sequence[str], rows: Sequence[Sequence[object] | Document]
+) -> None:
+    """A table of cells in the order of the heads, or of documents that have them as keys."""
     table = Table(*heads, box=None, header_style="dim", pad_edge=False)
     for row in rows:
-        table.add_row(*(Text("" if cell is None else plain(str(cell))) for cell in row))
+        cells = [row[head] for head in heads] if isinstance(row, Mapping) else row
+        table.add_row(*(Text("" if cell is None else plain(str(cell))) for cell in cells))
     screen.print(table)
 
 

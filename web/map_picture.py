@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -112,13 +113,8 @@ class Marks:
         return MARKERS[group % len(MARKERS)]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A line of the legend; `count` is written in full whatever the room."""
-
-    mark: Line2D
-    name: str
-    count: str = ""
+Entry = tuple[Line2D, str, str]
+"""A line of the legend: its mark, a name, and what is written in full whatever the room."""
 
 
 def write_picture(
@@ -163,7 +159,12 @@ def draw_map(
     figure = Figure(figsize=SIZE, dpi=DRAWN_AT, facecolor=theme.sheet)
     FigureCanvasAgg(figure)
     axes = figure.add_axes((0.04, 0.055, 0.7, 0.835), facecolor=theme.sheet)
-    marks = _marks(document, colour)
+    marks = Marks(
+        names=tuple(document[f"{colour}s"]),
+        group=np.array([-1 if i is None else i for i in document[colour]], dtype=np.int64),
+        hollow=np.array([document["kinds"][kind] for kind in document["kind"]]) != "full",
+        areas=_areas(document["downloads"]),
+    )
     _draw_marks(axes, document, marks, theme)
     _frame(axes, document, theme)
     heading = figure.text(0.04, 0.945, "", fontsize=14, weight="bold", color=theme.text)
@@ -171,16 +172,6 @@ def draw_map(
     _fit(figure.text(0.04, 0.912, "", fontsize=9.5, color=theme.quiet), subtitle, WIDTH)
     _add_legend(axes, document, marks, colour, theme)
     return figure
-
-
-def _marks(document: Mapping[str, Any], colour: Colour) -> Marks:
-    kinds = np.array([document["kinds"][kind] for kind in document["kind"]])
-    return Marks(
-        names=tuple(document[f"{colour}s"]),
-        group=np.array([-1 if i is None else i for i in document[colour]], dtype=np.int64),
-        hollow=kinds != "full",
-        areas=_areas(document["downloads"]),
-    )
 
 
 def _areas(downloads: list[int | None]) -> Float64[np.ndarray, " models"]:
@@ -200,7 +191,12 @@ def _draw_marks(axes: Axes, document: Mapping[str, Any], marks: Marks, theme: Th
     few = len(x) <= 2_000
     layer = np.select([marks.group < 0, marks.group >= LISTED], [0, 1], 2)
     order = np.lexsort((-marks.areas, layer))
-    for rows, marker, hollow in _runs(order, layer, marks, theme):
+    markers = np.array([marks.marker(group, theme) for group in marks.group.tolist()])
+    for depth, marker, hollow in itertools.product(range(3), MARKERS, (False, True)):
+        is_drawn = (layer == depth) & (markers == marker) & (marks.hollow == hollow)
+        rows = order[is_drawn[order]]
+        if not len(rows):
+            continue
         colours = [marks.colour(group, theme) for group in marks.group[rows].tolist()]
         width = 0.16 * float(np.sqrt(marks.areas.min()))
         axes.scatter(
@@ -214,23 +210,6 @@ def _draw_marks(axes: Axes, document: Mapping[str, Any], marks: Marks, theme: Th
             alpha=1.0 if few else 0.75,
             rasterized=len(x) > VECTORS_UP_TO,
         )
-
-
-def _runs(
-    order: Int64[np.ndarray, " models"],
-    layer: Int64[np.ndarray, " models"],
-    marks: Marks,
-    theme: Theme,
-) -> Iterator[tuple[Int64[np.ndarray, " chosen"], str, bool]]:
-    """Rows that one call can draw: of one layer, one marker, all hollow or all filled."""
-    markers = np.array([marks.marker(group, theme) for group in marks.group[order].tolist()])
-    for depth in range(3):
-        for marker in MARKERS:
-            for hollow in (False, True):
-                fits = (layer[order] == depth) & (markers == marker)
-                rows = order[fits & (marks.hollow[order] == hollow)]
-                if len(rows):
-                    yield rows, marker, hollow
 
 
 def _frame(axes: Axes, document: Mapping[str, Any], theme: Theme) -> None:
@@ -251,19 +230,19 @@ def _add_legend(
     axes: Axes, document: Mapping[str, Any], marks: Marks, colour: Colour, theme: Theme
 ) -> None:
     """Names by their models; below, what filled, hollow and large stand for."""
+    hollow = bool(marks.hollow.all())
     names = [
-        Entry(_sample(shade, theme, marker, hollow=bool(marks.hollow.all())), name, f"  {n:,}")
+        (_sample(shade, theme, marker, hollow=hollow), name, f"  {n:,}")
         for name, n, shade, marker in _names(marks, colour, theme)
     ]
-    upper = _legend(axes, names, f"{colour}, models", theme, top=True)
-    axes.add_artist(upper)
-    notes = []
-    if not marks.hollow.all():
-        notes.append(Entry(_sample(theme.quiet, theme), "full fine-tune"))
+    axes.add_artist(_legend(axes, names, f"{colour}, models", theme, top=True))
+    notes: list[Entry] = []
+    if not hollow:
+        notes.append((_sample(theme.quiet, theme), "full fine-tune", ""))
     if marks.hollow.any():
-        notes.append(Entry(_sample(theme.quiet, theme, hollow=True), "adapter"))
+        notes.append((_sample(theme.quiet, theme, hollow=True), "adapter", ""))
     if any(document["downloads"]):
-        notes.append(Entry(Line2D([], [], linestyle=""), "area: log of downloads"))
+        notes.append((Line2D([], [], linestyle=""), "area: log of downloads", ""))
     _legend(axes, notes, None, theme, top=False)
 
 
@@ -296,14 +275,14 @@ def _legend(
     Texts are set at the end: matplotlib would leave out a label that begins with _.
     """
     legend = axes.legend(
-        [entry.mark for entry in entries], ["·"] * len(entries),
+        [mark for mark, _, _ in entries], ["·"] * len(entries),
         loc="upper left" if top else "lower left", bbox_to_anchor=(1.02, float(top)),
         borderaxespad=0, frameon=False, title=heading, alignment="left", labelspacing=0.55,
         handletextpad=0.5, borderpad=0, handlelength=1.2, labelcolor=theme.text,
     )  # fmt: skip
     legend.get_title().set_color(theme.quiet)
-    for text, entry in zip(legend.get_texts(), entries, strict=True):
-        _fit(text, entry.name, ROOM, entry.count)
+    for text, (_, name, count) in zip(legend.get_texts(), entries, strict=True):
+        _fit(text, name, ROOM, count)
     return legend
 
 

@@ -140,11 +140,7 @@ def _refuse_taken(catalog: Database, id: str, base: str) -> None:
 
 
 def _base_of_hub(names: Names, base: str) -> str:
-    """A family that there is, or an id of the Hub.
-
-    Raises:
-        RequestError: neither.
-    """
+    """A family that there is, or an id of the Hub."""
     if base in names.bases:
         return names.meant(base)
     try:

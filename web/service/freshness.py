@@ -46,9 +46,12 @@ class Freshness:
     def _run(self) -> None:
         seen, rest = "", 0.0
         while not self._ending.wait(rest):
-            started, before = time.monotonic(), seen
+            started = time.monotonic()
             try:
-                seen = self._look(before)
+                state = self._readers.state()
+                if state != seen:
+                    self._readers.prepare(lambda: not self._ending.is_set())
+                    rest_from_collecting()
             except DeltadexError as err:
                 log.warning("the indexes are not caught up: %s", err)
             except Exception:
@@ -56,14 +59,7 @@ class Freshness:
                 log.exception("a defect in deltadex: the catalog cannot be searched")
             else:
                 self._ready.set()
-                if seen != before:
+                if state != seen:
                     self._readers.bring_into_memory()
+                seen = state
             rest = max(SOONEST_S, REST * (time.monotonic() - started))
-
-    def _look(self, seen: str) -> str:
-        """Catch up if the catalog changed since `seen`; returns its state now."""
-        state = self._readers.state()
-        if state != seen:
-            self._readers.prepare(lambda: not self._ending.is_set())
-            rest_from_collecting()
-        return state

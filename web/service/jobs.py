@@ -9,15 +9,16 @@ import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...errors import DeltadexError
-from .names import Names
 from .readers import Readers, names_of
 from .replies import Packed, encode
 from .tasks import Kind, compute_in
+from .work import Shared
 from .worker import Worker, WorkerFailed
 
 MAX_DOCUMENTS = 64
@@ -63,17 +64,16 @@ class Jobs:
         self._seconds = seconds
         self._quick_seconds = quick_seconds
         self._worker = Worker("deltadex-background")
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="deltadex-background")
+        self._thread: Shared[None] = Shared("deltadex-background")
         self._lock = threading.Lock()
         self._made: OrderedDict[str, _Made] = OrderedDict()
         self._failed: dict[str, _Failed] = {}
-        self._at_work: dict[str, Future[None]] = {}
         self.counts = {"computed": 0, "failed": 0}
 
     @property
     def pending(self) -> int:
         """Documents that are computed or wait for it."""
-        return len(self._at_work)
+        return self._thread.pending
 
     async def get(self, kind: Kind, base: str, params: Mapping[str, Any]) -> Document | Computing:
         """The document of now; else an earlier one; else, after a short wait, none yet.
@@ -85,7 +85,7 @@ class Jobs:
         document = self._look_up(key)
         if isinstance(document, Document) and not document.stale:
             return document
-        future = self._start(key, kind, base, params)
+        future = self._thread.submit(key, partial(self._make, key, kind, base, params))
         if isinstance(document, Document):
             return document
         started = time.monotonic()
@@ -98,7 +98,7 @@ class Jobs:
 
     def close(self) -> None:
         """Stop computing; ends the process."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.close()
         self._worker.close()
 
     def _look_up(self, key: str) -> Document | None:
@@ -114,29 +114,18 @@ class Jobs:
                 del self._failed[key]
             return Document(made.packed, stale=True) if made is not None else None
 
-    def _start(self, key: str, kind: Kind, base: str, params: Mapping[str, Any]) -> Future[None]:
-        with self._lock:
-            future = self._at_work.get(key)
-            if future is None:
-                future = self._thread.submit(self._make, key, kind, base, params)
-                self._at_work[key] = future
-            return future
-
     def _make(self, key: str, kind: Kind, base: str, params: Mapping[str, Any]) -> None:
         state = self._readers.state()
         try:
             packed = Packed.of(encode(self._compute(kind, base, params)))
-        except DeltadexError as err:
-            self._store(key, _Failed(state, err, time.monotonic() + FAILURE_SECONDS))
-        except Exception:
-            error = WorkerFailed(traceback.format_exc())
+        except Exception as err:
+            error = err if isinstance(err, DeltadexError) else WorkerFailed(traceback.format_exc())
             self._store(key, _Failed(state, error, time.monotonic() + FAILURE_SECONDS))
         else:
             self._store(key, _Made(state, packed))
 
     def _store(self, key: str, result: _Made | _Failed) -> None:
         with self._lock:
-            self._at_work.pop(key, None)
             self._failed.pop(key, None)
             self.counts["computed" if isinstance(result, _Made) else "failed"] += 1
             if isinstance(result, _Failed):
@@ -151,8 +140,5 @@ class Jobs:
         document = self._worker.run(
             compute_in, self._readers.path, kind, base, dict(params), seconds=self._seconds
         )
-        return self._names().with_bases(document)
-
-    def _names(self) -> Names:
         with self._readers.catalog() as catalog:
-            return names_of(catalog)
+            return names_of(catalog).with_bases(document)

@@ -75,7 +75,8 @@ class BodyLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        limit = self._large.get((scope["method"], _path(scope)), SMALL_BODY)
+        path = scope["path"].removeprefix(scope.get("root_path", ""))  # of a proxy
+        limit = self._large.get((scope["method"], path), SMALL_BODY)
         stated = Headers(scope=scope).get("content-length", "0")
         if not stated.isdecimal() or int(stated) > limit:
             await _too_long(limit).response()(scope, receive, send)
@@ -135,12 +136,6 @@ class _Body:
 def _too_long(limit: int) -> Problem:
     shown = f"{limit / (1 << 20):g} MiB"
     return Problem(413, "body-too-long", f"at most {shown} here", {"Connection": "close"})
-
-
-def _path(scope: Scope) -> str:
-    """The path below the prefix of a proxy."""
-    path: str = scope["path"]
-    return path.removeprefix(scope.get("root_path", ""))
 
 
 def _without_port(host: str) -> str:

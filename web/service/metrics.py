@@ -60,34 +60,25 @@ class _Catalog(Collector):
         self._work = work
         self._jobs = jobs
 
-    def describe(self) -> Iterable[Metric]:
-        return ()
-
     def collect(self) -> Iterable[Metric]:
         with self._readers.catalog() as catalog:
             stats = catalog.stats().to_json()
-        models = GaugeMetricFamily(
-            "deltadex_models", "Models of the catalog by status.", labels=("status",)
-        )
-        for status, n in stats["statuses"].items():
-            models.add_metric([status], n)
-        yield models
+        jobs = self._jobs
+        for name, help_text, label, counts in (
+            ("deltadex_models", "Models of the catalog by status.", "status", stats["statuses"]),
+            ("deltadex_jobs", "Background documents by outcome.", "outcome", jobs.counts),
+        ):
+            metric = GaugeMetricFamily(name, help_text, labels=(label,))
+            for group, n in counts.items():
+                metric.add_metric([group], n)
+            yield metric
         vectors = sum(group["models"] for group in stats["recipes"])
-        jobs = GaugeMetricFamily(
-            "deltadex_jobs", "Background documents by outcome.", labels=("outcome",)
-        )
-        for outcome, n in self._jobs.counts.items():
-            jobs.add_metric([outcome], n)
-        yield jobs
+        pending = sum(work.pending for work in self._work)
         for name, help_text, value in (
             ("deltadex_index_vectors", "Vectors that are searched.", vectors),
             ("deltadex_catalog_bytes", "Size of the catalog's file.", stats["bytes"]),
-            (
-                "deltadex_work_pending",
-                "Requests that compute or wait.",
-                sum(work.pending for work in self._work),
-            ),
-            ("deltadex_jobs_pending", "Background documents not done.", self._jobs.pending),
+            ("deltadex_work_pending", "Requests that compute or wait.", pending),
+            ("deltadex_jobs_pending", "Background documents not done.", jobs.pending),
         ):
             yield GaugeMetricFamily(name, help_text, value=value)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -91,41 +91,40 @@ def busy(detail: str, seconds: int = 5) -> Problem:
     return Problem(503, "busy", detail, {"Retry-After": str(seconds)})
 
 
+def invalid(faults: Sequence[Any], within: tuple[str, ...] = ()) -> Problem:
+    """A 422 with what was wrong where, of the first few faults; never the value itself.
+
+    Args:
+        faults: As pydantic lists them.
+        within: The part of a request that their places are in, where these do not name it.
+    """
+    places = [(*within, *fault["loc"]) for fault in faults[:3]]
+    lines = [
+        f"{'.'.join(map(str, place[1:])) or place[0]}: {fault['msg']}"
+        for place, fault in zip(places, faults, strict=False)
+    ]
+    return Problem(422, "invalid", "; ".join(lines))
+
+
 def install(app: FastAPI) -> None:
     """Have the app answer every error as a problem document."""
 
-    async def problem(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Problem)
-        return error.response()
+    async def answer(request: Request, error: Exception) -> Response:
+        return _problem_of(error, request.app.state.service.names).response()
 
-    async def ours(request: Request, error: Exception) -> Response:
-        assert isinstance(error, DeltadexError)
-        return as_problem(error, request.app.state.service.names()).response()
-
-    async def invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return Problem(422, "invalid", _first_faults(error)).response()
-
-    async def plain(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        detail = str(error.detail)
-        code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "invalid")
-        return Problem(error.status_code, code, detail, error.headers).response()
-
-    async def defect(request: Request, error: Exception) -> Response:
-        return Problem(500, "internal", DEFECT).response()
-
-    app.add_exception_handler(Problem, problem)
-    app.add_exception_handler(DeltadexError, ours)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, plain)
-    app.add_exception_handler(Exception, defect)
+    for kind in (Problem, DeltadexError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, answer)
 
 
-def _first_faults(error: RequestValidationError) -> str:
-    """What was wrong where, of the first few faults; never the value itself."""
-    faults = [
-        f"{'.'.join(str(part) for part in fault['loc'][1:]) or fault['loc'][0]}: {fault['msg']}"
-        for fault in error.errors()[:3]
-    ]
-    return "; ".join(faults)
+def _problem_of(error: Exception, names: Callable[[], Names]) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case DeltadexError():
+            return as_problem(error, names())
+        case RequestValidationError():
+            return invalid(error.errors())
+        case HTTPException(status_code=status, detail=detail, headers=headers):
+            code = {404: "not-found", 405: "method-not-allowed"}.get(status, "invalid")
+            return Problem(status, code, str(detail), headers)
+    return Problem(500, "internal", DEFECT)

@@ -21,13 +21,8 @@ goes into waiting to get it back."""
 
 
 def set_up_process() -> None:
-    """Have threads take turns quickly, and freed memory used again."""
+    """Have threads take turns quickly, and freed memory used again where the C library can."""
     sys.setswitchinterval(SWITCH_S)
-    _keep_memory()
-
-
-def _keep_memory() -> None:
-    """Have freed memory used again instead of given back, where the C library can."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, HEAP_BYTES // 2)

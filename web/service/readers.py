@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,49 +20,40 @@ CACHE = "10%"
 """Of the memory, for DuckDB: a service searches files beside the catalog, and those are better
 held by the system."""
 
-Open = Callable[[], Database]
-
 _TEXT = re.compile(r"'(?:[^']|'')*'")
 _CLOSED_COLUMNS = re.compile(r"\b(source|base_raw|base)\b", re.IGNORECASE)
 
 
-def open_catalog(path: Path, *, writable: bool) -> Database:
-    """The catalog that the service uses while it runs.
-
-    Held for writing even by a service that changes nothing: who holds a file lets other
-    processes in, so that models can be added while it serves. A file that cannot be written is
-    opened for reading.
-    """
-    return open(path, create=False, read_only=False if writable else None, memory=CACHE)
-
-
 class Readers:
-    """Sessions on one catalog: one for each thread at work, one for the only writer."""
+    """Sessions on one catalog: one for each thread at work, one for the only writer.
 
-    def __init__(self, open: Open) -> None:
-        self._catalog = open()
+    The file is held for writing even by a service that changes nothing: who holds a file lets
+    other processes in, so that models can be added while it serves. A file that cannot be
+    written is opened for reading, unless the service is `writable`.
+    """
+
+    def __init__(self, path: Path, *, writable: bool) -> None:
+        read_only = False if writable else None
+        self._catalog = open(path, create=False, read_only=read_only, memory=CACHE)
         # asked from the event loop, so that it must never wait for a query
         self._watching = self._catalog.reader()
-        self._idle: list[Database] = []
+        self._idle: deque[Database] = deque()
         self._all: list[Database] = []
-        self._lock = threading.Lock()
         self._writing = threading.Lock()
 
     @contextmanager
     def catalog(self) -> Iterator[Database]:
         """A catalog for one thread, for as long as the block; it searches the last indexes
         that were made ready."""
-        with self._lock:
-            reader = self._idle.pop() if self._idle else None
-        if reader is None:
+        try:
+            reader = self._idle.pop()
+        except IndexError:
             reader = self._catalog.reader(waits_for_index=False)
-            with self._lock:
-                self._all.append(reader)
+            self._all.append(reader)
         try:
             yield reader
         finally:
-            with self._lock:
-                self._idle.append(reader)
+            self._idle.append(reader)
 
     @contextmanager
     def writing(self) -> Iterator[Database]:

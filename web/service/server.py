@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -93,10 +92,9 @@ def _signals_pass() -> Iterator[None]:
         yield
         return
 
-    def nothing(number: int, frame: FrameType | None) -> None:
-        return
-
-    before = {number: signal.signal(number, nothing) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:

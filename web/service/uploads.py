@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+
+from starlette.datastructures import UploadFile
 
 from ...database import AdapterReading, read_adapter
 from ...records import Indexed
+from .problems import Problem
 from .worker import Worker
 
-FOLDER_NAME = "adapter"
-
-
-@runtime_checkable
-class SentFile(Protocol):
-    """A file of a request, in memory or spooled."""
-
-    def read(self, size: int = -1, /) -> bytes: ...
-
-    def seek(self, offset: int, /) -> object: ...
+CONFIG_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterFiles:
-    """An adapter's two files as they came."""
+    """An adapter's two files as they came.
 
-    config: SentFile
-    weights: SentFile
+    Raises:
+        Problem: 413, the config is too long for one.
+    """
+
+    config: UploadFile
+    weights: UploadFile
+
+    def __post_init__(self) -> None:
+        if (self.config.size or 0) > CONFIG_LIMIT:
+            raise Problem(413, "body-too-long", "config: at most 1 MiB")
 
 
-@dataclass(frozen=True, slots=True)
 class Uploads:
     """Reads adapters, one at a time.
 
@@ -42,12 +40,9 @@ class Uploads:
     whose product is vast), so it is read where it can be killed.
     """
 
-    memory: int
-    seconds: float
-    _worker: Worker = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_worker", Worker("reading the adapter", self.memory))
+    def __init__(self, *, memory: int, seconds: float) -> None:
+        self._worker = Worker("reading the adapter", memory)
+        self.seconds = seconds
 
     def read(self, files: AdapterFiles, reading: AdapterReading) -> Indexed:
         """The adapter that was sent, fingerprinted.
@@ -56,24 +51,17 @@ class Uploads:
             ModelError: it cannot be fingerprinted.
             DeltadexError: it took too long or too much.
         """
-        with private_folder(files) as folder:
+        with tempfile.TemporaryDirectory(prefix="deltadex-") as place:
+            folder = Path(place) / "adapter"
+            folder.mkdir()
+            for name, sent in (
+                ("adapter_config.json", files.config.file),
+                ("adapter_model.safetensors", files.weights.file),
+            ):
+                with (folder / name).open("wb") as file:
+                    sent.seek(0)
+                    shutil.copyfileobj(sent, file)
             return self._worker.run(read_adapter, folder, reading, seconds=self.seconds)
 
     def close(self) -> None:
         self._worker.close()
-
-
-@contextmanager
-def private_folder(files: AdapterFiles) -> Iterator[Path]:
-    """An adapter's two files under their usual names, until the block ends."""
-    with tempfile.TemporaryDirectory(prefix="deltadex-") as place:
-        folder = Path(place) / FOLDER_NAME
-        folder.mkdir()
-        for name, sent in (
-            ("adapter_config.json", files.config),
-            ("adapter_model.safetensors", files.weights),
-        ):
-            with (folder / name).open("wb") as file:
-                sent.seek(0)
-                shutil.copyfileobj(sent, file)
-        yield folder

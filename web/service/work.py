@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from .problems import busy
 
@@ -68,17 +68,56 @@ class Work:
             self._taken -= 1
 
 
-class Writes:
+class Shared(Generic[Result]):
+    """A thread that does one thing after another; what is at work or waits already is joined."""
+
+    def __init__(self, name: str) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._at_work: dict[str, Future[Result]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def pending(self) -> int:
+        """What is at work or waits."""
+        return len(self._at_work)
+
+    def submit(
+        self, key: str, function: Callable[[], Result], *, most: int | None = None
+    ) -> Future[Result]:
+        """The function's result, or that of the same key which is not done yet.
+
+        Raises:
+            Problem: 503, `most` others are at work or wait.
+        """
+        with self._lock:
+            future = self._at_work.get(key)
+            if future is not None:
+                return future
+            if most is not None and len(self._at_work) >= most:
+                raise busy("other changes are waiting")
+            self._at_work[key] = future = self._thread.submit(function)
+        # outside the lock: where it is done already, this forgets it now
+        future.add_done_callback(lambda _: self._forget(key))
+        return future
+
+    def close(self) -> None:
+        """Begin no more; what runs ends by itself."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _forget(self, key: str) -> None:
+        with self._lock:
+            self._at_work.pop(key, None)
+
+
+class Writes(Shared[dict[str, Any]]):
     """A thread that writes.
 
     What a client stops waiting for goes on, and the same asked again joins it.
     """
 
     def __init__(self, *, seconds: float) -> None:
+        super().__init__("deltadex-write")
         self._seconds = seconds
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="deltadex-write")
-        self._at_work: dict[str, Future[dict[str, Any]]] = {}
-        self._lock = threading.Lock()
 
     async def run(self, key: str, function: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
         """What the function returns or raises; None if it is not done yet.
@@ -86,7 +125,7 @@ class Writes:
         Raises:
             Problem: 503, too much is waiting.
         """
-        future = self._submit(key, function)
+        future = self.submit(key, function, most=MAX_WAITING)
         waited = asyncio.shield(asyncio.wrap_future(future))
         try:
             return await asyncio.wait_for(waited, self._seconds)
@@ -94,24 +133,3 @@ class Writes:
             if future.done():
                 raise
             return None
-
-    def close(self) -> None:
-        """Begin no more; what runs ends by itself."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
-    def _submit(self, key: str, function: Callable[[], dict[str, Any]]) -> Future[dict[str, Any]]:
-        with self._lock:
-            known = self._at_work.get(key)
-            if known is not None:
-                return known
-            if len(self._at_work) >= MAX_WAITING:
-                raise busy("other changes are waiting")
-            future = self._thread.submit(function)
-            self._at_work[key] = future
-        # outside the lock: where it is done already, this forgets it now
-        future.add_done_callback(lambda _: self._forget(key))
-        return future
-
-    def _forget(self, key: str) -> None:
-        with self._lock:
-            self._at_work.pop(key, None)

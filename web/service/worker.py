@@ -87,7 +87,14 @@ class Worker:
             raise WorkerDied(f"{self._name}: the service is being closed")
         if self._running is None or not self._running.process.is_alive():
             self._stop()
-            self._running = _start(self._name, self._memory)
+            context = multiprocessing.get_context("spawn")
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_serve, args=(theirs, self._memory), name=self._name, daemon=True
+            )
+            process.start()
+            theirs.close()
+            self._running = _Running(process, ours)
         return self._running
 
     def _stop(self) -> None:
@@ -102,15 +109,6 @@ class Worker:
 class _Running:
     process: BaseProcess
     pipe: Connection
-
-
-def _start(name: str, memory: int | None) -> _Running:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, memory), name=name, daemon=True)
-    process.start()
-    theirs.close()
-    return _Running(process, ours)
 
 
 def _serve(pipe: Connection, memory: int | None) -> None:

@@ -50,8 +50,8 @@ def finished(ask):
 @contextmanager
 def served(db, **settings):
     """A client of a ready service; its `service` is at hand."""
-    with Service.open(ServiceSettings(db=db, **settings)) as service:
-        assert service.wait_until_ready(60.0)
+    with Service(ServiceSettings(db=db, **settings)) as service:
+        assert service.freshness.wait_until_ready(60.0)
         with TestClient(
             make_app(service), base_url="http://localhost", raise_server_exceptions=False
         ) as client:

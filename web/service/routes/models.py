@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,6 +10,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from .... import __version__
+from ....database import Database
 from ..params import (
     AuthorInQuery,
     BaseInQuery,
@@ -24,7 +24,6 @@ from ..params import (
 from ..readers import check_where, find_base, names_of
 from ..replies import reply
 from ..schemas import FamiliesAnswer, ModelInFull, ModelsAnswer, StatsAnswer
-from ..service import Service
 from ..settings import MAX_PAGE
 
 router = APIRouter(tags=["models"])
@@ -38,14 +37,18 @@ FURTHEST = 10_000_000
 @router.get("/families", responses={200: {"model": FamiliesAnswer}, **problems(404)})
 async def families(service: ServiceIn) -> Response:
     """The families of the catalog, their recipes, and what this service can do."""
-    return reply(await service.work.run(_families, service))
+    document = {
+        "families": await service.ask(_families),
+        "writable": service.settings.writable,
+        "umap": find_spec("umap") is not None,
+        "version": __version__,
+    }
+    return reply(document)
 
 
-def _families(service: Service) -> dict[str, Any]:
-    with service.readers.catalog() as catalog:
-        names, recipes = names_of(catalog), catalog.recipes
-        stats = catalog.stats().to_json()
-    families = [
+def _families(catalog: Database) -> list[dict[str, Any]]:
+    names, recipes, stats = names_of(catalog), catalog.recipes, catalog.stats().to_json()
+    return [
         {
             **family,
             "base": names.shown(family["base"]),
@@ -57,24 +60,17 @@ def _families(service: Service) -> dict[str, Any]:
         }
         for family in stats["bases"]
     ]
-    return {
-        "families": families,
-        "writable": service.settings.writable,
-        "umap": find_spec("umap") is not None,
-        "version": __version__,
-    }
 
 
 @router.get("/stats", responses={200: {"model": StatsAnswer}, **problems(404)})
 async def stats(service: ServiceIn) -> Response:
     """How many models, datasets and recipes the catalog holds; as `deltadex stats --json`."""
-    return reply(await service.work.run(_stats, service))
 
-
-def _stats(service: Service) -> dict[str, Any]:
-    with service.readers.catalog() as catalog:
+    def stats(catalog: Database) -> dict[str, Any]:
         document = names_of(catalog).with_bases(catalog.stats().to_json())
-    return document | {"path": Path(document["path"]).name}
+        return document | {"path": Path(document["path"]).name}
+
+    return reply(await service.ask(stats))
 
 
 @router.get("/models", responses={200: {"model": ModelsAnswer}, **problems(404)})
@@ -97,46 +93,35 @@ async def models(
     offset: Annotated[int, Query(ge=0, le=FURTHEST)] = 0,
 ) -> Response:
     """The models that pass every filter, a page of them; as `deltadex ls --json`."""
-    filters = {
-        "status": status,
-        "dataset": dataset,
-        "author": author,
-        "kind": kind,
-        "contains": q,
-        "where": where,
-    }
-    page = {
-        "sort": "id" if sort == "model" else sort,
-        "descending": order == "desc",
-        "limit": limit,
-        "offset": offset,
-    }
-    return reply(await service.work.run(_models, service, base, filters, page))
+    check_where(where)
+    key, is_descending = "id" if sort == "model" else sort, order == "desc"
+    page = {"sort": key, "descending": is_descending, "limit": limit, "offset": offset}
 
-
-def _models(
-    service: Service, base: str | None, filters: Mapping[str, str | None], page: Mapping[str, Any]
-) -> dict[str, Any]:
-    check_where(filters["where"])
-    with service.readers.catalog() as catalog:
+    def models(catalog: Database) -> dict[str, Any]:
         names = names_of(catalog)
-        table = catalog.page_of_models(page=page, base=find_base(catalog, base), **filters)
-    return {
-        "models": [names.model(model) for model in table],
-        "total": table.total,
-        "limit": page["limit"],
-        "offset": page["offset"],
-    }
+        table = catalog.page_of_models(
+            page=page,
+            base=find_base(catalog, base),
+            status=status,
+            dataset=dataset,
+            author=author,
+            kind=kind,
+            contains=q,
+            where=where,
+        )
+        shown = [names.model(model) for model in table]
+        return {"models": shown, "total": table.total, "limit": limit, "offset": offset}
+
+    return reply(await service.ask(models))
 
 
 @router.get("/models/{model:path}", responses={200: {"model": ModelInFull}, **problems(404)})
 async def model(service: ServiceIn, model: IdInPath, base: BaseInQuery = None) -> Response:
     """Everything known of one model, and what it changed, slot by slot; as `show --json`."""
-    return reply(await service.work.run(_model, service, model, base))
 
+    def show(catalog: Database) -> dict[str, Any]:
+        row = catalog.exact_model(model, find_base(catalog, base))
+        document = catalog.show(row["model"], row["base"]).to_json()
+        return document | names_of(catalog).model(row)
 
-def _model(service: Service, id: str, base: str | None) -> dict[str, Any]:
-    with service.readers.catalog() as catalog:
-        model = catalog.exact_model(id, find_base(catalog, base))
-        document = catalog.show(model["model"], model["base"]).to_json()
-        return document | names_of(catalog).model(model)
+    return reply(await service.ask(show))

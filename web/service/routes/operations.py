@@ -35,7 +35,7 @@ async def health() -> Response:
 @router.get("/ready", responses=_READY)
 async def ready(service: ServiceIn) -> Response:
     """The catalog is open and every family has been searched once."""
-    if service.is_ready:
+    if service.freshness.is_ready:
         return reply({"ready": True})
     return reply({"ready": False, "detail": "opening indexes"}, 503, {"Retry-After": "2"})
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, File, Form, UploadFile
-from starlette.datastructures import UploadFile as SentUpload
 from starlette.responses import Response
 
 from ....database import Database
@@ -30,7 +29,7 @@ from ..params import (
     WhereInQuery,
     problems,
 )
-from ..problems import Problem, as_problem
+from ..problems import as_problem
 from ..readers import check_where, find_base, find_family, names_of
 from ..replies import reply
 from ..schemas import BatchAnswer, ExplanationAnswer, SimilarAnswer
@@ -38,8 +37,6 @@ from ..service import Service
 from ..uploads import AdapterFiles
 
 router = APIRouter(tags=["similar"])
-
-CONFIG_LIMIT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +66,10 @@ async def similar(
 ) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
     filters = Filters(k=k, dataset=dataset, author=author, where=where, recipe=recipe)
-    return reply(await service.work.run(_similar, service, Query_(model=model, base=base), filters))
-
-
-def _similar(service: Service, query: Query_, filters: Filters) -> dict[str, Any]:
-    with service.readers.catalog() as catalog:
-        return _answer(catalog, names_of(catalog), query, filters)
+    query = Query_(model=model, base=base)
+    return reply(
+        await service.ask(lambda catalog: _answer(catalog, names_of(catalog), query, filters))
+    )
 
 
 @router.post("/similar", responses={200: {"model": BatchAnswer}, **problems()})
@@ -83,13 +78,7 @@ async def similar_batch(service: ServiceIn, batch: Batch) -> Response:
 
     A question that has no answer gets a problem in its place.
     """
-    filters = Filters(
-        k=batch.k,
-        dataset=batch.dataset,
-        author=batch.author,
-        where=batch.where,
-        recipe=batch.recipe,
-    )
+    filters = Filters(**batch.model_dump(exclude={"queries"}))
     return reply(await service.long_work.run(_batch, service, batch.queries, filters))
 
 
@@ -130,22 +119,8 @@ async def similar_adapter(
 ) -> Response:
     """The models nearest to an adapter that is sent along, and not stored."""
     filters = Filters(k=k, dataset=dataset, author=author, where=where, recipe=recipe)
-    check_size(config)
-    return reply(
-        await service.long_work.run(
-            _similar_adapter, service, AdapterFiles(config.file, weights.file), base, filters
-        )
-    )
-
-
-def check_size(config: SentUpload) -> None:
-    """Refuse a config that is no config.
-
-    Raises:
-        Problem: 413.
-    """
-    if (config.size or 0) > CONFIG_LIMIT:
-        raise Problem(413, "body-too-long", "config: at most 1 MiB")
+    files = AdapterFiles(config, weights)
+    return reply(await service.long_work.run(_similar_adapter, service, files, base, filters))
 
 
 def _similar_adapter(
@@ -170,13 +145,10 @@ async def explain(
     recipe: RecipeInQuery = None,
 ) -> Response:
     """Which slots, roles and layers carry the similarity of two stored models."""
-    return reply(await service.work.run(_explain, service, (model, other), base, recipe))
 
+    def explain(catalog: Database) -> dict[str, Any]:
+        query = catalog.exact_query(model, find_base(catalog, base))
+        stored = catalog.exact_query(other, query.base)
+        return catalog.explain(query, stored.model, recipe=recipe).to_json()
 
-def _explain(
-    service: Service, pair: tuple[str, str], base: str | None, recipe: str | None
-) -> dict[str, Any]:
-    with service.readers.catalog() as catalog:
-        query = catalog.exact_query(pair[0], find_base(catalog, base))
-        other = catalog.exact_query(pair[1], query.base)
-        return catalog.explain(query, other.model, recipe=recipe).to_json()
+    return reply(await service.ask(explain))

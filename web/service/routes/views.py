@@ -8,16 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from ....database import Database
 from ..jobs import Computing
-from ..params import (
-    COMPUTING,
-    BaseInQuery,
-    Exclude,
-    Layout,
-    RecipeInQuery,
-    ServiceIn,
-    problems,
-)
+from ..params import COMPUTING, BaseInQuery, Exclude, Layout, RecipeInQuery, ServiceIn, problems
 from ..readers import find_base, find_family, names_of
 from ..replies import reply
 from ..schemas import ClustersAnswer, EvaluationAnswer, FailuresAnswer, MapAnswer
@@ -64,14 +57,13 @@ async def clusters(
 @router.get("/failures", responses={200: {"model": FailuresAnswer}, **problems(404)})
 async def failures(service: ServiceIn, base: BaseInQuery = None) -> Response:
     """Models that are not indexed, by reason; as `deltadex failures --json`."""
-    return reply(await service.work.run(_failures, service, base))
+    return reply(await service.ask(lambda catalog: _failures(catalog, base)))
 
 
-def _failures(service: Service, base: str | None) -> dict[str, Any]:
-    with service.readers.catalog() as catalog:
-        names, base = names_of(catalog), find_base(catalog, base)
-        document = catalog.failures(base).to_json()
-        rows = catalog.models(base=base, where="status <> 'indexed'")
+def _failures(catalog: Database, base: str | None) -> dict[str, Any]:
+    names, base = names_of(catalog), find_base(catalog, base)
+    document = catalog.failures(base).to_json()
+    rows = catalog.models(base=base, where="status <> 'indexed'")
     sources = {(row["base"], row["model"]): row["source"] for row in rows}
     for group in document["failures"]:
         for model in group["models"]:
@@ -90,17 +82,15 @@ async def _computed(
     params: Mapping[str, Any],
 ) -> Response:
     """A document of the background: of now, of an earlier state, or that it is being computed."""
-    family, recipe_id = await service.work.run(_resolved, service, base, recipe)
+
+    def resolve(catalog: Database) -> tuple[str, str]:
+        family = find_family(catalog, base)
+        return family, catalog.find_recipe(recipe, family).id
+
+    family, recipe_id = await service.ask(resolve)
     answer = await service.jobs.get(kind, family, {"recipe": recipe_id, **params})
     if isinstance(answer, Computing):
         document = {"status": "computing", "retry_after_s": answer.retry_after_s}
         return reply(document, 202, {"Retry-After": str(answer.retry_after_s)})
     headers = {"Deltadex-Stale": "true"} if answer.stale else {}
     return answer.packed.response(request, headers)
-
-
-def _resolved(service: Service, base: str | None, recipe: str | None) -> tuple[str, str]:
-    """The base as the catalog has it, and a recipe's id."""
-    with service.readers.catalog() as catalog:
-        family = find_family(catalog, base)
-        return family, catalog.find_recipe(recipe, family).id

@@ -15,13 +15,12 @@ from starlette.responses import Response
 
 from ..adding import AddAdapter, AddFromHub, add_adapter, add_from_hub, remove
 from ..params import BaseInQuery, IdInPath, ServiceIn, problems
-from ..problems import Problem
+from ..problems import Problem, invalid
 from ..replies import reply
 from ..schemas import AddedAnswer, ComputingAnswer, RemovedAnswer
 from ..service import Service
 from ..settings import ServiceSettings
 from ..uploads import AdapterFiles
-from .similar import check_size
 
 router = APIRouter(tags=["writing"])
 
@@ -74,10 +73,9 @@ async def _add_adapter(service: Service, form: FormData) -> dict[str, Any]:
     config, weights = form.get("config"), form.get("weights")
     if not isinstance(config, UploadFile) or not isinstance(weights, UploadFile):
         raise Problem(422, "invalid", "send the files config and weights")
-    check_size(config)
+    files = AdapterFiles(config, weights)
     fields = {name: value for name, value in form.items() if name not in ("config", "weights")}
     adapter = _checked(partial(AddAdapter.model_validate, fields))
-    files = AdapterFiles(config.file, weights.file)
     return await service.long_work.run(add_adapter, service, adapter, files)
 
 
@@ -95,11 +93,7 @@ def _checked(parse: Callable[[], Body]) -> Body:
     try:
         return parse()
     except ValidationError as err:
-        faults = [
-            f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}"
-            for fault in err.errors(include_input=False)[:3]
-        ]
-        raise Problem(422, "invalid", "; ".join(faults)) from err
+        raise invalid(err.errors(include_input=False), within=("body",)) from err
 
 
 @router.delete(
@@ -116,11 +110,7 @@ async def delete(
 
 
 def _require_writer(request: Request, settings: ServiceSettings) -> None:
-    """Pass those who present the operator's token.
-
-    Raises:
-        Problem: 403 where nobody writes, 401 without the right token.
-    """
+    """Pass those who present the operator's token."""
     if settings.token is None:
         raise Problem(
             403, "read-only", "this service is read-only; `deltadex serve --writable` opens it"
