@@ -9,7 +9,7 @@ CONSTRAINED := -c constraints.txt
 ALONE := OMP_NUM_THREADS=1
 
 .PHONY: demo test test-all test-machines test-newest lock browser lint types audit format bench \
-  bench-scale bench-families bench-load bench-soak clean
+  bench-start bench-scale bench-families bench-load bench-soak clean
 
 demo: $(VENV)/.installed-demo
 	$(BIN)/deltadex demo demo-output --db demo-output/deltadex.duckdb
@@ -79,6 +79,9 @@ format: $(VENV)/.installed-lint
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/fingerprinting.py
+
+bench-start: $(VENV)/.installed-test
+	$(BIN)/python benchmarks/start.py
 
 bench-scale: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/scale.py

@@ -124,7 +124,19 @@ def main() -> None:
 
 def _first_model(path: Path) -> str:
     listed = subprocess.run(
-        [sys.executable, "-m", "deltadex", "ls", "--limit", "1", "--json", "--db", str(path)],
+        [
+            sys.executable,
+            "-m",
+            "deltadex",
+            "ls",
+            "--status",
+            "indexed",
+            "--limit",
+            "1",
+            "--json",
+            "--db",
+            str(path),
+        ],
         check=True,
         capture_output=True,
     )

@@ -21,6 +21,7 @@ from .tables.models import (
     Page,
     Stored,
     count_models,
+    describe_slots,
     group_failures,
     name_near,
     relabel_models,
@@ -285,9 +286,7 @@ class Catalog:
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
         """All columns of a model, and its slots, ready for JSON."""
         row = self.model(id, base)
-        from .tables.slots import slot_document
-
-        return {**row.to_json(), "slots": [slot_document(s) for s in self.slots(row.key)]}
+        return {**row.to_json(), "slots": describe_slots(self._session, row.key)}
 
     def slots(self, key: int, recipe: str | None = None) -> list[SlotStats]:
         """What the model with this key changed, slot by slot; with the sketches of the recipe of

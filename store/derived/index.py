@@ -14,7 +14,17 @@ import numpy as np
 from ...arrays import Float32, Int64
 from ...errors import StoreFull
 from ..files import atomic_file, write_atomically
-from .shortlist import add, coarse_search, copied, fits, is_exact, make_index, remove, training_size
+from .shortlist import (
+    add,
+    coarse_search,
+    copied,
+    fits,
+    is_exact,
+    make_index,
+    remove,
+    threads_for,
+    training_size,
+)
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +140,8 @@ class SearchIndex:
         if not fetched:
             return self.keys[:0]
         while True:
-            scores, positions = self._index.search(query[None, :], fetched, params=parameters)
+            with threads_for(self._index.ntotal * self._index.d):
+                scores, positions = self._index.search(query[None, :], fetched, params=parameters)
             as_good = scores[0] >= scores[0][n - 1] - CLOSE
             if fetched == n_allowed or not as_good[-1]:
                 keys: Int64[np.ndarray, " candidates"] = self.keys[positions[0][as_good]]

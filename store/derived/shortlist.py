@@ -12,6 +12,8 @@ query alike, but would draw most of them into one list, and queries into none of
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import faiss
 import numpy as np
@@ -35,6 +37,22 @@ RETRAIN_AT = 4
 """Growth since training at which the index is rebuilt."""
 
 OWN_INVERTED_LISTS = True
+
+
+SMALL_SEARCH = 1 << 26
+"""Products of two numbers up to which OpenMP's threads spin for longer than they work."""
+
+
+@contextmanager
+def threads_for(n_products: int) -> Iterator[None]:
+    """One thread for a small search; OpenMP's setting is that of the calling thread alone."""
+    before = faiss.omp_get_max_threads()
+    if n_products <= SMALL_SEARCH:
+        faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 def is_exact(index: faiss.Index) -> bool:

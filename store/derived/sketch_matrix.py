@@ -15,6 +15,7 @@ from ...arrays import Float, Float16, Float32, Float64, Int64
 from ...records import Slot
 from ..session import Session
 from ..tables.slots import select_sketch_rows
+from .shortlist import threads_for
 
 NO_LENGTH = -1.0
 """The length of an empty row; zeros divided by it stay zeros."""
@@ -160,11 +161,12 @@ class SketchMatrix:
             wanted[self.places] = True
             bits = np.packbits(wanted, bitorder="little")
             selector = faiss.IDSelectorBitmap(bits)  # type: ignore[call-arg, arg-type]
-            scores, places = self.whole.search(
-                np.ascontiguousarray(vectors),
-                len(self),
-                params=faiss.SearchParameters(sel=selector),  # type: ignore[call-arg]
-            )
+            with threads_for(len(self) * vectors.size):
+                scores, places = self.whole.search(
+                    np.ascontiguousarray(vectors),
+                    len(self),
+                    params=faiss.SearchParameters(sel=selector),  # type: ignore[call-arg]
+                )
             order = np.argsort(self.places)
             rows = order[np.searchsorted(self.places[order], places)]
             np.put_along_axis(products.T, rows, scores, axis=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from ...errors import REASONS, StoreError
-from ...records import ModelRecord, Outcome, Refused
+from ...records import ModelRecord, Outcome, Refused, Slot
 from ..session import NOW, Session
 from .filters import Condition
 from .recipes import tables
@@ -292,6 +292,21 @@ def require_model(session: Session, key: int) -> None:
     """
     if not session.execute("SELECT 1 FROM models WHERE key = ?", [key]):
         raise StoreError("the model was removed or re-indexed during this call")
+
+
+def describe_slots(session: Session, key: int) -> list[dict[str, Any]]:
+    """What a model changed in each matrix, in slot order, ready for JSON; without NumPy, whose
+    import takes as long as `show`."""
+    rows = session.execute(
+        "SELECT stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, "
+        "stable_rank, noise_floor FROM slot_statistics WHERE model = ?",
+        [key],
+    )
+    names = ("fro_norm", "relative_norm", "sigma", "energy", "stable_rank", "noise_floor")
+    return [
+        {"slot": str(slot), "shape": list(values[:2])} | dict(zip(names, values[2:], strict=True))
+        for slot, values in sorted((Slot(*row[:3]), row[3:]) for row in rows)
+    ]
 
 
 def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:

@@ -147,20 +147,6 @@ def _slot_table(key: int, slots: Sequence[SlotStats], recipe: str | None) -> pa.
     )
 
 
-def slot_document(stats: SlotStats) -> dict[str, Any]:
-    """One slot without its sketch."""
-    return {
-        "slot": str(stats.slot),
-        "shape": list(stats.shape),
-        "fro_norm": stats.fro_norm,
-        "relative_norm": stats.relative_norm,
-        "sigma": [float(s) for s in stats.sigma],
-        "energy": stats.energy,
-        "stable_rank": stats.stable_rank,
-        "noise_floor": stats.noise_floor,
-    }
-
-
 def select_sketch_rows(
     session: Session, condition: str, recipe: str, values: list[object]
 ) -> pa.Table:

@@ -192,7 +192,11 @@ TOYS = {
     ),
     "start": Toy(
         command=("benchmarks/start.py", "--models", "4", "--runs", "1"),
-        published=("| command | processor | ratio | wall | ratio | peak |", "| script |", "| eval |"),
+        published=(
+            "| command | processor | ratio | wall | ratio | peak |",
+            "| script |",
+            "| eval |",
+        ),
         prints=(r"\| find-similar \| [\d.]+ s \| [\d.]+ × \| [\d.]+ s \| [\d.]+ × \| \d+ MiB \|",),
     ),
     "soak": Toy(

@@ -217,26 +217,41 @@ def test_help_loads_nothing_heavy():
     assert done.returncode == 0, done.stderr
 
 
+NEVER = {
+    "torch",
+    "transformers",
+    "scipy",
+    "sklearn",
+    "matplotlib",
+    "huggingface_hub",
+    "safetensors",
+    "pyarrow.compute",
+}
+"""What no question about stored models imports."""
+
+NUMBERS = NEVER | {"numpy", "pyarrow", "faiss"}
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "unwanted"),
     [
-        ("ls",),
-        ("show", "a-0"),
-        ("stats",),
-        ("failures",),
-        ("sql", "FROM coverage"),
-        ("label", "a-0", "a"),
-        ("find-similar", "a-0"),
+        (("ls",), NUMBERS),
+        (("show", "a-0"), NUMBERS),
+        (("stats",), NUMBERS),
+        (("failures",), NUMBERS),
+        (("label", "a-0", "a"), NEVER),
+        (("sql", "FROM coverage"), NEVER),
+        (("find-similar", "a-0"), NEVER),
+        (("eval",), NEVER),
     ],
-    ids=lambda arguments: arguments[0],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_commands_that_only_read_the_catalog_load_no_library_of_numbers(family, arguments):
+def test_a_stored_query_imports_what_it_needs(family, arguments, unwanted):
     code = (
         "import sys; from deltadex.cli import main\n"
         "try: main(sys.argv[1:])\n"
         "except SystemExit as end: assert not end.code\n"
-        "heavy = {'torch', 'scipy', 'sklearn', 'transformers', 'matplotlib'} & set(sys.modules)\n"
-        "sys.exit(', '.join(heavy) or 0)"
+        f"sys.exit(', '.join({unwanted!r} & set(sys.modules)) or 0)"
     )
     command = [sys.executable, "-c", code, *arguments, "--db", str(family / "c.duckdb")]
 
