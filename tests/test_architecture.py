@@ -1,5 +1,6 @@
 import ast
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,30 @@ def test_imports_point_one_way(path):
     rooms = {target for _, target in _imports(path) if target} - {room}
 
     assert rooms <= MAY_IMPORT[room], f"{path.name} imports {rooms - MAY_IMPORT[room]}"
+
+
+def _imported_files(path):
+    """The files of the package that a file imports from, wherever in it; but for the `__init__` of
+    a package that it is in."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            place = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            for alias in node.names:
+                files = (
+                    place / f"{alias.name}.py",
+                    place / alias.name / "__init__.py",
+                    place.with_suffix(".py"),
+                    place / "__init__.py",
+                )
+                file = next(file for file in files if file.is_file())
+                if file.name != "__init__.py" or file.parent not in path.parents:
+                    yield file
+
+
+def test_no_imports_go_in_a_circle():
+    graph = {path: set(_imported_files(path)) for path in MODULES}
+
+    list(TopologicalSorter(graph).static_order())
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))

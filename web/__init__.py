@@ -1,5 +1,6 @@
 """Maps of families, as pages for a browser and as pictures; `service` answers over HTTP."""
 
-from .map_document import Colour, check_ending, encode_names, write_map
+from .family_map import Colour
+from .map_drawing import check_ending, encode_names, write_map
 
 __all__ = ["Colour", "check_ending", "encode_names", "write_map"]

@@ -10,13 +10,16 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import RequestError
 
 _SCRIPT = re.compile(r'<script src="static/([\w.]+)"(?: defer)?></script>\n')
 _STYLE = re.compile(r'<link rel="stylesheet" href="static/([\w.]+)">\n')
 _ICON = re.compile(r'<link rel="icon" href="[^"]*">\n')
+
+Colour = Literal["dataset", "author", "kind"]
+"""Columns that models can be coloured by."""
 
 Neighbour = tuple[str, float] | tuple[str, float, float | None]
 """Id and score of a neighbour and, where it is known, the score's standard error."""

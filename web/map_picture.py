@@ -22,7 +22,7 @@ from matplotlib.text import Text
 
 from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError
-from .map_document import Colour
+from .family_map import Colour
 
 DRAWN_AT = 100
 """Dots per inch while texts are measured."""

@@ -11,24 +11,23 @@ import numpy as np
 from ...arrays import Float32
 from ..report_json import JsonRecord
 from ..texts import Text
-from .anisotropy import Anisotropy, sampled_anisotropy, streamed_anisotropy
+from .anisotropy import sampled_anisotropy, streamed_anisotropy
 from .divergence import (
     DIVERGENCES,
     BothWays,
     Divergence,
-    Divergent,
     gaussian_divergence,
     gaussian_floor,
     softmax_divergence,
     softmax_mean,
     softmax_padded,
 )
-from .fertility import Fertility, Tokenize, fertility
+from .fertility import Tokenize, fertility
 from .geometry_options import GeometryOptions
+from .group_geometry import GroupGeometry, LayerGeometry
 from .group_states import CollectedStates
 from .intrinsic_dimension import (
     FEWEST_ROWS,
-    IntrinsicDimension,
     distinct_rows,
     intrinsic_dimension,
 )
@@ -39,43 +38,6 @@ if TYPE_CHECKING:
     from ..network import TokenStates
 
 NO_SENTENCES = BothWays(np.empty(0), np.empty(0))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerGeometry(JsonRecord):
-    """One group in one layer.
-
-    Attributes:
-        layer: 0 is the input of the first block, l the output of block l.
-        intrinsic_dimension: By estimator, in the order of the options.
-        divergence: From the reference, by estimator; empty without a reference and for it.
-    """
-
-    layer: int
-    tokens: int
-    intrinsic_dimension: tuple[IntrinsicDimension, ...]
-    anisotropy: Anisotropy
-    divergence: tuple[Divergence, ...]
-
-    def divergence_by(self, estimator: Divergent) -> Divergence | None:
-        """The result of an estimator; None without a reference."""
-        return next((d for d in self.divergence if d.estimator == estimator), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupGeometry(JsonRecord):
-    """One group in all layers.
-
-    Attributes:
-        tokens: Tokens that were studied, the same in every layer.
-        fertility: None without a tokenizer.
-    """
-
-    group: str
-    texts: int
-    tokens: int
-    fertility: Fertility | None
-    layers: tuple[LayerGeometry, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

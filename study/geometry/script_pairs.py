@@ -18,7 +18,7 @@ from .fertility import Fertility
 from .geometry_options import GeometryOptions
 
 if TYPE_CHECKING:
-    from .geometry_report import GroupGeometry, LayerGeometry
+    from .group_geometry import GroupGeometry, LayerGeometry
 
 FEWEST_SENTENCES = 10
 """With fewer, a bootstrap over sentences says little about other sentences."""

@@ -11,7 +11,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from ..geometry.divergence import DIVERGENCES, Divergence, Divergent
-from ..geometry.geometry_report import GeometryReport, GroupGeometry
+from ..geometry.geometry_report import GeometryReport
+from ..geometry.group_geometry import GroupGeometry
 from .figures import PALETTE, add_legend, plain, set_text_size
 
 FONT = 11.0

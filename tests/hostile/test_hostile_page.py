@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from deltadex.study.pictures import save_picture
 from deltadex.web.family_map import write_page
-from deltadex.web.map_document import encode_names
+from deltadex.web.map_drawing import encode_names
 
 SCRIPTS = (
     "</script><script>window.hacked=1</script>",

@@ -8,7 +8,7 @@ import pytest
 
 from deltadex.errors import RequestError
 from deltadex.web.family_map import write_page
-from deltadex.web.map_document import encode_names
+from deltadex.web.map_drawing import encode_names
 
 HOSTILE = '</script><img src=x onerror="alert(1)">{{payload}}</body>\u2028 & <!-- é'
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import RequestError
-from .family_map import Neighbour, write_page
+from .family_map import Colour, Neighbour, write_page
 
 ENDINGS = (".html", ".png", ".svg")
-
-Colour = Literal["dataset", "author", "kind"]
-"""Columns that models can be coloured by."""
 
 
 def check_ending(target: Path) -> None:
