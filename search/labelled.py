@@ -120,7 +120,8 @@ def family_views(catalog: Catalog, recipe: str | None, base: str | None) -> list
     views = []
     for name in catalog.bases() if base is None else [base]:
         try:
-            views.append(catalog.family(name, catalog.find_recipe(wanted, name)))
+            chosen = catalog.find_recipe(wanted, name)
+            views.append(catalog.family(name, chosen, is_current=True))
         except (EmptyCatalog, UnknownRecipe):
             continue
     return views

@@ -321,18 +321,29 @@ class Catalog:
         return choose_recipe(self.recipes(), counts, self.path, name=name, base=base)
 
     def family(
-        self, base: str, recipe: Recipe, *, prepare: Callable[[FamilyView], object] | None = None
+        self,
+        base: str,
+        recipe: Recipe,
+        *,
+        prepare: Callable[[FamilyView], object] | None = None,
+        is_current: bool = False,
     ) -> FamilyView:
         """The models of `base` with a vector under a recipe, at this moment; made once for every
         version of the catalog.
 
         Args:
+            is_current: Of this moment, even if searches of this reader do not wait for their index.
             prepare: Called with a new view before other threads have it.
         """
         from .family import Moments
 
         return self.access.derived(Moments).view(
-            self._session, base, recipe, is_current=self.waits_for_index, prepare=prepare
+            self._session,
+            base,
+            recipe,
+            is_current=self.waits_for_index or is_current,
+            publishes=self.waits_for_index,
+            prepare=prepare,
         )
 
     def outcome_of_copy(

@@ -297,12 +297,14 @@ class Moments:
         recipe: Recipe,
         *,
         is_current: bool,
+        publishes: bool,
         prepare: Callable[[FamilyView], object] | None,
     ) -> FamilyView:
         """A view of a family as it is now; or, unless it is to be current, as it was last seen.
 
         Args:
             prepare: Called with a new view before other threads have it.
+            publishes: Whether other threads get a new view.
         """
         with self._lock:
             entry = self._entries.setdefault((base, recipe.id), _Entry())
@@ -316,7 +318,8 @@ class Moments:
                     moment = Moment(changes=session.changes, members=members)
                     if prepare is not None:
                         prepare(FamilyView(session, base, recipe, moment))
-                    entry.moment = moment
+                    if publishes or entry.moment is None:
+                        entry.moment = moment
         return FamilyView(session, base, recipe, moment)
 
     def close(self) -> None:

@@ -6,9 +6,11 @@ process that held the file ended.
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +21,7 @@ import duckdb
 from ..errors import EmptyCatalog, HolderLost, StoreDamaged, StoreError, StoreFull, StoreLocked
 from .files import make_folder
 from .schema import check_schema, migrate
-from .sharing import Access, Gone, Ledger, LocalSession, RawSession
+from .sharing import UNSETTLED, Access, Gone, Ledger, LocalSession, RawSession
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
@@ -38,6 +40,14 @@ NOT_FOR_SKETCHES = "dict_fsst,fsst,zstd"
 time of writing it."""
 
 NOW = "CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)"
+
+SETTLE_TRIES = 5
+"""Times that a snapshot is begun again because a change was committed meanwhile: what is cached
+under its token is of exactly its moment. After that its token is one that nobody else has."""
+
+BETWEEN_TRIES_S = 0.002
+
+_UNIQUE = itertools.count()
 
 _HELD = ("conflicting lock", "could not set lock", "being used by", "unique file handle conflict")
 
@@ -148,8 +158,6 @@ class Session:
             if self._is_inside or self._will_look:
                 yield
                 return
-            # before the snapshot: what is cached under this token is never older than it
-            self._changes_seen = self._run(lambda raw: raw.changes())
             self._will_look = True
             try:
                 yield
@@ -180,6 +188,7 @@ class Session:
         """A token that differs after every change of the catalog, whichever process made it; in a
         snapshot, that of its moment."""
         with self.turn():
+            self._begin_to_look()
             return self._changes_seen or self._run(lambda raw: raw.changes())
 
     def close(self) -> None:
@@ -208,11 +217,25 @@ class Session:
 
     def _read(self, question: Callable[[RawSession], T]) -> T:
         with self.turn():
-            # the snapshot that a block has announced begins with its first statement
-            if self._will_look and not self._is_inside:
-                self._run(lambda raw: raw.look())
-                self._will_look, self._is_inside = False, True
+            self._begin_to_look()
             return self._run(question)
+
+    def _begin_to_look(self) -> None:
+        """Begin the snapshot that a block has announced, and learn the token of its moment."""
+        if not self._will_look or self._is_inside:
+            return
+        for is_last in (*[False] * SETTLE_TRIES, True):
+            token = self._run(lambda raw: raw.changes())
+            self._run(lambda raw: raw.look())
+            # DuckDB's moment is that of the first statement which touches the file
+            self._run(lambda raw: raw.execute("SELECT schema_version FROM meta"))
+            is_exact = token == self._run(lambda raw: raw.changes())
+            if is_last or (is_exact and not token.endswith(UNSETTLED)):
+                break
+            self._run(lambda raw: raw.rollback())
+            time.sleep(BETWEEN_TRIES_S)
+        self._changes_seen = f"{token}{UNSETTLED}{next(_UNIQUE)}" if is_last else token
+        self._will_look, self._is_inside = False, True
 
     def _run(self, question: Callable[[RawSession], T]) -> T:
         try:

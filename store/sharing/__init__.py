@@ -1,6 +1,7 @@
 """One catalog file, many processes: whoever holds the file lets the others in."""
 
 from .access import Access as Access
+from .local import UNSETTLED as UNSETTLED
 from .local import Ledger as Ledger
 from .local import LocalSession as LocalSession
 from .local import RawSession as RawSession

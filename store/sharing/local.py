@@ -15,6 +15,8 @@ import duckdb
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
 
+UNSETTLED = "~"
+
 SHED_TO = "64MB"
 
 
@@ -51,11 +53,12 @@ class Ledger:
     def __init__(self) -> None:
         self.writing = threading.Lock()
         self._epoch = secrets.token_hex(4)
-        self.n_changes = 0
+        self.n_changes, self.is_committing = 0, False
 
     def changes(self) -> str:
-        """A token that differs after every committed change, whichever process made it."""
-        return f"{self._epoch}-{self.n_changes}"
+        """A token that differs after every committed change, whichever process made it; it ends in
+        `UNSETTLED` while a change is being committed."""
+        return f"{self._epoch}-{self.n_changes}{UNSETTLED if self.is_committing else ''}"
 
 
 class LocalSession:
@@ -115,12 +118,14 @@ class LocalSession:
         self._is_reading = True
 
     def commit(self) -> None:
+        self.ledger.is_committing = True
         try:
             with _ctrl_c():
                 self._connection.execute("COMMIT")
         finally:
             # an interrupted commit may have been made
             self.ledger.n_changes += 1
+            self.ledger.is_committing = False
         self._end()
 
     def rollback(self) -> None:

@@ -191,7 +191,7 @@ TOYS = {
         ),
     ),
     "start": Toy(
-        command=("benchmarks/start.py", "--models", "4", "--runs", "1"),
+        command=("benchmarks/start.py", "--models", "24", "--runs", "1"),
         published=(
             "| command | processor | ratio | wall | ratio | peak |",
             "| script |",
