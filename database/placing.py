@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64
-from ..errors import RequestError
-from ..records import ModelRecord
-from ..search import LabelledModels, Method, family_views, labelled_models, place_models
+from ..search import LabelledModels, Method, place_models, read_family
 from ..store import Catalog
 from ..web import Colour, check_ending, encode_names, write_map
 
@@ -85,20 +83,12 @@ class _PlacedFamily:
 def _place(
     catalog: Catalog, base: str | None, recipe: str | None, layout: Method, seed: int
 ) -> _PlacedFamily:
-    def read() -> tuple[str, LabelledModels, dict[str, ModelRecord]]:
-        view, *others = family_views(catalog, recipe, base)
-        if others:
-            names = ", ".join(family.base for family in (view, *others))
-            raise RequestError(f"one map shows one family; add --base, one of: {names}")
-        records = {row.id: row.record for row in catalog.models(base=view.base)}
-        return view.recipe.name, labelled_models(view), records
-
-    recipe_name, models, records = catalog.look(read)
+    view, models, records = read_family(catalog, recipe, base, several="one map shows one family")
     placement = place_models(models.ids, models.vectors, layout, scores=models.scores, seed=seed)
     x, y = placement.coordinates.round(6).T.tolist()
     document: dict[str, Any] = {
         "base": models.base,
-        "recipe": recipe_name,
+        "recipe": view.recipe.name,
         "layout": placement.method,
         "explained": placement.explained and list(placement.explained),
         "seed": seed,

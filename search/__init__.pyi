@@ -1,7 +1,7 @@
 from .clusters import ClusterReport, cluster_family
 from .evaluate import Evaluation, evaluate
 from .explain import Explanation, explain_pair
-from .labelled import LabelledModels, family_views, labelled_models
+from .labelled import LabelledModels, family_views, labelled_models, read_family
 from .layout import Method, Placement, place_models
 from .neighbours import (
     FreshQuery,
@@ -33,4 +33,5 @@ __all__ = [
     "labelled_models",
     "place_models",
     "prepare_search",
+    "read_family",
 ]

@@ -30,6 +30,11 @@ def is_centred(recipe: Recipe) -> bool:
     return dict(recipe.params).get("centring") == "kind"
 
 
+def id_digest(id: str) -> bytes:
+    """What a sample of models is sorted by: it depends neither on names nor on order."""
+    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()
+
+
 def references(
     ids: Sequence[str], kinds: Sequence[str]
 ) -> dict[str, Int64[np.ndarray, " reference"]]:
@@ -39,7 +44,7 @@ def references(
     for kind in sorted(set(kinds)):
         rows = [row for row, other in enumerate(kinds) if other == kind]
         if len(rows) > REFERENCE:
-            rows.sort(key=lambda row: hashlib.sha256(ids[row].encode()).digest())
+            rows.sort(key=lambda row: id_digest(ids[row]))
         rows = sorted(rows[:REFERENCE], key=ids.__getitem__)
         chosen[kind] = np.array(rows, dtype=np.int64)
     return chosen

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from ..arrays import Float64, Int64, Shaped
-from ..errors import EmptyCatalog, UnknownRecipe
+from ..errors import EmptyCatalog, RequestError, UnknownRecipe
+from ..records import ModelRecord
 from ..store import Catalog, FamilyView
 from .centring import PooledMeans, centre_scores, is_centred
 from .sketch_scores import WHOLE_FAMILY, has_sketches, pair_scores
@@ -99,11 +99,6 @@ class LabelledModels:
         return cosines
 
 
-def id_digest(id: str) -> bytes:
-    """What a sample of models is sorted by: it depends neither on names nor on order."""
-    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()
-
-
 def family_views(catalog: Catalog, recipe: str | None, base: str | None) -> list[FamilyView]:
     """Every family, or that of `base`, under one recipe by name or id.
 
@@ -127,11 +122,35 @@ def family_views(catalog: Catalog, recipe: str | None, base: str | None) -> list
     return views
 
 
+def read_family(
+    catalog: Catalog, recipe: str | None, base: str | None, *, several: str
+) -> tuple[FamilyView, LabelledModels, dict[str, ModelRecord]]:
+    """The catalog's family, or that of `base`, at one moment: its view, its models, and what the
+    catalog knows of them, by id.
+
+    Args:
+        several: Why there must be one family; begins the refusal of more.
+
+    Raises:
+        RequestError: There are several families and no `base`; else as `family_views`.
+    """
+
+    def read() -> tuple[FamilyView, LabelledModels, dict[str, ModelRecord]]:
+        view, *others = family_views(catalog, recipe, base)
+        if others:
+            names = ", ".join(family.base for family in (view, *others))
+            raise RequestError(f"{several}; add --base, one of: {names}")
+        rows = catalog.models(base=view.base, status="indexed")
+        return view, labelled_models(view), {row.id: row.record for row in rows}
+
+    return catalog.look(read)
+
+
 def labelled_models(view: FamilyView) -> LabelledModels:
     """The models of a family with their scores, in order of id."""
     rows = view.rows(sorted(view.ids))
-    ids, vectors = view.by_id()
-    labels, kinds = view.labels, [view.kinds[row] for row in rows]
+    ids, kinds = [view.ids[row] for row in rows], [view.kinds[row] for row in rows]
+    vectors, labels = view.vectors(view.keys[rows]), view.labels
     scores = None
     if has_sketches(view.recipe) and len(ids) <= WHOLE_FAMILY:
         scores = pair_scores(view, rows)

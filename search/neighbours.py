@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import Float32, Float64, Int64
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import Fingerprint, Recipe, SlotStats
-from ..store import NO_LENGTH, Catalog, FamilyView, ModelFilter, SketchMatrix, Stored
+from ..store import NO_LENGTH, Catalog, FamilyView, Label, ModelFilter, SketchMatrix, Stored
 from .labelled import TIE_DECIMALS
 from .sketch_scores import (
     CANDIDATES,
@@ -124,9 +124,11 @@ class ResolvedQuery:
 
 @dataclass(frozen=True, slots=True)
 class _Scored:
-    """A row with its centred cosine, the standard error of that, and its plain cosine."""
+    """A row and its label, with its centred cosine, the standard error of that, and its plain
+    cosine."""
 
     row: int
+    label: Label
     score: float
     error: float
     cosine: float
@@ -225,7 +227,6 @@ def nearest(
         raise EmptyCatalog(f"no model of {view.base} has a {view.recipe.name} fingerprint")
     allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
     scored = _best(view, query, k, allowed)
-    labels = view.labels_at([best.row for best in scored])
     return Neighbours(
         model=query.model,
         dataset=query.dataset,
@@ -239,9 +240,9 @@ def nearest(
                 score=min(1.0, max(-1.0, best.score)),
                 score_se=best.error,
                 cosine=min(1.0, max(-1.0, best.cosine)),
-                dataset=labels[best.row].dataset,
-                author=labels[best.row].author,
-                run=labels[best.row].run,
+                dataset=best.label.dataset,
+                author=best.label.author,
+                run=best.label.run,
             )
             for rank, best in enumerate(scored, start=1)
         ),
@@ -311,7 +312,8 @@ def _best_by_vectors(
     centred: Float64[np.ndarray, " dim"],
 ) -> list[_Scored]:
     """The `k` nearest of some models by their pooled vectors."""
-    rows = list(view.labels_at(candidates.tolist()))
+    labels = view.labels_at(candidates.tolist())
+    rows = list(labels)
     vectors = view.vectors(view.keys[rows])
     centred_vectors = kind_means(view).pooled.centred([view.kinds[row] for row in rows], vectors)
     scores = centred_vectors @ centred
@@ -320,6 +322,7 @@ def _best_by_vectors(
     return [
         _Scored(
             row=rows[i],
+            label=labels[rows[i]],
             score=float(scores[i]),
             error=errors_of.cosine(centred_vectors[i])[1] if errors_of else 0.0,
             cosine=float(vectors[i].astype(np.float64) @ plain),
@@ -347,15 +350,16 @@ def _best_by_sketches(
     labels = view.labels_at(candidates[likely].tolist())
     present = np.array([i for i in likely.tolist() if int(candidates[i]) in labels], dtype=np.int64)
     chosen = present[_likely(rough[present], k)]
-    exact = scorer.exact(chosen.tolist())
+    exact, rows = scorer.exact(chosen.tolist()), candidates[chosen].tolist()
     return [
         _Scored(
-            row=int(candidates[chosen[i]]),
+            row=rows[i],
+            label=labels[rows[i]],
             score=float(exact.scores[i]),
             error=float(exact.errors[i]),
             cosine=float(exact.cosines[i]),
         )
-        for i in _ranked([view.ids[row] for row in candidates[chosen].tolist()], exact.scores)[:k]
+        for i in _ranked([view.ids[row] for row in rows], exact.scores)[:k]
     ]
 
 

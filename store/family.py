@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..arrays import Float32, Int64
-from ..records import Recipe, SlotStats
+from ..records import Recipe
 from .files import derived_path
 from .session import Session
 from .tables.filters import ModelFilter
 from .tables.models import Label, Labels, select_keys, select_labels
-from .tables.slots import SlotSketches, select_sketches, select_slots
+from .tables.slots import SlotSketches, select_sketches
 from .tables.vectors import count_vectors, fetch_keys, fetch_vectors_of
 
 if TYPE_CHECKING:
@@ -168,10 +168,6 @@ class FamilyView:
         """Ids and vectors of some models, or of all, in order of id."""
         rows = self.rows(sorted(self.ids if ids is None else ids))
         return [self.ids[row] for row in rows], self.vectors(self.keys[rows])
-
-    def slots(self, row: int) -> list[SlotStats]:
-        """What a model changed, slot by slot, with its sketches."""
-        return select_slots(self._session, int(self.keys[row]), self.recipe.id)
 
     def sketches(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
         """The sketches of the models with these keys side by side, from the file of them where it

@@ -136,11 +136,14 @@ class Session:
             self._registered[name] = table
             try:
                 yield
-            finally:
+            except BaseException:
                 del self._registered[name]
                 # an aborted transaction refuses this too; the first error is the one to raise
                 with suppress(duckdb.Error):
                     self._run(lambda raw: raw.unregister(name))
+                raise
+            del self._registered[name]
+            self._run(lambda raw: raw.unregister(name))
 
     def write(self, change: Callable[[Session], T]) -> T:
         """Make all of a change, or none; one writer at a time. Returns what the change gives."""
@@ -224,18 +227,21 @@ class Session:
         """Begin the snapshot that a block has announced, and learn the token of its moment."""
         if not self._will_look or self._is_inside:
             return
-        for is_last in (*[False] * SETTLE_TRIES, True):
+        for tries_left in reversed(range(SETTLE_TRIES + 1)):
             token = self._run(lambda raw: raw.changes())
             self._run(lambda raw: raw.look())
+            self._is_inside = True
             # DuckDB's moment is that of the first statement which touches the file
             self._run(lambda raw: raw.execute("SELECT schema_version FROM meta"))
-            is_exact = token == self._run(lambda raw: raw.changes())
-            if is_last or (is_exact and not token.endswith(UNSETTLED)):
+            is_settled = not token.endswith(UNSETTLED)
+            is_exact = is_settled and token == self._run(lambda raw: raw.changes())
+            if is_exact or not tries_left:
                 break
             self._run(lambda raw: raw.rollback())
+            self._is_inside = False
             time.sleep(BETWEEN_TRIES_S)
-        self._changes_seen = f"{token}{UNSETTLED}{next(_UNIQUE)}" if is_last else token
-        self._will_look, self._is_inside = False, True
+        self._changes_seen = token if is_exact else f"{token}{UNSETTLED}{next(_UNIQUE)}"
+        self._will_look = False
 
     def _run(self, question: Callable[[RawSession], T]) -> T:
         try:

@@ -11,7 +11,8 @@ import math
 import numpy as np
 
 from ...arrays import Float64, Int64
-from ..labelled import LabelledModels, id_digest
+from ..centring import id_digest
+from ..labelled import LabelledModels
 from ..sketch_scores import WHOLE_FAMILY
 from .hierarchy import BLOCK, NOISE, SAME_SCORE, Distances, hdbscan
 

@@ -11,8 +11,9 @@ from ...arrays import Int64
 from ...errors import RequestError
 from ...records import ModelRecord
 from ...store import Catalog, FamilyView
+from ..centring import id_digest
 from ..evaluate import MOST_MODELS, silhouettes
-from ..labelled import LabelledModels, family_views, id_digest, labelled_models
+from ..labelled import LabelledModels, read_family
 from ..sketch_scores import WHOLE_FAMILY
 from .density import AXES, SAMPLE, default_min_size, find_clusters
 from .hierarchy import NOISE
@@ -134,16 +135,9 @@ def cluster_family(
         )
     if min_size is not None and min_size < 2:
         raise RequestError(f"a cluster has at least 2 models, not {min_size}")
-
-    def read() -> tuple[FamilyView, LabelledModels, dict[str, ModelRecord]]:
-        view, *others = family_views(catalog, recipe, base)
-        if others:
-            names = ", ".join(each.base for each in (view, *others))
-            raise RequestError(f"clusters are those of one family; add --base, one of: {names}")
-        rows = catalog.models(base=view.base, status="indexed")
-        return view, labelled_models(view), {row.id: row.record for row in rows}
-
-    view, models, records = catalog.look(read)
+    view, models, records = read_family(
+        catalog, recipe, base, several="clusters are those of one family"
+    )
     # outside the snapshot: a large family takes minutes
     return cluster(
         view, models, records, min_size=min_size, suggest=suggest, unknown_share=unknown_share

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...arrays import Bool, Float64, Int64
-from ..labelled import LabelledModels, id_digest
+from ..centring import id_digest
+from ..labelled import LabelledModels
 from ..precision import Exclude, label_codes
 
 TARGET = 0.95
