@@ -3,25 +3,27 @@ from .members import Indexing, query
 from .opened import Place, Track
 from .queries import AdapterReading, read_adapter
 from .studies import Running
+from .studies.tables import (
+    ComponentStudy,
+    GeometryStudy,
+    LayerStudy,
+    ProfileTable,
+    RankStudy,
+    Study,
+)
 from .tables import (
     ClusterTable,
-    ComponentStudy,
     DifferenceTable,
     EvaluationTable,
     ExplanationTable,
     FailureTable,
     FindingTable,
-    GeometryStudy,
     IndexReport,
-    LayerStudy,
     ModelTable,
     NeighbourTable,
-    ProfileTable,
     QueryTable,
-    RankStudy,
     SlotTable,
     StatsTable,
-    Study,
     Table,
 )
 

@@ -1,14 +1,12 @@
 from .cluster_tables import show_clusters
 from .demo_screen import DemoScreen
 from .progress import RunProgress, tracked
-from .study_tables import (
-    show_components,
-    show_diff,
-    show_geometry,
-    show_layers,
-    show_profiles,
-    show_ranks,
-)
+from .studies.components_table import show_components
+from .studies.diff_table import show_diff
+from .studies.geometry_table import show_geometry
+from .studies.layers_table import show_layers
+from .studies.profile_table import show_profiles
+from .studies.rank_table import show_ranks
 from .tables import (
     show_evaluation,
     show_evaluations,

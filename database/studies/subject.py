@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel
-from .queries import is_model_path
+from ...errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel
+from ..queries import is_model_path
 
 if TYPE_CHECKING:
-    from ..store import Catalog, ModelRow
-    from ..study.network import Network
+    from ...store import Catalog, ModelRow
+    from ...study.network import Network
 
 UPLOADED = "upload"
 """Source of a model that a service was sent."""
@@ -58,7 +58,7 @@ class Subject:
 
     def load(self, device: str) -> Network:
         """The model, ready to run."""
-        from ..study.network import load_network
+        from ...study.network import load_network
 
         # weights may be in a folder, or at an id with an owner or of old style
         is_place = self.base and (Path(self.base).is_dir() or not self.base.startswith(("/", ".")))
@@ -67,7 +67,7 @@ class Subject:
 
     def load_base(self, device: str) -> Network:
         """Its base, ready to run."""
-        from ..study.network import load_network
+        from ...study.network import load_network
 
         return load_network(self.require_base(), device=device)
 
@@ -97,7 +97,7 @@ def find_subject(
             raise
         if not Path(model).is_dir() and model.startswith(("/", ".", "~")):
             raise RequestError(f"{model}: no such folder") from None
-    from ..indexer import claimed_base, guess_base
+    from ...indexer import claimed_base, guess_base
 
     base = base or hint or (guess_base(catalog, model) if known else claimed_base(model))
     return Subject(name=model, source=model, base=base)
@@ -125,6 +125,6 @@ def family_subjects(catalog: Catalog, base: str) -> list[Subject]:
 
 def _family(catalog: Catalog, base: str | None) -> str | None:
     """The name in the catalog of a base that the user spells."""
-    from ..indexer import resolve_base
+    from ...indexer import resolve_base
 
     return resolve_base(catalog, base).name if base else None

@@ -1,0 +1,14 @@
+"""Studies of models; that of an indexed model is stored beside its fingerprint."""
+
+from .calls import Running
+from .components_call import ComponentsCall
+from .geometry_call import GeometryCall
+from .layers_call import LayersCall
+from .profile_call import ProfileCall
+from .rank_call import RankCall
+
+__all__ = ["Running", "Studies"]
+
+
+class Studies(RankCall, ComponentsCall, GeometryCall, LayersCall, ProfileCall):
+    """Every study that a `Database` makes."""

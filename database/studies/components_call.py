@@ -1,0 +1,75 @@
+"""The components study of a model, alone or against a relative."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..opened import Place
+from .calls import RUNNING, Running, StudyCalls, load_texts
+from .subject import find_subject
+from .tables import ComponentStudy
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+
+class ComponentsCall(StudyCalls):
+    """`components`."""
+
+    def components(
+        self,
+        model: str,
+        *,
+        texts: Place | None = None,
+        against: str | None = None,
+        special_tokens: bool = False,
+        base: str | None = None,
+        **running: Unpack[Running],
+    ) -> ComponentStudy:
+        """What hidden states are made of: input, attention, feed-forward, bias; each 0…1.
+
+        Args:
+            texts: A file or folder of texts; 64 built-in texts in 8 languages by default.
+            against: The base, or a relative: what moved, and which layer was edited.
+            special_tokens: Whether special tokens and first positions count too.
+            running: See `Running`.
+
+        Raises:
+            StudyError: the network or the texts cannot be studied.
+
+        >>> study = db.components("imdb-0", texts="texts.txt", against="base")
+        >>> study.save_picture("components.png").name
+        'components.png'
+        """
+        from ...study import pictures
+        from ...study.components import components_study
+        from ...study.profile import probe_texts
+        from .settings import ComponentsSettings
+
+        run = RUNNING | running
+        read = probe_texts() if texts is None else load_texts(Path(texts))
+        subject = find_subject(self._catalog, model, base, hint=against)
+        network = subject.load(run["device"])
+        relative = find_subject(self._catalog, against, None) if against else None
+        report = components_study(
+            network,
+            read.entries,
+            against=relative.load(run["device"]) if relative else None,
+            keep_special=special_tokens,
+            keep_first=special_tokens,
+            watched=lambda batches: self._batches(batches, read, run),
+            batch_size=run["batch_size"],
+            max_tokens=run["max_tokens"],
+        )
+        settings = ComponentsSettings(
+            texts=read.digest,
+            against=against,
+            special_tokens=special_tokens,
+            max_tokens=run["max_tokens"],
+        )
+        document = report.to_json() | {"broken_rows": list(read.broken)}
+        self._save(subject, "components", asdict(settings), document)
+        title = f"Components of {network.name}"
+        return ComponentStudy(document, title, lambda: pictures.draw_components(report))

@@ -1,0 +1,99 @@
+"""The rank study of a model, or of a family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ...errors import RequestError
+from .calls import StudyCalls
+from .subject import Subject, family_subjects, find_subject
+from .tables import RankStudy
+
+if TYPE_CHECKING:
+    from ...study.rank import RankReport
+    from .settings import RankSettings
+
+
+class RankCall(StudyCalls):
+    """`rank`."""
+
+    def rank(
+        self,
+        model: str | None = None,
+        *,
+        family: str | None = None,
+        thetas: Sequence[float] = (0.5, 0.9, 0.99),
+        weights: bool = False,
+        base: str | None = None,
+    ) -> RankStudy:
+        """How many directions an update ΔW has, by role and depth, and what law that follows.
+
+        Args:
+            model: An id, a folder or a Hub id; or a `family`, whose models' mean is given.
+            thetas: Shares of |ΔW|² to be explained, above 0 and up to 1; the first is drawn.
+            weights: Whether the ranks are of the weights W themselves.
+
+        Returns:
+            A row for each weight matrix; the document has curves by role and depth.
+
+        Raises:
+            RequestError: neither or both of `model` and `family`.
+            StudyError: no model could be studied.
+
+        >>> len(db.rank("imdb-0", thetas=[0.9])) == len(db.show("imdb-0"))
+        True
+        """
+        from ...study import pictures
+        from ...study.rank import family_ranks
+        from .settings import RankSettings
+
+        if (model is None) == (family is None):
+            raise RequestError("give a MODEL, or --family BASE")
+        settings = RankSettings(
+            thetas=sorted(set(thetas)), subject="weights" if weights else "update"
+        )
+        failed: list[dict[str, str]] = []
+        if model is not None:
+            report = self._ranks(find_subject(self._catalog, model, base), settings)
+        else:
+            assert family is not None
+            subjects = family_subjects(self._catalog, family)
+            reports, failed = self._each(subjects, lambda member: self._ranks(member, settings))
+            report = family_ranks(reports, name=family)
+
+        document = report.to_json() | {"failed": failed}
+        return RankStudy(
+            document, f"Ranks of {report.name}", lambda: pictures.draw_ranks(report, thetas[0])
+        )
+
+    def _ranks(self, subject: Subject, settings: RankSettings) -> RankReport:
+        """One model's ranks, from the catalog where they are stored."""
+        from ...study.rank import RankReport
+
+        stored = self._load(subject, "rank", asdict(settings))
+        if stored is not None:
+            return RankReport.from_json(stored)
+        report = self._measure_ranks(subject, settings)
+        self._save(subject, "rank", asdict(settings), report.to_json())
+        return report
+
+    def _measure_ranks(self, subject: Subject, settings: RankSettings) -> RankReport:
+        from ...indexer import update_spectra, weight_spectra
+        from ...study.rank import rank_study
+
+        spectra_of = weight_spectra if settings.subject == "weights" else update_spectra
+        base = subject.require_base()
+        _, spectra = spectra_of(self._catalog, subject.require_source(), base)
+        family = self._catalog.base(base)
+        shapes = family.slots.get("shapes", {}) if family else {}
+        depths: dict[str, int] = {}
+        for stack, layer in (
+            *((s.slot.stack, s.slot.layer) for s in spectra),
+            *((name.split(".")[0], int(name.split(".")[1])) for name in shapes),
+        ):
+            depths[stack] = max(depths.get(stack, 0), layer + 1)
+        return rank_study(
+            subject.name, spectra, thetas=settings.thetas, n_layers=depths, subject=settings.subject
+        )

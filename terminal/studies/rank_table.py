@@ -1,0 +1,43 @@
+"""The table of a rank study."""
+
+from __future__ import annotations
+
+from ..tables import Document, console, print_rows, text
+from .shared import print_failed, spread
+
+
+def show_ranks(document: Document) -> None:
+    """r_θ by role and layer, with the law of each curve."""
+    screen = console()
+    subject = "W" if document["subject"] == "weights" else "ΔW"
+    screen.print(f"rank of {subject}: [bold]{text(document['name'])}[/]")
+    for theta in document["thetas"]:
+        curves = [c for c in document["curves"] if c["theta"] == theta]
+        for stack in dict.fromkeys(c["stack"] for c in curves):
+            own = [c for c in curves if c["stack"] == stack]
+            shown = spread(max(c["n_layers"] for c in own))
+            rows = []
+            for curve in own:
+                by_layer = {point["layer"]: point for point in curve["points"]}
+                cells = [_rank(by_layer.get(layer)) for layer in shown]
+                rows.append((curve["role"], *cells, _law(curve["fit"])))
+            heads = (f"θ = {theta:g}, {stack}", *(str(n + 1) for n in shown), "law")
+            print_rows(screen, heads, rows)
+    for note in document["notes"]:
+        screen.print(f"  {text(note)}", style="dim")
+    print_failed(screen, document)
+
+
+def _rank(point: Document | None) -> str:
+    if point is None:
+        return ""
+    spread = point["standard_error"]
+    shown = f"{point['rank']:.0f}" if spread is None else f"{point['rank']:.1f}±{spread:.1f}"
+    return shown if point["valid"] else f"({shown})"
+
+
+def _law(fit: Document) -> str:
+    best = fit["best"]
+    if best is None or not fit["pattern"]:
+        return str(fit["verdict"])
+    return f"{best['law']}, R² {best['r_squared']:.2f}"

@@ -1,0 +1,19 @@
+"""What tables of several studies share."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from ..tables import Document, text
+
+
+def spread(n_layers: int, most: int = 12) -> list[int]:
+    """At most `most` layers from the first to the last, evenly."""
+    if n_layers <= most:
+        return list(range(n_layers))
+    return sorted({round(i * (n_layers - 1) / (most - 1)) for i in range(most)})
+
+
+def print_failed(screen: Console, document: Document) -> None:
+    for model in document["failed"]:
+        screen.print(f"[yellow]{text(model['model'])}[/]: {text(model['reason'])}")
