@@ -15,9 +15,10 @@ from deltadex.store.tables.filters import COLUMNS
 
 ROOT = Path(deltadex.__file__).parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
+STUDY_DOCS = sorted((ROOT / "docs" / "studies").glob("*.md"))
 README = ROOT / "README.md"
 COMMANDS = ROOT / "docs" / "commands.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS]
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *DOCS, *STUDY_DOCS]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 pytestmark = pytest.mark.skipif(not README.exists(), reason="not run from a checkout")
