@@ -8,13 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..report_json import JsonRecord
-from .layer_classifier import (
-    Contributions,
-    LayerClassifier,
-    contributions,
-    fit_classifier,
-    score_classifier,
-)
+from .layer_classifier import LayerClassifier, fit_classifier, score_classifier
+from .layer_contributions import Contributions, contributions
 from .layer_controls import (
     Control,
     mask_controls,

@@ -1,10 +1,13 @@
 """Rows, the split by text, and the layer classifier on planted layers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted_layers import batches, make_hidden, make_rows, permuted
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, confusion_matrix, recall_score
 from sklearn.pipeline import make_pipeline
@@ -13,12 +16,11 @@ from sklearn.preprocessing import StandardScaler
 from deltadex.errors import StudyError
 from deltadex.study.layers.layer_classifier import (
     LayerClassifier,
-    accuracy_error,
     fit_classifier,
     score_classifier,
-    score_predictions,
 )
 from deltadex.study.layers.layer_rows import collect_rows, split_by_text
+from deltadex.study.layers.layer_scores import accuracy_error, difference_error, score_predictions
 
 
 def columns(rows):
@@ -193,16 +195,62 @@ def test_the_classifier_is_scikit_learns_with_its_standardiser():
 
 def test_two_layers_are_a_softmax_of_two():
     split = split_by_text(make_rows(make_hidden(layers=2, tokens=200, apart=1), first_layer=3))
-    oracle = LogisticRegression(tol=1e-8)
+    # scikit-learn penalises the difference w of two weights; those of a softmax are ±w/2, with
+    # half its penalty
+    oracle = LogisticRegression(C=2.0, tol=1e-8)
 
     classifier = fit_classifier(split.train)
     oracle.fit(classifier.standardise(split.train.vectors), split.train.layer)
 
     assert classifier.layers == (3, 4)
-    assert classifier.weights.shape == (2, 6)
+    assert classifier.weights == pytest.approx(
+        np.concatenate([-oracle.coef_, oracle.coef_]) / 2, abs=1e-3
+    )
+
+
+@pytest.mark.parametrize("layers", [3, 9])
+def test_the_minimum_does_not_depend_on_the_start_and_is_checked_in_float64(layers):
+    """9 classes are padded to 16 in the products, 600 rows take three blocks."""
+    rows = make_rows(make_hidden(layers=layers, tokens=600 // layers, dim=9, apart=1.5))
+    elsewhere = replace(
+        fit_classifier(make_rows(make_hidden(layers=layers, tokens=80, dim=9, apart=4, seed=1))),
+        weights=np.random.default_rng(0).normal(size=(layers, 9)),
+    )
+
+    cold, warm = fit_classifier(rows), fit_classifier(rows, start=elsewhere)
+
+    oracle = LogisticRegression(tol=1e-9, max_iter=5000)
+    oracle.fit(cold.standardise(rows.vectors), rows.layer)
+    # gradient entries below 1e-5, at the curvature 1/600 of the penalty or more
+    assert cold.weights == pytest.approx(oracle.coef_, abs=3e-3)
+    assert warm.weights == pytest.approx(oracle.coef_, abs=3e-3)
+    for found in (cold, warm):
+        shares = softmax(
+            found.standardise(rows.vectors) @ found.weights.T + found.intercepts, axis=1
+        )
+        left = shares - np.eye(layers)[rows.layer]
+        gradient = (left.T @ found.standardise(rows.vectors) + found.weights) / len(rows.layer)
+        assert np.abs(gradient).max() < 1.02e-5  # standardised vectors are rounded to float32
+        assert found.converged
+
+
+def test_a_start_reads_other_units_and_fewer_dimensions_as_before():
+    rows = make_rows(make_hidden(layers=3, tokens=60, apart=2))
+    classifier = fit_classifier(rows)
+    scores = classifier.standardise(rows.vectors) @ classifier.weights.T + classifier.intercepts
+    mean, scale = np.linspace(-1, 1, 6), np.linspace(0.5, 3, 6)
+
+    moved = classifier.in_units_of(mean, scale)
+    fewer = classifier.without(np.array([1, 4]))
+    longer = classifier.of_unit_rows(7.0)
+
+    assert (rows.vectors - mean) / scale @ moved[:, :-1].T + moved[:, -1] == pytest.approx(scores)
+    assert longer.predict(rows.vectors / 7).tolist() == classifier.predict(rows.vectors).tolist()
+    assert fewer.weights.shape == (3, 4)
+    at_mean = np.where(np.isin(np.arange(6), [1, 4]), classifier.mean, rows.vectors)
     assert np.array_equal(
-        classifier.predict(split.test.vectors),
-        oracle.predict(classifier.standardise(split.test.vectors)),
+        fewer.predict(np.delete(rows.vectors, [1, 4], axis=1)),
+        classifier.predict(at_mean.astype(np.float32)),
     )
 
 
@@ -242,7 +290,7 @@ def test_a_dimension_that_never_varies_harms_nothing():
 
 
 def test_an_early_stop_is_recorded_and_raises_nothing(monkeypatch):
-    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
+    monkeypatch.setattr("deltadex.study.layers.softmax_regression.MOST_ITERATIONS", 1)
     split = split_by_text(make_rows(make_hidden(tokens=200, apart=1)))
 
     classifier = fit_classifier(split.train)

@@ -10,12 +10,8 @@ from planted_layers import make_hidden, make_rows
 from scipy.stats import ks_2samp
 from sklearn.neighbors import NearestCentroid
 
-from deltadex.study.layers.layer_classifier import (
-    contributions,
-    dims_holding,
-    fit_classifier,
-    score_classifier,
-)
+from deltadex.study.layers.layer_classifier import fit_classifier, score_classifier
+from deltadex.study.layers.layer_contributions import contributions, dims_holding
 from deltadex.study.layers.layer_controls import (
     joined,
     mask_controls,

@@ -112,7 +112,7 @@ def test_without_other_texts_and_twin_their_controls_are_left_out():
 
 
 def test_an_early_stop_is_said(monkeypatch):
-    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
+    monkeypatch.setattr("deltadex.study.layers.softmax_regression.MOST_ITERATIONS", 1)
 
     report = layers_study(batches(make_hidden(tokens=48, apart=1)), masks=[])
 
@@ -200,7 +200,7 @@ def test_equal_reports_give_equal_pictures(report, figure):
 
 @pytest.mark.parametrize(("layers", "dim"), [(2, 2), (2, 1), (33, 5)])
 def test_few_and_many_layers_can_be_drawn(monkeypatch, layers, dim):
-    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 5)
+    monkeypatch.setattr("deltadex.study.layers.softmax_regression.MOST_ITERATIONS", 5)
     hidden = make_hidden(layers=layers, tokens=24, dim=dim, apart=1)
 
     report = layers_study(batches(hidden, tokens_a_text=4), masks=[])
