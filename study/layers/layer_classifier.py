@@ -19,6 +19,7 @@ CONSTANT = 1e-11
 """A dimension does not vary if its deviation is below this share of its mean: float32 numbers that
 differ at all differ by more."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerClassifier(JsonRecord):
     """Multinomial logistic regression on standardised vectors, with its standardiser.

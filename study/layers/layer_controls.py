@@ -16,6 +16,8 @@ from .layer_contributions import contributions
 from .layer_norms import row_norms, unit_rows
 from .layer_rows import COLUMNS, LayerRows, Split
 from .layer_scores import Score, score_predictions
+from .layer_tree import LayerTree, score_tree
+from .punctuation import PunctuationTokens
 
 Change = Callable[[LayerRows], LayerRows]
 
@@ -68,9 +70,7 @@ def score_split(split: Split, *, start: LayerClassifier | None = None) -> Score:
     return score_classifier(fit_classifier(split.train, start=start), split.test)
 
 
-def score_retrained(
-    split: Split, change: Change, *, start: LayerClassifier | None = None
-) -> Score:
+def score_retrained(split: Split, change: Change, *, start: LayerClassifier | None = None) -> Score:
     """The score of a classifier that is trained and tested on changed rows."""
     return score_split(Split(change(split.train), change(split.test)), start=start)
 
@@ -130,6 +130,34 @@ def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
     distances = (centroids**2).sum(axis=1) - 2 * test @ centroids.T  # less ‖x‖², equal for all
     nearest: Int64[np.ndarray, " rows"] = np.array(classifier.layers)[distances.argmin(axis=1)]
     return score_predictions(nearest, split.test, classifier, exact=True)
+
+
+def tree_control(
+    split: Split, classifier: LayerClassifier, *, seed: int = 0
+) -> tuple[Control, LayerTree]:
+    """A decision tree in place of the linear classifier, and its size."""
+    score, tree = score_tree(split, classifier, seed=seed)
+    title = f"decision tree, depth up to {tree.max_depth}"
+    return Control("decision-tree", title, score, retrained=True), tree
+
+
+def punctuation_controls(
+    split: Split, classifier: LayerClassifier, punctuation: PunctuationTokens | None
+) -> Iterator[Control]:
+    """The classifier on words only, and one that is also trained on words only.
+
+    There is none without punctuation, or where a side has nothing else.
+    """
+    if punctuation is None:
+        return
+    marks = [punctuation.among(rows.token) for rows in (split.train, split.test)]
+    if not any(mark.any() for mark in marks) or any(mark.all() for mark in marks):
+        return
+    words = Split(split.train.only(~marks[0]), split.test.only(~marks[1]))
+    score = score_classifier(classifier, words.test)
+    yield Control("punctuation-untested", "punctuation not scored", score, retrained=False)
+    score = score_split(words, start=classifier)
+    yield Control("no-punctuation", "punctuation removed", score, retrained=True)
 
 
 def mask_sizes(dim: int) -> tuple[int, ...]:

@@ -94,21 +94,30 @@ class Split:
     test: LayerRows
 
 
-def split_by_text(rows: LayerRows, *, test_share: float = TEST_SHARE, seed: int = 0) -> Split:
+def split_by_text(
+    rows: LayerRows, *, test_share: float = TEST_SHARE, seed: int = 0, among: int | None = None
+) -> Split:
     """Hold back whole texts at random, at least two. The split depends on the texts only.
-
-    Each text has a random key by its index, and the smallest keys are held back, so that networks
-    that read the same texts are scored on the same held-back ones.
 
     Rows of one text resemble each other, and every token has a row in each layer, so that a split
     of rows would put a token's neighbours, and the token at other depths, on both sides.
+
+    Args:
+        among: The number of texts that may have rows. The texts to hold back are drawn from all
+            of them, so that rows of the same texts, of other layers or lengths, are split alike.
+            By default they are drawn from the texts that have rows.
     """
     if not 0 < test_share < 1:
         raise ValueError(f"test_share must lie between 0 and 1, got {test_share}")
     texts = np.unique(rows.text)
-    n_test = min(max(2, round(test_share * len(texts))), len(texts) - 1)
-    keys = np.random.default_rng([seed, SPLIT_STREAM]).random(int(texts[-1]) + 1)[texts]
-    held_back = np.isin(rows.text, texts[np.argsort(keys, kind="stable")[:n_test]])
+    n_texts = int(texts[-1]) + 1 if among is None else among
+    keys = np.random.default_rng([seed, SPLIT_STREAM]).random(n_texts)
+    for drawn_from in (np.arange(n_texts) if among is not None else texts, texts):
+        n_test = min(max(2, round(test_share * len(drawn_from))), len(drawn_from) - 1)
+        chosen = drawn_from[np.argsort(keys[drawn_from], kind="stable")[:n_test]]
+        if 2 <= len(np.intersect1d(chosen, texts)) < len(texts):
+            break
+    held_back = np.isin(rows.text, chosen)
     return Split(train=rows.only(~held_back), test=rows.only(held_back))
 
 
