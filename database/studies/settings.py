@@ -43,5 +43,12 @@ class LayersSettings(TextSettings):
     transfer: str | None
     untrained: bool
     embedding: bool
+    punctuation: bool
+    context_texts: str | None
+    sweep_context: list[int]
+    sweep_texts: list[int]
+    also: list[str]
     keep_tokens: int
+    most_texts: int
     seed: int
+    version: int = 2

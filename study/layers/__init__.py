@@ -1,22 +1,29 @@
 """How a network's states change from layer to layer, and what tells the layers apart."""
 
-from .context_sweep import context_sweep
 from .layer_classifier import LayerClassifier, fit_classifier, score_classifier
-from .layer_rows import LayerRows, collect_rows, split_by_text
+from .layer_rows import LayerRows, collect_rows
 from .layer_sweeps import ModelPoint
 from .layers_report import LayersReport, layers_study
-from .punctuation import PunctuationTokens
+from .network_layers import (
+    LayersPlan,
+    measure_model,
+    studied_model,
+    study_network,
+    sweep_contexts,
+)
 
 __all__ = [
     "LayerClassifier",
     "LayerRows",
+    "LayersPlan",
     "LayersReport",
     "ModelPoint",
-    "PunctuationTokens",
     "collect_rows",
-    "context_sweep",
     "fit_classifier",
     "layers_study",
+    "measure_model",
     "score_classifier",
-    "split_by_text",
+    "studied_model",
+    "study_network",
+    "sweep_contexts",
 ]

@@ -25,9 +25,11 @@ SAME_STATES = 1e-3
 CHECKED_TEXTS = 4
 
 Watch = Callable[[Iterable[TokenStates], int], Iterable[TokenStates]]
+"""Gets the batches of a pass and the number of its texts; gives the same batches."""
 
 
 def unwatched(batches: Iterable[TokenStates], n_texts: int) -> Iterable[TokenStates]:
+    """The same batches, which nothing watches."""
     return batches
 
 

@@ -114,9 +114,7 @@ def layers_study(
     rows = collect(_tallied(states, tally))
     split = split_by_text(rows, seed=seed, among=n_texts)
 
-    def split_like(
-        states: Iterable[TokenStates], name: str, of_texts: int | None = None
-    ) -> Split:
+    def split_like(states: Iterable[TokenStates], name: str, of_texts: int | None = None) -> Split:
         """Rows of other states, which must be of a network of the same shape."""
         others = collect(states)
         if (rows.dim, rows.layers) != (others.dim, others.layers):
