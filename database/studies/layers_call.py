@@ -96,6 +96,10 @@ class LayersCall(StudyCalls):
             watched=partial(self._passed, batch_size=run["batch_size"]),
         )
         network = subject.load(run["device"])
+        swept = None
+        if sweep_context:  # first: it may find too few texts
+            unique = whole.drawn(len(whole.entries), seed)
+            swept = sweep_contexts(network, unique.entries, sweep_context, plan)
         report = study_network(
             network,
             read.entries,
@@ -104,10 +108,7 @@ class LayersCall(StudyCalls):
             untrained=untrained,
             sweep_texts=sweep_texts,
         )
-        if sweep_context:
-            unique = whole.drawn(len(whole.entries), seed)
-            swept = sweep_contexts(network, unique.entries, sweep_context, plan)
-            report = replace(report, context_sweep=swept)
+        report = replace(report, context_sweep=swept)
         failed: dict[str, list[dict[str, str]]] = {}
         if also:
             points, failed["failed"] = self._measure(compared, read, plan, run["device"])

@@ -13,7 +13,7 @@ from ..network import Network, TokenStates, token_states
 from ..network.hidden_states import encoded
 from ..texts import Text
 from .layer_rows import MOST_TOKENS, RowSample, Split, split_by_text
-from .layer_sweeps import SAME_TEXTS, Sweep, context_points
+from .layer_sweeps import SAMPLED_TEXTS, Sweep, context_points
 from .punctuation import PunctuationTokens
 
 FEWEST_REACHING = 20
@@ -110,7 +110,7 @@ def context_sweep(
     return Sweep(
         variable="context",
         n_examined=reaching.n_examined,
-        held_back=SAME_TEXTS,
+        held_back=SAMPLED_TEXTS,
         points=context_points(splits),
         skipped=tuple(skipped),
     )

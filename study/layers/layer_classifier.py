@@ -81,6 +81,16 @@ class LayerClassifier(JsonRecord):
         predicted: Int64[np.ndarray, " rows"] = layers[scores.argmax(axis=1)]
         return predicted
 
+    def score_of(self, predicted: Int64[np.ndarray, " predictions"], rows: LayerRows) -> Score:
+        """The score of its predictions for rows that may have been changed."""
+        return score_predictions(
+            predicted,
+            rows,
+            layers=self.layers,
+            n_train=self.n_train,
+            converged=self.converged,
+        )
+
 
 def fit_classifier(rows: LayerRows, *, start: LayerClassifier | None = None) -> LayerClassifier:
     """The classifier of the rows' layers. Peak: the rows twice.
@@ -136,4 +146,4 @@ def _standardised(
 
 def score_classifier(classifier: LayerClassifier, rows: LayerRows) -> Score:
     """The score of the classifier, with its own standardiser, on other rows."""
-    return score_predictions(classifier.predict(rows.vectors), rows, classifier)
+    return classifier.score_of(classifier.predict(rows.vectors), rows)

@@ -129,14 +129,14 @@ def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
     test = classifier.standardise(split.test.vectors)
     distances = (centroids**2).sum(axis=1) - 2 * test @ centroids.T  # less ‖x‖², equal for all
     nearest: Int64[np.ndarray, " rows"] = np.array(classifier.layers)[distances.argmin(axis=1)]
-    return score_predictions(nearest, split.test, classifier, exact=True)
+    return score_predictions(
+        nearest, split.test, layers=classifier.layers, n_train=classifier.n_train
+    )
 
 
-def tree_control(
-    split: Split, classifier: LayerClassifier, *, seed: int = 0
-) -> tuple[Control, LayerTree]:
+def tree_control(split: Split, *, seed: int = 0) -> tuple[Control, LayerTree]:
     """A decision tree in place of the linear classifier, and its size."""
-    score, tree = score_tree(split, classifier, seed=seed)
+    score, tree = score_tree(split, seed=seed)
     title = f"decision tree, depth up to {tree.max_depth}"
     return Control("decision-tree", title, score, retrained=True), tree
 
@@ -186,7 +186,7 @@ def mask_controls(
             for fill, values in fills.items():
                 vectors = (masked(split.test.vectors, dims, values) for dims in sets)
                 predicted = np.concatenate([classifier.predict(filled) for filled in vectors])
-                score = score_predictions(predicted, split.test, classifier)
+                score = classifier.score_of(predicted, split.test)
                 name, title = f"mask-{which}-{k}-{fill}", f"{which} {k} dims set to {fill}"
                 yield Control(name, title, score, retrained=False)
         score = score_retrained(split, partial(without, dims=top), start=classifier.without(top))

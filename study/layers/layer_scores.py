@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...arrays import Bool, Float64, Int64
 from ..report_json import JsonRecord
 from .layer_rows import LayerRows
-
-if TYPE_CHECKING:
-    from .layer_classifier import LayerClassifier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +43,18 @@ class Score(JsonRecord):
 def score_predictions(
     predicted: Int64[np.ndarray, " predictions"],
     rows: LayerRows,
-    classifier: LayerClassifier,
     *,
-    exact: bool = False,
+    layers: tuple[int, ...],
+    n_train: int,
+    converged: bool = True,
 ) -> Score:
     """The score of predictions for all rows, or for all in each of several draws.
 
     Args:
-        classifier: The one that predicts, or one of the same training rows.
-        exact: Whether no optimiser made the predictions, so that none stopped early.
+        layers: That could have been predicted.
+        n_train: Rows that what predicted has learnt from.
+        converged: Whether its optimiser did.
     """
-    layers = classifier.layers
     if not len(rows.layer) or len(predicted) % len(rows.layer):
         raise ValueError(f"{len(predicted)} predictions for {len(rows.layer)} rows")
     if not set(rows.layers) <= set(layers):
@@ -76,11 +73,11 @@ def score_predictions(
         recall=tuple((np.diag(confusion) / of_layer).tolist()),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
         mean_distance=float(np.abs(predicted - true).mean()),
-        n_train=classifier.n_train,
+        n_train=n_train,
         n_test=len(rows.layer),
         n_test_texts=rows.n_texts,
         draws=draws,
-        converged=exact or classifier.converged,
+        converged=converged,
     )
 
 

@@ -12,9 +12,10 @@ from ...arrays import Bool, Int64
 from ..report_json import JsonRecord
 from .layer_classifier import LayerClassifier, fit_classifier
 from .layer_rows import SPLIT_STREAM, Split
-from .layer_scores import Score, difference_error, score_predictions
+from .layer_scores import Score, difference_error
 
-SAME_TEXTS = "Every point is scored on the same held-back texts."
+SAME_TEXTS = "every row is scored on the same held-back texts"
+SAMPLED_TEXTS = f"{SAME_TEXTS}, as far as they have a sampled token"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,7 @@ class _Scored:
         self.value, self.n_reaching = value, n_reaching
         self.classifier = fit_classifier(split.train, start=start)
         predicted = self.classifier.predict(split.test.vectors)
-        self.score = score_predictions(predicted, split.test, self.classifier)
+        self.score = self.classifier.score_of(predicted, split.test)
         self.right: Bool[np.ndarray, " rows"] = predicted == split.test.layer
         self.text: Int64[np.ndarray, " rows"] = split.test.text
         self.n_texts = split.train.n_texts + split.test.n_texts

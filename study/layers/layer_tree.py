@@ -9,7 +9,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from ...arrays import Int64
 from ..report_json import JsonRecord
-from .layer_classifier import LayerClassifier
 from .layer_rows import Split
 from .layer_scores import Score, score_predictions
 
@@ -36,9 +35,7 @@ class LayerTree(JsonRecord):
     top_dims: tuple[int, ...]
 
 
-def score_tree(
-    split: Split, classifier: LayerClassifier, *, seed: int = 0
-) -> tuple[Score, LayerTree]:
+def score_tree(split: Split, *, seed: int = 0) -> tuple[Score, LayerTree]:
     """A tree of the training rows, and its score on the test rows.
 
     A question of a tree is whether one raw coordinate is above a threshold, so that it needs no
@@ -49,7 +46,9 @@ def score_tree(
     )
     tree.fit(split.train.vectors, split.train.layer)
     predicted: Int64[np.ndarray, " rows"] = tree.predict(split.test.vectors).astype(np.int64)
-    score = score_predictions(predicted, split.test, classifier, exact=True)
+    score = score_predictions(
+        predicted, split.test, layers=split.train.layers, n_train=len(split.train.layer)
+    )
     importances = tree.feature_importances_
     used = np.flatnonzero(importances > 0)
     top = used[np.argsort(-importances[used], kind="stable")][:10]

@@ -127,7 +127,7 @@ def layers_study(
     classifier = fit_classifier(split.train)
     sizes = mask_sizes(rows.dim) if masks is None else masks
     own_score = score_classifier(classifier, split.test)
-    by_tree, tree = tree_control(split, classifier, seed=seed)
+    by_tree, tree = tree_control(split, seed=seed)
     controls = [
         Control("classifier", "layer classifier", own_score, retrained=False),
         by_tree,

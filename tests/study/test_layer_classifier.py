@@ -14,11 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from deltadex.errors import StudyError
-from deltadex.study.layers.layer_classifier import (
-    LayerClassifier,
-    fit_classifier,
-    score_classifier,
-)
+from deltadex.study.layers.layer_classifier import fit_classifier, score_classifier
 from deltadex.study.layers.layer_rows import collect_rows, split_by_text
 from deltadex.study.layers.layer_scores import accuracy_error, difference_error, score_predictions
 
@@ -303,21 +299,6 @@ def test_an_early_stop_is_recorded_and_raises_nothing(monkeypatch):
 # scores
 
 
-def classifier_of(layers):
-    """A classifier of nine rows, whose predictions are given by hand."""
-    n = len(layers)
-    return LayerClassifier(
-        layers=layers,
-        mean=np.zeros(1),
-        scale=np.ones(1),
-        weights=np.zeros((n, 1)),
-        intercepts=np.zeros(n),
-        n_train=9,
-        iterations=1,
-        converged=True,
-    )
-
-
 @given(seed=st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
 def test_scores_agree_with_scikit_learn(seed):
@@ -325,7 +306,7 @@ def test_scores_agree_with_scikit_learn(seed):
     rows = make_rows(make_hidden(layers=4, tokens=24), first_layer=1)
     predicted = rng.integers(1, 5, size=len(rows.layer))
 
-    score = score_predictions(predicted, rows, classifier_of(rows.layers))
+    score = score_predictions(predicted, rows, layers=rows.layers, n_train=9)
 
     assert score.accuracy == pytest.approx(accuracy_score(rows.layer, predicted))
     assert score.recall == pytest.approx(recall_score(rows.layer, predicted, average=None))
@@ -339,7 +320,7 @@ def test_several_draws_are_pooled():
     wrong = 1 - rows.layer
 
     score = score_predictions(
-        np.concatenate([rows.layer, rows.layer, wrong]), rows, classifier_of((0, 1))
+        np.concatenate([rows.layer, rows.layer, wrong]), rows, layers=(0, 1), n_train=9
     )
 
     assert score.accuracy == pytest.approx(2 / 3)
@@ -350,9 +331,9 @@ def test_predictions_of_other_rows_or_layers_are_refused():
     rows = make_rows(make_hidden(layers=2, tokens=24))
 
     with pytest.raises(ValueError, match="47 predictions for 48 rows"):
-        score_predictions(rows.layer[:-1], rows, classifier_of((0, 1)))
+        score_predictions(rows.layer[:-1], rows, layers=(0, 1), n_train=9)
     with pytest.raises(ValueError, match="classifier of layers"):
-        score_predictions(rows.layer, rows, classifier_of((1, 2)))
+        score_predictions(rows.layer, rows, layers=(1, 2), n_train=9)
 
 
 def test_a_classifier_of_another_width_is_refused():
@@ -387,3 +368,41 @@ def test_rows_that_are_their_own_texts_give_the_binomial_error():
 
 def test_one_text_has_no_standard_error():
     assert accuracy_error(np.array([True, False]), np.array([3, 3])) is None
+
+
+def test_the_error_of_a_difference_is_what_a_bootstrap_over_texts_gives():
+    """Hard texts are hard for both, so that the difference varies less than either accuracy."""
+    rng = np.random.default_rng(5)
+    texts = np.arange(60)
+    ease = rng.uniform(0.2, 1.0, size=60)
+    first, second = (np.repeat(texts, rng.integers(4, 20, size=60)) for _ in range(2))
+    right, other = rng.random(len(first)) < ease[first], rng.random(len(second)) < ease[second]
+    hits, other_hits = (
+        np.bincount(text, weights=each) for text, each in ((first, right), (second, other))
+    )
+    sizes, other_sizes = np.bincount(first), np.bincount(second)
+    draws = rng.integers(0, 60, size=(4000, 60))
+    bootstrap = np.std(
+        hits[draws].sum(axis=1) / sizes[draws].sum(axis=1)
+        - other_hits[draws].sum(axis=1) / other_sizes[draws].sum(axis=1)
+    )
+
+    error = difference_error(right, first, other, second)
+
+    assert error == pytest.approx(bootstrap, rel=0.1)
+    assert error < 0.9 * np.hypot(accuracy_error(right, first), accuracy_error(other, second))
+    assert difference_error(right, first, right, first) == pytest.approx(0, abs=1e-12)
+
+
+def test_rows_of_the_same_texts_are_split_alike_whatever_the_layers_and_the_texts_without_rows():
+    every = make_rows(make_hidden(layers=2, tokens=120, dim=2))
+    held_back = set(split_by_text(every, among=15).test.text.tolist())
+    others = sorted(set(range(15)) - held_back)
+    gone = {min(held_back), *others[:5]}
+    some = make_rows(make_hidden(layers=5, tokens=120, dim=3, seed=1))
+
+    split = split_by_text(some.only(~np.isin(some.text, list(gone))), among=15)
+
+    assert len(held_back) == 3
+    assert set(split.test.text.tolist()) == held_back - gone
+    assert set(split.train.text.tolist()) == set(others) - gone

@@ -14,6 +14,7 @@ from deltadex.study.pictures.layers import draw_layers
 
 ALWAYS = [
     "classifier",
+    "decision-tree",
     "unit-norm",
     "norm-only",
     "mean-removed",
@@ -86,6 +87,11 @@ def test_the_json_is_plain_and_holds_everything(report):
         "classifier",
         "contributions",
         "controls",
+        "tree",
+        "texts_sweep",
+        "n_punctuation_removed",
+        "context_sweep",
+        "models",
     ]
     assert document["controls"][0]["confusion"] == [
         list(row) for row in report.controls[0].score.confusion
