@@ -20,7 +20,7 @@ from toy_inputs import write_built, write_catalog, write_texts
 import deltadex
 
 ROOT = Path(deltadex.__file__).parent
-DOCS = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+DOCS = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 LONGEST_S = 120.0
 """A toy run takes seconds; what takes this long hangs."""
@@ -137,6 +137,15 @@ TOYS = {
         page="reliability.md",
         prints=(r"stat::number_of_executed_units: \d+",),
         needs=missing("atheris"),
+    ),
+    "studies/layers": Toy(
+        command=("benchmarks/studies/layers.py", "--toy", "--repeats", "1", "--threads", "1"),
+        page="studies/layers.md",
+        published=("| part | straightforward way | seconds | ours | speed-up |",),
+        prints=(
+            r"\| 9 classifiers \| LogisticRegression from zero \| [\d.]+ \| [\d.]+ \|",
+            r"Accuracies differ by at most 0\.0",
+        ),
     ),
     "kills": Toy(
         command=("benchmarks/kills.py", "--kills", "1", "--cold", "0", "--seed", "1"),
@@ -281,7 +290,8 @@ def names_of_benchmarks() -> set[str]:
     """Every script in benchmarks/, and every package that can be run."""
     folder = ROOT / "benchmarks"
     packages = {path.parent.name for path in folder.glob("*/__main__.py")}
-    return {path.stem for path in folder.glob("*.py")} | packages
+    studies = {f"studies/{path.stem}" for path in (folder / "studies").glob("*.py")}
+    return {path.stem for path in folder.glob("*.py")} | studies | packages
 
 
 def named_commands() -> Iterator[Named]:
