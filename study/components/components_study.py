@@ -11,7 +11,7 @@ from ..network.hidden_states import Batch, Batching, encoded, run_with_hooks
 from ..network.model_loading import Network, twin
 from ..texts import Text
 from .components_report import ComponentsReport
-from .decomposition import Decomposed, counted_rows, streams_of
+from .decomposition import Decomposed, counted_rows, keeper, streams_of
 from .heads import HeadTally, attention_heads
 from .linear_fit import LinearTally, held_out_texts
 from .local_shift import CallRecord
@@ -81,7 +81,7 @@ def components_study(
         records = [CallRecord(stack) for stack in network.stacks]
         keep = bool(comparisons) or observe is not None
         hooks = [
-            tally.attach(batch, rows, _keeper(kept) if keep else None)
+            tally.attach(batch, rows, keeper(kept) if keep else None)
             for tally, kept in zip(tallies, layers, strict=True)
         ]
         recorders = [record.attach() for record in records] if comparisons else []
@@ -92,7 +92,8 @@ def components_study(
             observe(batch, layers)
         if other is not None:
             compared = zip(comparisons, records, layers, strict=True)
-            run_with_hooks(other, batch, chain(*(c.attach(batch, rows, r, d) for c, r, d in compared)))
+            hooks = [c.attach(batch, rows, record, mine) for c, record, mine in compared]
+            run_with_hooks(other, batch, chain(*hooks))
         for comparison in comparisons:
             comparison.end_pass()
     if not n_tokens:
@@ -106,10 +107,6 @@ def components_study(
         stacks=tuple(comparison.report(n_tokens) for comparison in comparisons)
         or tuple(tally.report(n_tokens, None, None) for tally in tallies),
     )
-
-
-def _keeper(layers: list[Decomposed]) -> Callable[[Decomposed], None]:
-    return lambda layer: layers.append(layer.kept())
 
 
 def _require_alike(network: Network, against: Network, texts: Sequence[Text]) -> None:
