@@ -68,12 +68,6 @@ class HeadShares(JsonRecord):
     importance_last: Float64[np.ndarray, "blocks heads"]
     local_shift: Float64[np.ndarray, "blocks heads"] | None
 
-    def largest(self, count: int) -> list[tuple[int, int]]:
-        """(block, head) from 1 of the largest local shifts, or importances in the last layer."""
-        values = self.importance_last if self.local_shift is None else self.local_shift
-        order = np.argsort(-values, axis=None, kind="stable")[:count]
-        return [(int(b) + 1, int(h) + 1) for b, h in (divmod(i, values.shape[1]) for i in order)]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackComponents(JsonRecord):

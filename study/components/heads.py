@@ -51,11 +51,12 @@ class AttentionHeads:
         """The outputs for some tokens, from what W_o read, and what a norm behind it read."""
         values = select_rows(read, rows).view(len(rows), *self.still.shape) - self.still
         scale = values.new_full((len(rows), 1), self.multiplier)
-        if summed is None:
-            return HeadOutputs(self.matrices, values, scale, scale.new_ones(1))
-        gain, _, eps, _ = normalisation(self.sublayer.branch)
-        squares = select_rows(summed, rows).square().mean(dim=-1, keepdim=True)
-        return HeadOutputs(self.matrices, values, scale * (squares + eps).rsqrt(), gain)
+        outputs = HeadOutputs(self.matrices, values, scale, values.new_ones(self.matrices.shape[2]))
+        if summed is not None:
+            gain, _, eps, _ = normalisation(self.sublayer.branch)
+            squares = select_rows(summed, rows).square().mean(dim=-1, keepdim=True)
+            outputs.rescale((squares + eps).rsqrt(), gain)
+        return outputs
 
 
 @dataclass(slots=True)

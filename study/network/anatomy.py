@@ -169,7 +169,7 @@ def normalisation(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None, f
     if eps is None or not (centres or "rms" in type(norm).__name__.lower() or gain is not None):
         raise StudyError(f"unsupported normalisation {type(norm).__name__}")
     if gain is None:
-        gain = torch.ones(1)
+        gain = torch.ones(())  # a scalar goes with tensors of any device
     if type(norm).__name__ in ONE_PLUS_GAIN:
         gain = 1.0 + gain
     return gain.detach().float(), None if bias is None else bias.detach().float(), eps, centres

@@ -82,6 +82,28 @@ BART: dict[str, Any] = dict(
     decoder_start_token_id=2,
     forced_eos_token_id=2,
 )
+OPT: dict[str, Any] = dict(
+    vocab_size=VOCABULARY,
+    hidden_size=DIM,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    ffn_dim=64,
+    max_position_embeddings=64,
+    word_embed_proj_dim=DIM,
+    pad_token_id=0,
+)
+EXPERTS: dict[str, Any] = MIXTURE | dict(
+    head_dim=8, n_routed_experts=4, n_group=1, topk_group=1, first_k_dense_replace=1, n_shared_experts=1
+)
+LATENT: dict[str, Any] = EXPERTS | dict(
+    num_key_value_heads=4,
+    kv_lora_rank=8,
+    q_lora_rank=8,
+    qk_rope_head_dim=8,
+    qk_nope_head_dim=4,
+    v_head_dim=8,
+)
+MODERN: dict[str, Any] = PLAIN | dict(norm_bias=True, attention_bias=True, mlp_bias=True)
 DEBERTA: dict[str, Any] = PLAIN | dict(relative_attention=True, pos_att_type=["c2p", "p2c"])
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -93,6 +115,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "deberta": DEBERTA,
     "deberta-v2": DEBERTA,
     "ernie": PLAIN,
+    "data2vec-text": PLAIN,
+    "bert-generation": PLAIN,
+    "layoutlm": PLAIN,
+    "splinter": PLAIN,
+    "roformer": PLAIN | dict(embedding_size=16),
+    "rembert": PLAIN | dict(input_embedding_size=16, output_embedding_size=16),
+    "roberta-prelayernorm": PLAIN,
+    "megatron-bert": PLAIN,
+    "esm": PLAIN | dict(mask_token_id=4, position_embedding_type="rotary"),
+    "modernbert": MODERN,
+    "modernbert-decoder": MODERN,
+    "nomic_bert": PLAIN,
+    "gte": PLAIN,
     "distilbert": dict(
         vocab_size=VOCABULARY,
         dim=DIM,
@@ -106,6 +141,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "mpnet": PLAIN,
     "gpt2": GPT,
     "gpt_bigcode": GPT,
+    "gpt-sw3": GPT,
     "gptj": GPT | dict(rotary_dim=4),
     "codegen": GPT | dict(rotary_dim=4),
     "gpt_neo": dict(
@@ -123,16 +159,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "falcon, grouped": PLAIN | dict(new_decoder_architecture=True, num_kv_heads=2, bias=True),
     "bloom": dict(vocab_size=VOCABULARY, hidden_size=DIM, n_layer=3, n_head=4, pad_token_id=0),
     "mpt": dict(vocab_size=VOCABULARY, d_model=DIM, n_layers=3, n_heads=4, max_seq_len=64),
-    "opt": dict(
+    "opt": OPT,
+    "opt, normalised after adding": OPT | dict(do_layer_norm_before=False, word_embed_proj_dim=16),
+    "xglm": dict(
         vocab_size=VOCABULARY,
-        hidden_size=DIM,
-        num_hidden_layers=3,
-        num_attention_heads=4,
+        d_model=DIM,
+        num_layers=3,
+        attention_heads=4,
         ffn_dim=64,
         max_position_embeddings=64,
-        word_embed_proj_dim=DIM,
         pad_token_id=0,
     ),
+    "biogpt": PLAIN,
+    "persimmon": PLAIN,
     "llama": GROUPED,
     "llama, biases": GROUPED | dict(attention_bias=True, mlp_bias=True),
     "mistral": GROUPED,
@@ -146,6 +185,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "helium": HEADS_OF_8,
     "seed_oss": HEADS_OF_8,
     "phi3": GROUPED,
+    "olmo": GROUPED | dict(attention_bias=True),
+    "glm": HEADS_OF_8,
+    "cohere2": GROUPED,
+    "arcee": GROUPED | dict(attention_bias=True, mlp_bias=True),
+    "apertus": GROUPED,
+    "ernie4_5": HEADS_OF_8 | dict(use_bias=True),
+    "hunyuan_v1_dense": HEADS_OF_8,
+    "ministral": HEADS_OF_8,
+    "ministral3": HEADS_OF_8,
+    "nemotron": GROUPED | dict(attention_bias=True, mlp_bias=True),
+    "eurobert": GROUPED,
+    "cwm": HEADS_OF_8,
+    "bitnet": GROUPED,
     "phi": GROUPED,
     "starcoder2": GROUPED,
     "mixtral": MIXTURE,
@@ -153,18 +205,36 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3_moe": MIXTURE | dict(head_dim=8),
     "olmoe": MIXTURE,
     "phimoe": MIXTURE,
+    "deepseek_v2": LATENT,
+    "deepseek_v3": LATENT,
+    "glm4_moe": EXPERTS,
+    "dots1": EXPERTS,
+    "exaone_moe": EXPERTS,
+    "minimax_m2": MIXTURE | dict(head_dim=8),
+    "ernie4_5_moe": MIXTURE | dict(moe_num_experts=4, moe_k=2, moe_num_shared_experts=1),
+    "granitemoe": MIXTURE | dict(residual_multiplier=0.5),
+    "gpt_oss": MIXTURE
+    | dict(
+        head_dim=8, sliding_window=4, layer_types=["sliding_attention"] * 2 + ["full_attention"]
+    ),
+    "glm4": HEADS_OF_8 | dict(attention_bias=True),
     "gemma2": HEADS_OF_8,
     "gemma3_text": HEADS_OF_8,
     "olmo2": GROUPED,
     "olmo3": GROUPED,
     "exaone4": HEADS_OF_8,
+    "flex_olmo": MIXTURE,
     "t5": T5,
     "t5, gated": T5 | dict(feed_forward_proj="gated-gelu"),
     "mt5": T5,
+    "umt5": T5,
     "bart": BART,
     "marian": BART,
     "mbart": BART,
     "pegasus": BART,
+    "plbart": BART,
+    "m2m_100": BART,
+    "blenderbot": BART,
 }
 """Options by model type; what follows a comma tells variants apart."""
 
