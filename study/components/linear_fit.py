@@ -90,7 +90,8 @@ def held_out_texts(texts: Sequence[Text]) -> frozenset[int]:
 class PairMoments:
     """Count, means and sums of squares and products of pairs (x, y), in float64.
 
-    Batches are centred and added by Chan, Golub & LeVeque 1983, eq. 1.5. Memory: 2 dim² numbers.
+    Batches are centred and added by Chan, Golub & LeVeque 1983, eq. 1.5. Memory: 2 dim² numbers
+    where x and y have one width.
     """
 
     __slots__ = ("mean_x", "mean_y", "n", "xx", "xy", "yy")
@@ -100,7 +101,7 @@ class PairMoments:
         self.mean_x = self.mean_y = self.xx = self.xy = self.yy = torch.zeros(())
 
     def add(
-        self, x: Float32[torch.Tensor, "tokens dim"], y: Float32[torch.Tensor, "tokens dim"]
+        self, x: Float32[torch.Tensor, "tokens dim"], y: Float32[torch.Tensor, "tokens outputs"]
     ) -> None:
         """Add a batch; on the CPU where the device has no float64 (MPS)."""
         if not len(x):

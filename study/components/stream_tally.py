@@ -92,7 +92,10 @@ class StreamTally:
         self._pass = []
 
     def report(
-        self, n_tokens: int, against: Against | None, by_head: Float64[np.ndarray, "..."] | None
+        self,
+        n_tokens: int,
+        against: Against | None,
+        by_head: Float64[np.ndarray, "blocks heads"] | None,
     ) -> StackComponents:
         """The means over tokens; refused where the terms do not add up."""
         stack = self.stream.stack

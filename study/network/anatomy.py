@@ -179,7 +179,9 @@ def normalisation(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None, f
 def _table() -> Mapping[str, list[Mapping[str, Any]]]:
     """By model type, the ways in which it can be built."""
     entries: dict[str, list[Mapping[str, Any]]] = {}
-    for entry in json.loads(files(__package__).joinpath("anatomy.json").read_text("utf-8")).values():
+    for entry in json.loads(
+        files(__package__).joinpath("anatomy.json").read_text("utf-8")
+    ).values():
         for kind in entry["types"]:
             entries.setdefault(kind, []).append(entry)
     return entries

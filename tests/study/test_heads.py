@@ -54,9 +54,7 @@ def without_neox_values(model, head):
 
 
 VALUES = {
-    "bert": lambda m, head: rows_of(
-        m.encoder.layer[0].attention.self.value.weight, 8 * head, 8
-    ),
+    "bert": lambda m, head: rows_of(m.encoder.layer[0].attention.self.value.weight, 8 * head, 8),
     "gpt2": without_gpt2_values,
     "gpt_neox": without_neox_values,
     "llama, biases": lambda m, head: rows_of(m.layers[0].self_attn.v_proj.weight, 8 * head, 8),
@@ -113,7 +111,7 @@ def test_the_importance_of_a_head_is_that_of_its_vector_in_its_own_block(name):
 
     layers = decompose(network, stack, batch, Stream.of(network, stack).constants)
     hidden = layers[1].hidden.flatten(0, 1)[rows]
-    vectors = stack.multiplier * 0 + head_vectors(network, 0)
+    vectors = head_vectors(network, 0)
     if name == "bert":
         block = network.model.encoder.layer[0]
         for norm in (block.attention.output.LayerNorm, block.output.LayerNorm):

@@ -217,9 +217,7 @@ def texts_read(*networks):
             def count(_, __, inputs, texts=texts):
                 texts.append(len(inputs["input_ids"]))
 
-            hooks.enter_context(
-                network.model.register_forward_pre_hook(count, with_kwargs=True)
-            )
+            hooks.enter_context(network.model.register_forward_pre_hook(count, with_kwargs=True))
         yield read
 
 

@@ -93,7 +93,12 @@ OPT: dict[str, Any] = dict(
     pad_token_id=0,
 )
 EXPERTS: dict[str, Any] = MIXTURE | dict(
-    head_dim=8, n_routed_experts=4, n_group=1, topk_group=1, first_k_dense_replace=1, n_shared_experts=1
+    head_dim=8,
+    n_routed_experts=4,
+    n_group=1,
+    topk_group=1,
+    first_k_dense_replace=1,
+    n_shared_experts=1,
 )
 LATENT: dict[str, Any] = EXPERTS | dict(
     num_key_value_heads=4,
