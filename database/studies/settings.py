@@ -28,6 +28,8 @@ class TextSettings:
 class ComponentsSettings(TextSettings):
     against: str | None
     special_tokens: bool
+    heads: bool
+    linear: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
