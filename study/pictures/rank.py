@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..rank.rank_laws import LAW_NAMED
+from ..rank.laws import LAW_NAMED
 from ..rank.rank_report import FamilyRankReport, RankCurve, RankPoint, RankReport
 from .figures import Style, add_legend, set_text_size, short
 
@@ -124,7 +124,7 @@ def _top(true: list[RankPoint], rounding: list[RankPoint]) -> float:
 def _caption(curve: RankCurve) -> str:
     fit = curve.fit
     if fit.best is None:
-        return "\nno fit: too few points"
+        return "\ntoo few points"
     quality = f"$R^2 = {fit.best.r_squared:.2f}$"
     if fit.pattern:
         return f",  {quality}\n${FORMULAS[fit.best.law](*fit.best.values)}$"

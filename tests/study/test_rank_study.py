@@ -147,7 +147,7 @@ def test_a_frozen_model_has_ranks_of_zero_and_no_fit():
     report = model("m", [0, 0, 0, 0, 0])
 
     assert [p.rank for p in points(report)] == [0.0] * 5
-    assert report.curves[0].fit.verdict == "no fit"
+    assert report.curves[0].fit.verdict == "too few points"
     assert report.slots[0].signal_fraction == 0.0
 
 
@@ -202,7 +202,7 @@ def test_a_family_of_mere_rounding_is_flagged():
     family = family_ranks(noisy)
 
     assert not any(p.valid for p in points(family))
-    assert {c.fit.verdict for c in family.curves} == {"no fit"}
+    assert {c.fit.verdict for c in family.curves} == {"too few points"}
 
 
 def test_the_order_of_reports_changes_nothing():
