@@ -16,6 +16,16 @@ class RankSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpectrumSettings:
+    """The same of a spectrum study."""
+
+    subjects: list[Literal["weights", "update"]]
+    draws: int
+    seed: int = 0
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextSettings:
     """The same of a study over texts, which are named by a digest."""
 

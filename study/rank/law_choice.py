@@ -26,6 +26,8 @@ SIGNIFICANCE = 0.05
 LEAST_R_SQUARED = 0.8
 CARRIED = 0.2
 """A law whose F-test has a larger p-value without some layer is carried by that layer alone."""
+LEAST_VALUE = -1.0
+"""Of a law at a studied layer: ranks are known to one, and there are no fewer than 0."""
 MODELS_FOR_ERRORS = 3
 """Means over fewer models have no standard error that is worth a weight."""
 MISSED_BY = 2.0
@@ -109,13 +111,18 @@ def _choose(curve: Curve, counts: Int64[np.ndarray, " depth"] | None) -> LawChoi
 def _largest_that_pays(constant: LawFit, laws: Sequence[LawFit], curve: Curve) -> LawFit | None:
     """From few parameters to many: the best law of each number, if an F-test prefers it.
 
-    A law whose shape is at a bound is a straight line or a single step, and never chosen.
+    A law whose shape is at a bound is a straight line or a single step; one that is far below 0
+    at a layer counts no directions. Neither is chosen.
     """
     current = constant
     for _, same_size in groupby(laws, key=lambda fit: len(fit.parameters)):
-        determined = [fit for fit in same_size if not fit.on_bound]
-        if determined:
-            best = min(determined, key=lambda fit: (fit.excess, fit.chi_squared))
+        possible = [
+            fit
+            for fit in same_size
+            if not fit.on_bound and (curve.ranks - fit.residuals >= LEAST_VALUE).all()
+        ]
+        if possible:
+            best = min(possible, key=lambda fit: (fit.excess, fit.chi_squared))
             if f_test(current, best, curve) <= SIGNIFICANCE:
                 current = best
     return None if current is constant else current

@@ -5,6 +5,9 @@ from __future__ import annotations
 from ..tables import Document, console, print_rows, text
 from .shared import print_failed, spread
 
+SIGNIFICANCE = 0.05
+"""P-value from which on no dependence on depth is shown."""
+
 
 def show_ranks(document: Document) -> None:
     """r_θ by role and layer, with the law of each curve."""
@@ -44,7 +47,9 @@ def _law(fit: Document) -> str:
     if verdict == "constant":
         return f"constant {best['parameters']['a']['value']:.3g}"
     if verdict == "no pattern":
-        return f"no pattern, p {fit['p_value']:.2g}"
+        if fit["p_value"] > SIGNIFICANCE:
+            return f"no pattern, p {fit['p_value']:.2g}"
+        return f"no pattern ({best['law']}: R² {best['r_squared']:.2f})"
     shown = f"{verdict}, R² {best['r_squared']:.2f}"
     if fit["misses"]:
         worst = max(fit["misses"], key=lambda miss: abs(miss["standard_errors"]))
