@@ -94,7 +94,7 @@ def _device(name: str) -> torch.device:
     """
     try:
         device = torch.device(name)
-        torch.zeros(1, dtype=torch.float64, device=device)
+        torch.zeros(1, dtype=torch.float64, device=device).item()
     except (RuntimeError, AssertionError, TypeError, NotImplementedError) as err:
         reason = str(err).splitlines()[0] if str(err) else type(err).__name__
         raise RequestError(f"--device {name}: {reason}") from err

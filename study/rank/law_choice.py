@@ -146,7 +146,9 @@ class _LeftOut:
 
 def _without_each(fit: LawFit, constant: LawFit, curve: Curve) -> _LeftOut:
     weights = 1.0 / (curve.variances + fit.excess)
-    errors, constant_errors, p_values = [], [], []
+    errors: list[float] = []
+    constant_errors: list[float] = []
+    p_values: list[float] = []
     for point in range(len(curve.ranks)):
         others = curve.without(point)
         again, mean = fit_law(fit.law, others, fit), fit_law(constant.law, others)

@@ -145,17 +145,17 @@ def excess_variance(law: Law, curve: Curve, shape: Shape) -> float:
     """τ² with Σ residual²/(known + τ²) = n − k, or 0 where the sum is below that already."""
     from scipy.optimize import brentq
 
-    columns = law.basis(curve.layers[:1], curve.n_layers, shape).shape[1] + len(shape)
+    columns = int(law.basis(curve.layers[:1], curve.n_layers, shape).shape[1]) + len(shape)
     degrees = len(curve.ranks) - columns
 
     def surplus(excess: float) -> float:
-        return float(np.sum(project(law, curve, shape, excess)[1] ** 2)) - degrees
+        return float(np.sum(project(law, curve, shape, excess)[1] ** 2) - degrees)
 
     beyond = surplus(0.0)
     if beyond <= 0.0:
         return 0.0
     if _alike(curve.variances):
-        return float(curve.variances[0]) * beyond / degrees
+        return float(curve.variances[0] * beyond / degrees)
     most = float(np.sum((curve.ranks - curve.ranks.mean()) ** 2)) + 1.0
     while surplus(most) > 0.0:
         most *= 4.0

@@ -16,7 +16,7 @@ from .spectrum_report import PowerLaw
 
 Values = Float64[np.ndarray, " values"]
 
-CELLS_AT_ONCE = 1 << 20
+CELLS_AT_ONCE = 1 << 16
 """Distances that are in memory at once."""
 TRIED_IN_DRAWS = 200
 """Beginnings of a tail that are tried for a p-value, in the data and in draws alike."""

@@ -1,5 +1,6 @@
 """Power laws of eigenvalues against SciPy's, the powerlaw package's and planted ones."""
 
+import io
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import stats
 
 from deltadex.errors import StudyError
 from deltadex.records import Slot, SlotSpectrum
+from deltadex.study.pictures.spectrum import draw_spectra
 from deltadex.study.spectrum import SpectrumReport, fit_power_law, spectrum_study
 from deltadex.study.spectrum.spectrum_study import bulk_edge
 
@@ -71,9 +73,9 @@ def test_a_planted_tail_is_found_where_it_begins():
     "values",
     [
         np.random.default_rng(0).uniform(1.0, 2.0, 600),
-        5.0 + np.random.default_rng(1).normal(size=600) ** 2 / 10.0,
+        np.repeat([1.0, 2.0, 4.0], 60) * np.random.default_rng(1).uniform(0.99, 1.01, 180),
     ],
-    ids=["uniform", "narrow"],
+    ids=["uniform", "three heaps"],
 )
 def test_values_without_a_power_law_are_told_by_draws(values):
     assert fit_power_law(values, draws=20).p_value < 0.1
@@ -134,7 +136,7 @@ def test_the_edge_of_a_random_bulk_is_where_marchenko_and_pastur_put_it():
 
     # the largest eigenvalue is off by n^(-2/3): 3 % here (Johnstone 2001)
     assert 10**matrix.log_spectral_norm == pytest.approx(matrix.bulk_edge, rel=0.05)
-    assert matrix.bulk_edge == pytest.approx(bulk_edge((200, 300), 200 * 300), rel=0.02)
+    assert matrix.bulk_edge == pytest.approx(bulk_edge((200, 300), 200.0 * 300.0), rel=0.02)
     assert matrix.n_spikes <= 2
 
 
@@ -206,6 +208,28 @@ def test_updates_and_weights_stand_side_by_side_and_come_back_from_json():
     assert report.depths == {"encoder": 4}
     document = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert SpectrumReport.from_json(document) == report
+
+
+@pytest.mark.parametrize("width", ["column", "full"])
+def test_the_picture_has_exponents_and_tails_of_each_subject_on_one_scale(width):
+    rng = np.random.default_rng(0)
+    update = [
+        spectrum(pareto(80, 1.5 + layer / 2, seed=layer), layer, role)
+        for layer in range(3)
+        for role in ("q", "up")
+    ]
+    weights = [spectrum(rng.uniform(1.0, 2.0, 80), layer) for layer in range(3)]
+    report = spectrum_study("m", {"update": update, "weights": weights}, draws=5)
+
+    picture = draw_spectra(report, width)
+
+    picture.sheet.savefig(io.BytesIO(), format="png", dpi=40)
+    exponents, tails, others, _ = picture.figure.axes
+    assert exponents.get_ylim() == others.get_ylim()
+    assert tails.get_xscale() == tails.get_yscale() == "log"
+    labels = [label for _, _, label in picture.places()]
+    assert sum("α" in label and "layer" in label for label in labels) == 9
+    assert any(label.startswith("ΔW encoder q, layer 1: α") for label in labels)
 
 
 def test_a_model_without_matrices_is_refused():
