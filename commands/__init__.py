@@ -9,7 +9,8 @@ import click
 NAMES = (
     "add", "backup", "cluster", "completion", "components", "demo", "diff", "doctor", "eval",
     "export", "failures", "find-similar", "geometry", "index", "label", "layers", "ls", "map",
-    "merge", "profile", "rank", "rm", "serve", "show", "sql", "stats",
+    "merge", "profile", "rank", "rm", "serve", "show", "spectrum", "sql",
+    "stats",
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from .studies.tables import (
     LayerStudy,
     ProfileTable,
     RankStudy,
+    SpectrumStudy,
     Study,
 )
 from .tables import (
@@ -49,6 +50,7 @@ __all__ = [
     "RankStudy",
     "Running",
     "SlotTable",
+    "SpectrumStudy",
     "StatsTable",
     "Study",
     "Table",

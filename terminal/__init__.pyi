@@ -7,6 +7,7 @@ from .studies.geometry_table import show_geometry
 from .studies.layers_table import show_layers
 from .studies.profile_table import show_profiles
 from .studies.rank_table import show_ranks
+from .studies.spectrum_table import show_spectra
 from .tables import (
     show_evaluation,
     show_evaluations,
@@ -39,6 +40,7 @@ __all__ = [
     "show_ranks",
     "show_report",
     "show_rows",
+    "show_spectra",
     "show_stats",
     "tracked",
 ]

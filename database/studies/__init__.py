@@ -6,9 +6,10 @@ from .geometry_call import GeometryCall
 from .layers_call import LayersCall
 from .profile_call import ProfileCall
 from .rank_call import RankCall
+from .spectrum_call import SpectrumCall
 
 __all__ = ["Running", "Studies"]
 
 
-class Studies(RankCall, ComponentsCall, GeometryCall, LayersCall, ProfileCall):
+class Studies(RankCall, SpectrumCall, ComponentsCall, GeometryCall, LayersCall, ProfileCall):
     """Every study that a `Database` makes."""

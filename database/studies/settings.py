@@ -12,6 +12,16 @@ class RankSettings:
 
     thetas: list[float]
     subject: Literal["weights", "update"]
+    version: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpectrumSettings:
+    """The same of a spectrum study."""
+
+    subjects: list[Literal["weights", "update"]]
+    draws: int
+    seed: int = 0
     version: int = 1
 
 

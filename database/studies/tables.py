@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from ...study.pictures import Picture, Width
 
 
+LAW_FIELDS = ("alpha", "standard_error", "x_min", "distance", "n_tail", "p_value")
+"""Of a spectrum's power law; empty in the row of a matrix that has none."""
+
+
 class ProfileTable(Table):
     """Profiles of models, a row for each; `failed` lists models that have none."""
 
@@ -51,6 +55,51 @@ class RankStudy(Study):
     """Ranks of an update, a row for each slot; the document has curves by role and depth."""
 
     _key = "slots"
+
+    def _page_rows(self) -> Sequence[Row]:
+        """A row for each curve, with its law and the rank at every layer."""
+        rows = []
+        for curve in self._document["curves"]:
+            fit, best = curve["fit"], curve["fit"]["best"]
+            parameters = best["parameters"] if best and fit["pattern"] else {}
+            missed = (f"{m['layer'] + 1} ({m['standard_errors']:+.1f} s.e.)" for m in fit["misses"])
+            rows.append(
+                {name: curve[name] for name in ("stack", "role", "theta")}
+                | {
+                    "law": fit["verdict"],
+                    "parameters": ", ".join(map(_parameter, parameters, parameters.values())),
+                    "R²": best["r_squared"] if parameters else None,
+                    "p": fit["p_value"],
+                    "misses layer": ", ".join(missed),
+                }
+                | {f"layer {p['layer'] + 1}": _rank(p) for p in curve["points"]}
+            )
+        return rows
+
+
+class SpectrumStudy(Study):
+    """Eigenvalues of updates and weights, a row for each matrix; the document has curves."""
+
+    columns = ("subject", "stack", "layer", "role", "verdict", "alpha")
+    _key = "matrices"
+
+    def _rows(self) -> Sequence[Row]:
+        return [
+            {key: value for key, value in matrix.items() if key not in ("curve", "power_law")}
+            | (matrix["power_law"] or dict.fromkeys(LAW_FIELDS))
+            for matrix in self._document["matrices"]
+        ]
+
+
+def _parameter(name: str, parameter: Document) -> str:
+    error = parameter["standard_error"]
+    return f"{name} = {parameter['value']:.3g}" + ("" if error is None else f" ± {error:.2g}")
+
+
+def _rank(point: Document) -> str:
+    error = point["standard_error"]
+    shown = f"{point['rank']:.4g}" + ("" if error is None else f" ± {error:.2g}")
+    return shown if point["valid"] else f"({shown})"
 
 
 class ComponentStudy(Study):

@@ -3,6 +3,7 @@ from .figures import Picture, Width, check_ending, new_picture, save_picture
 from .geometry import draw_geometry
 from .layers import draw_layers
 from .rank import draw_ranks
+from .spectrum import draw_spectra
 
 __all__ = [
     "Picture",
@@ -12,6 +13,7 @@ __all__ = [
     "draw_geometry",
     "draw_layers",
     "draw_ranks",
+    "draw_spectra",
     "new_picture",
     "save_picture",
 ]

@@ -183,6 +183,27 @@ TOYS = {
             r"6 requests at 10/s: p50 [\d.]+, p90 [\d.]+, p95 [\d.]+, p99 [\d.]+, .+; 0 errors",
         ),
     ),
+    "rank laws": Toy(
+        command=("benchmarks/rank_laws.py", "--curves", "1", "--layers", "6"),
+        page="studies/rank.md",
+        published=(
+            "| curves without a law | layers | curves | laws found |",
+            "| planted | layers | noise / range | a law | that law | R² | in its 95 % interval |",
+        ),
+        prints=(r"\| normal noise \| 6 \| 1 \| \d+% \|",),
+    ),
+    "rank of a model": Toy(
+        command=("benchmarks/studies/rank.py", "--shape", "tiny", "--repeats", "1"),
+        page="studies/rank.md",
+        published=("| method | seconds | × deltadex | other ranks than float64's |",),
+        prints=(r"\| deltadex rank \| [\d.]+ \| 1\.0 \| 0 of 12 \|",),
+    ),
+    "spectrum of a matrix": Toy(
+        command=("benchmarks/studies/spectrum.py", "--sizes", "60", "--repeats", "1"),
+        page="studies/spectrum.md",
+        published=("| eigenvalues | method | ms | × deltadex | α | distance |",),
+        prints=(r"\| 60 \| SciPy, tail by tail \| [\d.]+ \|",),
+    ),
     "scale": Toy(
         command=(
             *("benchmarks/scale.py", "--models", "300", "--queries", "5"),

@@ -59,6 +59,32 @@ def test_rank_of_the_weights_differs_from_that_of_the_update(family):
     assert update["slots"] != weights["slots"]
 
 
+def test_spectra_of_update_and_weights_are_kept_and_drawn(family, tmp_path):
+    drawn = ("-o", str(tmp_path / "s.html"), "--draws", "2")
+    first = document(family, "spectrum", "a-0", *drawn)
+
+    assert first == document(family, "spectrum", "a-0", *drawn)
+    assert {m["subject"] for m in first["matrices"]} == {"update", "weights"}
+    assert {m["verdict"] for m in first["matrices"]} == {"too few"}
+    weights = document(family, "spectrum", str(family / "base"), "--weights")
+    assert weights["subjects"] == ["weights"]
+    page = (tmp_path / "s.html").read_text("utf-8")
+    assert "too few eigenvalues" in page
+    assert "<table>" in page
+    shown = run(family, "spectrum", "a-0").output
+    assert "too few" in shown
+    assert "no exponent" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("device", ["cuda:77", "meta", "no-such"])
+@pytest.mark.parametrize("study", [("rank", "--theta", "0.3"), ("spectrum", "--draws", "3")])
+def test_a_device_that_is_not_here_is_one_clear_line(family, study, device):
+    result = run(family, *study, "a-0", "--device", device)
+
+    assert result.exit_code == 2, result.output
+    assert f"--device {device}" in result.output
+
+
 def test_components_against_the_base_name_what_was_edited(family, tmp_path):
     report = document(
         family,
