@@ -68,7 +68,7 @@ def geometry(
     """
     run_study(
         common,
-        studied.output,
+        studied,
         partial(terminal.show_geometry, all_measures=printing.all_measures),
         lambda db: db.geometry(
             studied.model, base=studied.base, **asdict(options), **asdict(running)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,8 +14,6 @@ from .tables import GeometryStudy
 
 if TYPE_CHECKING:
     from typing import Unpack
-
-    from matplotlib.figure import Figure
 
     from ...study.geometry import GeometryReport
     from ...study.network import Network
@@ -65,6 +64,7 @@ class GeometryCall(StudyCalls):
         >>> study[0]["tokens"] > 100, [c["condition"] for c in study.to_json()["contrasts"]]
         (True, ['untrained'])
         """
+        from ...study import pictures
         from .settings import GeometrySettings
 
         run = RUNNING | running
@@ -84,13 +84,8 @@ class GeometryCall(StudyCalls):
         report = self._measure_geometry(network, read, settings, run)
         document = {"model": network.name} | report.to_json() | {"broken_rows": list(read.broken)}
         self._save(subject, "geometry", asdict(settings), document)
-
-        def draw() -> Figure:
-            from ...study.pictures import draw_geometry
-
-            return draw_geometry(report)
-
-        return GeometryStudy(document, f"Geometry of {network.name}", draw)
+        title = f"Geometry of {network.name}"
+        return GeometryStudy(document, title, partial(pictures.draw_geometry, report))
 
     def _measure_geometry(
         self, network: Network, read: Texts, settings: GeometrySettings, run: Running

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..tables import Document, Row, Table
+from ..tables import Document, Row, Table, html_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from ...study.pictures import Picture, Width
 
 
 class ProfileTable(Table):
@@ -22,20 +22,29 @@ class ProfileTable(Table):
 class Study(Table):
     """A study's report, and the picture of it."""
 
-    def __init__(self, document: Document, title: str, draw: Callable[[], Figure]) -> None:
+    def __init__(self, document: Document, title: str, draw: Callable[[Width], Picture]) -> None:
         super().__init__(document)
         self._title, self._draw = title, draw
 
-    def save_picture(self, path: str | Path) -> Path:
-        """Draw the report into a .png, .svg or .html file.
+    def save_picture(self, path: str | Path, *, width: Width = "full") -> Path:
+        """Draw the report into a .png, .svg or .html file; a page has a table of values, too.
+
+        Args:
+            width: `full` is 180 mm, `column` 85 mm; text has the same size on both.
 
         Raises:
             StudyError: another ending, or the file cannot be written.
         """
         from ...study.pictures import save_picture
 
-        save_picture(self._draw, Path(path), title=self._title)
-        return Path(path)
+        target = Path(path)
+        table = html_table(*self._cells(self._page_rows())) if target.suffix == ".html" else ""
+        save_picture(lambda: self._draw(width), target, title=self._title, table=table)
+        return target
+
+    def _page_rows(self) -> Sequence[Row]:
+        """The rows of the table below the picture in a page."""
+        return self._rows()
 
 
 class RankStudy(Study):
@@ -60,6 +69,39 @@ class GeometryStudy(Study):
 
     columns = ("group", "tokens")
     _key = "groups"
+
+    def _page_rows(self) -> Sequence[Row]:
+        """A row for each group and layer, the untrained network's after the studied one's."""
+        return [
+            _layer_row(group, layer, network)
+            for network, key in (("studied", "groups"), ("untrained", "untrained"))
+            for group in self._document[key]
+            for layer in group["layers"]
+        ]
+
+    def _cells(self, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+        """Of a page's rows every column: that of a divergence is not in the reference's row."""
+        if not rows or "layer" not in rows[0]:
+            return super()._cells(rows)
+        page = Table({})
+        page.columns = tuple(dict.fromkeys(name for row in rows for name in row))
+        return page._cells(rows)
+
+
+def _layer_row(group: Document, layer: Document, network: str) -> Row:
+    """One group in one layer: every measure that a picture has, and why a dimension is missing."""
+    row = {"network": network, "group": group["group"] or "all", "layer": layer["layer"]}
+    for estimate in layer["intrinsic_dimension"]:
+        name = estimate["estimator"]
+        row[name] = estimate["reason"] or estimate["dimension"]
+        row[f"{name} ±"] = estimate["standard_error"]
+    cloud, step = layer["anisotropy"], layer["linearity"] or {}
+    row |= {key: cloud[key] for key in ("centred", "uncentred", "mean_cosine")}
+    row |= {f"linearity, {key}": step.get(f"held_out_{key}") for key in ("stream", "contribution")}
+    for divergence in layer["divergence"]:
+        of_gauss = divergence["estimator"] == "gauss"
+        row[divergence["estimator"]] = divergence["jeffreys" if of_gauss else "to_reference"]
+    return row
 
 
 class LayerStudy(Study):

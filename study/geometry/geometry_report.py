@@ -18,7 +18,6 @@ from .group_states import CollectedStates
 from .intrinsic_dimension import FEWEST_ROWS, intrinsic_dimension
 from .linearity import layer_linearity
 from .moments import pooled
-from .nearest_neighbours import distinct_rows
 from .paired_measures import ComparedGroup
 from .reference_divergences import ReferenceDivergences
 from .script_pairs import ScriptPair, compare_scripts
@@ -153,6 +152,7 @@ def _group(
                 rows,
                 estimators=options.estimators,
                 blocks=blocks,
+                distinct=own.distinct()[layer],
                 sample=sample,
                 seed=options.seed,
             ),
@@ -196,11 +196,11 @@ def _notes(n_texts: int) -> list[str]:
 
 def _common_sample(networks: Sequence[CollectedStates]) -> tuple[int | None, str]:
     """The fewest distinct rows, of clouds that have enough, and where; None if none has."""
-    distinct = [
-        (len(distinct_rows(group.sample.rows(layer))), f"{name or 'all texts'}, layer {layer}")
+    counts = [
+        (len(rows), f"{name or 'all texts'}, layer {layer}")
         for collected in networks
         for name, group in collected.by_group.items()
-        for layer in range(collected.shape[0])
+        for layer, rows in enumerate(group.distinct())
     ]
-    enough = [(n, where) for n, where in distinct if n >= FEWEST_ROWS]
+    enough = [(n, where) for n, where in counts if n >= FEWEST_ROWS]
     return min(enough, key=lambda found: found[0]) if enough else (None, "")

@@ -14,6 +14,7 @@ from ..texts import Text
 from .geometry_options import GeometryOptions
 from .linearity import LayerStep
 from .moments import CrossMoments, Moments, RowSums, StreamMoments
+from .nearest_neighbours import distinct_rows
 from .text_blocks import assign_blocks
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class GroupStates:
             StreamMoments(layers, dim, crossed=streaming.crossed)
             for _ in range(streaming.halves if streaming.moments else 0)
         ]
+        self._distinct: list[Int64[np.ndarray, " _"]] = []
         self._parallel, self._padded = parallel, padded
         self._totals: dict[int, Float32[np.ndarray, "layers dim"]] = {}
         self._counts: dict[int, int] = {}
@@ -162,6 +164,13 @@ class GroupStates:
             cross = CrossMoments.of(x, y)
             steps.append(LayerStep(Moments.of(x), Moments.of(y), cross))
         return steps
+
+    def distinct(self) -> list[Int64[np.ndarray, " _"]]:
+        """The distinct rows of the sample in each layer; asked for when all batches are in."""
+        if not self._distinct:
+            layers = range(len(self.sums))
+            self._distinct = [distinct_rows(self.sample.rows(layer)) for layer in layers]
+        return self._distinct
 
     def mean_of(self, number: int, layer: int) -> Float32[np.ndarray, " dim"] | None:
         """The mean vector of a parallel text; None for a text without tokens."""

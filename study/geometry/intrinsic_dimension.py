@@ -82,6 +82,7 @@ def intrinsic_dimension(
     *,
     estimators: Sequence[Estimator] = ESTIMATORS,
     blocks: Int64[np.ndarray, " rows"] | None = None,
+    distinct: Int64[np.ndarray, " distinct"] | None = None,
     sample: int | None = None,
     seed: int = 0,
 ) -> tuple[IntrinsicDimension, ...]:
@@ -92,18 +93,19 @@ def intrinsic_dimension(
 
     Args:
         blocks: The block of texts of each row (`assign_blocks`), for standard errors.
+        distinct: `distinct_rows` of the rows, where they are known already.
     """
     if sample is not None and sample < FEWEST_ROWS:
         raise ValueError(f"sample must be {FEWEST_ROWS} rows or more, got {sample}")
-    kept = distinct_rows(rows)
-    distinct = len(kept)
-    wanted = distinct if sample is None else sample
-    reason = f"too few: {distinct} distinct rows of {wanted}" if distinct < wanted else ""
-    if distinct < FEWEST_ROWS:
-        reason = f"too few: {distinct} distinct rows; an estimate needs {FEWEST_ROWS}"
+    kept = distinct_rows(rows) if distinct is None else distinct
+    n_distinct = len(kept)
+    wanted = n_distinct if sample is None else sample
+    reason = f"too few: {n_distinct} distinct rows of {wanted}" if n_distinct < wanted else ""
+    if n_distinct < FEWEST_ROWS:
+        reason = f"too few: {n_distinct} distinct rows; an estimate needs {FEWEST_ROWS}"
     whole, parts = np.empty((0, 2)), list[Float64[np.ndarray, "_ 2"]]()
     if not reason:
-        if wanted < distinct:
+        if wanted < n_distinct:
             kept = np.sort(np.random.default_rng(seed).choice(kept, wanted, replace=False))
         centred = rows[kept] - rows[kept].mean(axis=0, dtype=np.float64)
         subsets = [] if blocks is None else block_subsets(blocks[kept], FEWEST_BLOCK_ROWS)
@@ -121,7 +123,7 @@ def intrinsic_dimension(
         if not why and value is None:
             why = TIED
         if value is not None and needed is not None and wanted < needed:
-            more = f"{MOST_NEEDED} or more" if needed == MOST_NEEDED else str(needed)
+            more = f"over {MOST_NEEDED}" if needed == MOST_NEEDED else str(needed)
             why = f"too few: {wanted} rows; an estimate of {value:.1f} needs {more}"
         bounds = None if why or value is None else interval(value, values)
         return IntrinsicDimension(
@@ -131,8 +133,8 @@ def intrinsic_dimension(
             low=bounds[0] if bounds else None,
             high=bounds[1] if bounds else None,
             rows=wanted,
-            distinct=distinct,
-            duplicates=len(rows) - distinct,
+            distinct=n_distinct,
+            duplicates=len(rows) - n_distinct,
             needed=needed,
             blocks=() if why else values,
             reason=why,

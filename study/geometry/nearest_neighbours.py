@@ -37,7 +37,11 @@ def distinct_rows(rows: Float[np.ndarray, "rows dim"]) -> Int64[np.ndarray, " di
     apart = tolerance + PROJECTION_ROUNDING * float(lengths.max())
     breaks = np.flatnonzero(np.diff(along[order]) > apart) + 1
     runs = np.split(order, breaks)
-    distinct = [row for run in runs for row in _leaders(rows, np.sort(run), tolerance)]
+    distinct = [
+        row
+        for run in runs
+        for row in (run.tolist() if len(run) == 1 else _leaders(rows, np.sort(run), tolerance))
+    ]
     return np.sort(np.array(distinct, dtype=np.int64))
 
 

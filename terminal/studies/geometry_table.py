@@ -120,23 +120,14 @@ def _print_limits(
     screen: Console, document: Document, groups: Sequence[tuple[str, Document]]
 ) -> None:
     """What the numbers do not say: too few rows, estimators that disagree, too few texts."""
-    reasons: dict[str, str] = {}
-    for name, group in groups:
-        for layer in group["layers"]:
-            for estimate in layer["intrinsic_dimension"]:
-                if estimate["reason"]:
-                    where = f"{name}, {estimate['estimator']}, layer {layer['layer']}"
-                    reasons.setdefault(
-                        f"{name} {estimate['estimator']}", f"{where}: {estimate['reason']}"
-                    )
-    if reasons:
-        for line in reasons.values():
-            screen.print(f"  {text(line)}")
-        if document["sample_set_by"]:
-            screen.print(
-                f"  N = {document['sample']}: the distinct rows of "
-                f"{text(document['sample_set_by'])}; give more texts, or raise --keep-tokens"
-            )
+    few = list(_too_few(groups))
+    for line in few:
+        screen.print(f"  {text(line)}")
+    if few and document["sample_set_by"]:
+        screen.print(
+            f"  N = {document['sample']}: the distinct rows of "
+            f"{text(document['sample_set_by'])}; give more texts, or raise --keep-tokens"
+        )
     for name, group in groups:
         for note in group["notes"]:
             screen.print(f"  {text(name)}: {text(note)}")
@@ -153,8 +144,12 @@ def _print_limits(
                 f"  [yellow]{text(name)}: the estimators disagree on the trend over depth[/] "
                 f"(Spearman, 95 %): {trends}"
             )
+    limits: dict[str, list[str]] = {}
+    for name, group in groups:
         for line in _linearity_limits(group):
-            screen.print(f"  {text(name)}: {line}")
+            limits.setdefault(line, []).append(name)
+    for line, names in limits.items():
+        screen.print(f"  linearity of {text('; '.join(names))}: {text(line)}")
 
 
 def _layers_apart(group: Document) -> list[int]:
@@ -168,18 +163,32 @@ def _layers_apart(group: Document) -> list[int]:
     return found
 
 
+def _too_few(groups: Sequence[tuple[str, Document]]) -> Iterator[str]:
+    """For each estimator, how many numbers are missing and the first reason."""
+    missing: dict[str, list[str]] = {}
+    for name, group in groups:
+        for layer in group["layers"]:
+            for estimate in layer["intrinsic_dimension"]:
+                if estimate["reason"]:
+                    where = f"{name}, layer {layer['layer']}: {estimate['reason']}"
+                    missing.setdefault(estimate["estimator"], []).append(where)
+    for estimator, places in missing.items():
+        more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
+        yield f"{estimator}: {places[0]}{more}"
+
+
 def _linearity_limits(group: Document) -> Iterator[str]:
     """That there are few tokens for the dimensions, or no linearity at all."""
     steps = [layer["linearity"] for layer in group["layers"][1:]]
     if steps and all(step is None for step in steps):
-        yield "linearity is left out: its moments would need more than 8 GiB"
+        yield "left out, its moments would need more than 8 GiB"
     reason = next((step["reason"] for step in steps if step and step["reason"]), "")
     if reason:
-        yield f"linearity: {reason}"
+        yield reason
     if any(step and step["optimistic"] for step in steps):
         yield (
-            f"linearity: {group['tokens']} tokens are fewer than ten for each dimension; "
-            "the held-out score is too low by that, the score in the sample too high"
+            "fewer than ten tokens for each dimension: the held-out score is too low by that, "
+            "the score on the tokens of the fit too high"
         )
 
 
@@ -273,8 +282,8 @@ def _print_differences(
                 f"  tokens per word {share(pair['first_fertility']['tokens_per_word'])} and "
                 f"{share(pair['second_fertility']['tokens_per_word'])}, unknown "
                 f"{share(pair['first_fertility']['unknown_share'])} and "
-                f"{share(pair['second_fertility']['unknown_share'])}: cut into more "
-                "tokens, a script differs for that reason already"
+                f"{share(pair['second_fertility']['unknown_share'])}: the script "
+                "that is cut into more tokens differs by that alone"
             )
     for contrast in document["contrasts"]:
         name = contrast["group"] or "all"
