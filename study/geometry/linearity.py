@@ -24,6 +24,14 @@ from .moments import CrossMoments, Moments, pooled, pooled_cross
 MANY_TOKENS = 10
 """Tokens for each dimension above which the score in the sample is near the held-out one."""
 
+NO_DIRECTION = 1e-9
+"""Share of the largest eigenvalue below which a direction counts as none: rounding of float32
+states leaves 1e-13 or less."""
+
+NEARLY_DEPENDENT = 1e-7
+"""Share of a column's squares, beyond what columns before it give, below which the eigenvalues
+decide which directions there are."""
+
 SPREAD_ROUNDING = 1e-24
 """Share of the squares that rounding may leave of equal rows less their mean."""
 
@@ -96,7 +104,8 @@ def _map(step: LayerStep) -> Float64[np.ndarray, "dim dim"]:
     """A with the least ‖XA − Y‖² of the centred rows.
 
     Columns are scaled to length 1 first, so that one large coordinate costs the others no
-    digits. Where columns depend on each other, the smallest A.
+    digits. Of columns that depend on each other, the smallest A: normalised states have one such
+    direction, embeddings of few words many, and held-out words are not to be mapped by rounding.
     """
     gram, cross = step.before.scatter, step.cross.scatter
     lengths = np.sqrt(np.diag(gram))
@@ -104,19 +113,25 @@ def _map(step: LayerStep) -> Float64[np.ndarray, "dim dim"]:
     scale = np.where(usable, 1.0 / np.where(usable, lengths, 1.0), 0.0)
     scaled = gram * scale * scale[:, None]
     target = cross * scale[:, None]
-    rounding = len(gram) * float(np.finfo(np.float64).eps)
-    try:
-        factor, lower = cho_factor(scaled)
-        if float(np.diag(factor).min()) ** 2 <= rounding:
-            raise LinAlgError
-        solved = cho_solve((factor, lower), target)
-    except LinAlgError:
-        values, vectors = eigh(scaled)
-        kept = values > rounding * values[-1]
+    factor = _factor(scaled)
+    if factor is None:
+        values, vectors = eigh(scaled, driver="evd")
+        kept = values > NO_DIRECTION * values[-1]
         inverse = np.divide(1.0, values, out=np.zeros(len(values)), where=kept)
         solved = (vectors * inverse) @ (vectors.T @ target)
+    else:
+        solved = cho_solve((factor, False), target)
     answer: Float64[np.ndarray, "dim dim"] = solved * scale[:, None]
     return answer
+
+
+def _factor(scaled: Float64[np.ndarray, "dim dim"]) -> Float64[np.ndarray, "dim dim"] | None:
+    """The upper Cholesky factor; None where some column nearly depends on the others."""
+    try:
+        factor: Float64[np.ndarray, "dim dim"] = cho_factor(scaled)[0]
+    except LinAlgError:
+        return None
+    return factor if float(np.diag(factor).min()) ** 2 > NEARLY_DEPENDENT else None
 
 
 def _scores(

@@ -28,9 +28,9 @@ COLOURS = PALETTE[:-1]
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "*", "<", ">")
 
 ESTIMATOR_TITLES = {
-    "facco": "TwoNN (facco)",
-    "mle": "TwoNN, likelihood (mle)",
-    "low-fifth": "Lowest fifth (low-fifth)",
+    "facco": "TwoNN: facco",
+    "mle": "TwoNN: mle",
+    "low-fifth": "TwoNN: low-fifth",
 }
 
 UNTRAINED = "untrained"
@@ -43,7 +43,8 @@ MARGIN = 1.05
 MISSING = Divergence(estimator="gauss")
 
 CAPTION = (
-    "d: intrinsic dimension by three estimators, from {rows} distinct tokens of each group; "
+    "d: intrinsic dimension by three estimators (all tokens but the highest tenth of μ; maximum "
+    "likelihood; the lowest fifth), from {rows} distinct tokens of each group; "
     "bands: 95 % by blocks of texts that share no token; estimates that would need more tokens "
     "are left out. Anisotropy: σ₁²/Σσ² of the centred tokens, 0…1. Cosine: mean of two tokens, "
     "−1…1. Linearity: share of the variance of a layer's output (filled) and of its own "
@@ -130,10 +131,10 @@ def _panels(report: GeometryReport) -> Iterator[Panel]:
         yield Panel(
             ESTIMATOR_TITLES[estimator], "d", partial(_dimension, place), partial(_bounds, place)
         )
-    yield Panel("Anisotropy, centred", "σ₁²/Σσ²", attrgetter("anisotropy.centred"))
+    yield Panel("Anisotropy", "σ₁²/Σσ²", attrgetter("anisotropy.centred"))
     yield Panel("Mean cosine", "cosine", attrgetter("anisotropy.mean_cosine"))
     yield Panel(
-        "Linearity of a layer",
+        "Linearity",
         "share (R²)",
         partial(_linearity, "held_out_stream"),
         second=partial(_linearity, "held_out_contribution"),
@@ -142,7 +143,7 @@ def _panels(report: GeometryReport) -> Iterator[Panel]:
         return
     layers = [layer for group in report.groups for layer in group.layers]
     if any(_gauss(layer) is not None for layer in layers):
-        yield Panel("Divergence, Gaussians", "J (nats)", _gauss, floor=_floor)
+        yield Panel("Divergence, Gauss", "J (nats)", _gauss, floor=_floor)
     if any(_softmax(layer) is not None for layer in layers):
         yield Panel("Divergence, softmax", "KL (nats)", _softmax)
 

@@ -158,6 +158,23 @@ def test_nearest_two_equal_sklearn_in_blocks_of_any_size(monkeypatch):
         np.testing.assert_allclose(found, oracle.kneighbors()[0], rtol=1e-6)
 
 
+@pytest.mark.parametrize("cloud", ["outliers", "tight", "one long row"])
+def test_nearest_two_are_exact_where_float32_cannot_tell_neighbours_apart(cloud):
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((300, 20))
+    if cloud == "outliers":
+        rows[::9] += 3000.0
+    elif cloud == "tight":
+        rows = np.repeat(rows[:10], 30, axis=0) + 1e-6 * rng.standard_normal((300, 20))
+    else:
+        rows[5] *= 1e12
+
+    found = nearest_in(rows)
+
+    gaps = np.linalg.norm(rows[:, None] - rows, axis=2) + np.diag(np.full(300, np.inf))
+    np.testing.assert_allclose(found, np.sort(gaps, axis=1)[:, :2], rtol=1e-12)
+
+
 def test_tiny_distances_far_from_the_origin_keep_their_digits():
     rows = 100.0 + np.random.default_rng(0).standard_normal((50, 3))
     rows[1] = rows[0] + [1e-7, 0, 0]

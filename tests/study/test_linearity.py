@@ -98,6 +98,23 @@ def test_a_large_coordinate_and_columns_that_repeat_cost_no_digits():
     assert found.stream == pytest.approx(score_by_lstsq(scaled, after), rel=1e-7)
 
 
+def test_directions_that_one_half_lacks_are_not_mapped_by_rounding():
+    """As embeddings of words that only one half of the texts has."""
+    rng = np.random.default_rng(0)
+    halves = []
+    for width in (5, 8):
+        before = np.zeros((400, 8))
+        before[:, :width] = rng.standard_normal((400, width))
+        before = before @ np.linalg.qr(np.random.default_rng(1).standard_normal((8, 8)))[0]
+        after = before + 0.1 * rng.standard_normal((400, 8))
+        halves.append((before.astype(np.float32), after.astype(np.float32)))
+
+    found = layer_linearity([step_of(*half) for half in halves])
+
+    # fitted to five directions of eight, it knows five eighths of the other half
+    assert 0.5 < found.held_out_stream < 1.0
+
+
 def test_equal_tokens_and_layers_that_add_nothing_have_no_score():
     rows = np.random.default_rng(0).standard_normal((50, 4))
 
