@@ -127,7 +127,8 @@ def _exact(
     """The two smallest distances of each member to its few, without cancellation."""
     apart = rows[among] - rows[members][:, None, :]  # (members, few, dim)
     squares: Float64[np.ndarray, "members few"] = np.einsum("ijk,ijk->ij", apart, apart)
-    return np.sqrt(np.sort(squares, axis=1)[:, :2])
+    two: Float64[np.ndarray, "members 2"] = np.sqrt(np.sort(squares, axis=1)[:, :2])
+    return two
 
 
 def _leaders(
