@@ -46,8 +46,11 @@ class ComponentsSettings(TextSettings):
 class GeometrySettings(TextSettings):
     reference: str | None
     method: Literal["gram", "lanczos", "power"]
+    untrained: bool
+    scrambled: bool
     keep_tokens: int
     seed: int
+    version: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

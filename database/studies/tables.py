@@ -119,6 +119,39 @@ class GeometryStudy(Study):
     columns = ("group", "tokens")
     _key = "groups"
 
+    def _page_rows(self) -> Sequence[Row]:
+        """A row for each group and layer, the untrained network's after the studied one's."""
+        return [
+            _layer_row(group, layer, network)
+            for network, key in (("studied", "groups"), ("untrained", "untrained"))
+            for group in self._document[key]
+            for layer in group["layers"]
+        ]
+
+    def _cells(self, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+        """Of a page's rows every column: that of a divergence is not in the reference's row."""
+        if not rows or "layer" not in rows[0]:
+            return super()._cells(rows)
+        page = Table({})
+        page.columns = tuple(dict.fromkeys(name for row in rows for name in row))
+        return page._cells(rows)
+
+
+def _layer_row(group: Document, layer: Document, network: str) -> Row:
+    """One group in one layer: every measure that a picture has, and why a dimension is missing."""
+    row = {"network": network, "group": group["group"] or "all", "layer": layer["layer"]}
+    for estimate in layer["intrinsic_dimension"]:
+        name = estimate["estimator"]
+        row[name] = estimate["reason"] or estimate["dimension"]
+        row[f"{name} ±"] = estimate["standard_error"]
+    cloud, step = layer["anisotropy"], layer["linearity"] or {}
+    row |= {key: cloud[key] for key in ("centred", "uncentred", "mean_cosine")}
+    row |= {f"linearity, {key}": step.get(f"held_out_{key}") for key in ("stream", "contribution")}
+    for divergence in layer["divergence"]:
+        of_gauss = divergence["estimator"] == "gauss"
+        row[divergence["estimator"]] = divergence["jeffreys" if of_gauss else "to_reference"]
+    return row
+
 
 class LayerStudy(Study):
     """What tells layers apart: a row for the layer classifier and for every control of it."""

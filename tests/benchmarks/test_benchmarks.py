@@ -147,6 +147,26 @@ TOYS = {
             r"Accuracies differ by at most 0\.0",
         ),
     ),
+    "studies/geometry": Toy(
+        command=("benchmarks/studies/geometry.py", "--toy", "--turns", "1", "--threads", "1"),
+        page="studies/geometry.md",
+        published=("| measure | straightforward way | seconds | ours | speed-up |",),
+        prints=(
+            r"\| anisotropy, mean cosine \| numpy SVD, all cosines \| [\d.]+ \| [\d.]+ \| [\d.]+",
+            r"\| linearity, held out too \| numpy lstsq \|",
+            r"\| the whole study \| all of these \|",
+        ),
+        needs=missing("skdim"),
+    ),
+    "studies/geometry, manifolds": Toy(
+        command=("benchmarks/studies/geometry.py", "--toy", "--manifolds", "--threads", "1"),
+        page="studies/geometry.md",
+        published=(
+            "| cloud | d | N | facco | mle | low-fifth |",
+            "| share of a text | estimator | spread | blocks | jackknife | covered |",
+        ),
+        prints=(r"\| ball \| 10 \| 200 \| 0\.\d\d ± 0\.\d\d \|",),
+    ),
     "kills": Toy(
         command=("benchmarks/kills.py", "--kills", "1", "--cold", "0", "--seed", "1"),
         page="reliability.md",

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from factories import make_family
 
 from deltadex.cli import main
-from deltadex.terminal import show_layers
+from deltadex.terminal import show_geometry, show_layers
 
 TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
 
@@ -259,6 +259,55 @@ def test_layers_options_that_cannot_be_are_refused_in_a_line(family, arguments, 
     assert result.exit_code != 0
     assert said in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_geometry_shows_every_estimator_divergences_with_their_floor_and_contrasts(
+    family, tmp_path, capsys
+):
+    lines = [f"{i},{group},{t}" for group in ("aaa_Latn", "aaa_Cyrl") for i, t in enumerate(TEXTS)]
+    (tmp_path / "t.csv").write_text("\n".join(["id,group,text", *lines]))
+    asked = (
+        *("geometry", "a-0", "--texts", str(tmp_path / "t.csv"), "--reference", "aaa_Latn"),
+        *("--untrained", "--scrambled"),
+    )
+
+    everything = run(family, *asked, "--all").stdout
+    kept = document(family, *asked)
+    capsys.readouterr()
+    show_geometry(kept)
+    printed = capsys.readouterr().out
+
+    for line in (
+        "TwoNN (facco), N = ",
+        "TwoNN, maximum likelihood (mle)",
+        "LLM-Microscope's (low-fifth)",
+        "linearity of the step from the layer before, without the residual stream, held out",
+        "aaa_Latn, untrained",
+        "aaa_Latn, scrambled",
+        "too few",
+        "divergence from aaa_Latn: KL to it, softmax of means (nats)",
+        "aaa_Latn less aaa_Cyrl (24 texts in both)",
+        "aaa_Latn: trained less untrained",
+        "aaa_Cyrl: as written less scrambled",
+    ):
+        assert line in printed
+    assert "anisotropy, un-centred" not in printed
+    assert "anisotropy, un-centred" in everything
+    assert "softmax of tokens" in everything
+    assert {c["condition"] for c in kept["contrasts"]} == {"untrained", "scrambled"}
+    assert [g["group"] for g in kept["untrained"]] == [g["group"] for g in kept["groups"]]
+    stored = document(family, "sql", "SELECT settings FROM studies WHERE study = 'geometry'")
+    assert "scrambled" in json.dumps(stored)
+
+
+def test_geometry_of_one_short_text_says_too_few(family, tmp_path):
+    (tmp_path / "t.txt").write_text(TEXTS[0])
+
+    result = run(family, "geometry", "a-0", "--texts", str(tmp_path / "t.txt"))
+
+    assert result.exit_code == 0, result.output
+    assert "too few: 11 distinct rows; an estimate needs 100" in result.stdout
+    assert "one text: its tokens depend on each other" in result.stdout
 
 
 def test_broken_rows_are_named(family, tmp_path):
