@@ -1,5 +1,6 @@
 """Studies of models; that of an indexed model is stored beside its fingerprint."""
 
+from .ablation_call import AblationCall
 from .calls import Running
 from .components_call import ComponentsCall
 from .geometry_call import GeometryCall
@@ -10,5 +11,5 @@ from .rank_call import RankCall
 __all__ = ["Running", "Studies"]
 
 
-class Studies(RankCall, ComponentsCall, GeometryCall, LayersCall, ProfileCall):
+class Studies(RankCall, ComponentsCall, GeometryCall, LayersCall, ProfileCall, AblationCall):
     """Every study that a `Database` makes."""

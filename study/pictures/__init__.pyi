@@ -1,3 +1,4 @@
+from .ablation import draw_ablation
 from .components import draw_components
 from .figures import check_ending, save_picture
 from .geometry import draw_geometry
@@ -6,6 +7,7 @@ from .rank import draw_ranks
 
 __all__ = [
     "check_ending",
+    "draw_ablation",
     "draw_components",
     "draw_geometry",
     "draw_layers",
