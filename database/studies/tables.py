@@ -77,8 +77,7 @@ class AblationStudy(Study):
     def _rows(self) -> Sequence[Row]:
         return [
             {"measure": measure["key"], "score": measure["score"], "items": measure["n_items"]}
-            | {"subset": score["label"]}
-            | {key: value for key, value in score.items() if key not in ("label", "terms")}
+            | {key: value for key, value in score.items() if key != "terms"}
             for measure in self._document["measures"]
-            for score in measure["scores"]
+            for score in measure["subsets"]
         ]

@@ -41,7 +41,7 @@ class AblationOptions(JsonRecord):
 
     Attributes:
         runs: Trainings of each probe.
-        most_items: Tokens or words of a task that are used, of texts drawn at random.
+        most_items: Tokens or words of a task that are used, drawn at random.
         seed: Of everything random.
     """
 

@@ -49,13 +49,18 @@ class AnnotatedWords:
     digest: str = ""
 
     def drawn(self, most: int, seed: int) -> AnnotatedWords:
-        """The words of as many origins, drawn at random, as have at most `most` words."""
+        """At most `most` words, drawn at random; where there are lemmas, whole lemmas."""
         if len(self.labels) <= most:
             return self
-        origins, sizes = np.unique(self.origin, return_counts=True)
-        order = np.random.default_rng(seed).permutation(len(origins))
-        taken = origins[order[np.cumsum(sizes[order]) <= most]]
-        return self.only(np.flatnonzero(np.isin(self.origin, taken)))
+        units = np.unique(self.lemmas, return_inverse=True)[1] if self.lemmas else self._places
+        sizes = np.bincount(units)
+        order = np.random.default_rng(seed).permutation(len(sizes))
+        taken = order[np.cumsum(sizes[order]) <= most]
+        return self.only(np.flatnonzero(np.isin(units, taken)))
+
+    @property
+    def _places(self) -> Int64[np.ndarray, " words"]:
+        return np.arange(len(self.labels))
 
     def only(self, words: Int64[np.ndarray, " part"]) -> AnnotatedWords:
         """Some of the words, with the texts that they stand in."""

@@ -29,10 +29,17 @@ class ChosenTokens:
     """
 
     texts: list[EncodedText] = field(compare=False, repr=False)
-    items: list[Int64[np.ndarray, " tokens"]] = field(compare=False, repr=False)
+    items: list[Int64[np.ndarray, " _"]] = field(compare=False, repr=False)
     targets: Int64[np.ndarray, " chosen"] = field(compare=False, repr=False)
     text: Int64[np.ndarray, " chosen"] = field(compare=False, repr=False)
     settings: dict[str, object]
+
+    def only(self, kept: Int64[np.ndarray, " kept"]) -> ChosenTokens:
+        """Some of the predictions; the network reads the same."""
+        place = np.full(len(self.targets) + 1, NO_WORD, dtype=np.int64)  # the last for `NO_WORD`
+        place[kept] = np.arange(len(kept))
+        items = [place[row] for row in self.items]
+        return ChosenTokens(self.texts, items, self.targets[kept], self.text[kept], self.settings)
 
 
 def choose_tokens(
@@ -43,26 +50,20 @@ def choose_tokens(
     most: int,
     seed: int,
 ) -> ChosenTokens:
-    """15 % of the tokens, of as many texts as have about `most` of them.
+    """15 % of the tokens, and at most `most` of these, drawn at random.
 
     Raises:
         StudyError: no token may be chosen.
     """
-    texts = _drawn(texts, round(most / CHOSEN), seed)
-    if predicts == "masked":
-        return _masked(network, texts, seed)
-    return _next(texts, seed)
+    chosen = _masked(network, texts, seed) if predicts == "masked" else _next(texts, seed)
+    n_chosen = len(chosen.targets)
+    if n_chosen <= most:
+        return chosen
+    kept = np.sort(np.random.default_rng(seed).choice(n_chosen, size=most, replace=False))
+    return chosen.only(kept)
 
 
-def _drawn(texts: Sequence[EncodedText], most: int, seed: int) -> list[EncodedText]:
-    """As many texts, drawn at random, as have at most `most` counted tokens; in their order."""
-    sizes = np.array([int(text.counted.sum()) for text in texts])
-    order = np.random.default_rng(seed).permutation(len(texts))
-    taken = order[np.cumsum(sizes[order]) <= most]
-    return [texts[place] for place in np.sort(taken)]
-
-
-def _masked(network: Network, texts: list[EncodedText], seed: int) -> ChosenTokens:
+def _masked(network: Network, texts: Sequence[EncodedText], seed: int) -> ChosenTokens:
     tokenizer = network.tokenizer
     width = max((len(text.ids) for text in texts), default=0)
     ids = np.zeros((len(texts), width), dtype=np.int64)
@@ -89,7 +90,7 @@ def _masked(network: Network, texts: list[EncodedText], seed: int) -> ChosenToke
     return ChosenTokens(fed, items, masked.targets, masked.text, masked.settings())
 
 
-def _next(texts: list[EncodedText], seed: int) -> ChosenTokens:
+def _next(texts: Sequence[EncodedText], seed: int) -> ChosenTokens:
     """Counted tokens that a counted token follows, which is to be predicted."""
     readable = [np.flatnonzero(text.counted[:-1] & text.counted[1:]) for text in texts]
     text = np.repeat(np.arange(len(texts)), [len(row) for row in readable])
@@ -105,4 +106,4 @@ def _next(texts: list[EncodedText], seed: int) -> ChosenTokens:
     for number, (row, place) in enumerate(zip(text.tolist(), position.tolist(), strict=True)):
         items[row][place] = number
         targets[number] = texts[row].ids[place + 1]
-    return ChosenTokens(texts, items, targets, text, {"chosen": CHOSEN, "seed": seed})
+    return ChosenTokens(list(texts), items, targets, text, {"chosen": CHOSEN, "seed": seed})

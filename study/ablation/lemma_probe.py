@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ...arrays import Bool, Float32, Int64
+from ...arrays import Bool, Float32, Float64, Int64
 from .rate_search import Labelled, Training
 from .term_subsets import NONE
 from .trained_probe import Rows
@@ -154,7 +154,7 @@ class LemmaProbes:
             right = self.data.classes[lemmas] == data.codes[items, None]
             known = right.any(axis=1)
             likely = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
-            losses.extend(-likely[known][right[known]])
+            losses += (-likely[known][right[known]]).tolist()
         if not losses or math.isnan(sum(losses)):
             return accuracy, -math.inf
         return accuracy, -sum(losses) / len(losses)
@@ -165,7 +165,7 @@ class LemmaProbes:
         tuple[
             Int64[np.ndarray, " part"],
             Int64[np.ndarray, " part"],
-            Float32[np.ndarray, "part classes"],
+            Float64[np.ndarray, "part classes"],
         ]
     ]:
         """(items, their lemmas, scores of the lemma's classes) of each lemma that was trained."""
@@ -177,7 +177,7 @@ class LemmaProbes:
                     continue
                 rows = torch.from_numpy(data.rows[items]).to(self.training.device)
                 scores = networks.scores_of(row, rows / self.data.rows.scale)
-                shown = scores.cpu().numpy()
+                shown = scores.cpu().double().numpy()
                 shown[:, self.data.n_classes[lemma] :] = -np.inf
                 found.append((items, np.full(len(items), lemma), shown))
         return found

@@ -54,7 +54,7 @@ def pseudo_words(texts: Sequence[str], *, most_items: int, seed: int) -> Annotat
         word: numbers
         for word, numbers in holders.items()
         if len(word) >= SHORTEST
-        and FEWEST_TEXTS <= len(numbers) <= max(WIDESPREAD * len(texts), FEWEST_TEXTS)
+        and FEWEST_TEXTS <= len(numbers) <= max(WIDESPREAD * len(texts), 2 * FEWEST_TEXTS)
     }
     rng = np.random.default_rng(seed)
     lemmas: list[str] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -66,6 +66,7 @@ class Labelled:
         return Labelled(self.rows[items], self.codes[items], self.lemma[items])
 
 
+@runtime_checkable
 class Trainee(Protocol):
     """A probe in training."""
 

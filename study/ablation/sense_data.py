@@ -9,7 +9,7 @@ import numpy as np
 
 from ...arrays import Bool, Float32, Int64
 from ...errors import StudyError
-from .subset_results import Keep, SubsetResult
+from .subset_results import Keep, SubsetResult, chosen_rates
 from .term_subsets import (
     NONE,
     Subset,
@@ -20,7 +20,6 @@ from .term_subsets import (
     term_subsets,
 )
 from .text_split import Split, check_split
-from .trained_probe import chosen_rates
 
 WHAT = "word senses"
 

@@ -15,7 +15,7 @@ from .term_subsets import NONE, SubsetPredictions
 from .text_split import TRAIN_VALIDATE_TEST, Split
 from .trained_probe import ProbeShape, train_and_predict
 
-TRAINING = Training(batch=128)
+TRAINING = Training(batch=128, learning_rates=(3e-4, 1e-3, 3e-3, 1e-2))
 
 LEMMA_TRAINING = Training(batch=16)
 """A lemma has tens of occurrences."""

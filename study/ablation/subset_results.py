@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
 from ...arrays import Int64
+from .term_subsets import Subset
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +34,15 @@ Keep: TypeAlias = Callable[[str, str, Make], SubsetResult]
 def keep_nothing(measure: str, subset: str, make: Make) -> SubsetResult:
     """The result, made now."""
     return make()
+
+
+def chosen_rates(
+    subsets: Sequence[Subset], results: Sequence[SubsetResult]
+) -> dict[str, dict[str, float]]:
+    """The learning rate of each subset that was trained, for JSON; nothing without training."""
+    rates = {
+        subset.label: result.learning_rate
+        for subset, result in zip(subsets, results, strict=True)
+        if result.learning_rate is not None
+    }
+    return {"chosen_learning_rates": rates} if rates else {}

@@ -180,8 +180,8 @@ class AblationReport(JsonRecord):
     key: str
     measure: str
     score: Score
-    names: tuple[str, ...]
-    scores: tuple[SubsetScore, ...]
+    names: tuple[str, ...] = field(metadata={"key": "terms"})
+    scores: tuple[SubsetScore, ...] = field(metadata={"key": "subsets"})
     baseline: float
     n_items: int
     n_texts: int

@@ -16,7 +16,7 @@ from .trained_probe import probe_subsets
 
 WHAT = "tagging"
 
-TRAINING = Training(batch=128)
+TRAINING = Training(batch=128, learning_rates=(3e-4, 1e-3, 3e-3, 1e-2))
 
 
 def tagging_probe(

@@ -97,7 +97,7 @@ Watch: TypeAlias = Callable[[Iterable[Batch], int], Iterator[Batch]]
 def collect_terms(
     network: Network,
     texts: Sequence[EncodedText],
-    items: Sequence[Int64[np.ndarray, " tokens"]],
+    items: Sequence[Int64[np.ndarray, " _"]],
     n_items: int,
     *,
     batch_size: int,
@@ -157,7 +157,7 @@ def items_of_words(
     texts: Sequence[EncodedText],
     text: Int64[np.ndarray, " words"],
     spans: Sequence[tuple[int, int]],
-) -> list[Int64[np.ndarray, " tokens"]]:
+) -> list[Int64[np.ndarray, " _"]]:
     """Of each text, the word that each counted token lies in; words do not overlap."""
     items = [np.full(len(encoded.ids), NO_WORD, dtype=np.int64) for encoded in texts]
     for word, (place, (start, end)) in enumerate(zip(text.tolist(), spans, strict=True)):

@@ -11,7 +11,7 @@ import torch
 
 from ...arrays import Bool, Float32, Int64
 from .rate_search import Labelled, Training, train_runs
-from .subset_results import Keep, SubsetResult, keep_nothing
+from .subset_results import Keep, SubsetResult, chosen_rates, keep_nothing
 from .term_subsets import NONE, Subset, SubsetPredictions, codes_of, commonest, term_subsets
 from .text_split import Split
 
@@ -200,15 +200,3 @@ def train_and_predict(
     )
     test = data.part(split.test)
     return np.stack([probe.predict(test) for probe in probes]), rate
-
-
-def chosen_rates(
-    subsets: Sequence[Subset], results: Sequence[SubsetResult]
-) -> dict[str, dict[str, float]]:
-    """The learning rate of each subset that was trained, for JSON; nothing without training."""
-    rates = {
-        subset.label: result.learning_rate
-        for subset, result in zip(subsets, results, strict=True)
-        if result.learning_rate is not None
-    }
-    return {"chosen_learning_rates": rates} if rates else {}

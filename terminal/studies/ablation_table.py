@@ -27,18 +27,18 @@ def show_ablation(document: Document) -> None:
     ]
     rows = [
         (label, *(_cell(measure, row) for measure in measures))
-        for row, label in enumerate(score["label"] for score in measures[0]["scores"])
+        for row, label in enumerate(score["subset"] for score in measures[0]["subsets"])
     ]
     sizes = ("test items", *(m["n_items"] for m in measures))
     print_rows(screen, ("terms", *heads), [*rows, sizes])
     letters = zip(
-        (s["label"] for s in measures[0]["scores"] if len(s["terms"]) == 1),
+        (s["subset"] for s in measures[0]["subsets"] if len(s["terms"]) == 1),
         document["terms"],
         strict=True,
     )
     meaning = ", ".join(f"{letter} {term.replace('_', '-')}" for letter, term in letters)
     screen.print(f"  terms: {meaning}; none: the baseline, without any term", style="dim")
-    spreads = [s["sd"] for m in measures for s in m["scores"] if s["sd"] is not None]
+    spreads = [s["sd"] for m in measures for s in m["subsets"] if s["sd"] is not None]
     n_runs = max(m["n_runs"] for m in measures)
     over_runs = f"; sd over {n_runs} runs up to {max(spreads):.3f}" if spreads else ""
     screen.print(
@@ -52,7 +52,7 @@ def show_ablation(document: Document) -> None:
 
 
 def _cell(measure: Document, row: int) -> str:
-    score = measure["scores"][row]
-    best = max(range(len(measure["scores"])), key=lambda r: measure["scores"][r]["value"])
+    score = measure["subsets"][row]
+    best = max(range(len(measure["subsets"])), key=lambda r: measure["subsets"][r]["value"])
     half = (score["high"] - score["low"]) / 2
     return f"{score['value']:.3f} ±{half:.3f}{' *' if row == best else ''}"
