@@ -1,16 +1,19 @@
 from .ablation import draw_ablation
 from .components import draw_components
-from .figures import check_ending, save_picture
+from .figures import Picture, Width, check_ending, new_picture, save_picture
 from .geometry import draw_geometry
 from .layers import draw_layers
 from .rank import draw_ranks
 
 __all__ = [
+    "Picture",
+    "Width",
     "check_ending",
     "draw_ablation",
     "draw_components",
     "draw_geometry",
     "draw_layers",
     "draw_ranks",
+    "new_picture",
     "save_picture",
 ]
