@@ -70,7 +70,7 @@ def ablation(
     tasks = [task.strip() for task in options.tasks.split(",") if task.strip()]
     run_study(
         common,
-        studied.output,
+        studied,
         terminal.show_ablation,
         lambda db: db.ablation(
             studied.model,

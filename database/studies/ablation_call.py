@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,7 @@ class AblationCall(StudyCalls):
             document = report.to_json() | {"broken_rows": broken}
             self._save(subject, "ablation", asdict(settings), document)
         title = f"Ablation of {report.model}"
-        return AblationStudy(document, title, lambda: pictures.draw_ablation(report))
+        return AblationStudy(document, title, partial(pictures.draw_ablation, report))
 
     def _ablate(
         self,
