@@ -4,6 +4,7 @@ from .opened import Place, Track
 from .queries import AdapterReading, read_adapter
 from .studies import Running
 from .studies.tables import (
+    AblationStudy,
     ComponentStudy,
     GeometryStudy,
     LayerStudy,
@@ -29,6 +30,7 @@ from .tables import (
 )
 
 __all__ = [
+    "AblationStudy",
     "AdapterReading",
     "ClusterTable",
     "ComponentStudy",

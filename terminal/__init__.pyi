@@ -1,6 +1,7 @@
 from .cluster_tables import show_clusters
 from .demo_screen import DemoScreen
 from .progress import RunProgress, tracked
+from .studies.ablation_table import show_ablation
 from .studies.components_table import show_components
 from .studies.diff_table import show_diff
 from .studies.geometry_table import show_geometry
@@ -24,6 +25,7 @@ from .tables import (
 __all__ = [
     "DemoScreen",
     "RunProgress",
+    "show_ablation",
     "show_clusters",
     "show_components",
     "show_diff",

@@ -43,6 +43,16 @@ class ComponentsSettings(TextSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AblationSettings(TextSettings):
+    senses: str | None
+    tags: str | None
+    tasks: list[str]
+    runs: int
+    most_items: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GeometrySettings(TextSettings):
     reference: str | None
     method: Literal["gram", "lanczos", "power"]

@@ -158,3 +158,17 @@ class LayerStudy(Study):
 
     columns = ("title", "accuracy", "standard_error", "converged")
     _key = "controls"
+
+
+class AblationStudy(Study):
+    """What subsets of terms predict: a row for each measure and subset."""
+
+    columns = ("measure", "subset", "value", "sd", "low", "high", "difference", "items")
+
+    def _rows(self) -> Sequence[Row]:
+        return [
+            {"measure": measure["key"], "score": measure["score"], "items": measure["n_items"]}
+            | {key: value for key, value in score.items() if key != "terms"}
+            for measure in self._document["measures"]
+            for score in measure["subsets"]
+        ]

@@ -1,3 +1,4 @@
+from .ablation import draw_ablation
 from .components import draw_components
 from .figures import Picture, Width, check_ending, new_picture, save_picture
 from .geometry import draw_geometry
@@ -9,6 +10,7 @@ __all__ = [
     "Picture",
     "Width",
     "check_ending",
+    "draw_ablation",
     "draw_components",
     "draw_geometry",
     "draw_layers",
