@@ -55,6 +55,7 @@ class GeometryCall(StudyCalls):
         read = load_texts(Path(texts))
         subject = find_subject(self._catalog, model, base)
         network = subject.load(run["device"])
+        text_notes = self._text_notes(network, run, read)
         report = geometry_study(
             self._states(network, read, run),
             read.entries,
@@ -71,7 +72,7 @@ class GeometryCall(StudyCalls):
             seed=seed,
             max_tokens=run["max_tokens"],
         )
-        document = {"model": network.name} | report.to_json() | {"broken_rows": list(read.broken)}
+        document = {"model": network.name} | report.to_json() | text_notes
         self._save(subject, "geometry", asdict(settings), document)
         title = f"Geometry of {network.name}"
         return GeometryStudy(document, title, lambda: pictures.draw_geometry(report))

@@ -64,6 +64,7 @@ class LayersCall(StudyCalls):
             others = load_texts(Path(transfer)).drawn(most_texts, seed)
         subject = find_subject(self._catalog, model, base)
         network = subject.load(run["device"])
+        text_notes = self._text_notes(network, run, *filter(None, (read, others)))
         twin = untrained_twin(network, seed=seed) if untrained else None
         report = layers_study(
             self._states(network, read, run),
@@ -82,8 +83,7 @@ class LayersCall(StudyCalls):
             seed=seed,
             max_tokens=run["max_tokens"],
         )
-        broken = [*read.broken, *(others.broken if others else ())]
-        document = {"model": network.name} | report.to_json() | {"broken_rows": broken}
+        document = {"model": network.name} | report.to_json() | text_notes
         self._save(subject, "layers", asdict(settings), document)
         title = f"Layers of {network.name}"
         return LayerStudy(document, title, lambda: pictures.draw_layers(report))

@@ -2,5 +2,14 @@
 
 from .hidden_states import TokenStates, token_states
 from .model_loading import Network, load_network, untrained_twin
+from .text_window import TextWindow, text_window
 
-__all__ = ["Network", "TokenStates", "load_network", "token_states", "untrained_twin"]
+__all__ = [
+    "Network",
+    "TextWindow",
+    "TokenStates",
+    "load_network",
+    "text_window",
+    "token_states",
+    "untrained_twin",
+]

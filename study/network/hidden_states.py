@@ -168,13 +168,10 @@ def _stream(network: Network, batch: Batch) -> list[torch.Tensor]:
 
 def _token_ids(network: Network, text: Text, max_tokens: int) -> tuple[list[int], list[int]]:
     """(token ids, 1 for special ones) of one text."""
-    limit = min(max_tokens, network.longest_text or max_tokens)
+    limit = min(max_tokens, network.window or max_tokens)
     if network.tokenizer is not None:
         encoding = network.tokenizer(
-            text.text,
-            truncation=True,
-            max_length=min(limit, network.tokenizer.model_max_length),
-            return_special_tokens_mask=True,
+            text.text, truncation=True, max_length=limit, return_special_tokens_mask=True
         )
         return list(encoding["input_ids"]), list(encoding["special_tokens_mask"])
     try:

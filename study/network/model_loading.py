@@ -34,6 +34,9 @@ MODEL_CLASSES = {
 }
 """By the task type of an adapter, the class with the modules that it names."""
 
+NO_LIMIT = 1 << 40
+"""Tokenizers without a limit name a larger number."""
+
 UNREADABLE = (
     OSError,
     ValueError,
@@ -85,6 +88,12 @@ class Network:
                 return part.num_embeddings - (0 if padding is None else padding + 1)
         longest = getattr(self.config, "max_position_embeddings", None)
         return longest if isinstance(longest, int) and longest > 0 else None
+
+    @property
+    def window(self) -> int | None:
+        """The most tokens of a text: the learnt positions, or the tokenizer's limit if smaller."""
+        limits = [self.longest_text, getattr(self.tokenizer, "model_max_length", None)]
+        return min((n for n in limits if n is not None and n < NO_LIMIT), default=None)
 
     @property
     def dim(self) -> int:
