@@ -7,9 +7,9 @@ from typing import cast
 import click
 
 NAMES = (
-    "add", "backup", "cluster", "completion", "components", "demo", "diff", "doctor", "eval",
-    "export", "failures", "find-similar", "geometry", "index", "label", "layers", "ls", "map",
-    "merge", "profile", "rank", "rm", "serve", "show", "sql", "stats",
+    "add", "backup", "cka", "cluster", "completion", "components", "correlate", "demo", "diff",
+    "doctor", "eval", "export", "failures", "find-similar", "geometry", "index", "label", "layers",
+    "logit-lens", "ls", "map", "merge", "profile", "rank", "rm", "serve", "show", "sql", "stats",
 )  # fmt: skip
 
 

@@ -4,15 +4,18 @@ from .opened import Place, Track
 from .queries import AdapterReading, read_adapter
 from .studies import Running
 from .studies.tables import (
+    CkaStudy,
     ComponentStudy,
     GeometryStudy,
     LayerStudy,
+    LogitLensStudy,
     ProfileTable,
     RankStudy,
     Study,
 )
 from .tables import (
     ClusterTable,
+    CorrelationTable,
     DifferenceTable,
     EvaluationTable,
     ExplanationTable,
@@ -29,8 +32,10 @@ from .tables import (
 
 __all__ = [
     "AdapterReading",
+    "CkaStudy",
     "ClusterTable",
     "ComponentStudy",
+    "CorrelationTable",
     "Database",
     "DifferenceTable",
     "EvaluationTable",
@@ -41,6 +46,7 @@ __all__ = [
     "IndexReport",
     "Indexing",
     "LayerStudy",
+    "LogitLensStudy",
     "ModelTable",
     "NeighbourTable",
     "Place",

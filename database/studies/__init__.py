@@ -1,14 +1,26 @@
 """Studies of models; that of an indexed model is stored beside its fingerprint."""
 
 from .calls import Running
+from .cka_call import CkaCall
 from .components_call import ComponentsCall
+from .correlate_call import CorrelateCall
 from .geometry_call import GeometryCall
 from .layers_call import LayersCall
+from .logit_lens_call import LogitLensCall
 from .profile_call import ProfileCall
 from .rank_call import RankCall
 
 __all__ = ["Running", "Studies"]
 
 
-class Studies(RankCall, ComponentsCall, GeometryCall, LayersCall, ProfileCall):
+class Studies(
+    RankCall,
+    ComponentsCall,
+    GeometryCall,
+    LayersCall,
+    ProfileCall,
+    CkaCall,
+    LogitLensCall,
+    CorrelateCall,
+):
     """Every study that a `Database` makes."""

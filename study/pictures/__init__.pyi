@@ -1,14 +1,18 @@
+from .cka import draw_cka
 from .components import draw_components
 from .figures import check_ending, save_picture
 from .geometry import draw_geometry
 from .layers import draw_layers
+from .logit_lens import draw_logit_lens
 from .rank import draw_ranks
 
 __all__ = [
     "check_ending",
+    "draw_cka",
     "draw_components",
     "draw_geometry",
     "draw_layers",
+    "draw_logit_lens",
     "draw_ranks",
     "save_picture",
 ]
