@@ -45,7 +45,7 @@ def components(
     """
     run_study(
         common,
-        studied.output,
+        studied,
         terminal.show_components,
         lambda db: db.components(
             studied.model, base=studied.base, **asdict(options), **asdict(running)

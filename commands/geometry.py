@@ -49,7 +49,7 @@ def geometry(
     """
     run_study(
         common,
-        studied.output,
+        studied,
         terminal.show_geometry,
         lambda db: db.geometry(
             studied.model, base=studied.base, **asdict(options), **asdict(running)

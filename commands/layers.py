@@ -53,7 +53,7 @@ def layers(common: Common, studied: StudiedModel, options: LayersOptions, runnin
     """
     run_study(
         common,
-        studied.output,
+        studied,
         terminal.show_layers,
         lambda db: db.layers(
             studied.model,

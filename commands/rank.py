@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 
 from .. import terminal
 from ..terminal.options import Common, argument, base_option, option, takes
-from .studying import picture_option, run_study
+from .studying import Drawing, run_study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankOptions:
+class RankOptions(Drawing):
     """Whose rank, of what."""
 
     model: str | None = argument(required=False)
@@ -31,7 +30,6 @@ class RankOptions:
     weights: bool = option(
         "--weights", is_flag=True, help="Measure the weights W themselves, not ΔW."
     )
-    output: Path | None = picture_option()
     base: str | None = base_option()
 
 
@@ -47,7 +45,7 @@ def rank(common: Common, options: RankOptions) -> None:
     """
     run_study(
         common,
-        options.output,
+        options,
         terminal.show_ranks,
         lambda db: db.rank(
             options.model,

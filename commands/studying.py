@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -19,22 +19,28 @@ if TYPE_CHECKING:
     from ..database import Database, Study
 
 
-def picture_option() -> Any:
-    """A file to draw into."""
-    return option(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """The picture of a study."""
+
+    output: Path | None = option(
         "-o",
         "--output",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="Draw it: a .png, .svg or .html file.",
+        help="Draw it: a .png or .svg file, or a page (.html) with a table of the values.",
+    )
+    width: Literal["column", "full"] = option(
+        "--width",
+        default="full",
+        help="Width of the picture: 85 mm (a column of a page) or 180 mm.",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudiedModel:
+class StudiedModel(Drawing):
     """The model that a study is about, and the picture of it."""
 
     model: str = argument()
-    output: Path | None = picture_option()
     base: str | None = base_option()
 
 
@@ -94,7 +100,7 @@ def print_studies(document: Mapping[str, Any], show: Callable[[Any], None], comm
 
 def run_study(
     common: Common,
-    picture: Path | None,
+    drawing: Drawing,
     show: Callable[[Any], None],
     study_of: Callable[[Database], Study],
 ) -> None:
@@ -103,13 +109,14 @@ def run_study(
     Raises:
         StudyError: no picture can have that file name; checked before anything is computed.
     """
-    if picture is not None:
+    if drawing.output is not None:
         from ..database import check_picture_ending
 
-        check_picture_ending(picture)
+        check_picture_ending(drawing.output)
     with open_for_study(common) as db:
         study = study_of(db)
         document = study.to_json()
-        if picture is not None:
-            document["picture"] = str(study.save_picture(picture))
+        if drawing.output is not None:
+            picture = study.save_picture(drawing.output, width=drawing.width)
+            document["picture"] = str(picture)
         print_studies(document, show, common)

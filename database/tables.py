@@ -74,24 +74,31 @@ class Table:
         return "\n".join([*lines, *self._rest()])
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        columns, cells = self._shown()
-        head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in cells
-        )
         rest = "".join(f"<p>{line}</p>" for line in self._rest())
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+        return f"{html_table(*self._shown())}{rest}"
 
     def _shown(self) -> tuple[list[str], list[list[str]]]:
         """The columns that are shown, and the cells of the first rows as text."""
-        rows = self._rows()[:MAX_SHOWN]
+        return self._cells(self._rows()[:MAX_SHOWN])
+
+    def _cells(self, rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+        """The columns that are shown, and the cells of these rows as text."""
         columns = list(self.columns or (rows[0] if rows else ()))
         return columns, [[_cell(row.get(column)) for column in columns] for row in rows]
 
     def _rest(self) -> list[str]:
         return [f"… and {len(self) - MAX_SHOWN} more rows"] if len(self) > MAX_SHOWN else []
+
+
+def html_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A `<table>` of cells that are text."""
+    from html import escape
+
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in cells
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _cell(value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,4 +74,4 @@ class ComponentsCall(StudyCalls):
         document = report.to_json() | text_notes
         self._save(subject, "components", asdict(settings), document)
         title = f"Components of {network.name}"
-        return ComponentStudy(document, title, lambda: pictures.draw_components(report))
+        return ComponentStudy(document, title, partial(pictures.draw_components, report))

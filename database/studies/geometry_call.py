@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -75,4 +76,4 @@ class GeometryCall(StudyCalls):
         document = {"model": network.name} | report.to_json() | text_notes
         self._save(subject, "geometry", asdict(settings), document)
         title = f"Geometry of {network.name}"
-        return GeometryStudy(document, title, lambda: pictures.draw_geometry(report))
+        return GeometryStudy(document, title, partial(pictures.draw_geometry, report))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,4 +87,4 @@ class LayersCall(StudyCalls):
         document = {"model": network.name} | report.to_json() | text_notes
         self._save(subject, "layers", asdict(settings), document)
         title = f"Layers of {network.name}"
-        return LayerStudy(document, title, lambda: pictures.draw_layers(report))
+        return LayerStudy(document, title, partial(pictures.draw_layers, report))

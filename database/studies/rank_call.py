@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import RequestError
@@ -65,7 +66,9 @@ class RankCall(StudyCalls):
 
         document = report.to_json() | {"failed": failed}
         return RankStudy(
-            document, f"Ranks of {report.name}", lambda: pictures.draw_ranks(report, thetas[0])
+            document,
+            f"Ranks of {report.name}",
+            partial(pictures.draw_ranks, report, thetas[0]),
         )
 
     def _ranks(self, subject: Subject, settings: RankSettings) -> RankReport:

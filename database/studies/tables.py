@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..tables import Document, Row, Table
+from ..tables import Document, Row, Table, html_table
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from ...study.pictures import Picture, Width
 
 
 class ProfileTable(Table):
@@ -22,20 +22,29 @@ class ProfileTable(Table):
 class Study(Table):
     """A study's report, and the picture of it."""
 
-    def __init__(self, document: Document, title: str, draw: Callable[[], Figure]) -> None:
+    def __init__(self, document: Document, title: str, draw: Callable[[Width], Picture]) -> None:
         super().__init__(document)
         self._title, self._draw = title, draw
 
-    def save_picture(self, path: str | Path) -> Path:
-        """Draw the report into a .png, .svg or .html file.
+    def save_picture(self, path: str | Path, *, width: Width = "full") -> Path:
+        """Draw the report into a .png, .svg or .html file; a page has a table of values, too.
+
+        Args:
+            width: `full` is 180 mm, `column` 85 mm; text has the same size on both.
 
         Raises:
             StudyError: another ending, or the file cannot be written.
         """
         from ...study.pictures import save_picture
 
-        save_picture(self._draw, Path(path), title=self._title)
-        return Path(path)
+        target = Path(path)
+        table = html_table(*self._cells(self._page_rows())) if target.suffix == ".html" else ""
+        save_picture(lambda: self._draw(width), target, title=self._title, table=table)
+        return target
+
+    def _page_rows(self) -> Sequence[Row]:
+        """The rows of the table below the picture in a page."""
+        return self._rows()
 
 
 class RankStudy(Study):

@@ -1,12 +1,14 @@
 from .cka import draw_cka
 from .components import draw_components
-from .figures import check_ending, save_picture
+from .figures import Picture, Width, check_ending, new_picture, save_picture
 from .geometry import draw_geometry
 from .layers import draw_layers
 from .logit_lens import draw_logit_lens
 from .rank import draw_ranks
 
 __all__ = [
+    "Picture",
+    "Width",
     "check_ending",
     "draw_cka",
     "draw_components",
@@ -14,5 +16,6 @@ __all__ = [
     "draw_layers",
     "draw_logit_lens",
     "draw_ranks",
+    "new_picture",
     "save_picture",
 ]

@@ -8,16 +8,13 @@ import numpy as np
 from matplotlib import colormaps, rcParams
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
+from matplotlib.figure import FigureBase
 
 from ..ablation import AblationReport
-from .figures import Style, set_text_size
+from .figures import SMALL, TEXT, Picture, Style, Width, new_picture
 
-WIDTH_INCHES = 10.0
-ROW_INCHES = 0.3
-MARGIN_INCHES = 1.8
-FONT = 11.0
-CELL_FONT = 9.5
+ROW_MM = 6.0
+MARGIN_MM = 35.0
 COLOURS = ListedColormap(colormaps["Blues"](np.linspace(0, 0.62, 256)))
 """Light to middle blue: score hue for colour-blind readers, and black digits readable on all."""
 
@@ -25,23 +22,22 @@ MOST_NUMBERED = 15
 """With more subsets a percentage does not fit into a cell of the matrix."""
 
 
-def draw_ablation(report: AblationReport) -> Figure:
+def draw_ablation(report: AblationReport, width: Width = "full") -> Picture:
     """Bars of the subsets' scores with 95 % intervals, and the matrix of their agreement.
 
     The colours of page and text are rcParams', so a dark style gives a dark picture.
     """
-    height = MARGIN_INCHES + ROW_INCHES * max(len(report.scores), 7)
-    figure = Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
+    picture = new_picture(width, MARGIN_MM + ROW_MM * max(len(report.scores), 7))
+    figure = picture.figure
     bars, matrix = figure.subplots(1, 2, sharey=True, width_ratios=(3, 4))
     _draw_scores(bars, report)
     _draw_agreement(figure, matrix, report)
     bars.set_ylim(len(report.scores) - 0.5, -0.5)
     for axes in (bars, matrix):
         axes.tick_params(length=0)
-    set_text_size(figure, FONT, ticks=FONT, titles=FONT)
-    figure.suptitle(f"{report.measure}: {_size(report)}", fontsize=FONT + 2)
-    figure.supxlabel(_key(report), fontsize=FONT)
-    return figure
+    figure.suptitle(f"{report.measure}: {_size(report)}")
+    figure.supxlabel(_key(report))
+    return picture
 
 
 def _draw_scores(axes: Axes, report: AblationReport) -> None:
@@ -51,7 +47,7 @@ def _draw_scores(axes: Axes, report: AblationReport) -> None:
     text = rcParams["text.color"]
     axes.barh(rows, values, height=0.72, color="C0", alpha=0.75)
     axes.errorbar(values, rows, xerr=reach, fmt="none", ecolor=text, elinewidth=1.3, capsize=2.5)
-    beside: Style = {"textcoords": "offset points", "fontsize": FONT}
+    beside: Style = {"textcoords": "offset points", "fontsize": TEXT}
     for row, (value, high) in enumerate(zip(values, ends[1], strict=True)):
         axes.annotate(f"{value:.1f}", (high, row), xytext=(4, 0), va="center", **beside)
     guess, above = 100 * report.baseline, ("data", "axes fraction")
@@ -67,7 +63,7 @@ def _draw_scores(axes: Axes, report: AblationReport) -> None:
     axes.set(xlabel=f"{report.score} (%)\nwhiskers: {report.interval}", ylabel="terms kept")
 
 
-def _draw_agreement(figure: Figure, axes: Axes, report: AblationReport) -> None:
+def _draw_agreement(figure: FigureBase, axes: Axes, report: AblationReport) -> None:
     percent = 100 * report.agreement
     image = axes.imshow(percent, cmap=COLOURS, vmin=0, vmax=100, aspect="auto")
     labels = [score.label for score in report.scores]
@@ -79,7 +75,7 @@ def _draw_agreement(figure: Figure, axes: Axes, report: AblationReport) -> None:
         return
     for row, column in np.argwhere(np.isfinite(percent)).tolist():
         share = f"{percent[row, column]:.0f}"
-        axes.text(column, row, share, ha="center", va="center", color="black", fontsize=CELL_FONT)
+        axes.text(column, row, share, ha="center", va="center", color="black", fontsize=SMALL)
 
 
 def _key(report: AblationReport) -> str:

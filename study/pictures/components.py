@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import FigureBase
 from matplotlib.ticker import MaxNLocator
 
 from ...arrays import Float64
 from ..components.components_report import Against, ComponentsReport, StackComponents
-from .figures import set_text_size, short
+from .figures import Picture, Width, new_picture, short
 
-WIDTH, HEIGHT = 10.0, 3.6
-TEXT, SMALL = 10.5, 9.5
+HEIGHT_MM = 65.0
 MARKERS = "osD^v"
 LIGHT_CELL = 0.55
 """Share of the scale of a heat map above which its numbers are dark."""
 
 
-def draw_components(report: ComponentsReport) -> Figure:
-    """A figure with a row of panels for each residual stream."""
+def draw_components(report: ComponentsReport, width: Width = "full") -> Picture:
+    """A picture with a row of panels for each residual stream."""
     columns = 2 if report.against is None else 3
-    figure = Figure(figsize=(WIDTH, 0.9 + HEIGHT * len(report.stacks)), layout="constrained")
+    picture = new_picture(width, 15 + HEIGHT_MM * len(report.stacks))
+    figure = picture.figure
     rows = figure.subplots(len(report.stacks), columns, squeeze=False)
     for panels, stack in zip(rows, report.stacks, strict=True):
         prefix = f"{stack.name}: " if len(report.stacks) > 1 else ""
@@ -36,10 +36,9 @@ def draw_components(report: ComponentsReport) -> Figure:
             panels[1].set(title=f"{prefix}how far each term moved", ylabel="$|x' - x| / |e|$")
             _heat_map(figure, panels[2], stack.against)
             panels[2].set(title=f"{prefix}where it was edited", ylabel="layer")
-    set_text_size(figure, TEXT, ticks=SMALL, titles=TEXT)
     beside = f" against {short(report.against)}" if report.against else ""
-    figure.suptitle(f"Components of {short(report.model)}{beside}", fontsize=TEXT + 1)
-    return figure
+    figure.suptitle(f"Components of {short(report.model)}{beside}")
+    return picture
 
 
 def _lines(
@@ -74,10 +73,10 @@ def _lines(
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
         )
-    axes.legend(fontsize=SMALL, frameon=False)
+    axes.legend()
 
 
-def _heat_map(figure: Figure, axes: Axes, against: Against) -> None:
+def _heat_map(figure: FigureBase, axes: Axes, against: Against) -> None:
     values = against.local_shift
     top = float(values.max()) or 1.0
     shown = axes.imshow(values, aspect="auto", cmap="cividis", vmin=0, vmax=top, origin="lower")
@@ -91,6 +90,6 @@ def _heat_map(figure: Figure, axes: Axes, against: Against) -> None:
         for (layer, term), value in np.ndenumerate(values):
             ink = "black" if value > LIGHT_CELL * top else "white"
             number = f"{value:.3f}" if value >= 0.0005 else "0"
-            axes.text(term, layer, number, ha="center", va="center", color=ink, fontsize=9)
+            axes.text(term, layer, number, ha="center", va="center", color=ink)
     bar = figure.colorbar(shown, ax=axes, shrink=0.9)
     bar.set_label("own change / input")

@@ -1,22 +1,47 @@
-"""What pictures share: sizes of text, names in titles, and files in PNG, SVG and HTML."""
+"""What pictures share: two widths, sizes of text, names in titles; files in PNG, SVG and HTML."""
 
 from __future__ import annotations
 
+import contextlib
 import html
 import io
+import math
 import re
-from collections.abc import Callable, Mapping
+import textwrap
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from string import Template
+from typing import Any, Literal, SupportsFloat
 
 import matplotlib as mpl
 from cycler import cycler
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, FigureBase
 
 from ...errors import StudyError
 
 ENDINGS = (".png", ".svg", ".html")
-RESOLUTION = 150
+RESOLUTION = 300
+"""Dots per inch of a PNG."""
+
+Width = Literal["column", "full"]
+"""How wide a picture is: as a column of a two-column page, or as the page's text."""
+
+WIDTHS_MM: Mapping[Width, float] = {"column": 85.0, "full": 180.0}
+MM_PER_INCH, POINTS_PER_INCH = 25.4, 72.0
+
+TEXT, SMALL = 8.0, 7.0
+"""Points, at both widths: a picture is printed as large as it is."""
+
+PAGE_SCALE = 1.5
+"""A page shows a picture so much larger than it is printed."""
+
+CAPTION_LINE_MM = 3.2
+CAPTION_CHARACTERS_PER_MM = 0.82
+"""Of text of the size `SMALL`."""
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """Okabe and Ito's colours (2008) for colour-blind readers, with grey in place of yellow and black:
@@ -28,8 +53,20 @@ _SHARED: Any = {
     "axes.prop_cycle": cycler(color=PALETTE),
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "font.size": 10.5,
+    "axes.labelsize": TEXT,
+    "axes.linewidth": 0.6,
+    "axes.titlesize": TEXT,
+    "errorbar.capsize": 2.0,
+    "figure.titlesize": TEXT + 1,
+    "font.size": TEXT,
+    "grid.linewidth": 0.4,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
     "svg.fonttype": "path",
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
 }
 _FACES = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
 _INKS = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor")
@@ -42,46 +79,79 @@ DARK = (
 
 _REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>
-body {{ margin: 0; background: #fff; }}
-figure {{ margin: 0 auto; max-width: 1100px; padding: 1rem; }}
-svg {{ width: 100%; height: auto; }}
-.dark {{ display: none; }}
-@media (prefers-color-scheme: dark) {{
-  body {{ background: #16181c; }}
-  .light {{ display: none; }}
-  .dark {{ display: block; }}
-}}
-</style>
-<figure class="light" role="img" aria-label="{title}">{light}</figure>
-<figure class="dark" role="img" aria-label="{title}">{dark}</figure>
-</html>
-"""
-
 LONGEST = 40
 
 
-def set_text_size(figure: Figure, labels: float, *, ticks: float, titles: float) -> None:
-    """Set the sizes of text in all panels of a figure."""
-    for axes in figure.axes:
-        axes.tick_params(labelsize=ticks)
-        axes.title.set_fontsize(titles)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.label.set_fontsize(labels)
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Places in the data coordinates of a panel, each with what the mouse shows there."""
+
+    axes: Axes
+    xs: Sequence[SupportsFloat]
+    ys: Sequence[SupportsFloat]
+    labels: Sequence[str]
+
+
+@dataclass(slots=True)
+class Picture:
+    """A figure, and the points of it that answer to the mouse in a page.
+
+    Attributes:
+        figure: Where panels, title and legend go; the caption is below it.
+        sheet: The whole figure, that is saved.
+    """
+
+    figure: FigureBase
+    sheet: Figure
+    _points: list[Points] = field(default_factory=list)
+
+    def hover(
+        self,
+        axes: Axes,
+        xs: Iterable[SupportsFloat],
+        ys: Iterable[SupportsFloat],
+        labels: Iterable[str],
+    ) -> None:
+        """Let points of a panel, in its data coordinates, show these labels to the mouse."""
+        self._points.append(Points(axes, tuple(xs), tuple(ys), tuple(labels)))
+
+    def places(self) -> Iterator[tuple[float, float, str]]:
+        """(points from the left, points from the top, label), once the figure was laid out."""
+        height = self.sheet.get_figheight() * POINTS_PER_INCH
+        scale = POINTS_PER_INCH / self.sheet.dpi
+        for points in self._points:
+            for x, y, label in zip(points.xs, points.ys, points.labels, strict=True):
+                across, up = points.axes.transData.transform((float(x), float(y))) * scale
+                if math.isfinite(across) and math.isfinite(up):
+                    yield across, height - up, label
+
+
+def new_picture(width: Width, height_mm: float, *, caption: str = "") -> Picture:
+    """An empty picture.
+
+    Args:
+        width: 85 or 180 mm.
+        height_mm: Without the caption.
+        caption: What symbols and marks mean; it is wrapped, and makes the picture higher.
+    """
+    across = WIDTHS_MM[width]
+    lines = textwrap.wrap(caption, int(across * CAPTION_CHARACTERS_PER_MM))
+    below = CAPTION_LINE_MM * (len(lines) + 0.8) if lines else 0.0
+    size = (across / MM_PER_INCH, (height_mm + below) / MM_PER_INCH)
+    sheet = Figure(figsize=size, layout="constrained")
+    if not lines:
+        return Picture(sheet, sheet)
+    grid = sheet.add_gridspec(2, 1, height_ratios=(height_mm, below))
+    text = sheet.add_subfigure(grid[1])
+    text.text(0.012, 0.9, "\n".join(map(plain, lines)), fontsize=SMALL, va="top", linespacing=1.15)
+    return Picture(sheet.add_subfigure(grid[0]), sheet)
 
 
 def add_legend(
-    figure: Figure,
+    figure: FigureBase,
     entries: Mapping[str, Any],
     *,
-    size: float,
-    loc: Literal["outside lower center", "outside lower right"],
+    loc: Literal["outside lower center", "outside lower right"] = "outside lower center",
     columns: int = 99,
 ) -> None:
     """A legend outside the panels; at most so many columns."""
@@ -90,9 +160,8 @@ def add_legend(
         list(entries),
         loc=loc,
         ncols=min(columns, len(entries)),
-        fontsize=size,
-        frameon=False,
         columnspacing=1.2,
+        handlelength=1.6,
     )
 
 
@@ -106,8 +175,11 @@ def check_ending(target: Path) -> None:
         raise StudyError(f"{target}: a picture's name ends in one of {', '.join(ENDINGS)}")
 
 
-def save_picture(draw: Callable[[], Figure], target: Path, *, title: str) -> Path:
-    """Save a figure as a file; the same figure gives the same bytes.
+def save_picture(draw: Callable[[], Picture], target: Path, *, title: str, table: str = "") -> Path:
+    """Save a picture as a file; the same picture gives the same bytes.
+
+    Args:
+        table: A `<table>` that a page has below its picture.
 
     Raises:
         StudyError: not a picture's ending, or the file cannot be written.
@@ -115,14 +187,14 @@ def save_picture(draw: Callable[[], Figure], target: Path, *, title: str) -> Pat
     check_ending(target)
     kind = target.suffix.lower()
     if kind == ".html":
-        pictures = {"light": _svg(draw, LIGHT, "light"), "dark": _svg(draw, DARK, "dark")}
-        data = _PAGE.format(title=html.escape(title), **pictures).encode("utf-8", "replace")
+        data = _page(draw, title, table).encode("utf-8", "replace")
     elif kind == ".svg":
-        data = _svg(draw, LIGHT, "light").encode()
+        data = _svg(draw, LIGHT, "light")[0].encode()
     else:
         buffer = io.BytesIO()
-        with mpl.rc_context(_SHARED | LIGHT):
-            draw().savefig(buffer, format="png", dpi=RESOLUTION, metadata={"Software": None})
+        with _style(LIGHT):
+            sheet = draw().sheet
+            sheet.savefig(buffer, format="png", dpi=RESOLUTION, metadata={"Software": None})
         data = buffer.getvalue()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -132,13 +204,37 @@ def save_picture(draw: Callable[[], Figure], target: Path, *, title: str) -> Pat
     return target
 
 
-def _svg(draw: Callable[[], Figure], theme: dict[str, str], name: str) -> str:
-    """An `<svg>` element; ids differ between themes, so that two can share a page."""
+def _page(draw: Callable[[], Picture], title: str, table: str) -> str:
+    """A page with the picture in a light and a dark style, its points, and the table."""
+    sides = {}
+    for name, theme in (("light", LIGHT), ("dark", DARK)):
+        text, picture = _svg(draw, theme, name)
+        marks = "".join(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4"><title>{html.escape(label)}</title></circle>'
+            for x, y, label in picture.places()
+        )
+        sides[name] = text.replace("</svg>", f'<g class="points">{marks}</g></svg>')
+    page = Template(files(__package__).joinpath("page.html").read_text("utf-8"))
+    width = f"{PAGE_SCALE * picture.sheet.get_figwidth():.1f}in"
+    return page.substitute(sides, title=html.escape(title), table=table, width=width)
+
+
+@contextlib.contextmanager
+def _style(settings: Mapping[str, Any]) -> Iterator[None]:
+    """The style of all pictures; letters of a script that the font lacks draw no warning."""
+    with mpl.rc_context(_SHARED | dict(settings)), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        yield
+
+
+def _svg(draw: Callable[[], Picture], theme: Mapping[str, str], name: str) -> tuple[str, Picture]:
+    """An `<svg>` element and its picture; ids differ by name, so that two can share a page."""
     buffer = io.StringIO()
-    with mpl.rc_context(_SHARED | theme | {"svg.hashsalt": name}):
-        draw().savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    with _style({**theme, "svg.hashsalt": name}):
+        picture = draw()
+        picture.sheet.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
-    return _REFERENCE.sub(rf"\1{name}-", text[text.index("<svg") :])
+    return _REFERENCE.sub(rf"\1{name}-", text[text.index("<svg") :]), picture
 
 
 def short(name: str) -> str:

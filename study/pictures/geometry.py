@@ -6,17 +6,14 @@ import numpy as np
 from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 
 from ..geometry.divergence import DIVERGENCES, Divergence, Divergent
 from ..geometry.geometry_report import GeometryReport
 from ..geometry.group_geometry import GroupGeometry
-from .figures import PALETTE, add_legend, plain, set_text_size
+from .figures import PALETTE, Picture, Width, add_legend, new_picture, plain
 
-FONT = 11.0
-WIDTH, PANEL_HEIGHT = 10.0, 3.4
+PANEL_MM = 60.0
 
 COLOURS = PALETTE[:-1]
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "*", "<", ">")
@@ -30,17 +27,17 @@ MISSING = Divergence(estimator="gauss")
 LOWER_BOUNDS = "above: lower bounds"
 
 
-def draw_geometry(report: GeometryReport) -> Figure:
+def draw_geometry(report: GeometryReport, width: Width = "full") -> Picture:
     """Intrinsic dimension, anisotropy, mean cosine and divergence by layer.
 
     Colours of text and background are those of `rcParams` when it is called.
     """
     shown = _shown_divergence(report)
     n_panels = 3 if shown is None else 4
-    columns = 3 if n_panels == 3 else 2
+    columns = 1 if width == "column" else 3 if n_panels == 3 else 2
     legend_rows = -(-(len(report.groups) + 2) // LEGEND_COLUMNS)
-    height = PANEL_HEIGHT * (n_panels // columns) + 0.3 * legend_rows + 0.4
-    figure = Figure(figsize=(WIDTH, height), layout=ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.1))
+    picture = new_picture(width, PANEL_MM * (n_panels // columns) + 6 * legend_rows)
+    figure = picture.figure
     panels = figure.subplots(n_panels // columns, columns, squeeze=False).ravel()
     _draw_dimension(panels[0], report)
     for axes, name, title, label in (
@@ -62,9 +59,8 @@ def draw_geometry(report: GeometryReport) -> Figure:
         axes.spines[["top", "right"]].set_visible(False)
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    set_text_size(figure, FONT, ticks=FONT - 1, titles=FONT + 1)
-    add_legend(figure, entries, size=FONT, loc="outside lower center", columns=LEGEND_COLUMNS)
-    return figure
+    add_legend(figure, entries, columns=LEGEND_COLUMNS)
+    return picture
 
 
 def _draw_dimension(axes: Axes, report: GeometryReport) -> None:

@@ -7,15 +7,14 @@ from matplotlib import colormaps, rcParams, ticker
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap
-from matplotlib.figure import Figure
+from matplotlib.figure import FigureBase
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ...arrays import Float
 from ..layers import LayersReport
-from .figures import PALETTE, Style, add_legend, set_text_size
+from .figures import PALETTE, TEXT, Picture, Style, Width, add_legend, new_picture
 
-FONT = 9.5
 POINTS_A_LAYER = 200
 NUMBERED_CELLS = 8
 """With more layers the confusion matrix has no numbers."""
@@ -23,20 +22,19 @@ NUMBERED_CELLS = 8
 OWN, ANEW = PALETTE[0], PALETTE[4]
 
 
-def draw_layers(report: LayersReport) -> Figure:
-    """A figure of four panels, 10 inches wide, in the colours that rcParams set."""
-    height = max(9.0, 2.6 + 0.26 * len(report.controls))
-    figure = Figure(figsize=(10, height), layout="constrained")
+def draw_layers(report: LayersReport, width: Width = "full") -> Picture:
+    """Four panels, in the colours that rcParams set."""
+    picture = new_picture(width, max(165.0, 50 + 5 * len(report.controls)))
+    figure = picture.figure
     grid = figure.add_gridspec(3, 2, width_ratios=(1.0, 1.05), height_ratios=(1.15, 1.1, 0.8))
     _draw_axes(figure, figure.add_subplot(grid[0, 0]), report)
     _draw_confusion(figure, figure.add_subplot(grid[1, 0]), report)
     _draw_norms(figure.add_subplot(grid[2, 0]), report)
     _draw_accuracies(figure, figure.add_subplot(grid[:, 1]), report)
-    set_text_size(figure, FONT, ticks=FONT, titles=FONT + 1.5)
-    return figure
+    return picture
 
 
-def _draw_axes(figure: Figure, axes: Axes, report: LayersReport) -> None:
+def _draw_axes(figure: FigureBase, axes: Axes, report: LayersReport) -> None:
     """All rows on the first two principal axes, and the layers' centroids joined by depth."""
     pca = report.pca
     # viridis without its darkest and lightest colours
@@ -70,7 +68,7 @@ def _draw_axes(figure: Figure, axes: Axes, report: LayersReport) -> None:
     )
 
 
-def _draw_confusion(figure: Figure, axes: Axes, report: LayersReport) -> None:
+def _draw_confusion(figure: FigureBase, axes: Axes, report: LayersReport) -> None:
     score = report.controls[0].score
     counts = np.asarray(score.confusion, dtype=np.float64)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -83,7 +81,7 @@ def _draw_confusion(figure: Figure, axes: Axes, report: LayersReport) -> None:
         for (i, j), share in np.ndenumerate(shares):
             ink = "black" if share > 0.6 else "white"  # on viridis, not the page
             number = f"{100 * share:.0f}"
-            axes.text(j, i, number, ha="center", va="center", color=ink, fontsize=FONT)
+            axes.text(j, i, number, ha="center", va="center", color=ink, fontsize=TEXT)
     ticks = _layer_ticks(report.layers)
     where, labels = [report.layers.index(tick) for tick in ticks], [str(tick) for tick in ticks]
     axes.set_xticks(where, labels=labels)
@@ -117,11 +115,11 @@ def _draw_norms(axes: Axes, report: LayersReport) -> None:
     axes.yaxis.set_minor_formatter(ticker.NullFormatter())
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     below: Style = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.24)}
-    axes.legend(fontsize=FONT, frameon=False, ncols=3, columnspacing=1.2, **below)
+    axes.legend(fontsize=TEXT, frameon=False, ncols=3, columnspacing=1.2, **below)
     axes.set(xlabel="layer", ylabel="L2 norm (activation units)", title=title)
 
 
-def _draw_accuracies(figure: Figure, axes: Axes, report: LayersReport) -> None:
+def _draw_accuracies(figure: FigureBase, axes: Axes, report: LayersReport) -> None:
     controls = report.controls
     ink = rcParams["text.color"]
     places = np.arange(len(controls))
@@ -149,7 +147,7 @@ def _draw_accuracies(figure: Figure, axes: Axes, report: LayersReport) -> None:
         "another one, trained for it": Patch(color=ANEW),
         f"chance, {report.chance:.3f}": Line2D([], [], color=ink, linestyle=":", linewidth=1.6),
     }
-    add_legend(figure, entries, size=FONT, loc="outside lower right")
+    add_legend(figure, entries, loc="outside lower right")
 
 
 def _plane(

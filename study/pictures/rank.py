@@ -7,17 +7,14 @@ from math import ceil
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..rank.rank_laws import LAW_NAMED
 from ..rank.rank_report import FamilyRankReport, RankCurve, RankPoint, RankReport
-from .figures import Style, add_legend, set_text_size, short
+from .figures import Picture, Style, Width, add_legend, new_picture, short
 
-WIDTH = 10.0
-"""Inches; the sizes below are for this width."""
-PANEL_HEIGHT, COLUMNS = 2.5, 3
-TEXT, SMALL = 10.5, 9.5
+PANEL_MM = 45.0
+COLUMNS: dict[Width, int] = {"column": 2, "full": 3}
 POINTS, LAW = "C0", "C1"
 LABELS = SINGLE, MEAN, LINE, ROUNDING, ABOVE, ZERO = (
     "rank",
@@ -44,8 +41,8 @@ FORMULAS: dict[str, Callable[..., str]] = {
 """A law's parameters to its formula, in matplotlib's mathtext."""
 
 
-def draw_ranks(report: RankReport, theta: float) -> Figure:
-    """A figure of r_θ by layer (from 1), with a panel for each role of each stack.
+def draw_ranks(report: RankReport, theta: float, width: Width = "full") -> Picture:
+    """A picture of r_θ by layer (from 1), with a panel for each role of each stack.
 
     The colours of text and background are those of `rcParams`.
 
@@ -53,9 +50,10 @@ def draw_ranks(report: RankReport, theta: float) -> Figure:
         StudyError: The report holds no ranks at `theta`.
     """
     curves = report.curves_at(theta)
-    columns = min(len(curves), COLUMNS)
+    columns = min(len(curves), COLUMNS[width])
     rows = ceil(len(curves) / columns)
-    figure = Figure(figsize=(WIDTH, 1.3 + PANEL_HEIGHT * rows), layout="constrained")
+    picture = new_picture(width, 22.0 + PANEL_MM * rows)
+    figure = picture.figure
     several_stacks = len({curve.stack for curve in curves}) > 1
     legend: Style = {}
     for i, curve in enumerate(curves):
@@ -67,11 +65,10 @@ def draw_ranks(report: RankReport, theta: float) -> Figure:
             axes.set_ylabel(f"rank at θ = {theta:g}")
         if i + columns >= len(curves):
             axes.set_xlabel("layer $l$")
-    set_text_size(figure, TEXT, ticks=SMALL, titles=SMALL)
-    figure.suptitle(_title(report, theta), fontsize=TEXT + 1)
+    figure.suptitle(_title(report, theta))
     entries = {label: legend[label] for label in LABELS if label in legend}
-    add_legend(figure, entries, size=SMALL, loc="outside lower center")
-    return figure
+    add_legend(figure, entries)
+    return picture
 
 
 def _draw_curve(axes: Axes, curve: RankCurve) -> Style:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from bounds import HOSTILE_TEXTS
-from matplotlib.figure import Figure
 
-from deltadex.study.pictures import save_picture
+from deltadex.database.tables import html_table
+from deltadex.study.pictures import Picture, new_picture, save_picture
 from deltadex.web.family_map import write_page
 from deltadex.web.map_drawing import encode_names
 
@@ -92,13 +92,27 @@ def test_nothing_in_the_address_runs(tmp_path: Path, opened: Callable[..., Any])
         opened(path, f"?{key}=%3Cimg%20src%3Dx%20onerror%3Dwindow.hacked%3D1%3E")
 
 
+def hostile_picture(name: str) -> Picture:
+    picture = new_picture("column", 30.0)
+    axes = picture.figure.add_subplot()
+    picture.hover(axes, [0.5], [0.5], [name])
+    return picture
+
+
 @pytest.mark.parametrize("name", NAMES[:7])
 def test_no_title_of_a_picture_runs(tmp_path: Path, opened: Callable[..., Any], name: str) -> None:
-    path = save_picture(Figure, tmp_path / "p.html", title=name)
+    table = html_table([name], [[name]])
+    path = save_picture(lambda: hostile_picture(name), tmp_path / "p.html", title=name, table=table)
 
-    assert opened(path).title() == name
+    page = opened(path)
+    circle = page.locator("figure.light .points circle").bounding_box()
+    page.mouse.move(circle["x"] + circle["width"] / 2, circle["y"] + circle["height"] / 2)
+
+    assert page.title() == name
+    assert page.inner_text("#note") == name
+    assert page.inner_text("td") == name
 
 
 @pytest.mark.parametrize("name", HOSTILE_TEXTS)
 def test_any_name_titles_a_picture(tmp_path: Path, name: str) -> None:
-    save_picture(Figure, tmp_path / "p.html", title=name)
+    save_picture(lambda: hostile_picture(name), tmp_path / "p.html", title=name)

@@ -413,7 +413,7 @@ def test_options_that_mean_nothing_are_refused(wrong, message):
 
 
 def test_the_picture_has_a_line_a_group_labels_and_the_floor(report):
-    figure = draw_geometry(report)
+    figure = draw_geometry(report).sheet
 
     dimension, centred, cosine, divergence = figure.axes
     assert dimension.get_title() == f"Intrinsic dimension (low-fifth, N = {report.sample})"
@@ -429,7 +429,7 @@ def test_the_picture_has_a_line_a_group_labels_and_the_floor(report):
 def test_the_picture_takes_its_ink_and_paper_from_rc_params(report, tmp_path):
     for paper, ink in (("white", "black"), ("black", "white")):
         with rc_context({"figure.facecolor": paper, "text.color": ink}):
-            figure = draw_geometry(report)
+            figure = draw_geometry(report).sheet
         assert figure.get_facecolor()[:3] == ((1.0,) * 3 if paper == "white" else (0.0,) * 3)
     figure.savefig(tmp_path / "geometry.png", dpi=40)
 
@@ -437,4 +437,4 @@ def test_the_picture_takes_its_ink_and_paper_from_rc_params(report, tmp_path):
 
 
 def test_without_reference_the_picture_has_three_panels():
-    assert len(draw_geometry(study(reference=None)).axes) == 3
+    assert len(draw_geometry(study(reference=None)).sheet.axes) == 3

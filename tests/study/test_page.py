@@ -6,22 +6,22 @@ from xml.etree import ElementTree
 
 import matplotlib.image
 import pytest
-from matplotlib.figure import Figure
 
 from deltadex.errors import StudyError
-from deltadex.study.pictures.figures import check_ending, save_picture
+from deltadex.study.pictures.figures import check_ending, new_picture, save_picture
 
 
-def draw():
-    """A figure with what needs ids: clipped lines, markers, glyphs, a hatch and an image."""
-    figure = Figure(figsize=(3, 2))
-    axes = figure.add_subplot()
+def draw(width="full", caption=""):
+    """What needs ids: clipped lines, markers, glyphs, a hatch and an image; two points answer."""
+    picture = new_picture(width, 60.0, caption=caption)
+    axes = picture.figure.add_subplot()
     axes.plot([1, 2, 3], [1, 4, 2], marker="o", label="a line")
     axes.fill_between([1, 2, 3], [1, 2, 1], hatch="//", alpha=0.3)
     axes.imshow([[0, 1], [1, 0]], extent=(1, 2, 1, 2))
     axes.set_title("Ein Bild, λ = 3")
     axes.legend()
-    return figure
+    picture.hover(axes, [1, 3], [1, 2], ["layer 1\n<rank> 1", "layer 3\nrank 2"])
+    return picture
 
 
 def save(path, title="A title"):
@@ -37,7 +37,7 @@ def test_a_png_is_an_image(tmp_path):
     path = save(tmp_path / "a.png")
 
     assert path == tmp_path / "a.png"
-    assert matplotlib.image.imread(path).shape[:2] == (300, 450)
+    assert matplotlib.image.imread(path).shape[:2] == (708, 2125)
 
 
 def test_an_svg_is_well_formed_and_stands_alone(tmp_path):
@@ -56,7 +56,7 @@ def test_a_page_has_a_light_and_a_dark_picture(tmp_path):
     assert page.count("<svg") == page.count("</svg>") == 2
     assert page.count('<figure class="light"') == page.count('<figure class="dark"') == 1
     assert "prefers-color-scheme: dark" in page
-    light, dark = page.split('<figure class="dark"')
+    light, dark = page.split('<figure class="light"')[1].split('<figure class="dark"')
     assert "#16181c" in dark
     assert "#e6e6e6" in dark
     assert "#e6e6e6" not in light
@@ -66,7 +66,7 @@ def test_a_page_needs_nothing_from_elsewhere(tmp_path):
     page = save(tmp_path / "a.html").read_text("utf-8")
 
     assert not re.findall(r'(?:src|href)="(?!#|data:)[^"]*"', page)
-    assert "<script" not in page
+    assert "import" not in page.split("<script>")[1]
 
 
 def test_what_a_picture_points_to_is_its_own(tmp_path):
@@ -146,3 +146,35 @@ def test_drawing_leaves_the_callers_style_alone(tmp_path):
     save(tmp_path / "a.html")
 
     assert dict(matplotlib.rcParams) == before
+
+
+def test_a_caption_is_wrapped_and_makes_a_picture_higher():
+    caption = "x is a term of the hidden state e, and x′ the same term after fine-tuning. " * 3
+
+    plain, wide, column = draw(), draw("full", caption), draw("column", caption)
+
+    heights = [picture.sheet.get_figheight() for picture in (plain, wide, column)]
+    assert heights == sorted(heights)
+    assert column.sheet.get_figwidth() == pytest.approx(85 / 25.4)
+    (text,) = column.sheet.subfigs[0].texts
+    assert len(text.get_text().splitlines()) == 4
+
+
+def test_points_are_where_their_marks_are_drawn(tmp_path):
+    page = save(tmp_path / "a.html").read_text("utf-8")
+    light = page.split('<figure class="dark"')[0]
+
+    marks = {
+        (round(float(x)), round(float(y)))
+        for x, y in re.findall(r'<use xlink:href="#[^"]+" x="([\d.]+)" y="([\d.]+)" style', light)
+    }
+    points = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="4"><title>([^<]+)', light)
+
+    assert [label for _, _, label in points] == ["layer 1\n&lt;rank&gt; 1", "layer 3\nrank 2"]
+    assert {(round(float(x)), round(float(y))) for x, y, _ in points} <= marks
+
+
+def test_a_page_has_the_table_of_values_below(tmp_path):
+    path = save_picture(draw, tmp_path / "a.html", title="t", table="<table><td>3</td></table>")
+
+    assert "<table><td>3</td></table>" in path.read_text("utf-8").split("</figure>")[-1]

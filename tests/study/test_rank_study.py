@@ -266,7 +266,7 @@ def test_the_picture_has_a_panel_for_each_role_with_its_law():
         for layer, rank in enumerate(ranks)
     ]
 
-    figure = draw_ranks(rank_study("org/a_$model", spectra, thetas=(1.0,)), 1.0)
+    figure = draw_ranks(rank_study("org/a_$model", spectra, thetas=(1.0,)), 1.0).sheet
 
     linear, noise = titles(figure)
     assert linear == "q,  $R^2 = 1.00$\n$24-22x$"
@@ -283,20 +283,20 @@ def test_the_picture_marks_rounding_zeros_and_standard_errors():
     one = rank_study("a", spectra, thetas=(1.0,))
     other = model("b", [9, 8, 7, 6, 5, 0, 0, 0])
 
-    assert legend(draw_ranks(one, 1.0)) == [
+    assert legend(draw_ranks(one, 1.0).sheet) == [
         "rank",
         "storage rounding, not fitted",
         "rounding, above the scale",
         "exactly zero",
     ]
-    assert legend(draw_ranks(family_ranks([one, other]), 1.0))[0] == "rank, mean ± s.e."
-    assert legend(draw_ranks(model("c", [0, 0]), 1.0)) == ["exactly zero"]
+    assert legend(draw_ranks(family_ranks([one, other]), 1.0).sheet)[0] == "rank, mean ± s.e."
+    assert legend(draw_ranks(model("c", [0, 0]), 1.0).sheet) == ["exactly zero"]
 
 
 def test_the_picture_names_the_stack_where_there_are_two():
     spectra = [spectrum(5, layer, "q", stack) for stack in ("encoder", "decoder") for layer in (0,)]
 
-    figure = draw_ranks(rank_study("t5", spectra), 0.5)
+    figure = draw_ranks(rank_study("t5", spectra), 0.5).sheet
 
     assert [title.split("\n")[0] for title in titles(figure)] == ["encoder q", "decoder q"]
 
@@ -304,7 +304,7 @@ def test_the_picture_names_the_stack_where_there_are_two():
 @pytest.mark.parametrize("paper", ["#000000", "#ffffff"])
 def test_the_picture_takes_its_paper_from_the_rc_parameters(paper):
     with matplotlib.rc_context({"figure.facecolor": paper, "axes.facecolor": paper}):
-        figure = draw_ranks(model("m", falling(5)), 1.0)
+        figure = draw_ranks(model("m", falling(5)), 1.0).sheet
 
     assert to_hex(figure.get_facecolor()) == paper
     assert to_hex(figure.axes[0].get_facecolor()) == paper
@@ -325,7 +325,7 @@ def test_every_law_has_a_formula_that_matplotlib_can_set():
     ]
 
     for report in reports:
-        draw_ranks(report, 1.0).savefig(io.BytesIO(), format="png", dpi=40)
+        draw_ranks(report, 1.0).sheet.savefig(io.BytesIO(), format="png", dpi=40)
 
     assert [report.curves[0].fit.verdict for report in reports] == [
         "constant",
