@@ -42,7 +42,7 @@ def cka(common: Common, studied: StudiedModel, options: CkaOptions, running: Run
     """
     run_study(
         common,
-        studied.output,
+        studied,
         terminal.show_cka,
         lambda db: db.cka(studied.model, base=studied.base, **asdict(options), **asdict(running)),
     )

@@ -37,7 +37,7 @@ def logit_lens(
     """
     run_study(
         common,
-        studied.output,
+        studied,
         terminal.show_logit_lens,
         lambda db: db.logit_lens(
             studied.model, base=studied.base, **asdict(options), **asdict(running)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,4 +84,4 @@ class CkaCall(StudyCalls):
         document = report.to_json() | text_notes
         self._save(subject, "cka", asdict(settings), document)
         title = f"CKA of {network.name} and {relative.name}"
-        return CkaStudy(document, title, lambda: pictures.draw_cka(report))
+        return CkaStudy(document, title, partial(pictures.draw_cka, report))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,4 +73,4 @@ class LogitLensCall(StudyCalls):
         document = report.to_json() | text_notes
         self._save(subject, "logit-lens", asdict(settings), document)
         title = f"Logit lens of {report.model}"
-        return LogitLensStudy(document, title, lambda: pictures.draw_logit_lens(report))
+        return LogitLensStudy(document, title, partial(pictures.draw_logit_lens, report))

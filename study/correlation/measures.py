@@ -167,7 +167,7 @@ def _walk(value: Mapping[str, Any], place: _Place) -> Iterator[Number]:
         if key in ("group", "layer"):
             continue
         if _is_number(child):
-            yield _number(place.at(key), child)
+            yield _number(place.at(key), float(child))
         elif isinstance(child, Mapping):
             yield from _walk(child, place.at(key))
         elif isinstance(child, list) and child:
@@ -193,7 +193,7 @@ def _walk_list(
             if entry is None or not (columns or by_layer):
                 continue
             at = place.at(key, layer=index) if by_layer else place.at(key, (columns or ())[index])
-            yield _number(at, entry)
+            yield _number(at, float(entry))
     elif all(isinstance(entry, list) for entry in entries):
         start = 1 if key in FROM_BLOCK_1 else 0
         inner_axes = {axis: beside[axis] for axis in COLUMN_AXES if axis in beside}
@@ -210,7 +210,7 @@ def _is_by_layer(length: int, beside: Mapping[str, Any], depth: int | None) -> b
 
 def _number(place: _Place, value: float) -> Number:
     name = ".".join(place.name)
-    return Number(name=name, value=float(value), group=place.group, layer=place.layer)
+    return Number(name=name, value=value, group=place.group, layer=place.layer)
 
 
 def _is_number(value: object) -> bool:
