@@ -132,24 +132,28 @@ class _Rows:
 
     @property
     def total(self) -> Float64[np.ndarray, " layers"]:
-        return self.squares.sum(axis=1)
+        total: Float64[np.ndarray, " layers"] = self.squares.sum(axis=1)
+        return total
 
 
 def _mean_term(x: _Rows, y: _Rows, n: int) -> Matrix:
     """What |XᵀY|² loses by centring: with sums s and t, 2 sᵀXᵀYt / n − |s|²|t|² / n²."""
-    return 2 * (x.along @ y.along.T) / n - np.outer(x.shift, y.shift) / n**2
+    lost: Matrix = 2 * (x.along @ y.along.T) / n - np.outer(x.shift, y.shift) / n**2
+    return lost
 
 
 def _correction(products: np.ndarray, x: np.ndarray, y: np.ndarray | None, n: int) -> np.ndarray:
     """n(n − 3) HSIC₁ − |XᵀY|², where products are Σ |x|²|y|² over rows."""
     squares = x**2 if y is None else np.outer(x, y)
-    return -products * n / (n - 2) + squares / ((n - 1) * (n - 2))
+    correction: np.ndarray = -products * n / (n - 2) + squares / ((n - 1) * (n - 2))
+    return correction
 
 
 def _ratio(cross: Matrix, of_x: np.ndarray, of_y: np.ndarray) -> Matrix:
     """cross / √(of_x of_y); NaN where a layer has no variance."""
     x, y = (np.where(values > 0, values, np.nan) for values in (of_x, of_y))
-    return cross / np.sqrt(np.outer(x, y))
+    cka: Matrix = cross / np.sqrt(np.outer(x, y))
+    return cka
 
 
 def _unit_rows(states: States) -> States:

@@ -47,9 +47,10 @@ def paired_batches(
     from ..network.hidden_states import require_same_tokens, token_states
 
     tokenizer = network.tokenizer or against.tokenizer
-    pair = [replace(n, tokenizer=n.tokenizer or tokenizer) for n in (network, against)]
+    first, second = (replace(n, tokenizer=n.tokenizer or tokenizer) for n in (network, against))
+    pair = (first, second)
     limit = min(max_tokens, *(n.window or max_tokens for n in pair))
-    require_same_tokens(*pair, texts, limit)
+    require_same_tokens(first, second, texts, limit)
     states = (token_states(n, texts, batch_size=batch_size, max_tokens=limit) for n in pair)
     yield from zip(*states, strict=True)
 
@@ -84,8 +85,8 @@ def sample_pairs(batches: Iterable[Pair], *, keep: int, seed: int) -> PairedStat
         raise StudyError("the texts leave no token to study; give longer texts")
     n = min(n_seen, keep)
     first, second = (sample[:, :n] for sample in kept)
-    for name, states in (("first", first), ("second", second)):
-        if not np.isfinite(states).all():
+    for name, sample in (("first", first), ("second", second)):
+        if not np.isfinite(sample).all():
             raise StudyError(f"the {name} model's states hold NaN or infinity: check its weights")
     return PairedStates(first=first, second=second, text=text[:n], n_seen=n_seen)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from transformers.modeling_outputs import ModelOutput
+from transformers.utils import ModelOutput
 
 from ...arrays import Float
 from ...errors import StudyError
@@ -134,16 +134,17 @@ def _with_head(source: str, name: str) -> nn.Module:
     other = [kind for kind in config.architectures or () if OTHER_HEAD.search(kind)]
     if other:
         raise StudyError(f"{name}: saved as {other[0]}, without a language-model head")
-    whole, info = transformers.AutoModelForCausalLM.from_pretrained(
+    loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
         source, dtype=torch.float32, output_loading_info=True
     )
+    whole, info = loaded
     missing = sorted(info["missing_keys"])
     if missing:
         heads = [key for key in missing if not key.startswith(f"{whole.base_model_prefix}.")]
         what = "its head: it was saved without" if heads else missing[0]
         raise StudyError(f"{name}: no weights for {what} ({len(missing)} tensors missing)")
-    loaded: nn.Module = whole
-    return loaded
+    with_head: nn.Module = whole
+    return with_head
 
 
 def _is_causal(config: Any) -> bool:

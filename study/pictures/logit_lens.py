@@ -22,8 +22,8 @@ CAPTION = (
     "embeddings; the last layer: the model itself); {tokens} tokens of {texts} texts. Same top "
     "token: share of tokens whose most likely next token is the last layer's; decided: share that "
     "no later layer changes; vertical line: half of the tokens are decided. KL: of the last "
-    "layer's distribution from the layer's (0 at the last layer, not shown). Bands: 95 % intervals over "
-    "texts."
+    "layer's distribution from the layer's (0 at the last layer, not shown). Bands: 95 % "
+    "intervals over texts."
 )
 
 
@@ -63,7 +63,7 @@ def draw_logit_lens(report: LensReport, width: Width = "full") -> Picture:
     if max(layer.kl for layer in report.layers) > 0:
         divergence.set_yscale("log")
     agreement.axvline(report.decided_layers[1], color=ink, linewidth=0.5)
-    agreement.set_ylim(-0.02, 1.04)
+    agreement.set_ylim(-0.05, 1.05)
     handles, labels = agreement.get_legend_handles_labels()
     add_legend(
         picture.figure,
