@@ -108,8 +108,10 @@ def find_measure(measure: str, names: Iterable[str]) -> str:
     if measure in known:
         return measure
     matches = [name for name in known if _abbreviates(measure.split("."), name.split("."))]
-    if len(matches) == 1:
-        return matches[0]
+    # of a group and of its layers: the name as it is listed is the one that is nearer to the top
+    listed_as = sorted((n for n in matches if short_name(n) == measure), key=lambda n: n.count("."))
+    if len(matches) == 1 or listed_as:
+        return [*listed_as, *matches][0]
     if matches:
         shown = ", ".join(_shown(matches))
         raise RequestError(f"{measure!r} stands for several measures: {shown}")

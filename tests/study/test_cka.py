@@ -223,6 +223,15 @@ def test_networks_that_cut_texts_differently_are_refused(cut):
         cka_study(network, other, texts, batch_size=1)
 
 
+def test_a_network_without_a_token_is_refused():
+    pair = (tiny_network("bert"), tiny_network("bert", vocab_size=20))
+    texts = (Text("the zoo", "", "1"), Text("was empty", "", "2"))
+    network, small = (dataclasses.replace(one, tokenizer=make_tokenizer()) for one in pair)
+
+    with pytest.raises(StudyError, match=r"bert has no token \d+: its vocabulary is smaller"):
+        cka_study(network, small, texts)
+
+
 def test_too_few_tokens_and_values_that_are_not_finite_are_refused():
     broken = edited(tiny_network("bert"), lambda model: model.pooler)
     broken.model.encoder.layer[1].output.dense.bias.data[0] = float("nan")

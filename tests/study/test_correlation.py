@@ -173,6 +173,7 @@ def measured(study, document, measure, **chosen):
         ("geometry.mle.dimension", {}, 30.5),
         ("geometry.tokens_per_word", {"group": "eng"}, 1.0),
         ("geometry.tokens", {"group": "none"}, None),
+        ("geometry.tokens", {}, 15),
     ],
 )
 def test_a_measure_is_named_by_its_way_through_the_document(measure, chosen, value):
