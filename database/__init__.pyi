@@ -4,6 +4,7 @@ from .opened import Place, Track
 from .queries import AdapterReading, read_adapter
 from .studies import Running
 from .studies.tables import (
+    AblationStudy,
     CkaStudy,
     ComponentStudy,
     GeometryStudy,
@@ -11,6 +12,7 @@ from .studies.tables import (
     LogitLensStudy,
     ProfileTable,
     RankStudy,
+    SpectrumStudy,
     Study,
 )
 from .tables import (
@@ -31,6 +33,7 @@ from .tables import (
 )
 
 __all__ = [
+    "AblationStudy",
     "AdapterReading",
     "CkaStudy",
     "ClusterTable",
@@ -55,6 +58,7 @@ __all__ = [
     "RankStudy",
     "Running",
     "SlotTable",
+    "SpectrumStudy",
     "StatsTable",
     "Study",
     "Table",

@@ -1,5 +1,6 @@
 """Studies of models; that of an indexed model is stored beside its fingerprint."""
 
+from .ablation_call import AblationCall
 from .calls import Running
 from .cka_call import CkaCall
 from .components_call import ComponentsCall
@@ -9,16 +10,19 @@ from .layers_call import LayersCall
 from .logit_lens_call import LogitLensCall
 from .profile_call import ProfileCall
 from .rank_call import RankCall
+from .spectrum_call import SpectrumCall
 
 __all__ = ["Running", "Studies"]
 
 
 class Studies(
     RankCall,
+    SpectrumCall,
     ComponentsCall,
     GeometryCall,
     LayersCall,
     ProfileCall,
+    AblationCall,
     CkaCall,
     LogitLensCall,
     CorrelateCall,
