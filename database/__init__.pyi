@@ -5,9 +5,11 @@ from .queries import AdapterReading, read_adapter
 from .studies import Running
 from .studies.tables import (
     AblationStudy,
+    CkaStudy,
     ComponentStudy,
     GeometryStudy,
     LayerStudy,
+    LogitLensStudy,
     ProfileTable,
     RankStudy,
     SpectrumStudy,
@@ -15,6 +17,7 @@ from .studies.tables import (
 )
 from .tables import (
     ClusterTable,
+    CorrelationTable,
     DifferenceTable,
     EvaluationTable,
     ExplanationTable,
@@ -32,8 +35,10 @@ from .tables import (
 __all__ = [
     "AblationStudy",
     "AdapterReading",
+    "CkaStudy",
     "ClusterTable",
     "ComponentStudy",
+    "CorrelationTable",
     "Database",
     "DifferenceTable",
     "EvaluationTable",
@@ -44,6 +49,7 @@ __all__ = [
     "IndexReport",
     "Indexing",
     "LayerStudy",
+    "LogitLensStudy",
     "ModelTable",
     "NeighbourTable",
     "Place",

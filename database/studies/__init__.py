@@ -2,9 +2,12 @@
 
 from .ablation_call import AblationCall
 from .calls import Running
+from .cka_call import CkaCall
 from .components_call import ComponentsCall
+from .correlate_call import CorrelateCall
 from .geometry_call import GeometryCall
 from .layers_call import LayersCall
+from .logit_lens_call import LogitLensCall
 from .profile_call import ProfileCall
 from .rank_call import RankCall
 from .spectrum_call import SpectrumCall
@@ -20,5 +23,8 @@ class Studies(
     LayersCall,
     ProfileCall,
     AblationCall,
+    CkaCall,
+    LogitLensCall,
+    CorrelateCall,
 ):
     """Every study that a `Database` makes."""

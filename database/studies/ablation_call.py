@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ...study.ablation import AblationStudyReport
     from ...study.network import LanguageHead, Network
+    from ...study.texts import Texts
 
 TASKS = ("masked", "senses", "tagging")
 
@@ -99,9 +100,9 @@ class AblationCall(StudyCalls):
         if stored is not None:
             report, document = AblationStudyReport.from_json(stored), stored
         else:
-            report = self._ablate(subject, [t.text for t in read.entries], words, settings, run)
+            report, text_notes = self._ablate(subject, read, words, settings, run)
             broken = [*read.broken, *(row for w in words.values() if w for row in w.broken)]
-            document = report.to_json() | {"broken_rows": broken}
+            document = report.to_json() | text_notes | {"broken_rows": broken}
             self._save(subject, "ablation", asdict(settings), document)
         title = f"Ablation of {report.model}"
         return AblationStudy(document, title, partial(pictures.draw_ablation, report))
@@ -109,12 +110,12 @@ class AblationCall(StudyCalls):
     def _ablate(
         self,
         subject: Subject,
-        texts: Sequence[str],
+        read: Texts,
         words: Mapping[str, Any],
         settings: Any,
         run: Running,
-    ) -> AblationStudyReport:
-        """The study, with its progress kept in a journal until it is finished."""
+    ) -> tuple[AblationStudyReport, dict[str, Any]]:
+        """The study, and what is said of its texts; a journal has its progress until the end."""
         import transformers
         from platformdirs import user_cache_dir
 
@@ -122,6 +123,7 @@ class AblationCall(StudyCalls):
         from ...study.ablation import AblationOptions, Journal, ablation_study
 
         network = subject.load(run["device"])
+        text_notes = self._text_notes(network, run, read)
         journal = Journal.open(
             Path(user_cache_dir("deltadex", appauthor=False)) / "studies",
             asdict(settings)
@@ -130,7 +132,7 @@ class AblationCall(StudyCalls):
         )
         report = ablation_study(
             network,
-            texts,
+            [text.text for text in read.entries],
             options=AblationOptions(
                 tasks=tuple(settings.tasks),
                 runs=settings.runs,
@@ -147,7 +149,7 @@ class AblationCall(StudyCalls):
             watch_subsets=self._watch_subsets,
         )
         journal.remove()
-        return report
+        return report, text_notes
 
     def _watch_subsets(self, steps: Iterable[int], total: int) -> Iterator[int]:
         return self._track(steps, "subsets", total=total)

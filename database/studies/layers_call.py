@@ -96,6 +96,7 @@ class LayersCall(StudyCalls):
             watched=partial(self._passed, batch_size=run["batch_size"]),
         )
         network = subject.load(run["device"])
+        text_notes = self._text_notes(network, run, *filter(None, (read, others)))
         swept = None
         if sweep_context:  # first: it may find too few texts
             unique = whole.drawn(len(whole.entries), seed)
@@ -114,8 +115,7 @@ class LayersCall(StudyCalls):
             points, failed["failed"] = self._measure(compared, read, plan, run["device"])
             report = replace(report, models=(studied_model(network, report), *points))
 
-        broken = [*read.broken, *(others.broken if others else ())]
-        document = {"model": network.name} | report.to_json() | {"broken_rows": broken} | failed
+        document = {"model": network.name} | report.to_json() | text_notes | failed
         settings = LayersSettings(
             texts=read.digest,
             transfer=others.digest if others else None,

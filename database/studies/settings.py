@@ -64,6 +64,18 @@ class GeometrySettings(TextSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CkaSettings(TextSettings):
+    against: str
+    keep_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogitLensSettings(TextSettings):
+    against: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayersSettings(TextSettings):
     transfer: str | None
     untrained: bool

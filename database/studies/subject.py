@@ -12,6 +12,7 @@ from ..queries import is_model_path
 if TYPE_CHECKING:
     from ...store import Catalog, ModelRow
     from ...study.network import LanguageHead, Network
+    from ...study.network.causal_model import CausalModel
 
 UPLOADED = "upload"
 """Source of a model that a service was sent."""
@@ -62,6 +63,13 @@ class Subject:
 
         source = self.require_source()
         return load_network(source, name=self.name, base=self._base_place, device=device)
+
+    def load_causal(self, device: str) -> CausalModel:
+        """The model with its language-model head, ready to run."""
+        from ...study.network.causal_model import load_causal
+
+        source = self.require_source()
+        return load_causal(source, name=self.name, base=self._base_place, device=device)
 
     def load_head(self, network: Network) -> LanguageHead:
         """The head with which the model predicts tokens, around its network.

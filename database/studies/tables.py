@@ -153,6 +153,24 @@ def _layer_row(group: Document, layer: Document, network: str) -> Row:
     return row
 
 
+class CkaStudy(Study):
+    """CKA by layer: `layer`, `against_layer`, `debiased` with `standard_error`, `cka` (biased)."""
+
+    columns = ("layer", "against_layer", "debiased", "standard_error", "cka")
+    _key = "layers"
+
+
+class LogitLensStudy(Study):
+    """What each layer would predict with the model's own head, a row for each layer.
+
+    `agreement` (share of tokens whose top token is the last layer's), `bits_per_token`,
+    `bits_per_character`, `kl` (bits), `decided` (share of tokens that no later layer changes).
+    """
+
+    columns = ("layer", "agreement", "bits_per_token", "bits_per_character", "kl", "decided")
+    _key = "layers"
+
+
 class LayerStudy(Study):
     """What tells layers apart: a row for the layer classifier and for every control of it."""
 

@@ -3,13 +3,16 @@
 from .hidden_states import TokenStates, token_states
 from .language_head import LanguageHead, load_head
 from .model_loading import Network, load_network, untrained_twin
+from .text_window import TextWindow, text_window
 
 __all__ = [
     "LanguageHead",
     "Network",
+    "TextWindow",
     "TokenStates",
     "load_head",
     "load_network",
+    "text_window",
     "token_states",
     "untrained_twin",
 ]

@@ -15,7 +15,7 @@ from transformers.utils.generic import ModelOutput
 
 from ...arrays import Float32
 from ...errors import StudyError
-from .model_loading import Network, _file_of, _quiet, _refusing
+from .model_loading import Network, file_of, quiet, refusing
 
 Prediction = Literal["masked", "next"]
 """What a network was trained to predict: masked tokens, or the next one."""
@@ -88,7 +88,7 @@ def load_head(source: str, network: Network, *, base: str | None = None) -> Lang
     predicts = prediction_of(network)
     if predicts is None or network.config.is_encoder_decoder:
         raise StudyError(f"{network.name}: no language head reads its first stream")
-    path = _file_of(source, "adapter_config.json")
+    path = file_of(source, "adapter_config.json")
     if path is not None:
         adapter = json.loads(path.read_text("utf-8"))
         named = [*(adapter.get("modules_to_save") or ()), *(adapter.get("target_modules") or ())]
@@ -101,7 +101,7 @@ def load_head(source: str, network: Network, *, base: str | None = None) -> Lang
         "next": transformers.AutoModelForCausalLM,
     }
     kind: Any = kinds[predicts]
-    with _refusing(network.name), _quiet():
+    with refusing(network.name), quiet():
         model, info = kind.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
     prefix = f"{model.base_model_prefix}."
     missing = sorted(key for key in info["missing_keys"] if not key.startswith(prefix))

@@ -249,6 +249,27 @@ TOYS = {
         ),
         prints=(r"\| find-similar \| [\d.]+ s \| [\d.]+ × \| [\d.]+ s \| [\d.]+ × \| \d+ MiB \|",),
     ),
+    "cka": Toy(
+        command=(
+            *("benchmarks/studies/cka.py", "--tokens", "200", "--layers", "2", "--dim", "8"),
+            *("--repeats", "1", "--threads", "1"),
+        ),
+        page="studies/cka.md",
+        published=(
+            "| tokens | method | s | × deltadex | difference |",
+            "kernels, a pair at a time |",
+        ),
+        prints=(r"\| 200 \| kernels of all layers in memory \| [\d.]+ \| [\d.]+ \| 0e\+00 \|",),
+    ),
+    "logit lens": Toy(
+        command=(
+            *("benchmarks/studies/logit_lens.py", "--layers", "2", "--dim", "32", "--tokens", "8"),
+            *("--vocabulary", "50", "--texts", "3", "--repeats", "1", "--threads", "1"),
+        ),
+        page="studies/logit-lens.md",
+        published=("| method | s | × deltadex | largest matrix of logits, MiB | difference |",),
+        prints=(r"\| a pass for each layer \| [\d.]+ \| [\d.]+ \| 0 \| 0e\+00 \|",),
+    ),
     "soak": Toy(
         command=("benchmarks/soak.py", "--models", "4", "--keep", FOLDER),
         page="reliability.md",

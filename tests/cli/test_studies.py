@@ -320,6 +320,16 @@ def test_broken_rows_are_named(family, tmp_path):
     assert report["broken_rows"] == ["t.csv:25: no text"]
 
 
+def test_cut_texts_are_counted_on_stderr_and_in_the_document(family):
+    arguments = ("components", "a-0", "--texts", str(family / "texts.txt"), "--max-tokens", "6")
+
+    result = run(family, *arguments, "--json")
+
+    report = json.loads(result.stdout)
+    assert (report["texts_cut"], report["longest_text"], report["max_tokens"]) == (24, 12, 6)
+    assert "24 of 24 texts were cut to 6 tokens; --max-tokens N reads more" in result.stderr
+
+
 def test_diff_says_in_a_sentence_what_differs(family):
     report = document(family, "diff", "a-0", "b-0")
 
