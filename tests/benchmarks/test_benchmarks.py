@@ -210,6 +210,22 @@ TOYS = {
             r"again: [\d.]+ s, 0 indexed, 4 unchanged, 0 bytes read",
         ),
     ),
+    "studies: components": Toy(
+        command=(
+            *("benchmarks/studies/components.py", "--base", f"{FOLDER}/base"),
+            *("--repeats", "1"),
+        ),
+        prepare=write_texts,
+        page="studies/components.md",
+        published=(
+            "| measure | seconds | straightforward | ratio | largest difference |",
+            "| components |",
+            "| components --against |",
+            "| components --heads |",
+            "| profile |",
+        ),
+        prints=(r"\| components --linear \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \de-\d+ \|",),
+    ),
     "suggestions for a made family": Toy(
         command=("benchmarks/suggestions.py", "--seeds", "1", "--families", "12 datasets"),
         page="clusters.md",
@@ -281,7 +297,8 @@ def names_of_benchmarks() -> set[str]:
     """Every script in benchmarks/, and every package that can be run."""
     folder = ROOT / "benchmarks"
     packages = {path.parent.name for path in folder.glob("*/__main__.py")}
-    return {path.stem for path in folder.glob("*.py")} | packages
+    studies = {f"studies/{path.stem}" for path in (folder / "studies").glob("*.py")}
+    return {path.stem for path in folder.glob("*.py")} | packages | studies
 
 
 def named_commands() -> Iterator[Named]:
