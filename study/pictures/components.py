@@ -210,7 +210,8 @@ def _heat_map(
     bar.locator = MaxNLocator(nbins=5)
     bar.update_ticks()
     places = list(np.ndindex(values.shape))
-    labels = (f"layer {b + 1}, {names[c]}\n{measure} = {values[b, c]:.4f}" for b, c in places)
+    kind = "head " if names[0].isdigit() else ""
+    labels = (f"layer {b + 1}, {kind}{names[c]}\n{measure} = {values[b, c]:.4f}" for b, c in places)
     picture.hover(axes, [c for _, c in places], [b for b, _ in places], labels)
 
 

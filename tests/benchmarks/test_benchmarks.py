@@ -281,6 +281,22 @@ TOYS = {
             r"again: [\d.]+ s, 0 indexed, 4 unchanged, 0 bytes read",
         ),
     ),
+    "studies: components": Toy(
+        command=(
+            *("benchmarks/studies/components.py", "--base", f"{FOLDER}/base"),
+            *("--repeats", "1"),
+        ),
+        prepare=write_texts,
+        page="studies/components.md",
+        published=(
+            "| measure | seconds | straightforward | ratio | largest difference |",
+            "| components |",
+            "| components --against |",
+            "| components --heads |",
+            "| profile |",
+        ),
+        prints=(r"\| components --linear \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \de-\d+ \|",),
+    ),
     "suggestions for a made family": Toy(
         command=("benchmarks/suggestions.py", "--seeds", "1", "--families", "12 datasets"),
         page="clusters.md",
