@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ class AblationCall(StudyCalls):
         tags: Place | None = None,
         tasks: Sequence[str] = TASKS,
         runs: int = 3,
-        most_items: int = 4000,
+        most_items: int = 3000,
         seed: int = 0,
         again: bool = False,
         base: str | None = None,
@@ -115,18 +116,15 @@ class AblationCall(StudyCalls):
         run: Running,
     ) -> AblationStudyReport:
         """The study, with its progress kept in a journal until it is finished."""
-        import transformers
         from platformdirs import user_cache_dir
 
-        from ... import __version__
         from ...study.ablation import AblationOptions, Journal, ablation_study
 
         network = subject.load(run["device"])
         journal = Journal.open(
             Path(user_cache_dir("deltadex", appauthor=False)) / "studies",
             asdict(settings)
-            | {"weights": network.digest(), "deltadex": __version__}
-            | {"transformers": transformers.__version__},
+            | {"weights": network.digest(), "transformers": version("transformers")},
         )
         report = ablation_study(
             network,
