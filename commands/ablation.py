@@ -44,7 +44,7 @@ class AblationOptions(StudiedTexts):
     most_items: int = option(
         "--most-items",
         type=click.IntRange(min=100),
-        default=4000,
+        default=3000,
         show_default=True,
         help="Use at most N tokens or words for a task.",
         metavar="N",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ class AblationCall(StudyCalls):
         tags: Place | None = None,
         tasks: Sequence[str] = TASKS,
         runs: int = 3,
-        most_items: int = 4000,
+        most_items: int = 3000,
         seed: int = 0,
         again: bool = False,
         base: str | None = None,
@@ -116,10 +117,8 @@ class AblationCall(StudyCalls):
         run: Running,
     ) -> tuple[AblationStudyReport, dict[str, Any]]:
         """The study, and what is said of its texts; a journal has its progress until the end."""
-        import transformers
         from platformdirs import user_cache_dir
 
-        from ... import __version__
         from ...study.ablation import AblationOptions, Journal, ablation_study
 
         network = subject.load(run["device"])
@@ -127,8 +126,7 @@ class AblationCall(StudyCalls):
         journal = Journal.open(
             Path(user_cache_dir("deltadex", appauthor=False)) / "studies",
             asdict(settings)
-            | {"weights": network.digest(), "deltadex": __version__}
-            | {"transformers": transformers.__version__},
+            | {"weights": network.digest(), "transformers": version("transformers")},
         )
         report = ablation_study(
             network,

@@ -47,7 +47,7 @@ class AblationOptions(JsonRecord):
 
     tasks: tuple[Task, ...] = TASKS
     runs: int = 3
-    most_items: int = 4000
+    most_items: int = 3000
     seed: int = 0
     batch_size: int = 16
     max_tokens: int = 128
