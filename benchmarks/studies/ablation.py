@@ -1,7 +1,7 @@
 """All 16 subsets of the terms of hidden states, as `deltadex ablation` does it and as plainly as
 possible: a pass of the network and scikit-learn's logistic regression for each subset.
 
-    python benchmarks/studies/ablation.py --texts mr.csv [--model FOLDER] [--limit 300] [--words 2000]
+    python benchmarks/studies/ablation.py --texts mr.csv [--model M] [--limit 300] [--words 2000]
 
 The task is the shape of words, read by a linear layer, on the same words and the same split. Both
 ways run in one process, one after the other.

@@ -41,6 +41,7 @@ from deltadex.study.network.anatomy import find_stacks
 from deltadex.study.texts import Text, read_texts
 
 SEED = 0
+FLOAT32_ROUNDING = 1e-5
 Values = np.ndarray
 Way = Callable[[], Values]
 
@@ -112,6 +113,7 @@ class Measures:
 
     Attributes:
         sample: Distinct rows of every layer that dimensions are estimated from.
+        clouds: Of each layer, these rows and the block of texts of each.
     """
 
     def __init__(self, states: Sequence[TokenStates], texts: Sequence[Text]) -> None:
@@ -120,20 +122,17 @@ class Measures:
         text = np.concatenate([batch.text for batch in states])
         self.half = text % 2
         self.blocks = assign_blocks([text.id for text in texts])[text]
-        self.sample = min(2000, *(len(distinct_rows(layer)) for layer in self.hidden))
-
-    def rows(self, layer: int) -> tuple[Values, Values]:
-        """(distinct rows, the block of each)."""
-        rows = self.hidden[layer]
-        _, first = np.unique(rows, axis=0, return_index=True)
-        kept = np.sort(first)[: self.sample]
-        return rows[kept], self.blocks[kept]
+        distinct = [distinct_rows(layer) for layer in self.hidden]
+        self.sample = min(2000, *map(len, distinct))
+        drawn = [kept[: self.sample] for kept in distinct]
+        self.clouds = [
+            (rows[kept], self.blocks[kept]) for rows, kept in zip(self.hidden, drawn, strict=True)
+        ]
 
     def dimensions(self) -> Values:
         """Facco's and the likelihood estimate with errors, and the lowest fifth's."""
         found = []
-        for layer in range(len(self.hidden)):
-            rows, blocks = self.rows(layer)
+        for rows, blocks in self.clouds:
             subsets = [np.flatnonzero(blocks == block) for block in range(BLOCKS)]
             centred = rows - rows.mean(axis=0, dtype=np.float64)
             whole, *parts = two_nearest(centred, [np.arange(len(rows)), *subsets])
@@ -147,8 +146,7 @@ class Measures:
         from skdim.id import TwoNN
 
         found = []
-        for layer in range(len(self.hidden)):
-            rows, blocks = self.rows(layer)
+        for rows, blocks in self.clouds:
             clouds = [rows, *(rows[blocks == block] for block in range(BLOCKS))]
             for way in ({}, {"discard_fraction": 0.0, "method": "mle"}):
                 with np.errstate(divide="ignore"):
@@ -158,8 +156,7 @@ class Measures:
 
     def lowest_fifth(self) -> Values:
         found = []
-        for layer in range(len(self.hidden)):
-            rows, _ = self.rows(layer)
+        for rows, _ in self.clouds:
             centred = rows - rows.mean(axis=0, dtype=np.float64)
             scaled = centred / np.linalg.norm(centred, axis=1).mean()
             (nearest,) = two_nearest(scaled, [np.arange(len(rows))])
@@ -169,9 +166,8 @@ class Measures:
     def lowest_fifth_row_by_row(self) -> Values:
         """As LLM-Microscope's notebook: the distances of one row at a time, sorted."""
         found = []
-        for layer in range(len(self.hidden)):
-            rows, _ = self.rows(layer)
-            rows = rows - rows.mean(axis=0, dtype=np.float64)
+        for cloud, _ in self.clouds:
+            rows = cloud - cloud.mean(axis=0, dtype=np.float64)
             rows /= np.linalg.norm(rows, axis=1).mean()
             ratios = []
             for row in rows:
@@ -252,7 +248,8 @@ class Measures:
 def lstsq_score(before: Values, after: Values, fit: Values, on: Values) -> float:
     """1 − residual/variance on some rows of the best linear map of others."""
     x, y = before - before[fit].mean(axis=0), after - after[fit].mean(axis=0)
-    best = np.linalg.lstsq(x[fit], y[fit], rcond=None)[0]
+    # states after a LayerNorm have a direction that holds nothing but the rounding of float32
+    best = np.linalg.lstsq(x[fit], y[fit], rcond=FLOAT32_ROUNDING)[0]
     spread = after[on] - after[on].mean(axis=0)
     return float(1 - np.sum((y[on] - x[on] @ best) ** 2) / np.sum(spread**2))
 

@@ -96,18 +96,18 @@ def read_senses(path: Path) -> AnnotatedWords:
         if isinstance(word, str):
             broken.append(f"{path.name}:{number}: {word}")
         else:
-            text, *rest = word
-            words.append((texts.setdefault(text, len(texts)), *rest))
+            text, span, lemma, sense = word
+            words.append((texts.setdefault(text, len(texts)), span, lemma, sense))
     if not words:
         raise StudyError(f"{path}: no row with a sense{f'; {broken[0]}' if broken else ''}")
-    text, spans, lemmas, senses = zip(*words, strict=True)
+    places = np.array([word[0] for word in words], dtype=np.int64)
     return AnnotatedWords(
         texts=tuple(texts),
-        text=np.array(text, dtype=np.int64),
-        spans=spans,
-        labels=senses,
-        lemmas=lemmas,
-        origin=np.array(text, dtype=np.int64),
+        text=places,
+        spans=tuple(word[1] for word in words),
+        labels=tuple(word[3] for word in words),
+        lemmas=tuple(word[2] for word in words),
+        origin=places.copy(),
         broken=tuple(broken),
         digest=hashlib.sha256(data).hexdigest()[:16],
     )

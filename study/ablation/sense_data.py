@@ -106,7 +106,8 @@ class SenseData:
         guess = np.full(len(self.lemma), NONE, dtype=np.int64)
         for queries, known in self.by_lemma():
             guess[queries] = commonest(self.sense[known])
-        return guess[self.split.test]
+        baseline: Int64[np.ndarray, " test"] = guess[self.split.test]
+        return baseline
 
     def settings(self) -> dict[str, object]:
         """What the words are, for JSON."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 import transformers
 from torch import nn
-from transformers.utils import ModelOutput
+from transformers.utils.generic import ModelOutput
 
 from ...arrays import Float32
 from ...errors import StudyError
@@ -124,9 +124,8 @@ def _has_mask(network: Network) -> bool:
 @contextmanager
 def _answering(model: nn.Module, output: ModelOutput) -> Iterator[None]:
     """The model answers every call with this output, without running."""
-    called = [model]
-    if isinstance(getattr(model, "decoder", None), nn.Module):
-        called.append(model.decoder)  # OPT's head calls it, and not the model
+    decoder = getattr(model, "decoder", None)  # OPT's head calls it, and not the model
+    called = [model, decoder] if isinstance(decoder, nn.Module) else [model]
     for module in called:
         module.forward = lambda *_, **__: output
     try:

@@ -50,7 +50,10 @@ def draw_ablation(report: AblationStudyReport, width: Width = "full") -> Picture
     stacked = width == "column"
     n_rows = len(tasks) if stacked else 1
     picture = new_picture(width, 6 + n_rows * dots_mm + matrix_mm, caption=_caption(report))
-    dots, agreement = picture.figure.subfigures(2, 1, height_ratios=(n_rows * dots_mm, matrix_mm))
+    parts = picture.figure.subfigures(
+        2, 1, squeeze=False, height_ratios=(n_rows * dots_mm, matrix_mm)
+    )
+    dots, agreement = parts.ravel().tolist()
     grid = dots.subplots(n_rows, len(tasks) // n_rows, squeeze=False, sharey=True)
     for axes, (task, measures) in zip(grid.ravel(), tasks.items(), strict=True):
         _draw_scores(picture, axes, task, measures)

@@ -122,7 +122,8 @@ def _caption(report: ComponentsReport) -> str:
         )
     if any(stack.linear is not None for stack in report.stacks):
         parts.append(
-            "R²: of a linear map to the feed-forward term and to a feed-forward's output; least squares, mean over coordinates, on texts that the fit did not see."
+            "R²: of a linear map to the feed-forward term, and to a feed-forward's output; least "
+            "squares, mean over coordinates, on texts that the fit did not see."
         )
     return " ".join(parts)
 

@@ -43,9 +43,10 @@ MARGIN = 1.05
 MISSING = Divergence(estimator="gauss")
 
 CAPTION = (
-    "d: intrinsic dimension by three estimators (all tokens but the highest tenth of μ; maximum "
-    "likelihood; the lowest fifth), from {rows} distinct tokens of each group; "
-    "bands: 95 % by blocks of texts that share no token; estimates that would need more tokens "
+    "d: intrinsic dimension from the ratio of the distances to the two nearest tokens (facco: all "
+    "ratios but the highest tenth; mle: maximum likelihood; low-fifth: the lowest fifth), from "
+    "{rows} distinct tokens of each group; bands and bars: 95 % by blocks of texts that share no "
+    "token; estimates that would need more tokens "
     "are left out. Anisotropy: σ₁²/Σσ² of the centred tokens, 0…1. Cosine: mean of two tokens, "
     "−1…1. Linearity: share of the variance of a layer's output (filled) and of its own "
     "contribution (hollow) that a linear map of its input gives, on held-out texts."
@@ -210,6 +211,8 @@ def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Cur
             colour = COLOURS[curve.number % len(COLOURS)]
             alpha = UNTRAINED_BAND if curve.untrained else BAND
             axes.fill_between(range(len(low)), low, high, color=colour, alpha=alpha, linewidth=0)
+            if not curve.untrained:  # a layer between two without a number has no band
+                axes.vlines(range(len(low)), low, high, color=colour, linewidth=0.7)
     if panel.floor is not None:
         for untrained in (False, True):
             _draw_floor(axes, [c for c in curves if c.untrained == untrained], panel.floor)

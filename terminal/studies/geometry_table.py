@@ -82,9 +82,9 @@ def _clouds(all_measures: bool) -> Iterator[Measure]:
     yield Measure("mean cosine", of("anisotropy", "mean_cosine"))
     for key, title in (("stream", "with"), ("contribution", "without")):
         name = f"linearity of the step from the layer before, {title} the residual stream"
-        yield Measure(f"{name}, held out", of("linearity", f"held_out_{key}"))
+        yield Measure(f"{name}, held out", partial(_linearity, f"held_out_{key}"))
         if all_measures:
-            yield Measure(f"{name}, on the tokens of the fit", of("linearity", key))
+            yield Measure(f"{name}, on the tokens of the fit", partial(_linearity, key))
 
 
 def _print_measure(
@@ -106,6 +106,15 @@ def _print_table(
     """The title in a line of its own, so that it does not widen a column."""
     screen.print(f"[bold]{title}[/]")
     print_rows(screen, heads, rows)
+
+
+def _linearity(key: str, layer: Document) -> str:
+    step = layer["linearity"]
+    if step is None or step[key] is not None:
+        return share(step and step[key])
+    # held out of too few, though the whole is enough
+    without_halves = "held_out" in key and step[key.removeprefix("held_out_")] is not None
+    return FEW if without_halves or step["reason"].startswith(FEW) else "–"
 
 
 def _dimension(estimator: str, layer: Document) -> str:

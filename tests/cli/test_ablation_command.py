@@ -15,6 +15,7 @@ sys.path.append(str(Path(__file__).parents[1] / "study"))
 
 from tiny_language_model import TEXTS, save_masked
 
+SUBSETS = "none i h f c ih if ic hf hc fc ihf ihc ifc hfc ihfc"
 QUICK = Training(epochs=1, batch=256, learning_rates=(1e-2,))
 
 
@@ -70,26 +71,7 @@ def test_the_table_has_a_row_for_each_subset_and_says_what_is_missing(folder):
 
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert [line.split()[0] for line in lines[2:18]] == (
-        [
-            "none",
-            "i",
-            "h",
-            "f",
-            "c",
-            "ih",
-            "if",
-            "ic",
-            "hf",
-            "hc",
-            "fc",
-            "ihf",
-            "ihc",
-            "ifc",
-            "hfc",
-            "ihfc",
-        ]
-    )
+    assert [line.split()[0] for line in lines[2:18]] == SUBSETS.split()
     assert sum(line.rstrip().endswith("*") for line in lines) == 1
     assert "masked-own" in result.stdout
     assert "ships no language head" in result.stdout

@@ -480,6 +480,25 @@ def test_more_memory_than_allowed_is_refused_before_it_is_taken(monkeypatch):
         study()
 
 
+@pytest.mark.parametrize("allowed", [30_000, 25_000])
+def test_linearity_is_left_out_first_where_memory_is_short(monkeypatch, allowed):
+    monkeypatch.setattr(group_states, "MOST_BYTES", allowed)
+    options = GeometryOptions(axes=2, resamples=50, keep=100)
+
+    found = study(reference=None, options=options)
+
+    for group, whole in zip(found.groups, study_in_full(options).groups, strict=True):
+        for layer, same in zip(group.layers, whole.layers, strict=True):
+            assert layer.linearity is None
+            assert layer.anisotropy.centred == pytest.approx(same.anisotropy.centred)
+
+
+def study_in_full(options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_states, "MOST_BYTES", 8 * 2**30)
+        return study(reference=None, options=options)
+
+
 def test_states_of_another_shape_are_a_wrong_call():
     texts = make_texts()
     other = TokenStates(
