@@ -10,7 +10,15 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_networks import CONFIGS, make_texts, make_tokenizer, perturb, save_folder, tiny_config
+from tiny_networks import (
+    CONFIGS,
+    DIM,
+    make_texts,
+    make_tokenizer,
+    perturb,
+    save_folder,
+    tiny_config,
+)
 
 from deltadex.errors import StudyError
 from deltadex.study.lens import layer_predictions as predictions
@@ -30,6 +38,7 @@ TYPES = [
     if transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(tiny_config(name)), None)
     and type(tiny_config(name)) not in transformers.MODEL_FOR_MASKED_LM_MAPPING
     and not tiny_config(name).is_encoder_decoder
+    and getattr(tiny_config(name), "word_embed_proj_dim", DIM) == DIM  # the lens refuses others
 ]
 BITS = 1 / np.log(2)
 
