@@ -40,7 +40,7 @@ PAGE_SCALE = 1.5
 """A page shows a picture so much larger than it is printed."""
 
 CAPTION_LINE_MM = 3.2
-CAPTION_CHARACTERS_PER_MM = 0.82
+CAPTION_CHARACTERS_PER_MM = 0.72
 """Of text of the size `SMALL`."""
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
