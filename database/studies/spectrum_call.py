@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from ...errors import RequestError
+from ...errors import DeltadexError, RequestError
 from .calls import StudyCalls
 from .subject import Subject, find_subject
 from .tables import SpectrumStudy
 
 if TYPE_CHECKING:
+    from ...records import SlotSpectrum
     from ...study.spectrum import SpectrumReport
     from .settings import SpectrumSettings
 
@@ -31,7 +32,8 @@ class SpectrumCall(StudyCalls):
         """The eigenvalues of an update ΔW and of the weights W, and the power law of each tail.
 
         Args:
-            model: An id, a folder or a Hub id.
+            model: An id, a folder or a Hub id. Of an adapter whose base cannot be read, the
+                update alone is measured.
             weights: Whether only the weights are measured; else the update beside them.
             draws: Of the test whether a power law is plausible; 0 leaves it out.
             device: Where Gram matrices are computed, as torch names it.
@@ -65,7 +67,9 @@ class SpectrumCall(StudyCalls):
             report = SpectrumReport.from_json(stored)
         else:
             report = self._measure_spectra(subject, settings, device)
-            self._save(subject, "spectrum", asdict(settings), report.to_json())
+            # without the base's weights it is not all that these settings ask for
+            if list(report.subjects) == settings.subjects:
+                self._save(subject, "spectrum", asdict(settings), report.to_json())
         return SpectrumStudy(
             report.to_json() | {"failed": []},
             f"Spectra of {report.name}",
@@ -78,10 +82,16 @@ class SpectrumCall(StudyCalls):
         from ...indexer import update_spectra, weight_spectra
         from ...study.spectrum import spectrum_study
 
-        measures = {"update": update_spectra, "weights": weight_spectra}
         source, base = subject.require_source(), subject.require_base()
-        spectra = {
-            name: measures[name](self._catalog, source, base, device=device)[1]
-            for name in settings.subjects
-        }
-        return spectrum_study(subject.name, spectra, draws=settings.draws, seed=settings.seed)
+        spectra: dict[Literal["update", "weights"], tuple[SlotSpectrum, ...]] = {}
+        missing: tuple[str, ...] = ()
+        if "update" in settings.subjects:
+            spectra["update"] = update_spectra(self._catalog, source, base, device=device)[1]
+        try:
+            spectra["weights"] = weight_spectra(self._catalog, source, base, device=device)[1]
+        except DeltadexError as err:
+            if not spectra:
+                raise
+            missing = (f"W is not measured: {err}",)
+        report = spectrum_study(subject.name, spectra, draws=settings.draws, seed=settings.seed)
+        return replace(report, notes=(*report.notes, *missing))

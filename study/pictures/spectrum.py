@@ -85,7 +85,7 @@ def _draw_exponents(picture: Picture, axes: Axes, matrices: Sequence[MatrixSpect
             [_hover(m, law) for m, law in own],
         )
     if not fitted:
-        axes.text(0.5, 0.5, "too few eigenvalues", ha="center", transform=axes.transAxes)
+        _say_too_few(axes)
     depth = max(matrix.layer for matrix in matrices) + 1
     axes.set(xlim=(0.4, depth + 0.6), xlabel="layer", ylabel=r"$\alpha$")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
@@ -96,7 +96,9 @@ def _draw_tails(picture: Picture, axes: Axes, matrices: Sequence[MatrixSpectrum]
     """How many eigenvalues are as large as λ, with the law above x_min."""
     fitted = [matrix for matrix in matrices if matrix.power_law and matrix.n_eigenvalues]
     ordered = sorted(fitted, key=lambda matrix: matrix.power_law.alpha if matrix.power_law else 0)
-    shown = [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered or list(matrices[:1])
+    shown = [ordered[0], ordered[-1]] if len(ordered) > 1 else ordered
+    if not shown:
+        _say_too_few(axes)
     places = list(dict.fromkeys((matrix.stack, matrix.role) for matrix in matrices))
     lowest = []
     for matrix, filled in zip(shown, (True, False), strict=False):
@@ -130,8 +132,14 @@ def _draw_tails(picture: Picture, axes: Axes, matrices: Sequence[MatrixSpectrum]
         axes.set_yscale("log")
         axes.set_xlim(0.7 * min(lowest), 1.6 * max(lowest))
         axes.set_ylim(bottom=0.7)
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.legend(loc="lower left")
     axes.set(xlabel=r"eigenvalue $\lambda$", ylabel=r"eigenvalues $\geq \lambda$")
+
+
+def _say_too_few(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "too few eigenvalues", ha="center", transform=axes.transAxes)
+    axes.set_yticks([])
 
 
 def _share_scale(panels: Sequence[Axes], report: SpectrumReport) -> None:

@@ -215,13 +215,13 @@ TOYS = {
     "rank of a model": Toy(
         command=("benchmarks/studies/rank.py", "--shape", "tiny", "--repeats", "1"),
         page="studies/rank.md",
-        published=("| method | seconds | × deltadex | other ranks than float64's |",),
-        prints=(r"\| deltadex rank \| [\d.]+ \| 1\.0 \| 0 of 12 \|",),
+        published=("| method | processor s | s | × deltadex | other ranks than float64's |",),
+        prints=(r"\| deltadex rank \| [\d.]+ \| [\d.]+ \| 1\.0 \| 0 of 12 \|",),
     ),
     "spectrum of a matrix": Toy(
         command=("benchmarks/studies/spectrum.py", "--sizes", "60", "--repeats", "1"),
         page="studies/spectrum.md",
-        published=("| eigenvalues | method | ms | × deltadex | α | distance |",),
+        published=("| eigenvalues | method | processor ms | × deltadex | α | distance |",),
         prints=(r"\| 60 \| SciPy, tail by tail \| [\d.]+ \|",),
     ),
     "scale": Toy(
