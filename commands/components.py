@@ -28,6 +28,14 @@ class ComponentsOptions:
     special_tokens: bool = option(
         "--special", is_flag=True, help="Count special tokens and first positions too."
     )
+    heads: bool = option(
+        "--heads", is_flag=True, help="Split attention by head; with --against, what moved in each."
+    )
+    linear: bool = option(
+        "--linear",
+        is_flag=True,
+        help="Fit the feed-forward term by a linear map; R² by layer on held-out texts.",
+    )
 
 
 @click.command()

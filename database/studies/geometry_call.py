@@ -81,8 +81,9 @@ class GeometryCall(StudyCalls):
         )
         subject = find_subject(self._catalog, model, base)
         network = subject.load(run["device"])
+        text_notes = self._text_notes(network, run, read)
         report = self._measure_geometry(network, read, settings, run)
-        document = {"model": network.name} | report.to_json() | {"broken_rows": list(read.broken)}
+        document = {"model": network.name} | report.to_json() | text_notes
         self._save(subject, "geometry", asdict(settings), document)
         title = f"Geometry of {network.name}"
         return GeometryStudy(document, title, partial(pictures.draw_geometry, report))

@@ -12,6 +12,16 @@ class RankSettings:
 
     thetas: list[float]
     subject: Literal["weights", "update"]
+    version: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpectrumSettings:
+    """The same of a spectrum study."""
+
+    subjects: list[Literal["weights", "update"]]
+    draws: int
+    seed: int = 0
     version: int = 1
 
 
@@ -28,6 +38,18 @@ class TextSettings:
 class ComponentsSettings(TextSettings):
     against: str | None
     special_tokens: bool
+    heads: bool
+    linear: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblationSettings(TextSettings):
+    senses: str | None
+    tags: str | None
+    tasks: list[str]
+    runs: int
+    most_items: int
+    seed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +64,28 @@ class GeometrySettings(TextSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CkaSettings(TextSettings):
+    against: str
+    keep_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogitLensSettings(TextSettings):
+    against: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayersSettings(TextSettings):
     transfer: str | None
     untrained: bool
     embedding: bool
+    punctuation: bool
+    context_texts: str | None
+    sweep_context: list[int]
+    sweep_texts: list[int]
+    also: list[str]
     keep_tokens: int
+    most_texts: int
     seed: int
+    version: int = 2

@@ -1,5 +1,6 @@
 """What hidden states are made of, and which parts of a network a fine-tune edited."""
 
-from .components_report import ComponentsReport, StackComponents, components_study
+from .components_report import ComponentsReport, HeadShares, StackComponents
+from .components_study import components_study
 
-__all__ = ["ComponentsReport", "StackComponents", "components_study"]
+__all__ = ["ComponentsReport", "HeadShares", "StackComponents", "components_study"]

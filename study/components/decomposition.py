@@ -8,15 +8,16 @@ a fifth term, `source` (Mickus, Vázquez 2023).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from ...arrays import Float32
+from ...arrays import Float, Float32, Float64, Int64
 from ..network.anatomy import Stack, Sublayer, is_linear, normalisation
 from ..network.hidden_states import Batch, first_tensor, run_with_hooks, stream_input
 from ..network.model_loading import Network
@@ -35,12 +36,19 @@ class Decomposed:
 
     layer: int
     normed: bool
-    terms: Float32[torch.Tensor, "terms texts tokens dim"]
-    hidden: Float32[torch.Tensor, "texts tokens dim"]
+    terms: Float32[torch.Tensor, "terms *tokens dim"]
+    hidden: Float32[torch.Tensor, "*tokens dim"]
+
+    def kept(self) -> Decomposed:
+        """A copy that the rest of the pass does not change."""
+        return Decomposed(self.layer, self.normed, self.terms.clone(), self.hidden.clone())
 
 
 Constants = Mapping[int, torch.Tensor]
 """By the id of a branch: its output where every token is the same, (dim,)."""
+
+Rows = Int64[torch.Tensor, " tokens"]
+"""Places of tokens in a batch, all texts one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,24 @@ class Stream:
         return cls(network, stack, branch_constants(network, stack))
 
 
+def streams_of(network: Network) -> tuple[Stream, ...]:
+    """Every stream of a network; one short pass measures all constants."""
+    constants = branch_constants(network, *network.stacks)
+    return tuple(Stream(network, stack, constants) for stack in network.stacks)
+
+
+def counted_rows(batch: Batch) -> Rows:
+    """The places of the tokens that count."""
+    return torch.from_numpy(np.flatnonzero(batch.counted)).to(batch.ids.device)
+
+
+def select_rows(
+    states: Float[torch.Tensor, "... dim"], rows: Rows
+) -> Float[torch.Tensor, "tokens dim"]:
+    """The states of these tokens."""
+    return states.reshape(-1, states.shape[-1]).index_select(0, rows)
+
+
 def decompose(
     network: Network, stack: Stack, batch: Batch, constants: Constants
 ) -> list[Decomposed]:
@@ -63,51 +89,88 @@ def decompose(
 
     Peak: all terms of all layers of the batch.
     """
-    track = _Track(stack, constants)
+    layers: list[Decomposed] = []
+    track = Track(stack, constants, keeper(layers))
     run_with_hooks(network, batch, track.attach())
-    return track.layers
+    return layers
 
 
-def branch_constants(network: Network, stack: Stack) -> Constants:
+def decompose_streams(streams: Sequence[Stream], batch: Batch) -> list[list[Decomposed]]:
+    """Every layer of every stream of a network, of the tokens that count, in one pass."""
+    rows = counted_rows(batch)
+    layers: list[list[Decomposed]] = [[] for _ in streams]
+    tracks = [
+        Track(stream.stack, stream.constants, keeper(kept), rows)
+        for stream, kept in zip(streams, layers, strict=True)
+    ]
+    run_with_hooks(streams[0].network, batch, chain(*(track.attach() for track in tracks)))
+    return layers
+
+
+def keeper(layers: list[Decomposed]) -> Callable[[Decomposed], None]:
+    """What adds a copy of each layer to a list."""
+    return lambda layer: layers.append(layer.kept())
+
+
+def branch_constants(network: Network, *stacks: Stack) -> Constants:
     """What each branch adds for any tokens: W_o b_v + b_o of attention, b_2 of the rest.
 
     The constant of attention is the output of a pass whose projections read zeros: then every
-    value is b_v, and weights that sum to one give W_o b_v + b_o in any layout of the heads.
+    value is b_v, and weights that sum to one give W_o b_v + b_o in any layout of the heads. With
+    attention sinks they sum to less, by token: the constant is b_o, and W_o b_v is attention's.
     """
     constants: dict[int, torch.Tensor] = {}
-
-    def zeros(_: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return (torch.zeros_like(args[0]), *args[1:])
 
     def keep(branch: nn.Module, _: object, output: object) -> None:
         constants[id(branch)] = first_tensor(output)[0, 0].detach()
 
-    def hooks() -> Iterator[RemovableHandle]:
-        for sublayer in chain.from_iterable(stack.sublayers):
-            if sublayer.term == "feed_forward" or not is_linear(sublayer.branch):
-                continue
-            for part in sublayer.module.modules():
-                if is_linear(part) and part is not sublayer.branch:
-                    yield part.register_forward_pre_hook(zeros)
-            yield sublayer.branch.register_forward_hook(keep)
-
-    ids = torch.zeros((1, 2), dtype=torch.int64, device=network.device)
-    batch = Batch(0, ids, torch.ones_like(ids), ids.cpu().numpy() > 0)
-    run_with_hooks(network, batch, hooks())
-    for sublayer in chain.from_iterable(stack.sublayers):
+    sublayers = [s for stack in stacks for s in chain.from_iterable(stack.sublayers)]
+    summing = [s for s in sublayers if s.term != "feed_forward" and s.weights_sum_to_one]
+    run_on_zeros(
+        network, summing, (s.branch.register_forward_hook(keep) for s in summing if s.is_linear)
+    )
+    for sublayer in sublayers:
         bias = getattr(sublayer.branch, "bias", None)
-        if sublayer.term == "feed_forward" and is_linear(sublayer.branch) and bias is not None:
+        if sublayer not in summing and sublayer.is_linear and bias is not None:
             constants[id(sublayer.branch)] = bias.detach()
     return constants
 
 
+def run_on_zeros(
+    network: Network, sublayers: Sequence[Sublayer], hooks: Iterable[RemovableHandle]
+) -> None:
+    """Run the network with hooks, while all projections but the last of these read zeros."""
+
+    def zeros(_: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (torch.zeros_like(args[0]), *args[1:])
+
+    def zeroing() -> Iterator[RemovableHandle]:
+        for sublayer in sublayers:
+            for part in sublayer.module.modules() if sublayer.is_linear else ():
+                if is_linear(part) and part is not sublayer.branch:
+                    yield part.register_forward_pre_hook(zeros)
+
+    ids = torch.zeros((1, 2), dtype=torch.int64, device=network.device)
+    batch = Batch(0, ids, torch.ones_like(ids), ids.cpu().numpy() > 0)
+    run_with_hooks(network, batch, chain(zeroing(), hooks))
+
+
 @dataclass(slots=True)
-class _Track:
-    """The terms, updated by the hooks of a forward pass."""
+class Track:
+    """The terms, updated by the hooks of a forward pass.
+
+    Attributes:
+        emit: Called with every layer; what it is given changes after it returns.
+        rows: The tokens that are tracked; all of them by default.
+        scaled: Called with the factors (tokens, 1) and (dim,) of every normalisation.
+    """
 
     stack: Stack
     constants: Constants
-    layers: list[Decomposed] = field(default_factory=list)
+    emit: Callable[[Decomposed], None]
+    rows: Rows | None = None
+    scaled: Callable[[torch.Tensor, torch.Tensor], None] | None = None
+    _place: int = 0
     _terms: torch.Tensor | None = None
 
     def attach(self) -> Iterator[RemovableHandle]:
@@ -127,9 +190,13 @@ class _Track:
         if self.stack.final_norm is not None:
             yield self.stack.final_norm.register_forward_hook(self._finish)
 
+    def _picked(self, states: torch.Tensor) -> torch.Tensor:
+        return states if self.rows is None else select_rows(states, self.rows)
+
     def _start(self, stream: torch.Tensor) -> None:
-        self._terms = stream.new_zeros((len(self.stack.terms), *stream.shape))
-        self._terms[0] = stream
+        picked = self._picked(stream)
+        self._terms = picked.new_zeros((len(self.stack.terms), *picked.shape))
+        self._terms[0] = picked
 
     def _embedded(self, norm: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
         self._start(args[0])
@@ -143,7 +210,7 @@ class _Track:
             self._terms[-1] += linear.bias
 
     def _enter(self, _: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        if self.layers:
+        if self._place:
             return
         stream = stream_input(args, kwargs)
         if self._terms is None:
@@ -157,17 +224,17 @@ class _Track:
 
         def add(_: nn.Module, __: object, output: object) -> None:
             assert self._terms is not None
-            added = first_tensor(output).view(self._terms.shape[1:])
-            self._terms[row] += by * added
+            added = self._picked(first_tensor(output)).view(self._terms.shape[1:])
+            self._terms[row].add_(added, alpha=by)
             if constant is not None:
-                self._terms[row] -= by * constant
-                self._terms[-1] += by * constant
+                self._terms[row].sub_(constant, alpha=by)
+                self._terms[-1].add_(constant, alpha=by)
 
         return add
 
     def _normalised(self, norm: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
         gain, bias, eps, centres = normalisation(norm)
-        stream = args[0]
+        stream = self._picked(args[0])
         assert self._terms is not None
         if centres:
             mean = stream.mean(dim=-1, keepdim=True)
@@ -177,6 +244,8 @@ class _Track:
         self._terms *= scale * gain
         if bias is not None:
             self._terms[-1] += bias
+        if self.scaled is not None:
+            self.scaled(scale, gain)
 
     def _leave(self, _: nn.Module, __: object, output: object) -> None:
         self._snapshot(output)
@@ -187,9 +256,9 @@ class _Track:
 
     def _snapshot(self, output: object, *, normed: bool = False) -> None:
         assert self._terms is not None
-        layer = len(self.layers) - normed
-        hidden = first_tensor(output).clone()
-        self.layers.append(Decomposed(layer, normed, self._terms.clone(), hidden))
+        hidden = self._picked(first_tensor(output))
+        self.emit(Decomposed(self._place - normed, normed, self._terms, hidden))
+        self._place += 1
 
 
 def importance(
@@ -232,3 +301,9 @@ def term_shifts(
     """
     moved = tuned - base
     return relative_lengths(moved, base.sum(dim=0)), importance(moved)
+
+
+def token_sums(values: Float32[torch.Tensor, "*rows tokens"]) -> Float64[torch.Tensor, "*rows"]:
+    """Sums over tokens in float64: on the CPU where the device has no such numbers (MPS)."""
+    here = values.cpu() if values.device.type == "mps" else values
+    return here.double().sum(dim=-1)

@@ -8,7 +8,7 @@ that a difference is made by that sub-layer.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,12 +18,15 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from ...arrays import Float64
-from ..network.anatomy import Sublayer
-from ..network.hidden_states import Batch, first_tensor, run_with_hooks
-from .decomposition import Stream
+from ..network.anatomy import Stack, Sublayer
+from ..network.hidden_states import first_tensor
+from .decomposition import Rows, Stream, select_rows, token_sums
+from .heads import AttentionHeads, HeadOutputs, HeadReads
 
 Call = dict[str, Any]
+
+Heads = Mapping[int, AttentionHeads]
+"""The heads of a stream, by the id of a sub-layer's branch."""
 
 STREAM, SOURCE = "hidden_states", "encoder_hidden_states"
 """Arguments of a block that are states; the other arguments belong to its network."""
@@ -32,47 +35,30 @@ ZERO = 1e-6
 """Smaller shifts are float32 rounding."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalShift:
-    """Sums over the tokens of one batch.
+@dataclass(slots=True)
+class CallRecord:
+    """The arguments of a network's blocks in one pass, without the states.
 
     Attributes:
-        names: Terms of the sub-layers, and `bias`.
-        layers: By block: |change of the own term| / |input| for each of `names`.
-        embedding: |change of the embedding output| / |embedding output|.
+        embedded: The input of the first block.
+        calls: In the order of the calls.
     """
 
-    names: tuple[str, ...]
-    layers: Float64[torch.Tensor, "layers terms"]
-    embedding: float
+    stack: Stack
+    embedded: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+    calls: list[Call] = field(default_factory=list)
 
+    def attach(self) -> Iterator[RemovableHandle]:
+        """Hook the blocks."""
+        for block in self.stack.blocks:
+            yield block.register_forward_pre_hook(self._enter, with_kwargs=True)
 
-def local_shift(tuned: Stream, base: Stream, batch: Batch) -> LocalShift:
-    """The shifts of one batch; `bias` has changes of constants and of norms behind a sum.
-
-    A change of biases inside a sub-layer (b_q, b_k, b_1) counts for that sub-layer.
-    """
-    names = tuple(term for term in base.stack.terms if term != "input")
-    counted = torch.from_numpy(batch.counted).to(base.network.device)
-    calls = _calls(tuned, batch)
-    probe = _Probe(tuned, base, counted, names, calls)
-    run_with_hooks(base.network, batch, probe.attach())
-    moved = (calls[0][STREAM] - probe.embedded)[counted].norm(dim=-1)
-    embedding = float(_ratio_sum(moved, probe.embedded[counted].norm(dim=-1)))
-    return LocalShift(names, torch.stack(probe.layers), embedding)
-
-
-def _calls(stream: Stream, batch: Batch) -> list[Call]:
-    """The arguments of a network's blocks, in the order of the calls."""
-    calls: list[Call] = []
-
-    def enter(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        calls.append(_arguments(block, args, kwargs))
-
-    blocks = stream.stack.blocks
-    hooks = (block.register_forward_pre_hook(enter, with_kwargs=True) for block in blocks)
-    run_with_hooks(stream.network, batch, hooks)
-    return calls
+    def _enter(self, block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        call = _arguments(block, args, kwargs)
+        stream = call.pop(STREAM)
+        if not self.calls:
+            self.embedded = stream
+        self.calls.append(call)
 
 
 def _arguments(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> Call:
@@ -82,23 +68,40 @@ def _arguments(block: nn.Module, args: tuple[object, ...], kwargs: dict[str, obj
 
 def _ratio_sum(moved: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
     """The sum of the ratios; a ratio to a length of 0 counts as 0."""
-    return torch.where(length > 0, moved / length, 0.0).double().sum()
+    return token_sums(torch.where(length > 0, moved / length, 0.0))
 
 
 @dataclass(slots=True)
-class _Probe:
-    """Runs the fine-tune's block after each block of the base, on the same input."""
+class LocalShift:
+    """Runs the fine-tune's block after each block of the base, on the same input, in one pass.
+
+    Sums over the tokens of one batch. `bias` has changes of constants and of norms behind a sum;
+    a change of biases inside a sub-layer (b_q, b_k, b_1) counts for that sub-layer.
+
+    Attributes:
+        record: Of the fine-tune's pass over the same batch.
+        names: Terms of the sub-layers, and `bias`.
+        layers: By block: |change of the own term| / |input| for each of `names`.
+        by_head: By block: the same of each head of its attention; empty without heads.
+        embedding: |change of the embedding output| / |embedding output|.
+    """
 
     tuned: Stream
     base: Stream
-    counted: torch.Tensor
-    names: tuple[str, ...]
-    calls: list[Call]
-    embedded: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+    rows: Rows
+    record: CallRecord
+    heads: tuple[Heads, Heads] | None = None
     layers: list[torch.Tensor] = field(default_factory=list)
+    by_head: list[torch.Tensor] = field(default_factory=list)
+    embedding: float = 0.0
     _branches: dict[int, torch.Tensor] = field(default_factory=dict)
     _norms: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
     _called: Call = field(default_factory=dict)
+    _outputs: list[HeadOutputs] = field(default_factory=list)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(term for term in self.base.stack.terms if term != "input")
 
     def attach(self) -> Iterator[RemovableHandle]:
         """Hook the base: the inputs of its blocks and the outputs of its sub-layers."""
@@ -109,12 +112,23 @@ class _Probe:
                 yield sublayer.branch.register_forward_hook(self._branch)
                 if sublayer.norm is not None:
                     yield sublayer.norm.register_forward_hook(self._norm)
+                if self.heads is not None:
+                    yield from self._reads(self.heads[1], sublayer)
             yield block.register_forward_hook(partial(self._compare, place, other))
+
+    def _reads(self, heads: Heads, sublayer: Sublayer) -> Iterator[RemovableHandle]:
+        found = heads.get(id(sublayer.branch))
+        if found is not None:
+            yield from HeadReads(found, self.rows, lambda o: self._outputs.append(o)).attach()
 
     def _enter(self, block: nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         self._called = _arguments(block, args, kwargs)
+        self._outputs = []
         if not self.layers:
-            self.embedded = self._called[STREAM]
+            stream = self._called[STREAM]
+            moved = select_rows(self.record.embedded - stream, self.rows).norm(dim=-1)
+            length = select_rows(stream, self.rows).norm(dim=-1)
+            self.embedding = float(_ratio_sum(moved, length))
 
     def _branch(self, branch: nn.Module, _: object, output: object) -> None:
         # some blocks add to it in place
@@ -126,24 +140,34 @@ class _Probe:
     def _compare(self, place: int, other: nn.Module, *_: object) -> None:
         """Run the fine-tune's block on the base's input and the base's sub-layer outputs."""
         stream = self._called[STREAM]
-        length = stream[self.counted].norm(dim=-1)
+        length = select_rows(stream, self.rows).norm(dim=-1)
         moved = {"bias": torch.zeros_like(stream)}
         sublayers = (side.stack.sublayers[place] for side in (self.tuned, self.base))
         with ExitStack() as hooks:
             for mine, theirs in zip(*sublayers, strict=True):
                 moved["bias"] += self._constant_change(mine, theirs)
+                if self.heads is not None:
+                    for handle in self._reads(self.heads[0], mine):
+                        hooks.enter_context(handle)
                 hold = partial(self._hold, mine, theirs, moved)
                 hooks.enter_context(mine.branch.register_forward_hook(hold))
                 if mine.norm is not None:
                     held = self._norms[id(theirs.norm)][1]
                     hooks.enter_context(mine.norm.register_forward_hook(lambda *_, held=held: held))
             states = {name: self._called[name] for name in (STREAM, SOURCE) if name in self._called}
-            other(**self.calls[len(self.layers)] | states)
+            other(**self.record.calls[len(self.layers)] | states)
         still = torch.zeros_like(stream)
-        changes = (moved.get(name, still)[self.counted] for name in self.names)
+        changes = (select_rows(moved.get(name, still), self.rows) for name in self.names)
         self.layers.append(
             torch.stack([_ratio_sum(change.norm(dim=-1), length) for change in changes])
         )
+        if self._outputs:
+            theirs, mine = self._outputs
+            moves = (
+                (mine.vectors(head) - theirs.vectors(head)).norm(dim=-1)
+                for head in range(len(mine.matrices))
+            )
+            self.by_head.append(torch.stack([_ratio_sum(move, length) for move in moves]))
 
     def _constant_change(self, mine: Sublayer, theirs: Sublayer) -> torch.Tensor:
         """How constants, and a norm behind the sum, change the base's own sum."""

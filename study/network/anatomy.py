@@ -15,8 +15,10 @@ from torch import nn
 from ...errors import StudyError
 
 EPSILONS = ("eps", "variance_epsilon", "epsilon")
-CENTRING = ("CohereLayerNorm", "DebertaLayerNorm")
-ONE_PLUS_GAIN = ("GemmaRMSNorm", "Gemma2RMSNorm", "Gemma3RMSNorm")
+CENTRING = ("CohereLayerNorm", "Cohere2LayerNorm", "DebertaLayerNorm", "OlmoLayerNorm")
+FIXED_EPSILON = {"OlmoLayerNorm": 1e-5}
+"""Norms whose ε is a number in their code."""
+ONE_PLUS_GAIN = ("GemmaRMSNorm", "Gemma2RMSNorm", "Gemma3RMSNorm", "NemotronLayerNorm1P")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +28,25 @@ class Sublayer:
     Attributes:
         term: `attention`, `feed_forward` or `source` (attention to the encoder).
         module: Computes the term; all its projections but the last read the stream.
+        reads: The first module of a feed-forward that reads its input.
         branch: The module whose output is added to the stream.
         norm: Normalises the sum, where the network normalises after adding.
+        out_projection: The matrix W_o, which reads the outputs of the heads side by side.
+        weights_sum_to_one: Whether attention weights do; with attention sinks they do not.
     """
 
     term: str
     module: nn.Module
+    reads: nn.Module
     branch: nn.Module
     norm: nn.Module | None
+    out_projection: nn.Module | None
+    weights_sum_to_one: bool
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the branch is a matrix; else it is a norm behind one, or experts."""
+        return is_linear(self.branch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +85,13 @@ def find_stacks(model: nn.Module, config: Any) -> tuple[Stack, ...]:
     Raises:
         StudyError: a type that is not in the table, or modules that are not where it says.
     """
-    entry = _table().get(str(config.model_type))
-    if entry is None:
+    entries = _table().get(str(config.model_type))
+    if entries is None:
         raise StudyError(
             f"unsupported architecture {config.model_type!r}; "
             f"supported: {', '.join(sorted(_table()))}"
         )
+    entry = next((e for e in entries if _has(config, e.get("when", {}))), entries[0])
     for option, value in entry.get("unless", {}).items():
         if getattr(config, option, None) == value:
             raise StudyError(
@@ -107,22 +121,31 @@ def _stack(name: str, parts: Mapping[str, Any], model: nn.Module, multiplier: fl
         name=name,
         blocks=blocks,
         sublayers=tuple(
-            tuple(
-                Sublayer(
-                    term=part["term"],
-                    module=block.get_submodule(part["module"]),
-                    branch=block.get_submodule(part["branch"]),
-                    norm=block.get_submodule(part["norm"]) if "norm" in part else None,
-                )
-                for part in parts["sublayers"]
-            )
-            for block in blocks
+            tuple(_sublayer(part, block) for part in parts["sublayers"]) for block in blocks
         ),
         first_norm=_optional(model, parts.get("first_norm")),
         projection=_optional(model, parts.get("projection")),
         final_norm=_optional(model, parts.get("final_norm")),
         multiplier=multiplier,
     )
+
+
+def _sublayer(part: Mapping[str, Any], block: nn.Module) -> Sublayer:
+    module, branch = block.get_submodule(part["module"]), block.get_submodule(part["branch"])
+    projection = block.get_submodule(part["out_projection"]) if "out_projection" in part else branch
+    return Sublayer(
+        term=part["term"],
+        module=module,
+        reads=block.get_submodule(part["reads"]) if "reads" in part else module,
+        branch=branch,
+        norm=block.get_submodule(part["norm"]) if "norm" in part else None,
+        out_projection=projection if is_linear(projection) else None,
+        weights_sum_to_one=part.get("weights_sum_to_one", True),
+    )
+
+
+def _has(config: Any, options: Mapping[str, Any]) -> bool:
+    return all(getattr(config, name, None) == value for name, value in options.items())
 
 
 def _optional(model: nn.Module, path: str | None) -> nn.Module | None:
@@ -141,17 +164,24 @@ def normalisation(norm: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None, f
     """
     gain, bias = getattr(norm, "weight", None), getattr(norm, "bias", None)
     centres = isinstance(norm, nn.LayerNorm) or type(norm).__name__ in CENTRING
-    eps = next((getattr(norm, n) for n in EPSILONS if hasattr(norm, n)), None)
+    fixed = FIXED_EPSILON.get(type(norm).__name__)
+    eps = next((getattr(norm, n) for n in EPSILONS if hasattr(norm, n)), fixed)
     if eps is None or not (centres or "rms" in type(norm).__name__.lower() or gain is not None):
         raise StudyError(f"unsupported normalisation {type(norm).__name__}")
     if gain is None:
-        gain = torch.ones(1)
+        gain = torch.ones(())  # a scalar goes with tensors of any device
     if type(norm).__name__ in ONE_PLUS_GAIN:
         gain = 1.0 + gain
     return gain.detach().float(), None if bias is None else bias.detach().float(), eps, centres
 
 
 @cache
-def _table() -> Mapping[str, Mapping[str, Any]]:
-    text = files(__package__).joinpath("anatomy.json").read_text("utf-8")
-    return {kind: entry for entry in json.loads(text).values() for kind in entry["types"]}
+def _table() -> Mapping[str, list[Mapping[str, Any]]]:
+    """By model type, the ways in which it can be built."""
+    entries: dict[str, list[Mapping[str, Any]]] = {}
+    for entry in json.loads(
+        files(__package__).joinpath("anatomy.json").read_text("utf-8")
+    ).values():
+        for kind in entry["types"]:
+            entries.setdefault(kind, []).append(entry)
+    return entries

@@ -1,95 +1,245 @@
-"""The components of hidden states by layer, and what a fine-tune edited."""
+"""The components of hidden states by layer, by head, and what a fine-tune edited."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import FigureBase
 from matplotlib.ticker import MaxNLocator
 
 from ...arrays import Float64
 from ..components.components_report import Against, ComponentsReport, StackComponents
-from .figures import Picture, Width, new_picture, short
+from ..components.linear_fit import LinearFits
+from .figures import Picture, Width, add_legend, new_picture, short
 
-HEIGHT_MM = 65.0
-MARKERS = "osD^v"
+PANEL_MM: Mapping[Width, float] = {"full": 58.0, "column": 56.0}
+COLUMNS: Mapping[Width, int] = {"full": 3, "column": 1}
+TITLE_MM, LEGEND_MM = 8.0, 8.0
+
+STYLES: Mapping[str, tuple[str, str, Any]] = {
+    "input": ("C0", "o", "-"),
+    "attention": ("C1", "s", (0, (5, 1.5))),
+    "feed_forward": ("C2", "^", (0, (5, 1.5, 1, 1.5))),
+    "source": ("C3", "v", (0, (3, 1, 1, 1, 1, 1))),
+    "bias": ("C4", "D", (0, (1, 1.2))),
+}
+"""Colour, marker and line of each term, which differ without colour too."""
+
 LIGHT_CELL = 0.55
 """Share of the scale of a heat map above which its numbers are dark."""
 
+MOST_LABELLED = 8
+"""Layers with a label below a panel of lines."""
+
+MOST_NUMBERED = 12
+"""Layers of a heat map that has numbers."""
+
+SHORT_TERMS = {"attention": "attn.", "feed_forward": "feed-f.", "source": "source", "bias": "bias"}
+
 
 def draw_components(report: ComponentsReport, width: Width = "full") -> Picture:
-    """A picture with a row of panels for each residual stream."""
-    columns = 2 if report.against is None else 3
-    picture = new_picture(width, 15 + HEIGHT_MM * len(report.stacks))
-    figure = picture.figure
-    rows = figure.subplots(len(report.stacks), columns, squeeze=False)
-    for panels, stack in zip(rows, report.stacks, strict=True):
-        prefix = f"{stack.name}: " if len(report.stacks) > 1 else ""
-        _lines(panels[0], stack, stack.importance, stack.importance_sd)
-        title = f"{prefix}importance ± sd over tokens"
-        panels[0].set(title=title, ylabel=r"$\langle e, x\rangle / |e|^2$")
-        if stack.against is None:
-            _lines(panels[1], stack, stack.norm_ratio, None)
-            panels[1].set(title=f"{prefix}length", ylabel="$|x| / |e|$")
-        else:
-            _lines(panels[1], stack, stack.against.term_shift, None)
-            panels[1].set(title=f"{prefix}how far each term moved", ylabel="$|x' - x| / |e|$")
-            _heat_map(figure, panels[2], stack.against)
-            panels[2].set(title=f"{prefix}where it was edited", ylabel="layer")
+    """A picture with some panels for each residual stream."""
+    columns = COLUMNS[width]
+    sizes = [len(_panels(stack, "")) for stack in report.stacks]
+    n_rows = sum(-(-size // columns) for size in sizes)
+    height = TITLE_MM + LEGEND_MM + PANEL_MM[width] * n_rows
+    picture = new_picture(width, height, caption=_caption(report))
+    grid = picture.figure.subplots(n_rows, min(columns, max(sizes)), squeeze=False)
+    rows = iter(grid)
+    entries: dict[str, Any] = {}
+    for stack in report.stacks:
+        panels = _panels(stack, f"{stack.name}: " if len(report.stacks) > 1 else "")
+        for first in range(0, len(panels), columns):
+            row = next(rows)
+            for axes, draw in zip(row, panels[first : first + columns], strict=False):
+                draw(picture, axes, entries)
+            for axes in row[len(panels[first : first + columns]) :]:
+                axes.set_axis_off()
+    add_legend(picture.figure, entries, columns=5 if width == "full" else 3)
     beside = f" against {short(report.against)}" if report.against else ""
-    figure.suptitle(f"Components of {short(report.model)}{beside}")
+    title = f"Components of {short(report.model)}{beside}"
+    if width == "column" and beside:
+        title = title.replace(beside, "\n" + beside.strip())
+    picture.figure.suptitle(title)
     return picture
 
 
+def _panels(stack: StackComponents, prefix: str) -> Sequence[Callable[..., None]]:
+    """What draws each panel of a stream, in order."""
+    against = stack.against
+    panels: list[Callable[..., None]] = [
+        partial(
+            _lines,
+            stack,
+            stack.importance,
+            stack.importance_sd,
+            (f"{prefix}importance", "⟨e, x⟩ / |e|²"),
+        )
+    ]
+    if against is None:
+        panels.append(
+            partial(_lines, stack, stack.norm_ratio, None, (f"{prefix}length", "|x| / |e|"))
+        )
+    else:
+        titles = (f"{prefix}how far each term moved", "|x′ − x| / |e|")
+        panels.append(partial(_lines, stack, against.term_shift, None, titles))
+        panels.append(partial(_edits, against, f"{prefix}where it was edited"))
+    if stack.heads is not None:
+        shift = stack.heads.local_shift
+        titles = (f"{prefix}heads in the last layer", "⟨e, x⟩ / |e|²")
+        if shift is not None:
+            titles = (f"{prefix}edited heads", "own change / input")
+        values = stack.heads.importance_last if shift is None else shift
+        panels.append(partial(_heads, values, titles))
+    if stack.linear is not None:
+        panels.append(partial(_linear, stack.linear, f"{prefix}linear maps, held-out texts"))
+    return panels
+
+
+def _caption(report: ComponentsReport) -> str:
+    """What the symbols of the picture mean."""
+    parts = [
+        "e: the hidden state of a token behind a layer (0: the embedding output); x: one of its "
+        "terms, which sum to e. Lines: means over tokens; bands: ± their standard deviation."
+    ]
+    if any(stack.layers[-1] == "final" for stack in report.stacks):
+        parts.append("final: after the final norm.")
+    if report.against is not None:
+        parts.append(
+            f"x′: the term in {report.model.rsplit('/', 1)[-1]}; x and e: those of "
+            f"{report.against.rsplit('/', 1)[-1]}. Own change / input: |change of the sub-layer's "
+            "own output| / |input|, on the base's input, so that earlier layers have no part in it."
+        )
+    if any(stack.heads is not None for stack in report.stacks):
+        parts.append(
+            "Edited heads: the same of each head's part of attention."
+            if report.against is not None
+            else "Heads: x is what one head of one layer adds, e the last hidden state; all cells "
+            "sum to the importance of attention there."
+        )
+    if any(stack.linear is not None for stack in report.stacks):
+        parts.append(
+            "R²: of a linear map to the feed-forward term, and to a feed-forward's output; least "
+            "squares, mean over coordinates, on texts that the fit did not see."
+        )
+    return " ".join(parts)
+
+
 def _lines(
-    axes: Axes,
     stack: StackComponents,
     values: Float64[np.ndarray, "layers terms"],
     spread: Float64[np.ndarray, "layers terms"] | None,
+    titles: tuple[str, str],
+    picture: Picture,
+    axes: Axes,
+    entries: dict[str, Any],
 ) -> None:
     places = np.arange(len(stack.layers))
     for column, term in enumerate(stack.terms):
         if term in stack.absent:
             continue
-        line = values[:, column]
-        drawn = axes.plot(
-            places, line, marker=MARKERS[column], markersize=4, label=term.replace("_", "-")
-        )
+        line, name = values[:, column], term.replace("_", "-")
+        colour, marker, dashes = STYLES[term]
+        (drawn,) = axes.plot(places, line, marker=marker, linestyle=dashes, color=colour)
+        entries.setdefault(name, drawn)
         if spread is not None:
             around = spread[:, column]
-            axes.fill_between(
-                places, line - around, line + around, alpha=0.15, color=drawn[0].get_color(), lw=0
-            )
-    axes.set_xlabel("layer")
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True))
-    if stack.layers[-1] == "final":
-        axes.axvline(places[-1] - 0.5, lw=0.8, ls=":", color="0.5")
-        axes.annotate(
-            "after the\nfinal norm",
-            (places[-1], 1),
-            (0, 2),
-            fontsize=8,
-            ha="center",
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
+            axes.fill_between(places, line - around, line + around, alpha=0.15, color=colour, lw=0)
+        labels = (
+            f"layer {layer}, {name}\n{titles[1]} = {value:.4f}"
+            for layer, value in zip(stack.layers, line, strict=True)
         )
-    axes.legend()
+        picture.hover(axes, places, line, labels)
+    axes.set(title=titles[0], xlabel="layer", ylabel=titles[1])
+    normed = stack.layers[-1] == "final"
+    shown = list(range(0, len(places) - normed, -(-len(places) // MOST_LABELLED)))
+    if normed:
+        axes.axvline(places[-1] - 0.5, lw=0.8, ls=":", color="0.5")
+        # a number beside the last label would touch it
+        shown = [place for place in shown if place < places[-1] - 1] + [int(places[-1])]
+    axes.set_xticks(shown, [stack.layers[place] for place in shown])
 
 
-def _heat_map(figure: FigureBase, axes: Axes, against: Against) -> None:
+def _edits(against: Against, title: str, picture: Picture, axes: Axes, _: dict[str, Any]) -> None:
+    names = [SHORT_TERMS[term] for term in against.local_terms]
+    _heat_map(picture, axes, against.local_shift, names, "own change / input")
+    axes.set_title(title)
     values = against.local_shift
+    if len(values) > MOST_NUMBERED:
+        return
     top = float(values.max()) or 1.0
-    shown = axes.imshow(values, aspect="auto", cmap="cividis", vmin=0, vmax=top, origin="lower")
-    layers, terms = values.shape
-    axes.set_xticks(range(terms), [t.replace("_", "-") for t in against.local_terms])
-    axes.set_yticks(range(layers), [str(layer + 1) for layer in range(layers)])
+    for (layer, term), value in np.ndenumerate(values):
+        ink = "black" if value > LIGHT_CELL * top else "white"
+        number = f"{value:.3f}" if value >= 0.0005 else "0"
+        axes.text(term, layer, number, ha="center", va="center", color=ink, fontsize=7)
+
+
+def _heads(
+    values: Float64[np.ndarray, "blocks heads"],
+    titles: tuple[str, str],
+    picture: Picture,
+    axes: Axes,
+    _: dict[str, Any],
+) -> None:
+    names = [str(head + 1) for head in range(values.shape[1])]
+    _heat_map(picture, axes, values, names, titles[1])
+    axes.set(title=titles[0], xlabel="head")
+    step = -(-len(names) // 12)
+    axes.set_xticks(range(0, len(names), step), names[::step])
+
+
+def _heat_map(
+    picture: Picture,
+    axes: Axes,
+    values: Float64[np.ndarray, "blocks columns"],
+    names: Sequence[str],
+    measure: str,
+) -> None:
+    low, high = min(0.0, float(values.min())), float(values.max()) or 1.0
+    shown = axes.imshow(values, aspect="auto", cmap="cividis", vmin=low, vmax=high, origin="lower")
+    axes.set_xticks(range(len(names)), names)
+    axes.set_ylabel("layer")
     axes.spines[:].set_visible(False)
-    if layers > 12:
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=12, integer=True))
-    else:
-        for (layer, term), value in np.ndenumerate(values):
-            ink = "black" if value > LIGHT_CELL * top else "white"
-            number = f"{value:.3f}" if value >= 0.0005 else "0"
-            axes.text(term, layer, number, ha="center", va="center", color=ink)
-    bar = figure.colorbar(shown, ax=axes, shrink=0.9)
-    bar.set_label("own change / input")
+    step = -(-len(values) // MOST_NUMBERED)
+    axes.set_yticks(range(0, len(values), step), [str(n + 1) for n in range(0, len(values), step)])
+    bar = picture.figure.colorbar(shown, ax=axes, location="bottom", aspect=30, pad=0.03)
+    bar.set_label(measure)
+    bar.locator = MaxNLocator(nbins=5)
+    bar.update_ticks()
+    places = list(np.ndindex(values.shape))
+    kind = "head " if names[0].isdigit() else ""
+    labels = (f"layer {b + 1}, {kind}{names[c]}\n{measure} = {values[b, c]:.4f}" for b, c in places)
+    picture.hover(axes, [c for _, c in places], [b for b, _ in places], labels)
+
+
+def _linear(
+    linear: LinearFits, title: str, picture: Picture, axes: Axes, _: dict[str, Any]
+) -> None:
+    axes.set(title=title, xlabel="layer", ylabel="R²")
+    if linear.too_few:
+        axes.set(xticks=[], yticks=[])
+        axes.text(
+            0.5,
+            0.5,
+            f"too few tokens:\n{linear.train_tokens} of {linear.needed_tokens} to fit",
+            ha="center",
+            va="center",
+            transform=axes.transAxes,
+        )
+        return
+    styles = (
+        ("term from the other terms", "P", "-", "C5"),
+        ("output from its input", "x", "--", "C6"),
+    )
+    for fit, (label, marker, dashes, colour) in zip(linear.fits, styles, strict=True):
+        layers = np.arange(1, len(fit.r2) + 1)
+        name = f"{fit.outcome} from {fit.predictor}"
+        axes.plot(layers, fit.r2, marker=marker, linestyle=dashes, color=colour, label=label)
+        labels = (f"layer {n}, {name}\nR² = {r2:.3f}" for n, r2 in zip(layers, fit.r2, strict=True))
+        picture.hover(axes, layers, fit.r2, labels)
+    axes.set_ylim(top=max(1.0, axes.get_ylim()[1]), bottom=min(0.0, axes.get_ylim()[0]))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True))
+    axes.legend(loc="upper right")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,22 @@ from ...arrays import Float32, Float64
 from ...errors import StudyError
 from ...records import Fingerprint, Recipe
 from ..components import components_study
-from ..components.decomposition import branch_constants, decompose
+from ..components.decomposition import (
+    Decomposed,
+    decompose,
+    decompose_streams,
+    streams_of,
+    token_sums,
+)
 from ..geometry import anisotropy, intrinsic_dimension
 from ..geometry.intrinsic_dimension import Estimator
 from ..layers import LayerClassifier, LayerRows, collect_rows, fit_classifier, score_classifier
-from ..layers.layer_classifier import contributions
+from ..layers.layer_contributions import contributions
 from ..layers.layer_controls import norm_only, score_retrained
 from ..layers.layer_norms import NormTally
 from ..layers.layer_rows import split_by_text
-from ..network import Network, token_states
-from ..network.hidden_states import encoded
+from ..network import Network, TokenStates
+from ..network.hidden_states import Batch, encoded
 from ..texts import Text, Texts
 from .probe import SAMPLED_TOKENS, probe_texts, profile_settings, prompt_texts
 
@@ -64,29 +70,39 @@ def probe_base(network: Network) -> ProbedBase:
         StudyError: it cannot be run over it.
     """
     _require_tokenizer(network)
+    probed = _Probed(network)
+    streams = streams_of(network)
+    for batch in encoded(network, probe_texts().entries):
+        probed.see(batch, decompose_streams(streams, batch))
     return ProbedBase(
         network,
-        mean_terms(network, probe_texts().entries),
+        probed.mean_terms(),
         last_token_mean(network, prompt_texts().entries),
-        fit_classifier(_rows(network)),
+        fit_classifier(probed.rows()),
     )
 
 
 def profile_model(network: Network, base: ProbedBase, *, loading_s: float = 0.0) -> Profile:
     """Run a model over the probe and compare it with its base; the document has the seconds.
 
+    Every part reads one pass of the model over the probe; the base runs over it once, for the
+    components, and over nothing else.
+
     Raises:
         StudyError: it cannot be run over it, or is not built like the base.
     """
     _require_tokenizer(network)
     times = [time.perf_counter()]
-    components = components_study(network, probe_texts().entries, against=base.network)
+    probed = _Probed(network)
+    components = components_study(
+        network, probe_texts().entries, against=base.network, observe=probed.see
+    )
     times.append(time.perf_counter())
-    fingerprints, shift = _shifts(network, base)
+    fingerprints, shift = _shifts(network, probed.mean_terms(), base)
     times.append(time.perf_counter())
-    geometry = _geometry(network)
+    geometry = _geometry(probed.states)
     times.append(time.perf_counter())
-    layers = _layers(_rows(network), base.classifier)
+    layers = _layers(probed.rows(), base.classifier)
     times.append(time.perf_counter())
     seconds = [loading_s, *np.diff(times).tolist()]
     steps = ("loading", "components", "activation shifts", "geometry", "layers")
@@ -106,9 +122,56 @@ def profile_model(network: Network, base: ProbedBase, *, loading_s: float = 0.0)
     return Profile(document, tuple(fingerprints))
 
 
-def _shifts(network: Network, base: ProbedBase) -> tuple[list[Fingerprint], dict[str, Any]]:
+@dataclass(slots=True)
+class _Probed:
+    """What the parts of a profile read of one pass over the probe.
+
+    Attributes:
+        states: The raw stream of the network's first stack, batch by batch.
+    """
+
+    network: Network
+    states: list[TokenStates] = field(default_factory=list)
+    _terms: torch.Tensor | None = None
+    _count: int = 0
+
+    def see(self, batch: Batch, streams: Sequence[Sequence[Decomposed]]) -> None:
+        """Take one batch: the first stack's states, and the last stack's last terms.
+
+        Special tokens and first positions are left out. Of two stacks, the last is the decoder.
+        """
+        rows, positions = np.nonzero(batch.counted)
+        if not len(rows):
+            return
+        raw = [layer.hidden for layer in streams[0] if not layer.normed]
+        self.states.append(
+            TokenStates(
+                hidden=torch.stack(raw).float().cpu().numpy(),
+                text=(rows + batch.first).astype(np.int64),
+                position=positions.astype(np.int64),
+                token=batch.ids.cpu().numpy()[rows, positions].astype(np.int64),
+            )
+        )
+        summed = token_sums(streams[-1][-1].terms.transpose(1, 2)).cpu()
+        self._terms = summed if self._terms is None else self._terms + summed
+        self._count += len(rows)
+
+    def mean_terms(self) -> Float64[np.ndarray, "terms dim"]:
+        """The mean token at the last layer, term by term, after any final norm."""
+        if self._terms is None:
+            raise StudyError(f"{self.network.name}: the texts leave no token to study")
+        means: Float64[np.ndarray, "terms dim"] = self._terms.numpy() / self._count
+        return means
+
+    def rows(self) -> LayerRows:
+        """Some tokens at every layer, for the classifier of layers."""
+        return collect_rows(self.states, max_tokens=SAMPLED_TOKENS)
+
+
+def _shifts(
+    network: Network, tuned: Float64[np.ndarray, "terms dim"], base: ProbedBase
+) -> tuple[list[Fingerprint], dict[str, Any]]:
     texts, prompts = probe_texts(), prompt_texts()
-    tuned = mean_terms(network, texts.entries)
     names = network.stacks[-1].terms
     fingerprints = [
         shift_fingerprint(ACTIVATION_SHIFT, texts, tuned.sum(axis=0), base.terms.sum(axis=0)),
@@ -127,27 +190,6 @@ def _shifts(network: Network, base: ProbedBase) -> tuple[list[Fingerprint], dict
     }
 
 
-def mean_terms(
-    network: Network, texts: Sequence[Text], *, max_tokens: int = 128
-) -> Float64[np.ndarray, "terms dim"]:
-    """The mean token at the last layer, term by term, after the final norm if there is one.
-
-    Special tokens and first positions are left out. Of two streams, the decoder's is used.
-    """
-    stack = network.stacks[-1]
-    constants = branch_constants(network, stack)
-    total = np.zeros((len(stack.terms), network.dim))
-    count = 0
-    for batch in encoded(network, texts, max_tokens=max_tokens):
-        counted = torch.from_numpy(batch.counted).to(network.device)
-        last = decompose(network, stack, batch, constants)[-1].terms[:, counted]
-        total += last.double().sum(dim=1).cpu().numpy()
-        count += int(batch.counted.sum())
-    if not count:
-        raise StudyError(f"{network.name}: the texts leave no token to study")
-    return total / count
-
-
 def last_token_mean(network: Network, texts: Sequence[Text]) -> Float64[np.ndarray, " dim"]:
     """The mean over texts of the last token's state at the last layer, special or not."""
     stack = network.stacks[-1]
@@ -158,7 +200,7 @@ def last_token_mean(network: Network, texts: Sequence[Text]) -> Float64[np.ndarr
         last = decompose(network, stack, batch, {})[-1].hidden
         ends = batch.mask.sum(dim=1) - 1
         rows = torch.arange(len(ends), device=last.device)
-        total += last[rows, ends].double().sum(dim=0).cpu().numpy()
+        total += token_sums(last[rows, ends].T).cpu().numpy()
     return total / len(texts)
 
 
@@ -176,9 +218,8 @@ def shift_fingerprint(
     return Fingerprint(recipe=recipe, vector=vector, norm=norm)
 
 
-def _geometry(network: Network) -> dict[str, Any]:
+def _geometry(batches: Sequence[TokenStates]) -> dict[str, Any]:
     norms = NormTally()
-    batches = list(token_states(network, probe_texts().entries))
     for batch in batches:
         norms.add(batch.hidden)
     hidden = np.concatenate([batch.hidden for batch in batches], axis=1)
@@ -217,10 +258,6 @@ def _layers(rows: LayerRows, base: LayerClassifier) -> dict[str, Any]:
         "base_classifier": drift.accuracy,
         "base_classifier_recall": list(drift.recall),
     }
-
-
-def _rows(network: Network) -> LayerRows:
-    return collect_rows(token_states(network, probe_texts().entries), max_tokens=SAMPLED_TOKENS)
 
 
 def _require_tokenizer(network: Network) -> None:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..tables import Document, console, print_rows, text
 from ..text import share
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SHOWN_HEADS = 8
+"""Heads of a stack that the screen shows; the document has all."""
 
 
 def show_components(document: Document) -> None:
@@ -24,6 +32,10 @@ def show_components(document: Document) -> None:
         print_rows(screen, (f"{name}: importance", *terms), rows)
         if stack["absent"]:
             screen.print(f"  absent: {', '.join(stack['absent'])}")
+        if stack["linear"] is not None:
+            _print_linear(screen, name, stack)
+        if stack["heads"] is not None:
+            _print_heads(screen, name, stack["heads"])
         if "local_shift" not in stack:
             continue
         rows = [
@@ -40,3 +52,49 @@ def show_components(document: Document) -> None:
             screen.print(
                 f"  edited most: [bold]{edited['term']} of layer {edited['layer']}[/]; {embedding}"
             )
+
+
+def _print_linear(screen: Console, name: str, stack: Document) -> None:
+    """R² of the linear fits by layer, or how many tokens they lack."""
+    linear = stack["linear"]
+    if linear["too_few_tokens"]:
+        held = linear["needed_tokens"] // 10
+        screen.print(
+            f"  linear fits: too few tokens: {linear['train_tokens']} to fit and "
+            f"{linear['held_out_tokens']} held out; they need {linear['needed_tokens']} and {held}"
+        )
+        return
+    columns = [fit[side] for fit in linear["fits"] for side in ("r2", "r2_train")]
+    rows = [
+        (layer, *(f"{value:.3f}" for value in row))
+        for layer, *row in zip(stack["layers"][1:], *columns, strict=False)
+    ]
+    heads = [f"{part}, {side}" for part in ("term", "sub-layer") for side in ("held out", "fitted")]
+    print_rows(screen, (f"{name}: R² of a linear map", *heads), rows)
+    fits = "; ".join(
+        f"{part}: {fit['outcome']} from {fit['predictor']}"
+        for part, fit in zip(("term", "sub-layer"), linear["fits"], strict=True)
+    )
+    screen.print(f"  {fits}")
+
+
+def _print_heads(screen: Console, name: str, heads: Document) -> None:
+    """The heads that changed most; of one model, those that matter most in the last layer."""
+    keys = ["importance", "importance_last"]
+    titles = ["importance in its block", "in the last layer"]
+    if heads["local_shift"] is not None:
+        keys.append("local_shift")
+        titles.append("edited (own change / input)")
+    values = heads[keys[-1]]
+    places = [(block, head) for block, row in enumerate(values) for head in range(len(row))]
+    places.sort(key=lambda place: -values[place[0]][place[1]])
+    rows = [
+        (
+            f"{block + 1}.{head + 1}",
+            *(f"{heads[key][block][head]:.4f}" for key in keys),
+        )
+        for block, head in places[:SHOWN_HEADS]
+    ]
+    print_rows(screen, (f"{name}: layer.head", *titles), rows)
+    if len(places) > SHOWN_HEADS:
+        screen.print(f"  {len(places) - SHOWN_HEADS} more heads: --json")

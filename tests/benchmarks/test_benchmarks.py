@@ -20,7 +20,7 @@ from toy_inputs import write_built, write_catalog, write_texts
 import deltadex
 
 ROOT = Path(deltadex.__file__).parent
-DOCS = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+DOCS = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 LONGEST_S = 120.0
 """A toy run takes seconds; what takes this long hangs."""
@@ -138,6 +138,15 @@ TOYS = {
         prints=(r"stat::number_of_executed_units: \d+",),
         needs=missing("atheris"),
     ),
+    "studies/layers": Toy(
+        command=("benchmarks/studies/layers.py", "--toy", "--repeats", "1", "--threads", "1"),
+        page="studies/layers.md",
+        published=("| part | straightforward way | seconds | ours | speed-up |",),
+        prints=(
+            r"\| 9 classifiers \| LogisticRegression from zero \| [\d.]+ \| [\d.]+ \|",
+            r"Accuracies differ by at most 0\.0",
+        ),
+    ),
     "studies/geometry": Toy(
         command=("benchmarks/studies/geometry.py", "--toy", "--turns", "1", "--threads", "1"),
         page="studies/geometry.md",
@@ -194,6 +203,27 @@ TOYS = {
             r"6 requests at 10/s: p50 [\d.]+, p90 [\d.]+, p95 [\d.]+, p99 [\d.]+, .+; 0 errors",
         ),
     ),
+    "rank laws": Toy(
+        command=("benchmarks/rank_laws.py", "--curves", "1", "--layers", "6"),
+        page="studies/rank.md",
+        published=(
+            "| curves without a law | layers | curves | laws found |",
+            "| planted | layers | noise / range | a law | that law | R² | in its 95 % interval |",
+        ),
+        prints=(r"\| normal noise \| 6 \| 1 \| \d+% \|",),
+    ),
+    "rank of a model": Toy(
+        command=("benchmarks/studies/rank.py", "--shape", "tiny", "--repeats", "1"),
+        page="studies/rank.md",
+        published=("| method | seconds | × deltadex | other ranks than float64's |",),
+        prints=(r"\| deltadex rank \| [\d.]+ \| 1\.0 \| 0 of 12 \|",),
+    ),
+    "spectrum of a matrix": Toy(
+        command=("benchmarks/studies/spectrum.py", "--sizes", "60", "--repeats", "1"),
+        page="studies/spectrum.md",
+        published=("| eigenvalues | method | ms | × deltadex | α | distance |",),
+        prints=(r"\| 60 \| SciPy, tail by tail \| [\d.]+ \|",),
+    ),
     "scale": Toy(
         command=(
             *("benchmarks/scale.py", "--models", "300", "--queries", "5"),
@@ -219,6 +249,27 @@ TOYS = {
         ),
         prints=(r"\| find-similar \| [\d.]+ s \| [\d.]+ × \| [\d.]+ s \| [\d.]+ × \| \d+ MiB \|",),
     ),
+    "cka": Toy(
+        command=(
+            *("benchmarks/studies/cka.py", "--tokens", "200", "--layers", "2", "--dim", "8"),
+            *("--repeats", "1", "--threads", "1"),
+        ),
+        page="studies/cka.md",
+        published=(
+            "| tokens | method | s | × deltadex | difference |",
+            "kernels, a pair at a time |",
+        ),
+        prints=(r"\| 200 \| kernels of all layers in memory \| [\d.]+ \| [\d.]+ \| 0e\+00 \|",),
+    ),
+    "logit lens": Toy(
+        command=(
+            *("benchmarks/studies/logit_lens.py", "--layers", "2", "--dim", "32", "--tokens", "8"),
+            *("--vocabulary", "50", "--texts", "3", "--repeats", "1", "--threads", "1"),
+        ),
+        page="studies/logit-lens.md",
+        published=("| method | s | × deltadex | largest matrix of logits, MiB | difference |",),
+        prints=(r"\| a pass for each layer \| [\d.]+ \| [\d.]+ \| 0 \| 0e\+00 \|",),
+    ),
     "soak": Toy(
         command=("benchmarks/soak.py", "--models", "4", "--keep", FOLDER),
         page="reliability.md",
@@ -229,6 +280,22 @@ TOYS = {
             r"2-4( +[\d.]+){6}",
             r"again: [\d.]+ s, 0 indexed, 4 unchanged, 0 bytes read",
         ),
+    ),
+    "studies: components": Toy(
+        command=(
+            *("benchmarks/studies/components.py", "--base", f"{FOLDER}/base"),
+            *("--repeats", "1"),
+        ),
+        prepare=write_texts,
+        page="studies/components.md",
+        published=(
+            "| measure | seconds | straightforward | ratio | largest difference |",
+            "| components |",
+            "| components --against |",
+            "| components --heads |",
+            "| profile |",
+        ),
+        prints=(r"\| components --linear \| [\d.]+ \| [\d.]+ \| [\d.]+ \| \de-\d+ \|",),
     ),
     "suggestions for a made family": Toy(
         command=("benchmarks/suggestions.py", "--seeds", "1", "--families", "12 datasets"),
@@ -301,7 +368,8 @@ def names_of_benchmarks() -> set[str]:
     """Every script in benchmarks/, and every package that can be run."""
     folder = ROOT / "benchmarks"
     packages = {path.parent.name for path in folder.glob("*/__main__.py")}
-    return {path.stem for path in folder.glob("*.py")} | packages
+    studies = {f"studies/{path.stem}" for path in (folder / "studies").glob("*.py")}
+    return {path.stem for path in folder.glob("*.py")} | studies | packages
 
 
 def named_commands() -> Iterator[Named]:

@@ -112,6 +112,22 @@ def test_batches_and_the_order_of_texts_change_nothing(name, batch_size):
         assert mine.local_embedding == pytest.approx(theirs.local_embedding, abs=1e-5)
 
 
+@pytest.mark.parametrize("name", ["bert", "t5"])
+def test_each_model_is_run_once_over_each_batch(name):
+    network, base = tuned(name), edited(tiny_network(name), lambda _: None)
+    read = {"tuned": [], "base": []}
+    for side, model in (("tuned", network.model), ("base", base.model)):
+        model.register_forward_pre_hook(
+            lambda _, __, inputs, side=side: read[side].append(len(inputs["input_ids"])),
+            with_kwargs=True,
+        )
+
+    components_study(network, TEXTS, against=base, batch_size=2)
+
+    constants = [1]
+    assert read == {"tuned": [*constants, 2, 2, 1], "base": [*constants, 2, 2, 1]}
+
+
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "bart"])
 def test_a_network_against_itself_correlates_fully_and_moves_nowhere(name):
     network = tiny_network(name)

@@ -7,9 +7,6 @@ import pytest
 from tiny_networks import CONFIGS, edited, make_texts, perturb, scale, tiny_network
 
 from deltadex.study.components import components_study
-from deltadex.study.components.decomposition import Stream
-from deltadex.study.components.local_shift import local_shift
-from deltadex.study.network.hidden_states import encoded
 
 TEXTS = make_texts(6, 9)
 ZERO = 1e-6
@@ -226,7 +223,7 @@ def test_rounding_is_no_edit():
 def test_edited_relative_positions_are_an_edit_of_attention(name, path):
     base = tiny_network(name)
 
-    shift = shift_of(edited(base, lambda model: scale(model.get_submodule(path), by=2)), base)
+    shift, _ = shift_of(edited(base, lambda model: scale(model.get_submodule(path), by=2)), base)
 
     assert shift["attention"].max() > 1e-4
     assert shift["feed_forward"].max() <= ZERO
@@ -241,11 +238,10 @@ def test_a_network_has_no_shift_against_itself():
 
 
 def shift_of(tuned, base):
-    """{term: local shift by block} of the first stream."""
-    (batch,) = encoded(base, TEXTS, batch_size=2, max_tokens=64)
-    tuned_side, base_side = (Stream.of(network, network.stacks[0]) for network in (tuned, base))
-    found = local_shift(tuned_side, base_side, batch)
-    return dict(zip(found.names, found.layers.T.numpy(), strict=True))
+    """({term: local shift by block} of the first stream, by block and head)."""
+    stack = components_study(tuned, TEXTS, against=base, heads=True).stacks[0]
+    by_term = dict(zip(stack.against.local_terms, stack.against.local_shift.T, strict=True))
+    return by_term, stack.heads.local_shift
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -255,7 +251,7 @@ def test_edited_attention_of_every_architecture_is_found_in_its_layer(name):
     place = min(1, len(layers) - 1)
     path = next(p for p, m in base.model.named_modules() if m is layers[place][0].module)
 
-    shift = shift_of(edited(base, lambda m: perturb(m.get_submodule(path), by=0.1)), base)
+    shift, heads = shift_of(edited(base, lambda m: perturb(m.get_submodule(path), by=0.1)), base)
 
     blocks = np.arange(base.n_layers)
     edit = blocks >= 0 if name == "albert" else blocks == place
@@ -263,3 +259,7 @@ def test_edited_attention_of_every_architecture_is_found_in_its_layer(name):
     assert shift["attention"][~edit].max(initial=0) <= ZERO
     assert shift["bias"][~edit].max(initial=0) <= ZERO
     assert shift["feed_forward"].max() <= ZERO
+    assert heads.shape == (base.n_layers, 4)
+    assert heads[edit].min() > 1e-4
+    assert heads[~edit].max(initial=0) <= ZERO
+    assert (heads.max(axis=1) <= shift["attention"] * 4).all()

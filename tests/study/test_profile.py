@@ -1,5 +1,6 @@
 """A model's profile beside its base: fingerprints, their parts, and the stored document."""
 
+import contextlib
 import dataclasses
 import json
 from collections import Counter
@@ -17,7 +18,7 @@ from deltadex.study.profile import (
     profile_model,
     profile_settings,
 )
-from deltadex.study.profile.model_profile import last_token_mean, mean_terms
+from deltadex.study.profile.model_profile import last_token_mean
 from deltadex.study.profile.probe import prompt_texts
 
 TERMS = ("input", "attention", "feed_forward", "bias")
@@ -206,15 +207,44 @@ def test_an_encoder_decoder_is_profiled_at_its_decoder():
     json.dumps(found.document, allow_nan=False)
 
 
-def test_mean_terms_sum_to_the_mean_token_of_bert():
+@contextlib.contextmanager
+def texts_read(*networks):
+    """How many texts each network is given, by the number of its name."""
+    read = [[] for _ in networks]
+    with contextlib.ExitStack() as hooks:
+        for network, texts in zip(networks, read, strict=True):
+
+            def count(_, __, inputs, texts=texts):
+                texts.append(len(inputs["input_ids"]))
+
+            hooks.enter_context(network.model.register_forward_pre_hook(count, with_kwargs=True))
+        yield read
+
+
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+def test_a_profile_runs_each_model_once_over_each_probe_text(name, base, changed):
+    if name == "t5":
+        base = probe_base(speaking(tiny_network("t5", num_layers=2, num_decoder_layers=2)))
+        changed = edited(base.network, lambda model: perturb(model, by=0.05, seed=1))
+
+    with texts_read(changed, base.network) as (mine, theirs):
+        profile_model(changed, base)
+
+    constants = [1]
+    assert sorted(mine) == sorted([*constants, 16, 16, 16, 16, len(prompt_texts().entries)])
+    assert sorted(theirs) == sorted([*constants, 16, 16, 16, 16])
+
+
+def test_a_base_is_run_once_over_each_probe_text():
     network = speaking(tiny_network("bert"))
-    texts = probe_texts().entries[:9]
 
-    terms = mean_terms(network, texts)
+    with texts_read(network) as (mine,):
+        base = probe_base(network)
 
-    hidden = [batch.hidden[-1] for batch in token_states(network, texts)]
+    assert sorted(mine) == [1, 5, 16, 16, 16, 16]
+    hidden = [batch.hidden[-1] for batch in token_states(network, probe_texts().entries)]
     expected = np.concatenate(hidden).mean(axis=0, dtype=np.float64)
-    assert np.linalg.norm(terms.sum(axis=0) - expected) <= 1e-5 * np.linalg.norm(expected)
+    assert np.linalg.norm(base.terms.sum(axis=0) - expected) <= 1e-5 * np.linalg.norm(expected)
 
 
 def test_the_last_token_of_bert_is_its_separator():
