@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Literal
 
 import click
@@ -19,6 +20,12 @@ class GeometryOptions(StudiedTexts):
     reference: str | None = option(
         "--reference", help="The group that the others are compared with: eng_Latn."
     )
+    untrained: bool = option(
+        "--untrained", help="Measure a network of the same shape with fresh weights beside it."
+    )
+    scrambled: bool = option(
+        "--scrambled", help="Measure each text with its words in random order too."
+    )
     method: Literal["gram", "lanczos", "power"] = option(
         "--method",
         type=click.Choice(["gram", "lanczos", "power"]),
@@ -33,24 +40,36 @@ class GeometryOptions(StudiedTexts):
         show_default=True,
         help="Tokens of each group that intrinsic dimension is estimated from.",
     )
-    seed: int = seed_option("Random seed of the sampled tokens.")
+    seed: int = seed_option("Random seed of tokens, fresh weights and scrambled words.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printing:
+    """What is printed."""
+
+    all_measures: bool = option("--all", help="Print every measure that the report has.")
 
 
 @click.command()
-@takes(StudiedModel, GeometryOptions, Running)
+@takes(StudiedModel, GeometryOptions, Running, Printing)
 def geometry(
-    common: Common, studied: StudiedModel, options: GeometryOptions, running: Running
+    common: Common,
+    studied: StudiedModel,
+    options: GeometryOptions,
+    running: Running,
+    printing: Printing,
 ) -> None:
-    """Measure dimension, anisotropy and divergence of hidden states, by layer and language.
+    """Measure dimension, anisotropy, linearity and divergence of hidden states, by layer.
 
     \b
     Example:
       deltadex geometry ./my-run --texts flores/ --reference eng_Latn -o geometry.png
+      deltadex geometry ./my-run --texts mr.csv --untrained --scrambled --all
     """
     run_study(
         common,
         studied,
-        terminal.show_geometry,
+        partial(terminal.show_geometry, all_measures=printing.all_measures),
         lambda db: db.geometry(
             studied.model, base=studied.base, **asdict(options), **asdict(running)
         ),

@@ -25,12 +25,18 @@ class RankOptions(Drawing):
         multiple=True,
         default=(0.5, 0.9, 0.99),
         show_default=True,
-        help="Shares of |ΔW|² to be explained; the first is drawn.",
+        help="Shares of |ΔW|² to be explained.",
     )
     weights: bool = option(
         "--weights", is_flag=True, help="Measure the weights W themselves, not ΔW."
     )
     base: str | None = base_option()
+    device: str = option(
+        "--device",
+        default="cpu",
+        show_default=True,
+        help="Compute singular values on this device.",
+    )
 
 
 @click.command()
@@ -53,5 +59,6 @@ def rank(common: Common, options: RankOptions) -> None:
             thetas=options.thetas,
             weights=options.weights,
             base=options.base,
+            device=options.device,
         ),
     )

@@ -4,15 +4,20 @@ from .opened import Place, Track
 from .queries import AdapterReading, read_adapter
 from .studies import Running
 from .studies.tables import (
+    AblationStudy,
+    CkaStudy,
     ComponentStudy,
     GeometryStudy,
     LayerStudy,
+    LogitLensStudy,
     ProfileTable,
     RankStudy,
+    SpectrumStudy,
     Study,
 )
 from .tables import (
     ClusterTable,
+    CorrelationTable,
     DifferenceTable,
     EvaluationTable,
     ExplanationTable,
@@ -28,9 +33,12 @@ from .tables import (
 )
 
 __all__ = [
+    "AblationStudy",
     "AdapterReading",
+    "CkaStudy",
     "ClusterTable",
     "ComponentStudy",
+    "CorrelationTable",
     "Database",
     "DifferenceTable",
     "EvaluationTable",
@@ -41,6 +49,7 @@ __all__ = [
     "IndexReport",
     "Indexing",
     "LayerStudy",
+    "LogitLensStudy",
     "ModelTable",
     "NeighbourTable",
     "Place",
@@ -49,6 +58,7 @@ __all__ = [
     "RankStudy",
     "Running",
     "SlotTable",
+    "SpectrumStudy",
     "StatsTable",
     "Study",
     "Table",

@@ -219,6 +219,17 @@ class StatsTable(Table):
     _key = "bases"
 
 
+class CorrelationTable(Table):
+    """Spearman's ρ of a measure with each column of a file, a row for each column.
+
+    A row has `column`, `n`, `rho` (−1…1) with the interval `low` to `high`, `p_value`, `p_holm`
+    (for as many columns) and `verdict`; the document also has every `pair`.
+    """
+
+    columns = ("column", "n", "rho", "low", "high", "p_value", "p_holm", "verdict")
+    _key = "correlations"
+
+
 class DifferenceTable(Table):
     """Two models: a row for each of the slots that differ most."""
 

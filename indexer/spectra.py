@@ -31,21 +31,25 @@ COLUMNS_AT_ONCE = 4096
 
 
 def update_spectra(
-    catalog: Catalog, model: str, base: str
+    catalog: Catalog, model: str, base: str, *, device: str = "cpu"
 ) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
     """The spectra of ΔW of every layer matrix, in slot order; nothing is stored.
 
     Peak: a tensor pair in float32, and the smaller side's Gram matrix in float64, for each
-    thread.
+    thread; on another device than the CPU a pair and a Gram matrix are there, too.
+
+    Args:
+        device: As torch names it: where Gram matrices and their eigenvalues are computed.
 
     Raises:
-        RequestError: the model cannot be read, or is not this base's.
+        RequestError: the model cannot be read, or is not this base's; no such device.
     """
+    place = _device(device)
     family = resolve_base(catalog, base)
     wanted = wanted_base(family)
     member = refuse_strangers(find_member(model, family.name), wanted)
     job = Job(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
-    collector = _SpectrumCollector(family)
+    collector = _SpectrumCollector(family, place)
     with _read_alone(model), ExitStack() as opened:
         if member.refusal is not None:
             raise member.refusal
@@ -59,13 +63,17 @@ def update_spectra(
 
 
 def weight_spectra(
-    catalog: Catalog, model: str, base: str
+    catalog: Catalog, model: str, base: str, *, device: str = "cpu"
 ) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
     """The spectra of the layer matrices themselves; of an adapter, those of its base.
 
+    Args:
+        device: As in `update_spectra`.
+
     Raises:
-        RequestError: the model cannot be read.
+        RequestError: the model cannot be read; no such device.
     """
+    place = _device(device)
     family = resolve_base(catalog, base)
     member = find_member(model, family.name)
     with _read_alone(model), ExitStack() as opened:
@@ -75,7 +83,22 @@ def weight_spectra(
         else:
             checkpoint = opened.enter_context(closing(open_checkpoint(member)))
             placed = place_checkpoint(checkpoint, member.config)
-        return member.record, _stored(placed, checkpoint)
+        return member.record, _stored(placed, checkpoint, place)
+
+
+def _device(name: str) -> torch.device:
+    """The device, if it is here and computes in float64.
+
+    Raises:
+        RequestError: no such device, or one without float64.
+    """
+    try:
+        device = torch.device(name)
+        torch.zeros(1, dtype=torch.float64, device=device).item()
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as err:
+        reason = str(err).splitlines()[0] if str(err) else type(err).__name__
+        raise RequestError(f"--device {name}: {reason}") from err
+    return device
 
 
 @contextmanager
@@ -97,6 +120,7 @@ class _SpectrumCollector:
     """Takes ΔW matrix by matrix, keeps singular values."""
 
     base: Base
+    device: torch.device
     spectra: list[SlotSpectrum] = field(default_factory=list)
 
     def measure(self, update: MatrixUpdate) -> SlotSpectrum:
@@ -111,7 +135,7 @@ class _SpectrumCollector:
             slot=update.slot,
             part=update.part,
             shape=update.shape,
-            energies=np.zeros(0) if delta is None else _energies(delta),
+            energies=np.zeros(0) if delta is None else _energies(delta, self.device),
             noise_energy=0.0 if low_rank else noise,
             known_rank=delta.left.shape[1] if isinstance(delta, LowRankDelta) else None,
         )
@@ -120,22 +144,26 @@ class _SpectrumCollector:
         self.spectra.append(measured)
 
 
-def _stored(placed: PlacedModel, checkpoint: Checkpoint) -> tuple[SlotSpectrum, ...]:
+def _stored(
+    placed: PlacedModel, checkpoint: Checkpoint, device: torch.device
+) -> tuple[SlotSpectrum, ...]:
     """Of every layer matrix; a tensor that holds several is read once."""
     wanted = placed.by_tensor()
 
     def spectra(name: str) -> list[SlotSpectrum]:
         with checkpoint.view(name) as tensor:
-            return [_spectrum(placement, placement.cut(tensor)) for placement in wanted[name]]
+            return [
+                _spectrum(placement, placement.cut(tensor), device) for placement in wanted[name]
+            ]
 
     threads = cpu_count() if checkpoint.concurrent else 1
     return _in_order(chain.from_iterable(ordered(spectra, wanted, threads)))
 
 
-def _spectrum(placement: Placement, matrix: torch.Tensor) -> SlotSpectrum:
+def _spectrum(placement: Placement, matrix: torch.Tensor, device: torch.device) -> SlotSpectrum:
     if not matrix.isfinite().all():
         raise ModelError("non-finite", f"tensor {placement.tensor!r} holds NaN or infinity")
-    energies = _dense_energies(matrix)
+    energies = _dense_energies(matrix, device)
     noise = rounding_norm(float(energies.sum()) ** 0.5, matrix.dtype)
     return SlotSpectrum(
         slot=placement.slot,
@@ -147,24 +175,24 @@ def _spectrum(placement: Placement, matrix: torch.Tensor) -> SlotSpectrum:
     )
 
 
-def _energies(delta: Delta) -> Float64[np.ndarray, " sigma"]:
+def _energies(delta: Delta, device: torch.device) -> Float64[np.ndarray, " sigma"]:
     if isinstance(delta, LowRankDelta):
         left = torch.linalg.qr(delta.left.double()).R
         right = torch.linalg.qr(delta.right.double().T).R
         sigma = torch.linalg.svdvals(left @ right.T)
         low: Float64[np.ndarray, " sigma"] = sigma.square().numpy()
         return low
-    return _dense_energies(delta.matrix)
+    return _dense_energies(delta.matrix, device)
 
 
-def _dense_energies(matrix: torch.Tensor) -> Float64[np.ndarray, " sigma"]:
+def _dense_energies(matrix: torch.Tensor, device: torch.device) -> Float64[np.ndarray, " sigma"]:
     """σ² by the smaller side's Gram matrix, in float64: in float32 an exactly rank-8 matrix
     looks as if it had rank 388."""
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
-    gram = torch.zeros((wide.shape[0], wide.shape[0]), dtype=torch.float64)
+    gram = torch.zeros((wide.shape[0], wide.shape[0]), dtype=torch.float64, device=device)
     for start in range(0, wide.shape[1], COLUMNS_AT_ONCE):
-        block = wide[:, start : start + COLUMNS_AT_ONCE].double()
+        block = wide[:, start : start + COLUMNS_AT_ONCE].to(device).double()
         gram.addmm_(block, block.T)
     values = torch.linalg.eigvalsh(gram).clamp(min=0.0).flip(0)
-    energies: Float64[np.ndarray, " sigma"] = values.numpy().copy()
+    energies: Float64[np.ndarray, " sigma"] = values.cpu().numpy().copy()
     return energies

@@ -13,7 +13,13 @@ from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe, Slot, 
 from .session import CACHE_SHARE, Session, connect
 from .sharing import Access
 from .tables.bases import BaseRecord, replace_base, select_base, select_bases
-from .tables.documents import Listings, Studies
+from .tables.documents import (
+    Listings,
+    Studies,
+    StudyResult,
+    select_results,
+    select_study_names,
+)
 from .tables.filters import Condition, ModelFilter
 from .tables.models import (
     Known,
@@ -207,6 +213,16 @@ class Catalog:
     def studies(self, key: int) -> Studies:
         """The studies of the model with this key."""
         return Studies(self._session, key)
+
+    def study_results(
+        self, study: str, base: str | None = None, model: str | None = None
+    ) -> list[StudyResult]:
+        """The stored results of a study, of all models or of one, by model and time."""
+        return select_results(self._session, study, base, model)
+
+    def study_names(self) -> list[str]:
+        """The studies that have a stored result."""
+        return select_study_names(self._session)
 
     # models
 

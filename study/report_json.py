@@ -35,8 +35,12 @@ class JsonRecord:
     def from_json(cls: type[Record], document: Mapping[str, Any]) -> Record:
         """The record of a document; keys that are no field are ignored, large fields default."""
         kinds = get_type_hints(cls)
-        names = [field.name for field in fields(cls) if field.repr]  # type: ignore[arg-type]
-        return cls(**{name: _restored(document[name], kinds[name]) for name in names})
+        keys = {
+            field.name: field.metadata.get("key", field.name)
+            for field in fields(cls)  # type: ignore[arg-type]
+            if field.repr
+        }
+        return cls(**{name: _restored(document[key], kinds[name]) for name, key in keys.items()})
 
 
 def _plain(value: Any) -> Any:

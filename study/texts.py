@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import StudyError
+from .csv_columns import DELIMITERS, choose_delimiter, column_names, decoded_lines, split_rows
 
 TEXT_COLUMNS = ("text", "sentence", "content")
 GROUP_COLUMNS = ("group", "language", "lang")
 ID_COLUMNS = ("id", "idx", "index")
 FLORES_ENDINGS = (".dev", ".devtest")
 NOT_UNICODE = re.compile("[\ud800-\udfff]")
-LONGEST_FIELD = 1 << 30
 ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", *FLORES_ENDINGS)
 
 Row = Mapping[str, object]
@@ -46,10 +44,12 @@ class Texts:
 
     Attributes:
         broken: For each row that could not be used, its place and the reason.
+        notes: What a reader may not expect of the files: another delimiter, a single text.
     """
 
     entries: tuple[Text, ...]
     broken: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -64,7 +64,7 @@ class Texts:
         if len(texts) > most:
             places = np.random.default_rng(seed).choice(len(texts), most, replace=False)
             texts = [texts[place] for place in sorted(places)]
-        return Texts(tuple(texts), self.broken)
+        return Texts(tuple(texts), self.broken, self.notes)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -78,6 +78,7 @@ def read_texts(path: Path) -> Texts:
     A `.txt` file, and a file with an unknown ending, has a text in each line. `.csv` and `.tsv`
     have a header with a column `text`, and optionally `group` and `id`; `.jsonl` has the same
     keys. FLORES files need no change: `eng_Latn.devtest`, or rows with `iso_639_3` and `iso_15924`.
+    Columns may also be separated by semicolons, tabs or pipes; the header decides.
 
     Raises:
         StudyError: nothing to read, or no usable row.
@@ -92,10 +93,14 @@ def read_texts(path: Path) -> Texts:
         raise StudyError(f"{path}: no such file")
     entries: list[Text] = []
     broken: list[str] = []
+    notes: list[str] = []
     seen: set[tuple[str, str]] = set()
     for file in files:
         group = file.stem if len(files) > 1 or file.suffix in FLORES_ENDINGS else ""
-        for row, text in enumerate(_rows(file, group), start=1):
+        rows, note = _rows(file)
+        notes += [note] if note else []
+        for row, values in enumerate(rows, start=1):
+            text = values if isinstance(values, str) else _entry(values, row, group)
             where = f"{file.name}:{row}"
             if isinstance(text, str):
                 broken.append(f"{where}: {text}")
@@ -107,51 +112,51 @@ def read_texts(path: Path) -> Texts:
     if not entries:
         first = f"; {broken[0]}" if broken else ""
         raise StudyError(f"{path}: no row with a text{first}")
-    return Texts(tuple(entries), tuple(broken))
+    if path.is_dir() and len(files) == 1:
+        notes.append(f"{path}: one text file in it, {files[0].name}; its name names no group")
+    if len(entries) == 1:
+        notes.append(f"{path}: one text only")
+    return Texts(tuple(entries), tuple(broken), tuple(notes))
 
 
-def _rows(file: Path, group: str) -> Iterator[Text | str]:
-    """The text of each row, or what is wrong with it; `group` is for rows without a group."""
+def _rows(file: Path) -> tuple[Iterable[Row | str], str]:
+    """(the values of each row, or what is wrong with it; a note about the file or "")."""
     try:
-        data = file.read_bytes()
+        lines = decoded_lines(file.read_bytes())
     except OSError as err:
         raise StudyError(f"{file}: {err.strerror}") from err
-    # bytes that are not UTF-8 become surrogates, which `_entry` refuses
-    encoded = data.removeprefix(b"\xef\xbb\xbf").splitlines()
-    lines = [line.decode("utf-8", "surrogateescape") for line in encoded]
     if file.suffix in (".csv", ".tsv"):
-        rows = _table(lines, file)
-    elif file.suffix == ".jsonl":
-        rows = _json_lines(lines)
-    else:
-        rows = ({"text": line} for line in lines)
-    for row, values in enumerate(rows, start=1):
-        yield values if isinstance(values, str) else _entry(values, row, group)
+        return _table(lines, file)
+    if file.suffix == ".jsonl":
+        return _json_lines(lines), ""
+    return ({"text": line} for line in lines), ""
 
 
-def _table(lines: Sequence[str], file: Path) -> Iterator[Row | str]:
-    """Rows by their header; where a quote is never closed, quotes are plain characters."""
-    csv.field_size_limit(LONGEST_FIELD)
-    delimiter = "\t" if file.suffix == ".tsv" else ","
-    try:
-        rows = list(csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter, strict=True))
-    except csv.Error:
-        rows = list(csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE))
-    names = [name.strip().lower() for name in rows[0]] if rows else []
+def _table(lines: Sequence[str], file: Path) -> tuple[Iterable[Row | str], str]:
+    """Rows by their header, whose columns may be separated by another character."""
+    own = "\t" if file.suffix == ".tsv" else ","
+    header = lines[0] if lines else ""
+    delimiter = choose_delimiter(header, TEXT_COLUMNS, own)
+    names = column_names(header, delimiter)
+    kind = f"its columns are separated by {DELIMITERS[delimiter]}" if delimiter != own else ""
     if not set(TEXT_COLUMNS) & set(names):
         raise StudyError(
-            f"{file}: no column 'text' in its header, only {', '.join(names) or 'nothing'}"
+            f"{file}: no column 'text' in its header, only "
+            f"{', '.join(filter(None, names)) or 'nothing'}{'; ' * bool(kind)}{kind}"
         )
-    for row in rows[1:]:
-        if not row:
-            yield "no text"
-        elif len(row) != len(names):
-            yield f"has {'more' if len(row) > len(names) else 'fewer'} fields than the header"
-        else:
-            yield dict(zip(names, row, strict=True))
+    rows = split_rows(lines, delimiter)[1:]
+    return (_by_name(row, names) for row in rows), f"{file.name}: {kind}" if kind else ""
 
 
-def _json_lines(lines: Sequence[str]) -> Iterator[Row | str]:
+def _by_name(row: Sequence[str], names: Sequence[str]) -> Row | str:
+    if not row:
+        return "no text"
+    if len(row) != len(names):
+        return f"has {'more' if len(row) > len(names) else 'fewer'} fields than the header"
+    return dict(zip(names, row, strict=True))
+
+
+def _json_lines(lines: Sequence[str]) -> Iterable[Row | str]:
     for line in lines:
         try:
             values = json.loads(line)

@@ -1,12 +1,17 @@
 from .cluster_tables import show_clusters
 from .demo_screen import DemoScreen
 from .progress import RunProgress, tracked
+from .studies.ablation_table import show_ablation
+from .studies.cka_table import show_cka
 from .studies.components_table import show_components
+from .studies.correlate_table import show_correlations
 from .studies.diff_table import show_diff
 from .studies.geometry_table import show_geometry
 from .studies.layers_table import show_layers
+from .studies.logit_lens_table import show_logit_lens
 from .studies.profile_table import show_profiles
 from .studies.rank_table import show_ranks
+from .studies.spectrum_table import show_spectra
 from .tables import (
     show_evaluation,
     show_evaluations,
@@ -23,8 +28,11 @@ from .tables import (
 __all__ = [
     "DemoScreen",
     "RunProgress",
+    "show_ablation",
+    "show_cka",
     "show_clusters",
     "show_components",
+    "show_correlations",
     "show_diff",
     "show_evaluation",
     "show_evaluations",
@@ -32,6 +40,7 @@ __all__ = [
     "show_failures",
     "show_geometry",
     "show_layers",
+    "show_logit_lens",
     "show_model",
     "show_models",
     "show_neighbours",
@@ -39,6 +48,7 @@ __all__ = [
     "show_ranks",
     "show_report",
     "show_rows",
+    "show_spectra",
     "show_stats",
     "tracked",
 ]

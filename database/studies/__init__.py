@@ -1,14 +1,30 @@
 """Studies of models; that of an indexed model is stored beside its fingerprint."""
 
+from .ablation_call import AblationCall
 from .calls import Running
+from .cka_call import CkaCall
 from .components_call import ComponentsCall
+from .correlate_call import CorrelateCall
 from .geometry_call import GeometryCall
 from .layers_call import LayersCall
+from .logit_lens_call import LogitLensCall
 from .profile_call import ProfileCall
 from .rank_call import RankCall
+from .spectrum_call import SpectrumCall
 
 __all__ = ["Running", "Studies"]
 
 
-class Studies(RankCall, ComponentsCall, GeometryCall, LayersCall, ProfileCall):
+class Studies(
+    RankCall,
+    SpectrumCall,
+    ComponentsCall,
+    GeometryCall,
+    LayersCall,
+    ProfileCall,
+    AblationCall,
+    CkaCall,
+    LogitLensCall,
+    CorrelateCall,
+):
     """Every study that a `Database` makes."""

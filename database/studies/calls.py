@@ -95,6 +95,24 @@ class StudyCalls(Opened):
         )
         return self._batches(states, texts, run)
 
+    def _text_notes(self, network: Network, run: Running, *sets: Texts) -> dict[str, Any]:
+        """What a document says of its texts: broken rows, cut texts, the model's window.
+
+        The user is told of cut texts before the study is made.
+        """
+        from ...study.network import text_window
+
+        entries = [text for texts in sets for text in texts.entries]
+        window = text_window(network, entries, run["max_tokens"])
+        chosen = run["max_tokens"] != RUNNING["max_tokens"]
+        for note in window.notes(chosen=chosen):
+            log.warning("%s", note)
+        return {
+            "broken_rows": [line for texts in sets for line in texts.broken],
+            "text_notes": [note for texts in sets for note in texts.notes],
+            **window.to_json(),
+        }
+
     def _batches(self, batches: Iterable[Thing], texts: Texts, run: Running) -> Iterator[Thing]:
         """The same batches of these texts, tracked."""
         n_batches = -(-len(texts.entries) // run["batch_size"])
@@ -102,10 +120,12 @@ class StudyCalls(Opened):
 
 
 def load_texts(path: Path) -> Texts:
-    """The texts of a file or folder; the first broken rows are named in the log."""
+    """The texts of a file or folder; the log has what is odd, and the first broken rows."""
     from ...study.texts import read_texts
 
     texts = read_texts(path)
+    for note in texts.notes:
+        log.warning("%s", note)
     for line in texts.broken[:MAX_BROKEN_ROWS]:
         log.warning("%s", line)
     if len(texts.broken) > MAX_BROKEN_ROWS:

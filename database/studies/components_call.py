@@ -60,6 +60,7 @@ class ComponentsCall(StudyCalls):
         read = probe_texts() if texts is None else load_texts(Path(texts))
         subject = find_subject(self._catalog, model, base, hint=against)
         network = subject.load(run["device"])
+        text_notes = self._text_notes(network, run, read)
         relative = find_subject(self._catalog, against, None) if against else None
         report = components_study(
             network,
@@ -81,7 +82,7 @@ class ComponentsCall(StudyCalls):
             linear=linear,
             max_tokens=run["max_tokens"],
         )
-        document = report.to_json() | {"broken_rows": list(read.broken)}
+        document = report.to_json() | text_notes
         self._save(subject, "components", asdict(settings), document)
         title = f"Components of {network.name}"
         return ComponentStudy(document, title, partial(pictures.draw_components, report))

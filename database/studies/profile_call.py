@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import RequestError
 from ..tables import Row
-from .calls import StudyCalls
+from .calls import RUNNING, StudyCalls, log
 from .subject import Subject, family_subjects, find_subject
 from .tables import ProfileTable
 
@@ -55,17 +55,23 @@ class ProfileCall(StudyCalls):
         self, subject: Subject, bases: dict[str, ProbedBase], device: str, *, again: bool
     ) -> Row:
         """The stored profile of a model, or a new one."""
-        from ...study.profile import probe_base, profile_model, profile_settings
+        from ...study.profile import probe_base, probe_texts, profile_model, profile_settings
 
         settings = profile_settings()
         stored = None if again else self._load(subject, "profile", settings)
         if stored is not None:
             return dict(stored) | {"known": True}
         name = subject.require_base()
+        from ...study.network import text_window
+
         if name not in bases:
             bases[name] = probe_base(subject.load_base(device))
         start = time.perf_counter()
         network = subject.load(device)
         made = profile_model(network, bases[name], loading_s=time.perf_counter() - start)
-        self._save(subject, "profile", settings, made.document, made.fingerprints)
-        return made.document
+        window = text_window(network, probe_texts().entries, RUNNING["max_tokens"])
+        for note in window.notes(fixed=True):
+            log.warning("%s: %s", subject.name, note)
+        document = made.document | window.to_json()
+        self._save(subject, "profile", settings, document, made.fingerprints)
+        return document

@@ -28,13 +28,15 @@ class RankCall(StudyCalls):
         thetas: Sequence[float] = (0.5, 0.9, 0.99),
         weights: bool = False,
         base: str | None = None,
+        device: str = "cpu",
     ) -> RankStudy:
         """How many directions an update ΔW has, by role and depth, and what law that follows.
 
         Args:
             model: An id, a folder or a Hub id; or a `family`, whose models' mean is given.
-            thetas: Shares of |ΔW|² to be explained, above 0 and up to 1; the first is drawn.
+            thetas: Shares of |ΔW|² to be explained, above 0 and up to 1.
             weights: Whether the ranks are of the weights W themselves.
+            device: Where Gram matrices are computed, as torch names it.
 
         Returns:
             A row for each weight matrix; the document has curves by role and depth.
@@ -57,38 +59,40 @@ class RankCall(StudyCalls):
         )
         failed: list[dict[str, str]] = []
         if model is not None:
-            report = self._ranks(find_subject(self._catalog, model, base), settings)
+            report = self._ranks(find_subject(self._catalog, model, base), settings, device)
         else:
             assert family is not None
             subjects = family_subjects(self._catalog, family)
-            reports, failed = self._each(subjects, lambda member: self._ranks(member, settings))
+            reports, failed = self._each(
+                subjects, lambda member: self._ranks(member, settings, device)
+            )
             report = family_ranks(reports, name=family)
 
         document = report.to_json() | {"failed": failed}
         return RankStudy(
             document,
             f"Ranks of {report.name}",
-            partial(pictures.draw_ranks, report, thetas[0]),
+            partial(pictures.draw_ranks, report, tuple(thetas)),
         )
 
-    def _ranks(self, subject: Subject, settings: RankSettings) -> RankReport:
+    def _ranks(self, subject: Subject, settings: RankSettings, device: str) -> RankReport:
         """One model's ranks, from the catalog where they are stored."""
         from ...study.rank import RankReport
 
         stored = self._load(subject, "rank", asdict(settings))
         if stored is not None:
             return RankReport.from_json(stored)
-        report = self._measure_ranks(subject, settings)
+        report = self._measure_ranks(subject, settings, device)
         self._save(subject, "rank", asdict(settings), report.to_json())
         return report
 
-    def _measure_ranks(self, subject: Subject, settings: RankSettings) -> RankReport:
+    def _measure_ranks(self, subject: Subject, settings: RankSettings, device: str) -> RankReport:
         from ...indexer import update_spectra, weight_spectra
         from ...study.rank import rank_study
 
         spectra_of = weight_spectra if settings.subject == "weights" else update_spectra
         base = subject.require_base()
-        _, spectra = spectra_of(self._catalog, subject.require_source(), base)
+        _, spectra = spectra_of(self._catalog, subject.require_source(), base, device=device)
         family = self._catalog.base(base)
         shapes = family.slots.get("shapes", {}) if family else {}
         depths: dict[str, int] = {}

@@ -12,6 +12,16 @@ class RankSettings:
 
     thetas: list[float]
     subject: Literal["weights", "update"]
+    version: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpectrumSettings:
+    """The same of a spectrum study."""
+
+    subjects: list[Literal["weights", "update"]]
+    draws: int
+    seed: int = 0
     version: int = 1
 
 
@@ -33,11 +43,36 @@ class ComponentsSettings(TextSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AblationSettings(TextSettings):
+    senses: str | None
+    tags: str | None
+    tasks: list[str]
+    runs: int
+    most_items: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GeometrySettings(TextSettings):
     reference: str | None
     method: Literal["gram", "lanczos", "power"]
+    untrained: bool
+    scrambled: bool
     keep_tokens: int
     seed: int
+    version: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CkaSettings(TextSettings):
+    against: str
+    keep_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogitLensSettings(TextSettings):
+    against: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,5 +80,12 @@ class LayersSettings(TextSettings):
     transfer: str | None
     untrained: bool
     embedding: bool
+    punctuation: bool
+    context_texts: str | None
+    sweep_context: list[int]
+    sweep_texts: list[int]
+    also: list[str]
     keep_tokens: int
+    most_texts: int
     seed: int
+    version: int = 2

@@ -11,7 +11,8 @@ from ..queries import is_model_path
 
 if TYPE_CHECKING:
     from ...store import Catalog, ModelRow
-    from ...study.network import Network
+    from ...study.network import LanguageHead, Network
+    from ...study.network.causal_model import CausalModel
 
 UPLOADED = "upload"
 """Source of a model that a service was sent."""
@@ -60,10 +61,31 @@ class Subject:
         """The model, ready to run."""
         from ...study.network import load_network
 
-        # weights may be in a folder, or at an id with an owner or of old style
+        source = self.require_source()
+        return load_network(source, name=self.name, base=self._base_place, device=device)
+
+    def load_causal(self, device: str) -> CausalModel:
+        """The model with its language-model head, ready to run."""
+        from ...study.network.causal_model import load_causal
+
+        source = self.require_source()
+        return load_causal(source, name=self.name, base=self._base_place, device=device)
+
+    def load_head(self, network: Network) -> LanguageHead:
+        """The head with which the model predicts tokens, around its network.
+
+        Raises:
+            StudyError: its checkpoint ships none.
+        """
+        from ...study.network import load_head
+
+        return load_head(self.require_source(), network, base=self._base_place)
+
+    @property
+    def _base_place(self) -> str | None:
+        """Where the base's weights may be: a folder, or an id with an owner or of old style."""
         is_place = self.base and (Path(self.base).is_dir() or not self.base.startswith(("/", ".")))
-        base = self.base if is_place else None
-        return load_network(self.require_source(), name=self.name, base=base, device=device)
+        return self.base if is_place else None
 
     def load_base(self, device: str) -> Network:
         """Its base, ready to run."""

@@ -54,6 +54,53 @@ class Studies:
         return json.loads(rows[0][0]) if rows else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyResult:
+    """A stored study of one model.
+
+    Attributes:
+        settings: JSON; equal for studies whose numbers may be compared.
+        made_at: Later ones are greater.
+    """
+
+    base: str
+    model: str
+    study: str
+    settings: str
+    document: dict[str, Any]
+    made_at: str
+
+
+def select_results(
+    session: Session, study: str, base: str | None, model: str | None
+) -> list[StudyResult]:
+    """Every stored result of a study, by base, model and time."""
+    conditions = {"study": study, "base": base, "model": model}
+    given = {column: value for column, value in conditions.items() if value is not None}
+    where = " AND ".join(f"{column} = ?" for column in given)
+    rows = session.execute(
+        "SELECT base, model, study, settings, results, made_at::VARCHAR FROM study_results "
+        f"WHERE {where} ORDER BY base, model, made_at",
+        [*given.values()],
+    )
+    return [
+        StudyResult(
+            base=row[0],
+            model=row[1],
+            study=row[2],
+            settings=row[3],
+            document=json.loads(row[4]),
+            made_at=row[5],
+        )
+        for row in rows
+    ]
+
+
+def select_study_names(session: Session) -> list[str]:
+    """The studies that have a stored result."""
+    return [row[0] for row in session.execute("SELECT DISTINCT study FROM studies ORDER BY 1")]
+
+
 @dataclass(frozen=True, slots=True)
 class Listings:
     """An unfinished walk of the Hub from one base: the children of each parent."""

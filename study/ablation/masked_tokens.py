@@ -11,10 +11,13 @@ import torch
 
 from ...arrays import Bool, Float32, Int64
 from ...errors import StudyError
+from ..network.language_head import LanguageHead
 from ..report_json import JsonRecord
-from .term_subsets import SubsetPredictions, check_terms, commonest, subset_sums, term_subsets
+from .rate_search import Training
+from .subset_results import Keep, SubsetResult, keep_nothing
+from .term_subsets import Subset, SubsetPredictions, check_terms, commonest, term_subsets
 from .text_split import Split, check_split
-from .trained_probe import Training, probe_subsets
+from .trained_probe import probe_subsets
 
 CHOSEN = 0.15
 MASKED, RANDOM = 0.8, 0.1
@@ -23,6 +26,8 @@ HEAD_TOKENS = 256
 """Tokens given to the head at a time: 31 MB of scores for 30 000 words."""
 
 WHAT = "masked tokens"
+
+TRAINING = Training(batch=256)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +125,18 @@ def module_head(module: torch.nn.Module) -> Head:
     return head
 
 
+def language_head(head: LanguageHead) -> Head:
+    """The head that a checkpoint ships, for arrays."""
+
+    def score(rows: Float32[np.ndarray, "tokens dim"]) -> Float32[np.ndarray, "tokens vocab"]:
+        scores: Float32[np.ndarray, "tokens vocab"] = (
+            head.scores(torch.from_numpy(rows).to(head.network.device)).cpu().numpy()
+        )
+        return scores
+
+    return score
+
+
 def masked_accuracy(
     head: Head,
     terms: Float32[np.ndarray, "terms tokens dim"],
@@ -127,6 +144,8 @@ def masked_accuracy(
     names: Sequence[str],
     *,
     text: Int64[np.ndarray, " tokens"] | None = None,
+    measure: str = "masked tokens, the model's head",
+    keep: Keep = keep_nothing,
 ) -> SubsetPredictions:
     """The token with the highest score of the head on each subset's sum.
 
@@ -139,21 +158,28 @@ def masked_accuracy(
         StudyError: nothing to predict, NaN terms, or a head that scores NaN.
     """
     check_terms(terms, names, WHAT)
-    subsets = term_subsets(names)
-    predicted = np.empty((1, len(subsets), len(targets)), dtype=np.int64)
-    for row, total in enumerate(subset_sums(terms, subsets)):
+
+    def result(subset: Subset) -> SubsetResult:
+        total = subset.sum(terms)
+        predicted = np.empty((1, len(total)), dtype=np.int64)
         for start in range(0, len(total), HEAD_TOKENS):
             scores = head(total[start : start + HEAD_TOKENS])
             if np.isnan(scores).any():
                 raise StudyError(
-                    f"{WHAT}: the head scores NaN on {subsets[row].label!r}; "
+                    f"{WHAT}: the head scores NaN on {subset.label!r}; "
                     "run it in float32 and eval mode"
                 )
-            predicted[0, row, start : start + HEAD_TOKENS] = scores.argmax(axis=1)
+            predicted[0, start : start + HEAD_TOKENS] = scores.argmax(axis=1)
+        return SubsetResult(predicted)
+
+    results = [
+        keep("masked-own", subset.label, lambda s=subset: result(s))  # type: ignore[misc]
+        for subset in term_subsets(names)
+    ]
     return SubsetPredictions(
-        measure="masked tokens, the model's head",
+        measure=measure,
         names=tuple(names),
-        predicted=predicted,
+        predicted=np.stack([r.predicted for r in results], axis=1),
         targets=targets.copy(),
         baseline=np.full(len(targets), commonest(targets)),
         text=np.arange(len(targets)) if text is None else text.copy(),
@@ -169,13 +195,14 @@ def trained_masked_accuracy(
     text: Int64[np.ndarray, " tokens"] | None = None,
     split: Split | None = None,
     split_seed: int = 0,
-    training: Training | None = None,
+    training: Training = TRAINING,
+    measure: str = "masked tokens, linear layer trained",
+    keep: Keep = keep_nothing,
 ) -> SubsetPredictions:
     """Predictions on the test tokens of a linear layer trained on each subset's sum.
 
     Its classes are the targets that occur in the training part. A token that does not occur there
     counts as wrong for every subset. The split is the same in all runs.
-    Cost: subsets × (learning rates + runs − 1) × epochs passes over the training tokens.
 
     Args:
         split: Training, validation and test tokens; drawn by text, 80/10/10, if not given.
@@ -185,7 +212,6 @@ def trained_masked_accuracy(
             target occurs in the training part.
     """
     check_terms(terms, names, WHAT)
-    training = training or Training()
     several_rates = len(training.learning_rates) > 1
     split, text = check_split(
         split, len(targets), WHAT, text=text, seed=split_seed, validation=several_rates
@@ -205,11 +231,13 @@ def trained_masked_accuracy(
         training,
         hidden=None,
         text=text,
-        measure="masked tokens, linear layer trained",
+        key="masked-trained",
+        measure=measure,
         settings={
             "baseline": "commonest training target",
             "split": split.sizes(),
             "classes": len(classes),
             "test_targets_never_trained": int(np.count_nonzero(never_trained)),
         },
+        keep=keep,
     )

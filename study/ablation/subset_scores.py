@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -79,21 +79,28 @@ def count(
     return Counts(score, np.array(cells, dtype=np.float64).transpose(0, 2, 1))
 
 
-def intervals(counts: list[Counts], *, seed: int) -> list[tuple[float, float]]:
-    """95 % percentile intervals over texts of the mean score over runs, the same draws for all.
+def resampled(counts: list[Counts], *, seed: int) -> Float64[np.ndarray, "subsets draws"]:
+    """The mean score over runs on texts drawn with replacement, the same draws for all subsets.
 
-    A text is drawn with all its items. Where every draw gives the same accuracy (all right, all
-    wrong), the interval is Wilson's for as many items as there are texts.
+    A text is drawn with all its items.
     """
     n_texts = counts[0].cells.shape[1]
     blocks = [[c.value(w).mean(axis=0) for c in counts] for w in _weights(n_texts, seed)]
-    spans = []
-    for values in np.concatenate(blocks, axis=1):
-        low, high = np.quantile(values, [0.025, 0.975]).tolist()
-        if low == high and counts[0].score == "accuracy":
-            low, high = wilson_interval(low, n_texts)
-        spans.append((low, high))
-    return spans
+    return np.concatenate(blocks, axis=1)
+
+
+def interval_of(
+    draws: Float64[np.ndarray, " draws"], *, n_texts: int, score: Score
+) -> tuple[float, float]:
+    """The 95 % percentile interval of resampled scores.
+
+    Where every draw gives the same accuracy (all right, all wrong), it is Wilson's for as many
+    items as there are texts.
+    """
+    low, high = np.quantile(draws, [0.025, 0.975]).tolist()
+    if low == high and score == "accuracy":
+        return wilson_interval(low, n_texts)
+    return low, high
 
 
 def wilson_interval(share: float, n_items: int) -> tuple[float, float]:
@@ -138,10 +145,12 @@ class SubsetScore(JsonRecord):
     """The score of one subset of terms.
 
     Attributes:
-        label: A letter a term, like "ihc".
+        label: A letter a term, like "ihc"; "none" without terms.
         value: 0…1, mean over runs.
         sd: Over runs (n − 1); None with one run.
         low, high: 95 % interval over items or texts, the training held fixed.
+        difference: The value less that of the sum of all terms.
+        difference_low, difference_high: Its 95 % interval: both on the same resampled texts.
     """
 
     label: str = field(metadata={"key": "subset"})
@@ -150,6 +159,9 @@ class SubsetScore(JsonRecord):
     sd: float | None
     low: float
     high: float
+    difference: float
+    difference_low: float
+    difference_high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,13 +169,15 @@ class AblationReport(JsonRecord):
     """One measure on all subsets of the terms.
 
     Attributes:
+        key: The measure's name for programs, such as "senses-knn".
         baseline: The score of a guess without the embedding.
         n_items: Scored items.
         n_unknown: Items without a prediction, which count as wrong or are dropped (`unknown`).
-        agreement: Share of equal predictions, in the order of `scores`; NaN where two
+        agreement: Share of equal predictions, in the order of `scores`; None where two
             subsets have no item in common.
     """
 
+    key: str
     measure: str
     score: Score
     names: tuple[str, ...] = field(metadata={"key": "terms"})
@@ -175,11 +189,8 @@ class AblationReport(JsonRecord):
     unknown: Unknown
     n_unknown: int
     interval: str
-    agreement: Float64[np.ndarray, "subsets subsets"] = field(compare=False)
-    settings: Mapping[str, object]
-
-    def __post_init__(self) -> None:
-        self.agreement.flags.writeable = False
+    agreement: tuple[tuple[float | None, ...], ...]
+    settings: Mapping[str, Any]
 
 
 def ablation_report(
@@ -188,6 +199,7 @@ def ablation_report(
     score: Score = "accuracy",
     unknown: Unknown = "wrong",
     seed: int = 0,
+    key: str = "",
     details: Mapping[str, object] | None = None,
 ) -> AblationReport:
     """Scores, 95 % intervals and agreement of a measure's predictions.
@@ -225,16 +237,19 @@ def ablation_report(
         for rows in predictions.predicted.transpose(1, 0, 2)
     ]
     values = np.concatenate([subset.value().T for subset in counts])  # (subsets, runs)
+    draws = resampled(counts, seed=seed)
     if score == "accuracy" and n_texts == n_items:
         spans = [wilson_interval(float(mean), n_items) for mean in values.mean(axis=1)]
-        interval, bootstrap = "95 %, Wilson", {}
+        interval = "95 %, Wilson"
     else:
-        spans = intervals(counts, seed=seed)
+        spans = [interval_of(row, n_texts=n_texts, score=score) for row in draws]
         interval = f"95 %, bootstrap over {n_texts} texts"
-        bootstrap = {"bootstrap": {"draws": DRAWS, "seed": seed}}
+    leads = np.quantile(draws - draws[-1], [0.025, 0.975], axis=1).T.tolist()
+    means = values.mean(axis=1)
     guess = count(score, predictions.baseline[None], predictions.targets, predictions.text)
     n_runs = values.shape[1]
     return AblationReport(
+        key=key,
         measure=predictions.measure,
         score=score,
         names=predictions.names,
@@ -242,12 +257,17 @@ def ablation_report(
             SubsetScore(
                 label=subset.label,
                 terms=subset.names,
-                value=float(row.mean()),
+                value=float(mean),
                 sd=float(row.std(ddof=1)) if n_runs > 1 else None,
                 low=low,
                 high=high,
+                difference=float(mean - means[-1]),
+                difference_low=lead[0],
+                difference_high=lead[1],
             )
-            for subset, row, (low, high) in zip(predictions.subsets, values, spans, strict=True)
+            for subset, row, mean, (low, high), lead in zip(
+                predictions.subsets, values, means, spans, leads, strict=True
+            )
         ),
         baseline=float(guess.value()[0, 0]),
         n_items=n_items,
@@ -256,6 +276,13 @@ def ablation_report(
         unknown=unknown,
         n_unknown=int(np.count_nonzero(lost)),
         interval=interval,
-        agreement=agreement_matrix(predictions.predicted),
-        settings={**(details or {}), **predictions.settings, **bootstrap},
+        agreement=tuple(
+            tuple(None if np.isnan(share) else float(share) for share in row)
+            for row in agreement_matrix(predictions.predicted)
+        ),
+        settings={
+            **(details or {}),
+            **predictions.settings,
+            "bootstrap": {"draws": DRAWS, "seed": seed},
+        },
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -15,10 +15,13 @@ LETTERS = {"input": "i", "attention": "h", "feed_forward": "f", "bias": "c", "so
 """The terms' letters in e = i + h + f + c (Mickus et al. 2022) and s (Mickus & Vázquez 2023)."""
 
 MOST_TERMS = 8
-"""These have 255 subsets; a call with more terms is refused as a mistake."""
+"""These have 256 subsets; a call with more terms is refused as a mistake."""
 
 NONE = -1
 """The code of no prediction, as for a word whose lemma does not occur in training."""
+
+EMPTY = "none"
+"""The label of the subset without a term, whose sum is the zero vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Subset:
     """Some of the terms.
 
     Attributes:
-        label: A letter a term, like "ihc".
+        label: A letter a term, like "ihc"; `EMPTY` without terms.
         names: Of the terms in the subset, in term order.
         members: Their positions along the terms' axis.
     """
@@ -34,6 +37,19 @@ class Subset:
     label: str
     names: tuple[str, ...]
     members: tuple[int, ...]
+
+    def sum(
+        self, terms: Float32[np.ndarray, "terms items dim"]
+    ) -> Float32[np.ndarray, "items dim"]:
+        """The sum of its terms; zeros without terms.
+
+        The sum is taken in float64, as terms may be far longer than their sum.
+        Peak: one sum in float64 and its float32 copy beside the terms.
+        """
+        total: Float64[np.ndarray, "items dim"] = np.zeros(terms.shape[1:])
+        for member in self.members:
+            total += terms[member]
+        return total.astype(np.float32)
 
 
 def letters(names: Sequence[str]) -> tuple[str, ...]:
@@ -51,28 +67,15 @@ def letters(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def term_subsets(names: Sequence[str]) -> tuple[Subset, ...]:
-    """All 2ⁿ − 1 non-empty subsets, small ones first, then by term order."""
+    """All 2ⁿ subsets, the empty one first, then small ones, then by term order."""
     letter = letters(names)
     return tuple(
-        Subset("".join(letter[i] for i in members), tuple(names[i] for i in members), members)
-        for size in range(1, len(names) + 1)
+        Subset(
+            "".join(letter[i] for i in members) or EMPTY, tuple(names[i] for i in members), members
+        )
+        for size in range(len(names) + 1)
         for members in combinations(range(len(names)), size)
     )
-
-
-def subset_sums(
-    terms: Float32[np.ndarray, "terms items dim"], subsets: Sequence[Subset]
-) -> Iterator[Float32[np.ndarray, "items dim"]]:
-    """The sum of each subset's terms, one at a time.
-
-    The sum is taken in float64, as terms may be far longer than their sum.
-    Peak: one sum in float64 and its float32 copy beside the terms.
-    """
-    for subset in subsets:
-        total: Float64[np.ndarray, "items dim"] = terms[subset.members[0]].astype(np.float64)
-        for member in subset.members[1:]:
-            total += terms[member]
-        yield total.astype(np.float32)
 
 
 def check_terms(

@@ -9,103 +9,133 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from ...arrays import Float32, Int64
-from ...errors import StudyError
-from ..report_json import JsonRecord
-from .term_subsets import (
-    NONE,
-    SubsetPredictions,
-    check_terms,
-    codes_of,
-    commonest,
-    subset_sums,
-    term_subsets,
-)
-from .text_split import Split, check_split
+from ...arrays import Bool, Float32, Int64
+from .rate_search import Labelled, Training, train_runs
+from .subset_results import Keep, SubsetResult, chosen_rates, keep_nothing
+from .term_subsets import NONE, Subset, SubsetPredictions, codes_of, commonest, term_subsets
+from .text_split import Split
 
 PREDICT_ROWS = 1024
 """Rows scored at a time: bounds rows × classes."""
 
-WHAT = "tagging"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training(JsonRecord):
-    """How probes are trained: AdamW, cross-entropy, a fixed number of epochs.
+class ProbeShape:
+    """What a probe computes.
 
     Attributes:
-        learning_rates: Each subset takes the rate that is best on the validation items.
-        runs: Trainings that differ in initial weights and in the order of items.
-        seed: Of the first run; all subsets of a run start from the same weights.
-        device: The device of torch.
+        n_classes: Width of the output.
+        hidden: Width of the hidden layer with ReLU; None for a linear layer.
+        allowed: Classes of each lemma, the only ones that it is scored on; None for all of them.
     """
 
-    epochs: int = 20
-    batch: int = 2048
-    learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
-    weight_decay: float = 0.01
-    runs: int = 5
-    seed: int = 0
-    device: str = field(default="cpu", repr=False)
+    n_classes: int
+    hidden: int | None
+    allowed: Bool[np.ndarray, "lemmas classes"] | None = None
+
+    def layers(self, dim: int, seed: int) -> torch.nn.Module:
+        """The layers with fresh weights; torch's global generator is not changed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            if self.hidden is None:
+                return torch.nn.Linear(dim, self.n_classes)
+            return torch.nn.Sequential(
+                torch.nn.Linear(dim, self.hidden),
+                torch.nn.ReLU(),
+                torch.nn.Linear(self.hidden, self.n_classes),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The training items as tensors, divided by the root mean square of all their entries.
+
+    So the same learning rates suit short and long terms.
+    """
+
+    rows: Float32[torch.Tensor, "items dim"]
+    codes: Int64[torch.Tensor, " items"]
+    lemma: Int64[torch.Tensor, " items"]
+    scale: float
+
+    @classmethod
+    def of(cls, data: Labelled, device: str) -> Rows:
+        scale = float(np.sqrt(np.mean(np.square(data.rows, dtype=np.float64)))) or 1.0
+        rows = torch.from_numpy(data.rows).to(device) / scale
+        codes, lemma = (torch.from_numpy(a).to(device) for a in (data.codes, data.lemma))
+        return cls(rows, codes, lemma, scale)
+
+
+@dataclass(slots=True)
+class LayerProbe:
+    """A classifier in training. Peak: the rows, and batch × classes three times."""
+
+    shape: ProbeShape
+    data: Rows
+    training: Training
+    learning_rate: float
+    seed: int
+    _layers: torch.nn.Module = field(init=False)
+    _optimiser: torch.optim.Optimizer = field(init=False)
+    _order: torch.Generator = field(init=False)
+    _allowed: torch.Tensor | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        if min(self.epochs, self.batch, self.runs) < 1:
-            raise ValueError(
-                f"epochs, batch and runs must be at least 1, "
-                f"got {self.epochs}, {self.batch}, {self.runs}"
-            )
-        if not self.learning_rates or min(self.learning_rates) <= 0 or self.weight_decay < 0:
-            raise ValueError(
-                "learning_rates must be positive and weight_decay not negative, "
-                f"got {self.learning_rates}, {self.weight_decay}"
-            )
+        device = self.training.device
+        self._layers = self.shape.layers(self.data.rows.shape[1], self.seed).to(device)
+        self._optimiser = torch.optim.AdamW(
+            self._layers.parameters(),
+            lr=self.learning_rate,
+            weight_decay=self.training.weight_decay,
+            fused=True,
+        )
+        self._order = torch.Generator().manual_seed(self.seed)
+        if self.shape.allowed is not None:
+            self._allowed = torch.from_numpy(self.shape.allowed).to(device)
 
-    def settings(self) -> dict[str, object]:
-        """Everything that is needed to train again, for JSON."""
-        return {"optimiser": "AdamW"} | self.to_json()
+    def train(self, epochs: int) -> None:
+        """Train so many epochs more."""
+        data = self.data
+        for _ in range(epochs):
+            shuffled = torch.randperm(len(data.codes), generator=self._order)
+            for batch in torch.split(shuffled.to(data.codes.device), self.training.batch):
+                self._optimiser.zero_grad()
+                scores = self._score(data.rows[batch], data.lemma[batch])
+                torch.nn.functional.cross_entropy(scores, data.codes[batch]).backward()  # type: ignore[no-untyped-call]
+                self._optimiser.step()
 
-
-@dataclass(frozen=True, slots=True)
-class Labelled:
-    """Rows and their class codes; `NONE` for a class that the probe does not have."""
-
-    rows: Float32[np.ndarray, "items dim"]
-    codes: Int64[np.ndarray, " items"]
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A trained classifier of rows of numbers, which are divided by `scale` first."""
-
-    layers: torch.nn.Module
-    scale: float
-    device: str
-
-    def predict(self, rows: Float32[np.ndarray, "items dim"]) -> Int64[np.ndarray, " items"]:
+    def predict(self, data: Labelled) -> Int64[np.ndarray, " items"]:
         """The class of the highest score; of equal scores the first."""
-        predicted = [scores.argmax(dim=1).numpy() for scores in self._scores(rows)]
+        predicted = [scores.argmax(dim=1).numpy() for scores in self._scores(data)]
         return np.concatenate([np.zeros(0, dtype=np.int64), *predicted])
 
     def quality(self, data: Labelled) -> tuple[float, float]:
         """(accuracy, minus the mean cross-entropy over items of known class)."""
-        accuracy = float(np.mean(self.predict(data.rows) == data.codes))
-        known = data.codes != NONE
-        if not known.any():
+        accuracy = float(np.mean(self.predict(data) == data.codes))
+        known = data.part(np.flatnonzero(data.codes != NONE))
+        if not len(known.codes):
             return accuracy, -math.inf
-        codes = torch.split(torch.from_numpy(data.codes[known]), PREDICT_ROWS)
+        codes = torch.split(torch.from_numpy(known.codes), PREDICT_ROWS)
         total = sum(
             float(torch.nn.functional.cross_entropy(scores, target, reduction="sum"))
-            for scores, target in zip(self._scores(data.rows[known]), codes, strict=True)
+            for scores, target in zip(self._scores(known), codes, strict=True)
         )
-        return accuracy, -math.inf if math.isnan(total) else -total / np.count_nonzero(known)
+        return accuracy, -math.inf if math.isnan(total) else -total / len(known.codes)
 
-    def _scores(self, rows: Float32[np.ndarray, "items dim"]) -> Iterator[torch.Tensor]:
+    def _score(self, rows: torch.Tensor, lemma: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self._layers(rows)
+        if self._allowed is None:
+            return scores
+        return scores.masked_fill(~self._allowed[lemma], -math.inf)
+
+    def _scores(self, data: Labelled) -> Iterator[torch.Tensor]:
         """Scores of the classes, `PREDICT_ROWS` rows at a time."""
-        for start in range(0, len(rows), PREDICT_ROWS):
-            block = torch.from_numpy(rows[start : start + PREDICT_ROWS]).to(self.device)
+        device = self.training.device
+        for start in range(0, len(data.rows), PREDICT_ROWS):
+            here = slice(start, start + PREDICT_ROWS)
+            rows, lemma = (torch.from_numpy(a[here]).to(device) for a in (data.rows, data.lemma))
             with torch.no_grad():
-                scores = self.layers(block / self.scale).cpu()
-            yield scores
+                yield self._score(rows / self.data.scale, lemma).cpu()
 
 
 def probe_subsets(
@@ -118,155 +148,55 @@ def probe_subsets(
     *,
     hidden: int | None,
     text: Int64[np.ndarray, " items"],
+    key: str,
     measure: str,
     settings: Mapping[str, object],
+    keep: Keep = keep_nothing,
 ) -> SubsetPredictions:
     """Predictions on the test items of probes that are trained on each subset's sum.
+
+    Without terms a probe has nothing but the frequencies of classes, so the empty subset predicts
+    the commonest training class; nothing is trained for it.
 
     Args:
         classes: Targets that occur in the training part, ascending; others are never predicted.
         hidden: Width of the hidden layer; None for a linear layer.
+        key: Of the measure, for `keep`.
     """
-    subsets, codes = term_subsets(names), codes_of(targets, classes)
-    predicted = np.empty((training.runs, len(subsets), len(split.test)), dtype=np.int64)
-    rates: dict[str, float] = {}
-    for row, total in enumerate(subset_sums(terms, subsets)):
-        train, validation = (
-            Labelled(total[part], codes[part]) for part in (split.train, split.validation)
+    codes, lemma = codes_of(targets, classes), np.zeros(len(targets), dtype=np.int64)
+    shape = ProbeShape(n_classes=len(classes), hidden=hidden)
+    baseline = np.full(len(split.test), commonest(targets[split.train]))
+
+    def result(subset: Subset) -> SubsetResult:
+        if not subset.members:
+            return SubsetResult(np.tile(baseline, (training.runs, 1)))
+        predicted, rate = train_and_predict(
+            Labelled(subset.sum(terms), codes, lemma), split, shape, training
         )
-        probes, rate = train_runs(train, validation, len(classes), training, hidden)
-        rates[subsets[row].label] = rate
-        for run, probe in enumerate(probes):
-            predicted[run, row] = probe.predict(total[split.test])
+        return SubsetResult(classes[predicted], rate)
+
+    subsets = term_subsets(names)
+    results = [keep(key, subset.label, lambda s=subset: result(s)) for subset in subsets]  # type: ignore[misc]
     return SubsetPredictions(
         measure=measure,
         names=tuple(names),
-        predicted=classes[predicted],
+        predicted=np.stack([r.predicted for r in results], axis=1),
         targets=targets[split.test],
-        baseline=np.full(len(split.test), commonest(targets[split.train])),
+        baseline=baseline,
         text=text[split.test],
-        settings={**settings, "training": training.settings(), "chosen_learning_rates": rates},
+        settings={**settings, "training": training.settings(), **chosen_rates(subsets, results)},
     )
 
 
-def train_runs(
-    train: Labelled, validation: Labelled, n_classes: int, training: Training, hidden: int | None
-) -> tuple[list[Probe], float]:
-    """A probe for each run, and the learning rate that was best on the validation items.
-
-    The rate is chosen with the first run's seed: by accuracy, then by cross-entropy, then the
-    first of the list.
-    """
-    firsts = [
-        train_probe(train, n_classes, training, rate, training.seed, hidden)
-        for rate in training.learning_rates
-    ]
-    best = 0  # without a choice there may be no validation items
-    if len(firsts) > 1:
-        best = max(range(len(firsts)), key=lambda i: firsts[i].quality(validation))
-    rate = training.learning_rates[best]
-    rest = [
-        train_probe(train, n_classes, training, rate, training.seed + run, hidden)
-        for run in range(1, training.runs)
-    ]
-    return [firsts[best], *rest], rate
-
-
-def train_probe(
-    train: Labelled,
-    n_classes: int,
-    training: Training,
-    learning_rate: float,
-    seed: int,
-    hidden: int | None,
-) -> Probe:
-    """A linear layer dim → classes, or dim → hidden → classes with ReLU between.
-
-    Rows are divided by the root mean square of all training entries, so that the same learning
-    rates suit short and long terms. Torch's global generator is not changed.
-    Peak: the rows, and batch × classes three times.
-    """
-    scale = float(np.sqrt(np.mean(np.square(train.rows, dtype=np.float64)))) or 1.0
-    dim = train.rows.shape[1]
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # of the initial weights
-        layers = (
-            torch.nn.Linear(dim, n_classes)
-            if hidden is None
-            else torch.nn.Sequential(
-                torch.nn.Linear(dim, hidden), torch.nn.ReLU(), torch.nn.Linear(hidden, n_classes)
-            )
-        ).to(training.device)
-    rows = torch.from_numpy(train.rows).to(training.device) / scale
-    codes = torch.from_numpy(train.codes).to(training.device)
-    optimiser = torch.optim.AdamW(
-        layers.parameters(), lr=learning_rate, weight_decay=training.weight_decay
-    )
-    order = torch.Generator().manual_seed(seed)
-    for _ in range(training.epochs):
-        shuffled = torch.randperm(len(codes), generator=order).to(training.device)
-        for batch in torch.split(shuffled, training.batch):
-            optimiser.zero_grad()
-            loss = torch.nn.functional.cross_entropy(layers(rows[batch]), codes[batch])
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-    return Probe(layers, scale, training.device)
-
-
-TRAINING = Training(batch=128, runs=5)
-
-
-def tagging_probe(
-    terms: Float32[np.ndarray, "terms words dim"],
-    tags: Sequence[str],
-    names: Sequence[str],
-    *,
-    text: Int64[np.ndarray, " words"] | None = None,
-    split: Split | None = None,
-    split_seed: int = 0,
-    training: Training = TRAINING,
-) -> SubsetPredictions:
-    """The tags of test words by a network dim → dim → tags with ReLU, trained on each subset.
-
-    Tags are coded in sorted order. A tag that only the test part has always counts as wrong.
-    The split is the same in all runs.
-
-    Args:
-        terms: A word's vector: the sum of its pieces (`word_terms`).
-        split: Training, validation and test words; drawn by text, 80/10/10, if not given.
-        training: At least 3 runs, so that their spread means something.
-
-    Raises:
-        StudyError: one tag only, NaN terms, or an empty part of the split.
-    """
-    check_terms(terms, names, WHAT)
-    if training.runs < 3:
-        raise ValueError(f"training.runs must be at least 3, got {training.runs}")
-    kinds, targets = np.unique(np.array(tags, dtype=str), return_inverse=True)
-    targets = targets.astype(np.int64)
-    several_rates = len(training.learning_rates) > 1
-    split, text = check_split(
-        split, len(targets), WHAT, text=text, seed=split_seed, validation=several_rates
-    )
-    classes = np.unique(targets[split.train])
-    if len(classes) < 2:
-        raise StudyError(
-            f"{WHAT}: the training part has one tag, {str(kinds[classes[0]])!r}; "
-            "give words of two tags or more"
-        )
-    return probe_subsets(
-        terms,
-        targets,
-        classes,
-        names,
-        split,
+def train_and_predict(
+    data: Labelled, split: Split, shape: ProbeShape, training: Training
+) -> tuple[Int64[np.ndarray, "runs test"], float]:
+    """Predictions on the test items of a probe for each run, and the learning rate."""
+    rows = Rows.of(data.part(split.train), training.device)
+    probes, rate = train_runs(
+        lambda rate, seed: LayerProbe(shape, rows, training, rate, seed),
+        data.part(split.validation),
         training,
-        hidden=terms.shape[2],
-        text=text,
-        measure="tagging, one hidden layer",
-        settings={
-            "baseline": "commonest training tag",
-            "split": split.sizes(),
-            "tags": kinds.tolist(),
-        },
     )
+    test = data.part(split.test)
+    return np.stack([probe.predict(test) for probe in probes]), rate

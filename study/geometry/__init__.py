@@ -6,6 +6,7 @@ from .fertility import fertility
 from .geometry_options import GeometryOptions
 from .geometry_report import GeometryReport, geometry_study
 from .intrinsic_dimension import intrinsic_dimension
+from .scrambling import scrambled
 
 __all__ = [
     "GeometryOptions",
@@ -15,4 +16,5 @@ __all__ = [
     "gaussian_divergence",
     "geometry_study",
     "intrinsic_dimension",
+    "scrambled",
 ]

@@ -44,6 +44,13 @@ def fertility(
     return {group: _of_group(own, tokenize, unknown) for group, own in by_group.items()}
 
 
+def is_spaced(text: str) -> bool:
+    """Whether half of its letters or more are of scripts that put spaces between words."""
+    letters = [char for char in text if char.isalpha()]
+    unspaced = sum(unicodedata.name(char, "").startswith(UNSPACED) for char in letters)
+    return 2 * unspaced <= len(letters)
+
+
 def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> Fertility:
     spelled = [word for text in texts for word in text.split()]
     n_characters = sum(map(len, spelled))
@@ -52,9 +59,7 @@ def _of_group(texts: Sequence[str], tokenize: Tokenize, unknown: int | None) -> 
         ids = list(tokenize(text))
         n_tokens += len(ids)
         n_unknown += ids.count(unknown) if unknown is not None else 0
-    letters = [char for char in "".join(spelled) if char.isalpha()]
-    unspaced = sum(unicodedata.name(char, "").startswith(UNSPACED) for char in letters)
-    spaced = bool(spelled) and 2 * unspaced <= len(letters)
+    spaced = bool(spelled) and is_spaced("".join(spelled))
     return Fertility(
         texts=len(texts),
         tokens=n_tokens,

@@ -15,15 +15,14 @@ class GeometryOptions(JsonRecord):
     """The options are part of the report: the same states and options give the same numbers.
 
     Attributes:
-        estimators: Estimators of intrinsic dimension; the first is drawn.
+        estimators: Estimators of intrinsic dimension; in the order of the report.
         method: How the largest σ² is computed; every method but `gram` uses the sampled tokens.
         keep: Tokens sampled from each group at random, the same in every layer.
-        sample: Rows of each draw for intrinsic dimension; by default the most that all groups
-            and layers can draw as four fifths of their distinct rows.
-        draws: Draws for intrinsic dimension, 5 or more.
+        sample: Rows that intrinsic dimension is estimated from; by default the most that all
+            groups and layers with enough of them have.
         axes: Axes of the Gaussian divergence.
         padded_texts: Parallel texts for the padded softmax divergence.
-        resamples: Bootstrap resamples of the sentences of two scripts.
+        resamples: Bootstrap resamples of the texts.
         seed: Of everything that is drawn.
     """
 
@@ -31,7 +30,6 @@ class GeometryOptions(JsonRecord):
     method: Method = "gram"
     keep: int = 2000
     sample: int | None = None
-    draws: int = 5
     axes: int = AXES
     padded_texts: int = 32
     resamples: int = 1000
@@ -46,7 +44,5 @@ class GeometryOptions(JsonRecord):
             raise ValueError(f"keep must be {FEWEST_ROWS} or more, got {self.keep}")
         if self.sample is not None and not FEWEST_ROWS <= self.sample <= self.keep:
             raise ValueError(f"sample must be {FEWEST_ROWS}…{self.keep} (keep), got {self.sample}")
-        if self.draws < 5:
-            raise ValueError(f"draws must be 5 or more, got {self.draws}")
         if self.axes < 1 or self.padded_texts < 0 or self.resamples < 1:
             raise ValueError("axes and resamples must be 1 or more, padded_texts 0 or more")

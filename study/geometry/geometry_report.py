@@ -1,43 +1,30 @@
-"""The geometry study: every group's numbers in every layer, and its divergence from a reference."""
+"""The geometry study: every group's numbers in every layer, and how groups and networks differ."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ...arrays import Float32
 from ..report_json import JsonRecord
 from ..texts import Text
 from .anisotropy import sampled_anisotropy, streamed_anisotropy
-from .divergence import (
-    DIVERGENCES,
-    BothWays,
-    Divergence,
-    gaussian_divergence,
-    gaussian_floor,
-    softmax_divergence,
-    softmax_mean,
-    softmax_padded,
-)
-from .fertility import Tokenize, fertility
+from .contrasts import Contrast, contrasts
+from .depth_trends import depth_trends, trends_disagree
+from .fertility import Fertility, Tokenize, fertility
 from .geometry_options import GeometryOptions
 from .group_geometry import GroupGeometry, LayerGeometry
 from .group_states import CollectedStates
-from .intrinsic_dimension import (
-    FEWEST_ROWS,
-    distinct_rows,
-    intrinsic_dimension,
-)
+from .intrinsic_dimension import FEWEST_ROWS, intrinsic_dimension
+from .linearity import layer_linearity
 from .moments import pooled
+from .paired_measures import ComparedGroup
+from .reference_divergences import ReferenceDivergences
 from .script_pairs import ScriptPair, compare_scripts
+from .text_blocks import BLOCKS
 
 if TYPE_CHECKING:
     from ..network import TokenStates
-
-NO_SENTENCES = BothWays(np.empty(0), np.empty(0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,36 +32,48 @@ class GeometryReport(JsonRecord):
     """The geometry of a network's states on some texts.
 
     Attributes:
-        sample: Rows of each draw for intrinsic dimension, the same in every group and layer;
-            None where no group has enough.
+        sample: Rows that intrinsic dimension is estimated from, the same in every group, layer
+            and network; None where no group has enough.
+        sample_set_by: The group and layer that have no more rows.
+        groups: Of the network that is studied.
+        untrained: The same groups of a network of the same shape with fresh weights; empty
+            where there was none.
+        pairs: One language in two scripts.
+        contrasts: Trained less untrained, and as written less scrambled.
     """
 
     reference: str | None
     n_layers: int
     dim: int
     sample: int | None
+    sample_set_by: str
     options: GeometryOptions
     groups: tuple[GroupGeometry, ...]
+    untrained: tuple[GroupGeometry, ...]
     pairs: tuple[ScriptPair, ...]
+    contrasts: tuple[Contrast, ...]
 
 
 def geometry_study(
     states: Iterable[TokenStates],
     texts: Sequence[Text],
     *,
+    untrained: Iterable[TokenStates] | None = None,
     reference: str | None = None,
     options: GeometryOptions | None = None,
     tokenize: Tokenize | None = None,
     unknown: int | None = None,
 ) -> GeometryReport:
-    """Intrinsic dimension, anisotropy, divergence from `reference`, fertility, script pairs.
+    """Intrinsic dimension, anisotropy, linearity, divergence from `reference`, fertility, pairs.
 
-    Peak, for G groups, L layers and width d: L·G·d·(8·d + 4·keep) bytes, 8·L·d² more with a
-    reference, and 4·L·d bytes for each parallel text, with `padded_texts` of each group whole.
-    The 8·d is needed by the method `gram` only. A study above 8 GiB is refused.
+    Peak, for G groups, L layers and width d: L·G·d·(32·d + 4·keep) bytes, and 4·L·d bytes for
+    each parallel text with a reference, with `padded_texts` of each group whole; twice that with
+    an untrained network. The 32·d is needed by the method `gram` only. Above 8 GiB linearity is
+    left out, which needs half of the 32·d; a study that does not fit then is refused.
 
     Args:
         states: Of `texts`, as `token_states` yields them; they are read once.
+        untrained: Of the same texts, by a network of the same shape with fresh weights.
         reference: A group that the others are compared with, over texts of the same id.
         tokenize: For fertility.
         unknown: Id of the tokenizer's unknown token.
@@ -83,22 +82,78 @@ def geometry_study(
         StudyError: no such reference, no tokens, states not finite or too large.
     """
     options = options or GeometryOptions()
-    collected = CollectedStates(states, texts, reference, options)
-    sample = options.sample or _common_sample(collected)
-    comparison = None if reference is None else _Comparison(collected, reference, options.axes)
+    sources = [states] if untrained is None else [states, untrained]
+    collected = [
+        CollectedStates(source, texts, reference, options, networks=len(sources))
+        for source in sources
+    ]
+    sample, set_by = _common_sample(collected)
     fertilities = {} if tokenize is None else fertility(texts, tokenize, unknown=unknown)
+    studied = _groups(collected[0], reference, options.sample or sample, options, fertilities)
+    fresh = [
+        group
+        for states_of in collected[1:]
+        for group in _groups(states_of, reference, options.sample or sample, options, {})
+    ]
+    return GeometryReport(
+        reference=reference,
+        n_layers=collected[0].shape[0],
+        dim=collected[0].shape[1],
+        sample=options.sample or sample,
+        sample_set_by="--sample" if options.sample else set_by,
+        options=options,
+        groups=tuple(group.geometry for group in studied),
+        untrained=tuple(group.geometry for group in fresh),
+        pairs=compare_scripts(studied, options),
+        contrasts=contrasts(studied, fresh, options),
+    )
 
-    def layer_geometry(name: str, layer: int) -> LayerGeometry:
-        own = collected.by_group[name]
+
+def _groups(
+    collected: CollectedStates,
+    reference: str | None,
+    sample: int | None,
+    options: GeometryOptions,
+    fertilities: Mapping[str, Fertility],
+) -> list[ComparedGroup]:
+    """The groups of one network, in order of the texts."""
+    divergences = None
+    if reference is not None:
+        divergences = ReferenceDivergences(collected, reference, options.axes)
+    groups = [
+        _group(collected, name, divergences, sample, options, fertilities.get(name))
+        for name in collected.by_group
+    ]
+    sentences = {} if divergences is None else divergences.sentences
+    return [
+        ComparedGroup(geometry=group, states=collected, sentences=sentences) for group in groups
+    ]
+
+
+def _group(
+    collected: CollectedStates,
+    name: str,
+    divergences: ReferenceDivergences | None,
+    sample: int | None,
+    options: GeometryOptions,
+    fertility: Fertility | None,
+) -> GroupGeometry:
+    """One group in all layers."""
+    own = collected.by_group[name]
+    blocks = collected.block[own.sample.texts()]
+
+    def layer_geometry(layer: int) -> LayerGeometry:
         rows = own.sample.rows(layer)
+        steps = own.step(layer, collected.half) if layer else []
         return LayerGeometry(
             layer=layer,
             tokens=own.n_tokens,
             intrinsic_dimension=intrinsic_dimension(
                 rows,
                 estimators=options.estimators,
+                blocks=blocks,
+                distinct=own.distinct()[layer],
                 sample=sample,
-                draws=options.draws,
                 seed=options.seed,
             ),
             anisotropy=(
@@ -108,106 +163,44 @@ def geometry_study(
                     rows, own.sums[layer], method=options.method, seed=options.seed
                 )
             ),
-            divergence=() if comparison is None else comparison.divergences(name, layer),
+            linearity=layer_linearity(steps) if steps else None,
+            divergence=() if divergences is None else divergences.divergences(name, layer),
         )
 
-    groups = tuple(
-        GroupGeometry(
-            group=name,
-            texts=len(collected.index[name]),
-            tokens=own.n_tokens,
-            fertility=fertilities.get(name),
-            layers=tuple(layer_geometry(name, layer) for layer in range(collected.shape[0])),
-        )
-        for name, own in collected.by_group.items()
+    layers = tuple(layer_geometry(layer) for layer in range(collected.shape[0]))
+    trends = depth_trends(
+        [layer.intrinsic_dimension for layer in layers],
+        resamples=options.resamples,
+        seed=options.seed,
     )
-    sentences = {} if comparison is None else comparison.sentences
-    return GeometryReport(
-        reference=reference,
-        n_layers=collected.shape[0],
-        dim=collected.shape[1],
-        sample=sample,
-        options=options,
-        groups=groups,
-        pairs=compare_scripts(groups, collected.index, sentences, options),
+    return GroupGeometry(
+        group=name,
+        texts=len(collected.index[name]),
+        tokens=own.n_tokens,
+        fertility=fertility,
+        layers=layers,
+        trends=trends,
+        trends_disagree=trends_disagree(trends),
+        notes=tuple(_notes(len(collected.index[name]))),
     )
 
 
-def _common_sample(collected: CollectedStates) -> int | None:
-    """Four fifths of the fewest distinct rows, of clouds that have enough; None if none has."""
-    distinct = [
-        len(distinct_rows(group.sample.rows(layer)))
-        for group in collected.by_group.values()
-        for layer in range(collected.shape[0])
+def _notes(n_texts: int) -> list[str]:
+    """What too few texts mean for the numbers."""
+    if n_texts == 1:
+        return ["one text: its tokens depend on each other; no error and no held-out score"]
+    if n_texts < BLOCKS:
+        return [f"{n_texts} texts: intrinsic dimension has no error below {BLOCKS} texts"]
+    return []
+
+
+def _common_sample(networks: Sequence[CollectedStates]) -> tuple[int | None, str]:
+    """The fewest distinct rows, of clouds that have enough, and where; None if none has."""
+    counts = [
+        (len(rows), f"{name or 'all texts'}, layer {layer}")
+        for collected in networks
+        for name, group in collected.by_group.items()
+        for layer, rows in enumerate(group.distinct())
     ]
-    enough = [n for n in distinct if n >= FEWEST_ROWS]
-    return max(FEWEST_ROWS, min(enough) * 4 // 5) if enough else None
-
-
-@dataclass(slots=True)
-class _Comparison:
-    """The divergences of all groups from the reference, layer by layer.
-
-    Attributes:
-        sentences: By (group, layer), the `softmax-mean` KL(group ‖ reference) of each parallel
-            text by its id.
-    """
-
-    collected: CollectedStates
-    reference: str
-    axes: int
-    sentences: dict[tuple[str, int], dict[str, float]] = field(default_factory=dict)
-    floors: dict[int, float | None] = field(default_factory=dict)
-
-    def divergences(self, name: str, layer: int) -> tuple[Divergence, ...]:
-        """The divergence by each estimator; none of the reference from itself."""
-        if name == self.reference:
-            return ()
-        scale = self.collected.by_group[self.reference].sums[layer].rms_coordinate
-        if scale == 0.0:
-            zero = "the reference's states are all zero"
-            return tuple(Divergence(estimator=estimator, reason=zero) for estimator in DIVERGENCES)
-        return (
-            softmax_divergence("softmax-mean", self._by_mean(name, layer, scale), scale=scale),
-            softmax_divergence("softmax-padded", self._padded(name, layer, scale), scale=scale),
-            self._gauss(name, layer),
-        )
-
-    def _by_mean(self, name: str, layer: int, scale: float) -> BothWays:
-        """Between mean vectors, over all parallel texts with tokens on both sides."""
-        own, theirs = (self.collected.by_group[group] for group in (name, self.reference))
-        numbers = self.collected.index[self.reference]
-        pairs: dict[str, tuple[Float32[np.ndarray, " dim"], Float32[np.ndarray, " dim"]]] = {}
-        for i, number in self.collected.index[name].items():
-            mean = own.mean_of(number, layer)
-            other = theirs.mean_of(numbers[i], layer) if i in numbers else None
-            if mean is not None and other is not None:
-                pairs[i] = mean, other
-        if not pairs:
-            return NO_SENTENCES
-        both = softmax_mean(*map(np.stack, zip(*pairs.values(), strict=True)), scale=scale)
-        self.sentences[name, layer] = dict(zip(pairs, both.forward.tolist(), strict=True))
-        return both
-
-    def _padded(self, name: str, layer: int, scale: float) -> BothWays:
-        """Between tokens, over the parallel texts that are stored whole."""
-        ours, others = [], []
-        for i in self.collected.padded[name]:
-            rows, other = (
-                self.collected.by_group[group].tokens_of(self.collected.index[group][i], layer)
-                for group in (name, self.reference)
-            )
-            if rows is not None and other is not None:
-                ours.append(rows)
-                others.append(other)
-        return softmax_padded(ours, others, scale=scale) if ours else NO_SENTENCES
-
-    def _gauss(self, name: str, layer: int) -> Divergence:
-        own, halves = (
-            self.collected.by_group[group].moments(layer, self.collected.half)
-            for group in (name, self.reference)
-        )
-        if layer not in self.floors:
-            self.floors[layer] = gaussian_floor(halves, axes=self.axes)
-        floor = self.floors[layer]
-        return gaussian_divergence(pooled(own), pooled(halves), floor=floor, axes=self.axes)
+    enough = [(n, where) for n, where in counts if n >= FEWEST_ROWS]
+    return min(enough, key=lambda found: found[0]) if enough else (None, "")

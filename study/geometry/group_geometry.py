@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from ..report_json import JsonRecord
 from .anisotropy import Anisotropy
+from .depth_trends import DepthTrend
 from .divergence import Divergence, Divergent
 from .fertility import Fertility
-from .intrinsic_dimension import IntrinsicDimension
+from .intrinsic_dimension import Estimator, IntrinsicDimension
+from .linearity import LayerLinearity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +20,8 @@ class LayerGeometry(JsonRecord):
     Attributes:
         layer: 0 is the input of the first block, l the output of block l.
         intrinsic_dimension: By estimator, in the order of the options.
+        linearity: Of the step from the layer before; None for layer 0, and where the memory
+            for it was refused.
         divergence: From the reference, by estimator; empty without a reference and for it.
     """
 
@@ -25,7 +29,12 @@ class LayerGeometry(JsonRecord):
     tokens: int
     intrinsic_dimension: tuple[IntrinsicDimension, ...]
     anisotropy: Anisotropy
+    linearity: LayerLinearity | None
     divergence: tuple[Divergence, ...]
+
+    def dimension_by(self, estimator: Estimator) -> IntrinsicDimension | None:
+        """The result of an estimator; None where it was not asked for."""
+        return next((d for d in self.intrinsic_dimension if d.estimator == estimator), None)
 
     def divergence_by(self, estimator: Divergent) -> Divergence | None:
         """The result of an estimator; None without a reference."""
@@ -38,7 +47,10 @@ class GroupGeometry(JsonRecord):
 
     Attributes:
         tokens: Tokens that were studied, the same in every layer.
-        fertility: None without a tokenizer.
+        fertility: None without a tokenizer, and of an untrained network.
+        trends: Of intrinsic dimension with depth, by estimator.
+        trends_disagree: One estimator is sure of a trend that another is not sure of, or denies.
+        notes: What a reader of the numbers has to know first: too few texts.
     """
 
     group: str
@@ -46,3 +58,6 @@ class GroupGeometry(JsonRecord):
     tokens: int
     fertility: Fertility | None
     layers: tuple[LayerGeometry, ...]
+    trends: tuple[DepthTrend, ...]
+    trends_disagree: bool
+    notes: tuple[str, ...]

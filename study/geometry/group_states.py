@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,10 @@ from ...arrays import Float32, Int64
 from ...errors import StudyError
 from ..texts import Text
 from .geometry_options import GeometryOptions
-from .moments import Moments, RowSums
+from .linearity import LayerStep
+from .moments import CrossMoments, Moments, RowSums, StreamMoments
+from .nearest_neighbours import distinct_rows
+from .text_blocks import assign_blocks
 
 if TYPE_CHECKING:
     from ..network import TokenStates
@@ -62,6 +66,25 @@ class Reservoir:
         return self._text[: self.seen]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streaming:
+    """What is summed over all tokens of a group, beside what is sampled.
+
+    Attributes:
+        moments: Whether each half of the texts has moments: the method `gram`.
+        halves: 2, or 1 where memory allows no more and nothing needs two.
+        crossed: Whether moments of a layer with the next are summed too, for linearity.
+    """
+
+    moments: bool
+    halves: int
+    crossed: bool
+
+    def n_bytes(self, dim: int) -> int:
+        """Of one layer of one group."""
+        return 8 * dim**2 * self.moments * self.halves * (1 + self.crossed)
+
+
 class GroupStates:
     """One group: sums over all tokens, a sample of tokens, the means of parallel texts.
 
@@ -77,7 +100,7 @@ class GroupStates:
         shape: tuple[int, int],
         options: GeometryOptions,
         *,
-        halves: int,
+        streaming: Streaming,
         parallel: frozenset[int],
         padded: frozenset[int],
     ) -> None:
@@ -85,9 +108,12 @@ class GroupStates:
         self.n_tokens = 0
         self.sums = [RowSums(dim) for _ in range(layers)]
         self.sample = Reservoir(layers, options.keep, dim, [options.seed, *group.encode()])
-        self._halves = halves
-        n_streamed = halves if options.method == "gram" else 0
-        self._streamed = [[Moments(dim) for _ in range(n_streamed)] for _ in range(layers)]
+        self._streaming = streaming
+        self._streamed = [
+            StreamMoments(layers, dim, crossed=streaming.crossed)
+            for _ in range(streaming.halves if streaming.moments else 0)
+        ]
+        self._distinct: list[Int64[np.ndarray, " _"]] = []
         self._parallel, self._padded = parallel, padded
         self._totals: dict[int, Float32[np.ndarray, "layers dim"]] = {}
         self._counts: dict[int, int] = {}
@@ -104,8 +130,8 @@ class GroupStates:
         self.sample.update(hidden, text)
         for layer, rows in enumerate(hidden):
             self.sums[layer].update(rows)
-            for part, moments in enumerate(self._streamed[layer]):
-                moments.update(rows[half % self._halves == part])
+        for part, moments in enumerate(self._streamed):
+            moments.update(hidden[:, half % self._streaming.halves == part])
         for number in self._parallel.intersection(text.tolist()):
             own = hidden[:, text == number]
             total = own.sum(axis=1, dtype=np.float64)
@@ -116,11 +142,35 @@ class GroupStates:
 
     def moments(self, layer: int, half: Int64[np.ndarray, " texts"]) -> list[Moments]:
         """The moments of each half: of all tokens where they were streamed, else of the sample."""
-        if self._streamed[layer]:
-            return self._streamed[layer]
-        rows = self.sample.rows(layer)
-        which = half[self.sample.texts()] % self._halves
-        return [Moments.of(rows[which == part]) for part in range(self._halves)]
+        if self._streamed:
+            return [part.layers[layer] for part in self._streamed]
+        which = half[self.sample.texts()] % HALVES
+        return [Moments.of(self.sample.rows(layer)[which == part]) for part in range(HALVES)]
+
+    def step(self, layer: int, half: Int64[np.ndarray, " texts"]) -> list[LayerStep]:
+        """The step into a layer from the one before, by half; nothing where it was not summed."""
+        if not self._streaming.crossed:
+            return []
+        if self._streamed:
+            return [
+                LayerStep(part.layers[layer - 1], part.layers[layer], part.crossed[layer - 1])
+                for part in self._streamed
+            ]
+        which = half[self.sample.texts()] % HALVES
+        before, after = (self.sample.rows(number) for number in (layer - 1, layer))
+        steps = []
+        for part in range(HALVES):
+            x, y = before[which == part], after[which == part]
+            cross = CrossMoments.of(x, y)
+            steps.append(LayerStep(Moments.of(x), Moments.of(y), cross))
+        return steps
+
+    def distinct(self) -> list[Int64[np.ndarray, " _"]]:
+        """The distinct rows of the sample in each layer; asked for when all batches are in."""
+        if not self._distinct:
+            layers = range(len(self.sums))
+            self._distinct = [distinct_rows(self.sample.rows(layer)) for layer in layers]
+        return self._distinct
 
     def mean_of(self, number: int, layer: int) -> Float32[np.ndarray, " dim"] | None:
         """The mean vector of a parallel text; None for a text without tokens."""
@@ -144,6 +194,8 @@ class CollectedStates:
         by_group: In order of the texts.
         index: By group, the number of each text by its id.
         half: Of each text, whether its rank among its group's texts is even or odd.
+        block: Of each text, its block among the group's texts, for standard errors.
+        streaming: What was summed over all tokens.
         padded: By group, ids of the parallel texts that are stored whole.
 
     Raises:
@@ -157,6 +209,8 @@ class CollectedStates:
         texts: Sequence[Text],
         reference: str | None,
         options: GeometryOptions,
+        *,
+        networks: int = 1,
     ) -> None:
         self.index: dict[str, dict[str, int]] = {}
         self.half = np.zeros(len(texts), dtype=np.int64)
@@ -164,6 +218,9 @@ class CollectedStates:
             own = self.index.setdefault(text.group, {})
             self.half[number] = len(own) % HALVES
             own[text.id] = number
+        self.block = np.zeros(len(texts), dtype=np.int64)
+        for own in self.index.values():
+            self.block[list(own.values())] = assign_blocks(list(own), options.seed)
         if reference is not None and reference not in self.index:
             raise StudyError(
                 f"no text of the reference group {reference!r}; "
@@ -172,7 +229,8 @@ class CollectedStates:
         self.by_group: dict[str, GroupStates] = {}
         self.shape = (0, 0)
         self.padded: dict[str, list[str]] = {}
-        self._reference, self._options = reference, options
+        self._reference, self._options, self._networks = reference, options, networks
+        self.streaming = Streaming(moments=options.method == "gram", halves=HALVES, crossed=True)
         self._group_of = np.array([text.group for text in texts], dtype=np.str_)
         for batch in states:
             self._update(batch)
@@ -203,17 +261,25 @@ class CollectedStates:
 
     def _begin(self, shape: tuple[int, int]) -> None:
         self.shape = layers, dim = shape
-        gram, compared = self._options.method == "gram", self._reference is not None
-        # an upper bound of the moments, the sample and the means of parallel texts
-        n_bytes = 8 * dim * (len(self.index) + compared) * gram
-        n_bytes += 4 * self._options.keep * len(self.index)
-        n_bytes += 4 * sum(map(len, self.index.values())) * compared
-        needed = layers * dim * n_bytes
-        if needed > MOST_BYTES:
-            lighter = ", or choose --method lanczos" if gram else ""
+        compared = self._reference is not None
+        # the samples and the means of parallel texts
+        n_bytes = 4 * dim * self._options.keep * len(self.index)
+        n_bytes += 4 * dim * sum(map(len, self.index.values())) * compared
+
+        def needed() -> int:
+            # with one half, the reference has two nevertheless
+            n_groups = len(self.index) + (compared and self.streaming.halves == 1)
+            return self._networks * layers * (n_bytes + self.streaming.n_bytes(dim) * n_groups)
+
+        if needed() > MOST_BYTES and self.streaming.moments:
+            self.streaming = replace(self.streaming, crossed=False)
+        if needed() > MOST_BYTES:
+            self.streaming = replace(self.streaming, halves=1)
+        if needed() > MOST_BYTES:
+            lighter = ", or choose --method lanczos" if self.streaming.moments else ""
             raise StudyError(
-                f"{len(self.index)} groups of {shape[0]} layers × {shape[1]} would need "
-                f"{needed / 2**30:.0f} GiB; give fewer groups, lower --keep-tokens{lighter}"
+                f"{len(self.index)} groups of {layers} layers × {dim} would need "
+                f"{needed() / 2**30:.0f} GiB; give fewer groups, lower --keep-tokens{lighter}"
             )
         self.padded = self._choose_padded()
         for group, own in self.index.items():
@@ -224,7 +290,11 @@ class CollectedStates:
                 group,
                 shape,
                 self._options,
-                halves=HALVES if group == self._reference else 1,
+                streaming=(
+                    replace(self.streaming, halves=HALVES)
+                    if group == self._reference
+                    else self.streaming
+                ),
                 parallel=frozenset(own[i] for i in self._parallel(group)),
                 padded=frozenset(own[i] for ids in stored_whole for i in ids),
             )

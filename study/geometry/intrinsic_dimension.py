@@ -8,27 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Literal, get_args
 
 import numpy as np
 
 from ...arrays import Float, Float64, Int64
 from ..report_json import JsonRecord
+from .nearest_neighbours import distinct_rows, two_nearest
+from .text_blocks import block_subsets, interval, standard_error
 
-BLOCK_BYTES = 16 * 2**20
-"""Memory of a block of distances. Ranking them takes about three times as much again."""
-
-ROUNDING = 8.0
-"""Rows nearer than this many roundings of their mean length count as equal. The same prefix in
-two batches of a causal model differs by one to four roundings in float32."""
-
-PROJECTION_ROUNDING = 64 * float(np.finfo(np.float64).eps)
-
-CANDIDATES = 4
-"""Neighbours by ‖x‖² + ‖y‖² − 2x·y whose distance is then taken without cancellation."""
+Estimator = Literal["facco", "mle", "low-fifth"]
+ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
 
 FEWEST_ROWS = 100
 """With fewer distinct rows nothing is estimated: the lowest fifth would be under 20 points."""
+
+FEWEST_BLOCK_ROWS = 10
+"""With fewer rows in a block of texts there is no standard error."""
+
+MOST_SPREAD, MOST_BIAS = 0.10, 0.20
+"""What `rows_needed` holds: the relative standard deviation, and how far below the truth."""
+
+SPREAD_AT_ONE_ROW: dict[Estimator, float] = {"facco": 1.22, "mle": 1.10, "low-fifth": 2.50}
+"""The relative standard deviation is this over √N, at every dimension from 2 to 50 (measured on
+balls, Gaussians, spheres and tori, benchmarks/studies/geometry.py)."""
+
+BIAS_ROWS, BIAS_DIMENSION, BIAS_DOUBLING = 150, 12.0, 1.7
+"""Balls of dimension d are estimated at 0.8·d or more from 150 rows up to an estimate of 12, and
+from twice as many for every 1.7 above (the same benchmark)."""
+
+MOST_NEEDED = 1_000_000
+"""What `rows_needed` returns for anything above."""
 
 TIED = "the two nearest neighbours are equally far: no ratio to go by"
 
@@ -36,107 +47,33 @@ LEAST_GAP = 1e-8
 """Of LLM-Microscope: a distance r₁ below it (in mean lengths), or μ − 1, counts as none."""
 
 
-def distinct_rows(rows: Float[np.ndarray, "rows dim"]) -> Int64[np.ndarray, " distinct"]:
-    """Indices of rows none of which repeats another up to rounding, ascending.
-
-    Rows that are this near have projections that are as near onto any direction, so that only
-    neighbours along one seeded direction are compared.
-    """
-    if not len(rows):
-        return np.empty(0, dtype=np.int64)
-    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    tolerance = ROUNDING * float(np.finfo(rows.dtype).eps * lengths.mean())
-    direction = np.random.default_rng(0).standard_normal(rows.shape[1])
-    along = rows @ (direction / np.linalg.norm(direction))
-    order = np.argsort(along, kind="stable")
-    apart = tolerance + PROJECTION_ROUNDING * float(lengths.max())
-    breaks = np.flatnonzero(np.diff(along[order]) > apart) + 1
-    runs = np.split(order, breaks)
-    distinct = [row for run in runs for row in _leaders(rows, np.sort(run), tolerance)]
-    return np.sort(np.array(distinct, dtype=np.int64))
-
-
-def two_nearest(
-    rows: Float64[np.ndarray, "rows dim"], subsets: Sequence[Int64[np.ndarray, " _"]]
-) -> list[Float64[np.ndarray, "_ 2"]]:
-    """(r₁, r₂) of every row of each subset within that subset, exact, in the subset's order.
-
-    Subsets are ascending indices. Products of all rows are taken once, in blocks.
-    """
-    if any(len(subset) < 3 for subset in subsets):
-        raise ValueError("two nearest neighbours need three rows or more")
-    squares = np.einsum("ij,ij->i", rows, rows)
-    distances = [np.empty((len(subset), 2)) for subset in subsets]
-    height = max(1, BLOCK_BYTES // (8 * max(len(rows), CANDIDATES * rows.shape[1])))
-    for start in range(0, len(rows), height):
-        block = rows[start : start + height]
-        gaps = squares[None, :] - 2.0 * (block @ rows.T)  # (block, rows), less ‖block‖²
-        gaps[np.arange(len(block)), np.arange(start, start + len(block))] = np.inf
-        for subset, nearest in zip(subsets, distances, strict=True):
-            low, high = np.searchsorted(subset, [start, start + len(block)])
-            members = subset[low:high]
-            if len(members):
-                nearest[low:high] = _nearest_of(rows, members, subset, gaps[members - start])
-    return distances
-
-
-def _nearest_of(
-    rows: Float64[np.ndarray, "rows dim"],
-    members: Int64[np.ndarray, " members"],
-    subset: Int64[np.ndarray, " subset"],
-    gaps: Float64[np.ndarray, "members rows"],
-) -> Float64[np.ndarray, "members 2"]:
-    """(r₁, r₂) of `members` by the exact distances of the nearest few."""
-    n_candidates = min(CANDIDATES, len(subset) - 1)
-    among = gaps if len(subset) == gaps.shape[1] else gaps[:, subset]
-    few = np.argpartition(among, n_candidates - 1, axis=1)[:, :n_candidates]
-    apart = rows[subset[few]] - rows[members][:, None, :]  # (members, few, dim)
-    distances: Float64[np.ndarray, "members few"] = np.sqrt(np.einsum("ijk,ijk->ij", apart, apart))
-    return np.sort(distances, axis=1)[:, :2]
-
-
-def _leaders(
-    rows: Float[np.ndarray, "rows dim"], run: Int64[np.ndarray, " run"], tolerance: float
-) -> list[int]:
-    """Of a run, the rows that are not within the tolerance of an earlier one taken."""
-    taken: list[int] = []
-    for row in run.tolist():
-        apart = rows[taken].astype(np.float64) - rows[row]
-        if not taken or np.sqrt(np.einsum("ij,ij->i", apart, apart).min()) > tolerance:
-            taken.append(row)
-    return taken
-
-
-Estimator = Literal["low-fifth", "facco", "mle"]
-ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntrinsicDimension(JsonRecord):
     """The estimate of one estimator for one cloud.
 
     Attributes:
-        dimension: Mean over the draws; None where there is a `reason`.
-        sd: Over the draws. Draws share rows, so it is smaller than between independent samples.
-            None with fewer than two draws.
-        rows: Rows of each draw.
-        whole: The estimate from all distinct rows; comparable with `dimension` only at the same
-            number of rows.
-        standard_error: Of `whole`; only the maximum likelihood estimate has it.
-        distinct: Rows that could be drawn.
+        dimension: None where there is a `reason`.
+        standard_error: Of `dimension`, from blocks of texts that share no row; None where the
+            blocks have too few rows, or the rows' texts are not known.
+        low, high: 95 % by Student's t with nine degrees of freedom.
+        rows: Distinct rows that were used, drawn at random.
+        distinct: Distinct rows that there are.
         duplicates: Rows that are equal to another up to rounding, and are left out.
+        needed: Rows that an estimate of this size needs, see `rows_needed`.
+        blocks: The estimate of each block of texts; empty where there is no error.
         reason: Why there is no number; empty where there is one.
     """
 
     estimator: Estimator
     dimension: float | None
-    sd: float | None
-    rows: int
-    draws: int
-    whole: float | None
     standard_error: float | None
+    low: float | None
+    high: float | None
+    rows: int
     distinct: int
     duplicates: int
+    needed: int | None
+    blocks: tuple[float, ...]
     reason: str
 
 
@@ -144,53 +81,79 @@ def intrinsic_dimension(
     rows: Float[np.ndarray, "rows dim"],
     *,
     estimators: Sequence[Estimator] = ESTIMATORS,
+    blocks: Int64[np.ndarray, " rows"] | None = None,
+    distinct: Int64[np.ndarray, " distinct"] | None = None,
     sample: int | None = None,
-    draws: int = 5,
     seed: int = 0,
 ) -> tuple[IntrinsicDimension, ...]:
     """The estimates of the distinct rows. Peak: the rows twice in float64 and 64 MB.
 
-    Estimates depend on the number of rows, so clouds are compared at the same `sample`. Without
-    it, or where it is the number of rows, there is one draw of all rows.
+    Estimates depend on the number of rows, so clouds are compared at the same `sample`, which is
+    drawn once; without it all distinct rows are used.
+
+    Args:
+        blocks: The block of texts of each row (`assign_blocks`), for standard errors.
+        distinct: `distinct_rows` of the rows, where they are known already.
     """
-    if draws < 5:
-        raise ValueError(f"draws must be 5 or more, got {draws}")
     if sample is not None and sample < FEWEST_ROWS:
         raise ValueError(f"sample must be {FEWEST_ROWS} rows or more, got {sample}")
-    distinct = distinct_rows(rows)
-    n = len(distinct)
-    wanted = n if sample is None else sample
-    reason = f"{n} distinct rows, but each draw needs {wanted}" if n < wanted else ""
-    if n < FEWEST_ROWS:
-        reason = f"{n} distinct rows; an estimate needs {FEWEST_ROWS}"
-    nearest: list[Float64[np.ndarray, "_ 2"]] = []
+    kept = distinct_rows(rows) if distinct is None else distinct
+    n_distinct = len(kept)
+    wanted = n_distinct if sample is None else sample
+    reason = f"too few: {n_distinct} distinct rows of {wanted}" if n_distinct < wanted else ""
+    if n_distinct < FEWEST_ROWS:
+        reason = f"too few: {n_distinct} distinct rows; an estimate needs {FEWEST_ROWS}"
+    whole, parts = np.empty((0, 2)), list[Float64[np.ndarray, "_ 2"]]()
     if not reason:
-        subsets = [np.arange(n, dtype=np.int64)]
-        if wanted < n:
-            rngs = (np.random.default_rng([seed, number]) for number in range(draws))
-            subsets += [np.sort(rng.choice(n, wanted, replace=False)) for rng in rngs]
-        centred = rows[distinct] - rows[distinct].mean(axis=0, dtype=np.float64)
-        nearest = two_nearest(centred / np.linalg.norm(centred, axis=1).mean(), subsets)
+        if wanted < n_distinct:
+            kept = np.sort(np.random.default_rng(seed).choice(kept, wanted, replace=False))
+        centred = rows[kept] - rows[kept].mean(axis=0, dtype=np.float64)
+        subsets = [] if blocks is None else block_subsets(blocks[kept], FEWEST_BLOCK_ROWS)
+        whole, *parts = two_nearest(
+            centred / np.linalg.norm(centred, axis=1).mean(),
+            [np.arange(len(kept), dtype=np.int64), *subsets],
+        )
 
     def answer(estimator: Estimator) -> IntrinsicDimension:
-        estimates = [estimate(distances, estimator) for distances in nearest]
-        numbers = [number for number in estimates if number is not None]
-        tied = len(numbers) < len(estimates)
-        whole, drawn = (None, []) if tied or reason else (numbers[0], numbers[1:] or numbers)
+        value, why = (None if reason else estimate(whole, estimator)), reason
+        by_block = [estimate(part, estimator) for part in parts]
+        values = tuple(number for number in by_block if number is not None)
+        values = values if len(values) == len(by_block) else ()
+        needed = None if value is None else rows_needed(value, estimator)
+        if not why and value is None:
+            why = TIED
+        if value is not None and needed is not None and wanted < needed:
+            more = f"over {MOST_NEEDED}" if needed == MOST_NEEDED else str(needed)
+            why = f"too few: {wanted} rows; an estimate of {value:.1f} needs {more}"
+        bounds = None if why or value is None else interval(value, values)
         return IntrinsicDimension(
             estimator=estimator,
-            dimension=float(np.mean(drawn)) if drawn else None,
-            sd=float(np.std(drawn, ddof=1)) if len(drawn) > 1 else None,
+            dimension=None if why else value,
+            standard_error=None if why else standard_error(values),
+            low=bounds[0] if bounds else None,
+            high=bounds[1] if bounds else None,
             rows=wanted,
-            draws=len(drawn),
-            whole=whole,
-            standard_error=whole / n**0.5 if whole and estimator == "mle" else None,
-            distinct=n,
-            duplicates=len(rows) - n,
-            reason=TIED if tied else reason,
+            distinct=n_distinct,
+            duplicates=len(rows) - n_distinct,
+            needed=needed,
+            blocks=() if why else values,
+            reason=why,
         )
 
     return tuple(map(answer, estimators))
+
+
+def rows_needed(dimension: float, estimator: Estimator) -> int:
+    """Rows that an estimate of this size needs.
+
+    With so many, its relative standard deviation is 10 % or less, and a ball that gives this
+    estimate has a dimension at most a quarter above it (0.8·d or more is found of d). At most
+    a million.
+    """
+    for_spread = (SPREAD_AT_ONE_ROW[estimator] / MOST_SPREAD) ** 2
+    doublings = min(60.0, (dimension - BIAS_DIMENSION) / BIAS_DOUBLING)
+    for_bias = float(BIAS_ROWS * 2.0**doublings)
+    return min(MOST_NEEDED, ceil(max(for_spread, for_bias)))
 
 
 def estimate(nearest: Float64[np.ndarray, "rows 2"], estimator: Estimator) -> float | None:

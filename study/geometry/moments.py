@@ -70,6 +70,15 @@ class Moments:
         self.n = total
 
 
+def pooled_cross(parts: Sequence[CrossMoments]) -> CrossMoments:
+    """The cross moments of all the parts' rows."""
+    whole = CrossMoments(len(parts[0].mean_x))
+    for part in parts:
+        if part.n:
+            whole.join(part.n, part.mean_x, part.mean_y, part.scatter)
+    return whole
+
+
 def pooled(parts: Sequence[Moments]) -> Moments:
     """The moments of all the parts' rows."""
     whole = Moments(parts[0].dim)
@@ -77,6 +86,74 @@ def pooled(parts: Sequence[Moments]) -> Moments:
         if part.n:
             whole.join(part.n, part.mean, part.scatter)
     return whole
+
+
+class CrossMoments:
+    """Scatter Σ(x − x̄)(y − ȳ)ᵀ of two matrices whose rows belong together, in float64."""
+
+    __slots__ = ("mean_x", "mean_y", "n", "scatter")
+
+    def __init__(self, dim: int) -> None:
+        self.n = 0
+        self.mean_x: Float64[np.ndarray, " dim"] = np.zeros(dim)
+        self.mean_y: Float64[np.ndarray, " dim"] = np.zeros(dim)
+        self.scatter: Float64[np.ndarray, "dim dim"] = np.zeros((dim, dim))
+
+    @classmethod
+    def of(cls, x: Float[np.ndarray, "rows dim"], y: Float[np.ndarray, "rows dim"]) -> CrossMoments:
+        """Of rows in memory."""
+        moments = cls(x.shape[1])
+        if len(x):
+            means = [rows.mean(axis=0, dtype=np.float64) for rows in (x, y)]
+            moments.join(len(x), means[0], means[1], (x - means[0]).T @ (y - means[1]))
+        return moments
+
+    def join(
+        self,
+        n: int,
+        mean_x: Float64[np.ndarray, " dim"],
+        mean_y: Float64[np.ndarray, " dim"],
+        scatter: Float64[np.ndarray, "dim dim"],
+    ) -> None:
+        """Add n > 0 rows by their moments."""
+        total = self.n + n
+        step_x, step_y = mean_x - self.mean_x, mean_y - self.mean_y
+        self.scatter += scatter
+        if self.n:
+            self.scatter += np.outer(step_x, step_y * (self.n * n / total))
+        self.mean_x = self.mean_x + step_x * (n / total)
+        self.mean_y = self.mean_y + step_y * (n / total)
+        self.n = total
+
+
+class StreamMoments:
+    """Moments of every layer, and cross moments of every layer with the next, over batches.
+
+    Peak: (2·layers − 1) dim² matrices, or `layers` of them without the cross moments, and a
+    batch of two layers in float64.
+    """
+
+    __slots__ = ("crossed", "layers")
+
+    def __init__(self, layers: int, dim: int, *, crossed: bool) -> None:
+        self.layers = [Moments(dim) for _ in range(layers)]
+        self.crossed = [CrossMoments(dim) for _ in range(layers - 1)] if crossed else []
+
+    def update(self, hidden: Float[np.ndarray, "layers rows dim"]) -> None:
+        """Add a batch of rows of all layers."""
+        n = hidden.shape[1]
+        if not n:
+            return
+        before: Float64[np.ndarray, "rows dim"] = np.empty((0, 0))
+        before_mean: Float64[np.ndarray, " dim"] = np.empty(0)
+        for layer, rows in enumerate(hidden):
+            mean = rows.mean(axis=0, dtype=np.float64)
+            centred = rows - mean
+            self.layers[layer].join(n, mean, centred.T @ centred)
+            if layer and self.crossed:
+                cross = self.crossed[layer - 1]
+                cross.join(n, before_mean, mean, before.T @ centred)
+            before, before_mean = centred, mean
 
 
 class RowSums:

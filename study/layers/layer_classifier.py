@@ -1,29 +1,23 @@
-"""A linear classifier of layers, its accuracy, and the dimensions that it uses."""
+"""A linear classifier of layers."""
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 
-from ...arrays import Bool, Float32, Float64, Int64
+from ...arrays import Float32, Float64, Int64
 from ..report_json import JsonRecord
 from .layer_rows import LayerRows
+from .layer_scores import Score, score_predictions
+from .softmax_regression import fit_softmax
 
-STRENGTH = 1.0
-"""Inverse weight of the L2 penalty, scikit-learn's C."""
+BLOCK_ROWS = 1_024
+"""Rows turned to float64 at a time."""
 
-MOST_ITERATIONS = 2_000
-TOLERANCE = 1e-5
-"""Largest gradient entry at which L-BFGS stops; accuracies do not change below it."""
-
-N_LARGEST = 10
-"""Dimensions of a layer that the JSON names."""
+CONSTANT = 1e-11
+"""A dimension does not vary if its deviation is below this share of its mean: float32 numbers that
+differ at all differ by more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +53,27 @@ class LayerClassifier(JsonRecord):
         standardised: Float64[np.ndarray, "rows dim"] = (vectors - self.mean) / self.scale
         return standardised
 
+    def in_units_of(
+        self, mean: Float64[np.ndarray, " dim"], scale: Float64[np.ndarray, " dim"]
+    ) -> Float64[np.ndarray, "layers dim_and_1"]:
+        """The same scores as weights and intercepts of vectors that are standardised so."""
+        raw = self.weights / self.scale
+        intercepts = self.intercepts + raw @ (mean - self.mean)
+        return np.column_stack([raw * scale, intercepts])
+
+    def without(self, dims: Int64[np.ndarray, " k"]) -> LayerClassifier:
+        """The classifier that reads all dimensions but these."""
+        return replace(
+            self,
+            mean=np.delete(self.mean, dims),
+            scale=np.delete(self.scale, dims),
+            weights=np.delete(self.weights, dims, axis=1),
+        )
+
+    def of_unit_rows(self, length: float) -> LayerClassifier:
+        """The classifier of vectors of length 1 that reads them as if they had this length."""
+        return replace(self, mean=self.mean / length, scale=self.scale / length)
+
     def predict(self, vectors: Float32[np.ndarray, "rows dim"]) -> Int64[np.ndarray, " rows"]:
         """The most likely layer of each vector."""
         scores = self.standardise(vectors) @ self.weights.T + self.intercepts
@@ -66,173 +81,69 @@ class LayerClassifier(JsonRecord):
         predicted: Int64[np.ndarray, " rows"] = layers[scores.argmax(axis=1)]
         return predicted
 
+    def score_of(self, predicted: Int64[np.ndarray, " predictions"], rows: LayerRows) -> Score:
+        """The score of its predictions for rows that may have been changed."""
+        return score_predictions(
+            predicted,
+            rows,
+            layers=self.layers,
+            n_train=self.n_train,
+            converged=self.converged,
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Score(JsonRecord):
-    """The accuracy of a classifier of layers on held-back rows.
 
-    Attributes:
-        standard_error: Of the accuracy, over texts; None with one text.
-        chance: 1 / layers.
-        recall: Share of each layer's rows that were classified correctly.
-        confusion: Rows by true layer (first index) and predicted layer.
-        mean_distance: Mean |predicted − true| layer.
-        n_test: Scored rows; a row counts once, whatever the number of draws.
-        draws: Random draws that the predictions are pooled from.
-        converged: False where the classifier's optimiser stopped early.
+def fit_classifier(rows: LayerRows, *, start: LayerClassifier | None = None) -> LayerClassifier:
+    """The classifier of the rows' layers. Peak: the rows twice.
+
+    Args:
+        start: A classifier of the same dimensions and layers, of similar rows, from whose weights
+            the optimiser starts; it converges to the same weights in fewer steps.
     """
-
-    layers: tuple[int, ...] = field(repr=False)
-    accuracy: float
-    standard_error: float | None
-    chance: float
-    recall: tuple[float, ...]
-    confusion: tuple[tuple[int, ...], ...]
-    mean_distance: float
-    n_train: int
-    n_test: int
-    n_test_texts: int
-    draws: int = 1
-    converged: bool = True
-
-
-def fit_classifier(rows: LayerRows) -> LayerClassifier:
-    """The classifier of the rows' layers, by L-BFGS. Peak: the rows in float64, beside them."""
-    scaler = StandardScaler()
-    standardised = scaler.fit_transform(rows.vectors.astype(np.float64))
-    model = LogisticRegression(C=STRENGTH, max_iter=MOST_ITERATIONS, tol=TOLERANCE)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        model.fit(standardised, rows.layer)
-    weights = np.asarray(model.coef_, dtype=np.float64)
-    intercepts = np.asarray(model.intercept_, dtype=np.float64)
-    if len(weights) == 1:  # two layers: one logit, which is the difference of two
-        weights = np.concatenate([-weights, weights]) / 2
-        intercepts = np.concatenate([-intercepts, intercepts]) / 2
+    mean, scale = spread_of(rows.vectors)
+    classes: Int64[np.ndarray, " rows"] = np.searchsorted(rows.layers, rows.layer)
+    found = fit_softmax(
+        _standardised(rows.vectors, mean, scale),
+        classes.astype(np.int64),
+        len(rows.layers),
+        None if start is None else start.in_units_of(mean, scale),
+    )
     return LayerClassifier(
         layers=rows.layers,
-        mean=np.asarray(scaler.mean_, dtype=np.float64),
-        scale=np.asarray(scaler.scale_, dtype=np.float64),
-        weights=weights,
-        intercepts=intercepts,
+        mean=mean,
+        scale=scale,
+        weights=found.weights,
+        intercepts=found.intercepts,
         n_train=len(rows.vectors),
-        iterations=int(model.n_iter_[0]),
-        converged=not any(issubclass(w.category, ConvergenceWarning) for w in caught),
+        iterations=found.iterations,
+        converged=found.converged,
     )
+
+
+def spread_of(
+    vectors: Float32[np.ndarray, "rows dim"],
+) -> tuple[Float64[np.ndarray, " dim"], Float64[np.ndarray, " dim"]]:
+    """The mean and the standard deviation of each dimension; 1 where it does not vary."""
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    squares = np.zeros_like(mean)
+    for start in range(0, len(vectors), BLOCK_ROWS):
+        block = vectors[start : start + BLOCK_ROWS] - mean
+        squares += np.einsum("ij,ij->j", block, block)
+    scale = np.sqrt(squares / len(vectors))
+    return mean, np.where(scale <= CONSTANT * np.abs(mean), 1.0, scale)
+
+
+def _standardised(
+    vectors: Float32[np.ndarray, "rows dim"],
+    mean: Float64[np.ndarray, " dim"],
+    scale: Float64[np.ndarray, " dim"],
+) -> Float32[np.ndarray, "rows dim"]:
+    standardised = np.empty(vectors.shape, dtype=np.float32)
+    for start in range(0, len(vectors), BLOCK_ROWS):
+        block = slice(start, start + BLOCK_ROWS)
+        standardised[block] = (vectors[block] - mean) / scale
+    return standardised
 
 
 def score_classifier(classifier: LayerClassifier, rows: LayerRows) -> Score:
     """The score of the classifier, with its own standardiser, on other rows."""
-    return score_predictions(classifier.predict(rows.vectors), rows, classifier)
-
-
-def score_predictions(
-    predicted: Int64[np.ndarray, " predictions"], rows: LayerRows, classifier: LayerClassifier
-) -> Score:
-    """The score of a classifier's predictions for all rows, or for all in each of several draws."""
-    layers = classifier.layers
-    if not len(rows.layer) or len(predicted) % len(rows.layer):
-        raise ValueError(f"{len(predicted)} predictions for {len(rows.layer)} rows")
-    if not set(rows.layers) <= set(layers):
-        raise ValueError(f"rows of layers {rows.layers}, but a classifier of layers {layers}")
-    draws = len(predicted) // len(rows.layer)
-    true = np.tile(rows.layer, draws)
-    right = predicted == true
-    confusion = np.zeros((len(layers), len(layers)), dtype=np.int64)
-    np.add.at(confusion, (np.searchsorted(layers, true), np.searchsorted(layers, predicted)), 1)
-    of_layer = np.maximum(confusion.sum(axis=1), 1)
-    return Score(
-        layers=layers,
-        accuracy=float(right.mean()),
-        standard_error=accuracy_error(right, np.tile(rows.text, draws)),
-        chance=1.0 / len(layers),
-        recall=tuple((np.diag(confusion) / of_layer).tolist()),
-        confusion=tuple(tuple(row) for row in confusion.tolist()),
-        mean_distance=float(np.abs(predicted - true).mean()),
-        n_train=classifier.n_train,
-        n_test=len(rows.layer),
-        n_test_texts=rows.n_texts,
-        draws=draws,
-        converged=classifier.converged,
-    )
-
-
-def accuracy_error(
-    right: Bool[np.ndarray, " predictions"], text: Int64[np.ndarray, " predictions"]
-) -> float | None:
-    """Standard error of the accuracy, where texts are the units that were drawn at random.
-
-    It is that of a proportion in a cluster sample (Cochran 1977, section 3.12), which a bootstrap
-    over texts estimates too. Rows of a text are not independent, so that the binomial error is
-    too small.
-    """
-    _, index = np.unique(text, return_inverse=True)
-    sizes = np.bincount(index).astype(np.float64)
-    n_texts = len(sizes)
-    if n_texts < 2:
-        return None
-    left = np.bincount(index, weights=right) - right.mean() * sizes
-    return float(np.sqrt(n_texts / (n_texts - 1) * (left @ left)) / sizes.sum())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contributions(JsonRecord):
-    """The shares of dimensions in the weights of each layer, in standardised units.
-
-    Attributes:
-        shares: |w| / Σ|w|, a sum of 1 for each layer; 0 where a layer has no weights at all.
-        signs: Signs of the weights: whether a larger value speaks for the layer or against it.
-        n50: The smallest number of dimensions that hold half of a layer's shares.
-        n90: The same for nine tenths.
-    """
-
-    layers: tuple[int, ...]
-    shares: Float64[np.ndarray, "layers dim"] = field(compare=False, repr=False)
-    signs: Int64[np.ndarray, "layers dim"] = field(compare=False, repr=False)
-    n50: tuple[int, ...]
-    n90: tuple[int, ...]
-
-    @property
-    def max_share(self) -> tuple[float, ...]:
-        """The largest share of each layer."""
-        return tuple(self.shares.max(axis=1).tolist())
-
-    def ranked(self) -> Int64[np.ndarray, " dim"]:
-        """Dimensions, counted from 0, by their mean share over the layers, largest first."""
-        return np.argsort(-self.shares.mean(axis=0), kind="stable")
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the shares, and the dimensions of largest share; they count from 0."""
-        largest = [
-            [
-                {"dim": int(j), "share": float(shares[j]), "sign": int(signs[j])}
-                for j in np.argsort(-shares, kind="stable")[:N_LARGEST]
-            ]
-            for shares, signs in zip(self.shares, self.signs, strict=True)
-        ]
-        extra = {"max_share": list(self.max_share), "largest": largest}
-        return JsonRecord.to_json(self) | extra
-
-
-def contributions(classifier: LayerClassifier) -> Contributions:
-    """Each dimension's share in telling each layer from the others.
-
-    Weights are in standardised units: raw weights would be largest where the spread is smallest.
-    """
-    sizes = np.abs(classifier.weights)
-    totals = sizes.sum(axis=1, keepdims=True)
-    shares = sizes / np.where(totals > 0, totals, 1.0)
-    return Contributions(
-        layers=classifier.layers,
-        shares=shares,
-        signs=np.sign(classifier.weights).astype(np.int64),
-        n50=tuple(dims_holding(layer, 0.5) for layer in shares),
-        n90=tuple(dims_holding(layer, 0.9) for layer in shares),
-    )
-
-
-def dims_holding(shares: Float64[np.ndarray, " dim"], portion: float) -> int:
-    """The smallest number of dimensions whose shares add up to a portion of all."""
-    cumulated = np.cumsum(np.sort(shares)[::-1])
-    reached = np.flatnonzero(cumulated >= portion * cumulated[-1] - 1e-12)
-    return int(reached[0]) + 1
+    return classifier.score_of(classifier.predict(rows.vectors), rows)

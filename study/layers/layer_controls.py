@@ -11,16 +11,13 @@ import numpy as np
 
 from ...arrays import Float32, Float64, Int64
 from ..report_json import JsonRecord
-from .layer_classifier import (
-    LayerClassifier,
-    Score,
-    contributions,
-    fit_classifier,
-    score_classifier,
-    score_predictions,
-)
+from .layer_classifier import LayerClassifier, fit_classifier, score_classifier
+from .layer_contributions import contributions
 from .layer_norms import row_norms, unit_rows
 from .layer_rows import COLUMNS, LayerRows, Split
+from .layer_scores import Score, score_predictions
+from .layer_tree import LayerTree, score_tree
+from .punctuation import PunctuationTokens
 
 Change = Callable[[LayerRows], LayerRows]
 
@@ -54,8 +51,10 @@ def simple_controls(
     """The controls without options: norms, random vectors, means, centroids."""
     random = norm_matched_random(split, seed=seed)
     centred = score_retrained(split, mean_removal(split.train))
+    length = float(row_norms(split.train.vectors).mean())
+    like_unit = classifier.of_unit_rows(length) if length > 0 else None
     for name, title, score in (
-        ("unit-norm", "unit norm", score_retrained(split, unit_norm)),
+        ("unit-norm", "unit norm", score_retrained(split, unit_norm, start=like_unit)),
         ("norm-only", "norm only", score_retrained(split, norm_only)),
         ("mean-removed", "own layer's mean removed", centred),
         ("nearest-centroid", "nearest centroid", score_nearest_centroid(split, classifier)),
@@ -66,14 +65,14 @@ def simple_controls(
     yield Control("random-applied", "random directions, norms kept", score, retrained=False)
 
 
-def score_split(split: Split) -> Score:
+def score_split(split: Split, *, start: LayerClassifier | None = None) -> Score:
     """The score on the test rows of a classifier of the training rows."""
-    return score_classifier(fit_classifier(split.train), split.test)
+    return score_classifier(fit_classifier(split.train, start=start), split.test)
 
 
-def score_retrained(split: Split, change: Change) -> Score:
+def score_retrained(split: Split, change: Change, *, start: LayerClassifier | None = None) -> Score:
     """The score of a classifier that is trained and tested on changed rows."""
-    return score_split(Split(change(split.train), change(split.test)))
+    return score_split(Split(change(split.train), change(split.test)), start=start)
 
 
 def unit_norm(rows: LayerRows) -> LayerRows:
@@ -130,7 +129,35 @@ def score_nearest_centroid(split: Split, classifier: LayerClassifier) -> Score:
     test = classifier.standardise(split.test.vectors)
     distances = (centroids**2).sum(axis=1) - 2 * test @ centroids.T  # less ‖x‖², equal for all
     nearest: Int64[np.ndarray, " rows"] = np.array(classifier.layers)[distances.argmin(axis=1)]
-    return replace(score_predictions(nearest, split.test, classifier), converged=True)
+    return score_predictions(
+        nearest, split.test, layers=classifier.layers, n_train=classifier.n_train
+    )
+
+
+def tree_control(split: Split, *, seed: int = 0) -> tuple[Control, LayerTree]:
+    """A decision tree in place of the linear classifier, and its size."""
+    score, tree = score_tree(split, seed=seed)
+    title = f"decision tree, depth up to {tree.max_depth}"
+    return Control("decision-tree", title, score, retrained=True), tree
+
+
+def punctuation_controls(
+    split: Split, classifier: LayerClassifier, punctuation: PunctuationTokens | None
+) -> Iterator[Control]:
+    """The classifier on words only, and one that is also trained on words only.
+
+    There is none without punctuation, or where a side has nothing else.
+    """
+    if punctuation is None:
+        return
+    marks = [punctuation.among(rows.token) for rows in (split.train, split.test)]
+    if not any(mark.any() for mark in marks) or any(mark.all() for mark in marks):
+        return
+    words = Split(split.train.only(~marks[0]), split.test.only(~marks[1]))
+    score = score_classifier(classifier, words.test)
+    yield Control("punctuation-untested", "punctuation not scored", score, retrained=False)
+    score = score_split(words, start=classifier)
+    yield Control("no-punctuation", "punctuation removed", score, retrained=True)
 
 
 def mask_sizes(dim: int) -> tuple[int, ...]:
@@ -159,10 +186,10 @@ def mask_controls(
             for fill, values in fills.items():
                 vectors = (masked(split.test.vectors, dims, values) for dims in sets)
                 predicted = np.concatenate([classifier.predict(filled) for filled in vectors])
-                score = score_predictions(predicted, split.test, classifier)
+                score = classifier.score_of(predicted, split.test)
                 name, title = f"mask-{which}-{k}-{fill}", f"{which} {k} dims set to {fill}"
                 yield Control(name, title, score, retrained=False)
-        score = score_retrained(split, partial(without, dims=top))
+        score = score_retrained(split, partial(without, dims=top), start=classifier.without(top))
         yield Control(f"without-top-{k}", f"without top {k} dims", score, retrained=True)
 
 
@@ -188,8 +215,8 @@ def transfer_controls(here: Split, other: Split, classifier: LayerClassifier) ->
     Every classifier standardises by its own training rows. To standardise by the new texts would
     measure something else.
     """
-    theirs = fit_classifier(other.train)
-    both = fit_classifier(joined(here.train, other.train))
+    theirs = fit_classifier(other.train, start=classifier)
+    both = fit_classifier(joined(here.train, other.train), start=classifier)
     for name, title, trained, test in (
         ("transfer-to-other", "these texts → other", classifier, other.test),
         ("transfer-from-other", "other texts → these", theirs, here.test),

@@ -1,19 +1,27 @@
-"""How long the vectors of each layer are, and whether that grows exponentially with depth."""
+"""How long the vectors of each layer are, and whether they grow or shrink with depth."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from scipy.stats import t
 
 from ...arrays import Float32, Float64
 from ...errors import StudyError
 from ..report_json import JsonRecord
 
 EXPONENTIAL_R2 = 0.9
-"""R² from which growth is called exponential."""
+"""R² from which a trend may be called exponential."""
+
+CONFIDENCE = 0.95
+
+SAME = 1e-12
+"""Relative differences of mean norms up to this are float64's rounding."""
+
+Verdict = Literal["grow", "shrink", "flat"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,26 +30,40 @@ class Growth(JsonRecord):
 
     Attributes:
         rate: e^slope: the factor by which the mean norm changes from layer to layer.
+        rate_interval: 95 % interval of the rate, e^(slope ± t·s.e.) (Draper and Smith 1998,
+            section 1.4). It takes the layers' deviations from the line as independent.
         intercept: ln of the fitted mean norm at layer 0.
         r2: Share of the variance of ln(mean norm) explained; 0 where it does not vary.
     """
 
     rate: float
+    rate_interval: tuple[float, float]
     intercept: float
     r2: float
 
     @property
+    def verdict(self) -> Verdict:
+        """`flat` where the interval holds 1, which is no change."""
+        low, high = self.rate_interval
+        if low > 1:
+            return "grow"
+        return "shrink" if high < 1 else "flat"
+
+    @property
     def exponential(self) -> bool:
-        """Whether the line fits: R² ≥ .9."""
-        return self.r2 >= EXPONENTIAL_R2
+        """Whether norms change, and the line fits: R² ≥ .9, and an interval without 1."""
+        return self.verdict != "flat" and self.r2 >= EXPONENTIAL_R2
 
     def at(self, layer: int) -> float:
         """The fitted mean norm."""
         return float(np.exp(self.intercept + layer * np.log(self.rate)))
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, and whether growth is exponential."""
-        return JsonRecord.to_json(self) | {"exponential": self.exponential}
+        """The fields, the verdict, and whether the change is exponential."""
+        return JsonRecord.to_json(self) | {
+            "verdict": self.verdict,
+            "exponential": self.exponential,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,13 +123,20 @@ def fit_growth(layers: Sequence[int], mean_norms: Sequence[float]) -> Growth | N
         return None
     x = np.asarray(layers, dtype=np.float64)
     y = np.log(np.asarray(mean_norms, dtype=np.float64))
-    slope = float((x - x.mean()) @ (y - y.mean()) / ((x - x.mean()) @ (x - x.mean())))
+    spread = float((x - x.mean()) @ (x - x.mean()))
+    slope = float((x - x.mean()) @ (y - y.mean())) / spread
     intercept = float(y.mean() - slope * x.mean())
     total = float((y - y.mean()) @ (y - y.mean()))
+    if total <= len(x) * SAME**2:
+        return Growth(rate=1.0, rate_interval=(1.0, 1.0), intercept=float(y.mean()), r2=0.0)
     left = float(np.sum((y - intercept - slope * x) ** 2))
-    varies = total > len(x) * 1e-24  # relative differences above 1e-12, float64's rounding
+    free = len(x) - 2
+    margin = float(t.ppf(0.5 + CONFIDENCE / 2, free)) * np.sqrt(left / free / spread) + SAME
     return Growth(
-        rate=float(np.exp(slope)), intercept=intercept, r2=1.0 - left / total if varies else 0.0
+        rate=float(np.exp(slope)),
+        rate_interval=(float(np.exp(slope - margin)), float(np.exp(slope + margin))),
+        intercept=intercept,
+        r2=1.0 - left / total,
     )
 
 

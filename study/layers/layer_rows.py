@@ -26,6 +26,9 @@ FEWEST_TOKENS = 20
 
 TEST_SHARE = 0.2
 
+SPLIT_STREAM = 1
+"""Of the seed; the sample of tokens takes another one."""
+
 COLUMNS = ("vectors", "layer", "text", "position", "token")
 
 
@@ -91,17 +94,30 @@ class Split:
     test: LayerRows
 
 
-def split_by_text(rows: LayerRows, *, test_share: float = TEST_SHARE, seed: int = 0) -> Split:
+def split_by_text(
+    rows: LayerRows, *, test_share: float = TEST_SHARE, seed: int = 0, among: int | None = None
+) -> Split:
     """Hold back whole texts at random, at least two. The split depends on the texts only.
 
     Rows of one text resemble each other, and every token has a row in each layer, so that a split
     of rows would put a token's neighbours, and the token at other depths, on both sides.
+
+    Args:
+        among: The number of texts that may have rows. The texts to hold back are drawn from all
+            of them, so that rows of the same texts, of other layers or lengths, are split alike.
+            By default they are drawn from the texts that have rows.
     """
     if not 0 < test_share < 1:
         raise ValueError(f"test_share must lie between 0 and 1, got {test_share}")
     texts = np.unique(rows.text)
-    n_test = min(max(2, round(test_share * len(texts))), len(texts) - 1)
-    held_back = np.isin(rows.text, np.random.default_rng(seed).permutation(texts)[:n_test])
+    n_texts = int(texts[-1]) + 1 if among is None else among
+    keys = np.random.default_rng([seed, SPLIT_STREAM]).random(n_texts)
+    for drawn_from in (np.arange(n_texts) if among is not None else texts, texts):
+        n_test = min(max(2, round(test_share * len(drawn_from))), len(drawn_from) - 1)
+        chosen = drawn_from[np.argsort(keys[drawn_from], kind="stable")[:n_test]]
+        if 2 <= len(np.intersect1d(chosen, texts)) < len(texts):
+            break
+    held_back = np.isin(rows.text, chosen)
     return Split(train=rows.only(~held_back), test=rows.only(held_back))
 
 
@@ -120,41 +136,36 @@ def collect_rows(
     Raises:
         StudyError: too few texts or tokens, one layer only, or values that are not finite.
     """
-    if max_tokens < FEWEST_TOKENS:
-        raise ValueError(f"max_tokens must be at least {FEWEST_TOKENS}, got {max_tokens}")
-    sample = _Sample(max_tokens, seed)
-    first = 0 if include_embedding else 1
+    sample = RowSample(max_tokens, include_embedding=include_embedding, seed=seed)
     for batch in states:
-        sample.add(batch.hidden[first:], np.stack([batch.text, batch.position, batch.token]))
-    if sample.hidden is None or sample.n_seen < FEWEST_TOKENS:
-        raise StudyError(
-            f"layers: {sample.n_seen} tokens, at least {FEWEST_TOKENS} are needed; "
-            "give more or longer texts"
-        )
-    rows = sample.rows(first)
-    if rows.n_texts < FEWEST_TEXTS:
-        raise StudyError(
-            f"layers: {rows.n_texts} texts with tokens, at least {FEWEST_TEXTS} are needed to "
-            "hold some back for the test; give more texts"
-        )
-    return rows
+        sample.add(batch)
+    return sample.rows()
 
 
-class _Sample:
-    """The tokens with the smallest keys so far."""
+class RowSample:
+    """The tokens with the smallest keys so far. Arguments as of `collect_rows`."""
 
-    def __init__(self, size: int, seed: int) -> None:
+    def __init__(
+        self, max_tokens: int = MOST_TOKENS, *, include_embedding: bool = True, seed: int = 0
+    ) -> None:
+        if max_tokens < FEWEST_TOKENS:
+            raise ValueError(f"max_tokens must be at least {FEWEST_TOKENS}, got {max_tokens}")
+        self.first_layer = 0 if include_embedding else 1
         self.rng = np.random.default_rng(seed)
-        self.keys: Float64[np.ndarray, " sample"] = np.full(size, np.inf)
-        self.order: Int64[np.ndarray, " sample"] = np.zeros(size, dtype=np.int64)
-        self.where: Int64[np.ndarray, "3 sample"] = np.zeros((3, size), dtype=np.int64)
+        self.keys: Float64[np.ndarray, " sample"] = np.full(max_tokens, np.inf)
+        self.order: Int64[np.ndarray, " sample"] = np.zeros(max_tokens, dtype=np.int64)
+        self.where: Int64[np.ndarray, "3 sample"] = np.zeros((3, max_tokens), dtype=np.int64)
         self.hidden: Float32[np.ndarray, "layers sample dim"] | None = None
         self.n_seen = 0
 
-    def add(
-        self, hidden: Float32[np.ndarray, "layers tokens dim"], where: Int64[np.ndarray, "3 tokens"]
-    ) -> None:
-        """Replace the tokens with larger keys by tokens of the batch."""
+    def add(self, batch: TokenStates) -> None:
+        """Replace the tokens with larger keys by tokens of the batch.
+
+        Raises:
+            StudyError: one layer only, or values that are not finite.
+        """
+        hidden = batch.hidden[self.first_layer :]
+        where = np.stack([batch.text, batch.position, batch.token])
         n_layers, n_tokens, dim = hidden.shape
         if n_layers < 2:
             raise StudyError(
@@ -180,14 +191,23 @@ class _Sample:
         self.hidden[:, freed] = hidden[:, chosen]
         self.n_seen += n_tokens
 
-    def rows(self, first_layer: int) -> LayerRows:
-        """The sample in the order in which its tokens came."""
-        assert self.hidden is not None
+    def rows(self) -> LayerRows:
+        """The sample in the order in which its tokens came.
+
+        Raises:
+            StudyError: too few texts or tokens.
+        """
+        if self.hidden is None or self.n_seen < FEWEST_TOKENS:
+            raise StudyError(
+                f"layers: {self.n_seen} tokens, at least {FEWEST_TOKENS} are needed; "
+                "give more or longer texts"
+            )
         filled = np.flatnonzero(np.isfinite(self.keys))
         slots = filled[np.argsort(self.order[filled])]
         n_layers, _, dim = self.hidden.shape
         text, position, token = (np.tile(column[slots], n_layers) for column in self.where)
-        return LayerRows(
+        first_layer = self.first_layer
+        rows = LayerRows(
             vectors=self.hidden[:, slots].reshape(-1, dim),
             layer=np.repeat(np.arange(first_layer, first_layer + n_layers), len(slots)),
             text=text,
@@ -195,3 +215,9 @@ class _Sample:
             token=token,
             n_seen=self.n_seen,
         )
+        if rows.n_texts < FEWEST_TEXTS:
+            raise StudyError(
+                f"layers: {rows.n_texts} texts with tokens, at least {FEWEST_TEXTS} are needed to "
+                "hold some back for the test; give more texts"
+            )
+        return rows

@@ -8,24 +8,24 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..report_json import JsonRecord
-from .layer_classifier import (
-    Contributions,
-    LayerClassifier,
-    contributions,
-    fit_classifier,
-    score_classifier,
-)
+from .layer_classifier import LayerClassifier, fit_classifier, score_classifier
+from .layer_contributions import Contributions, contributions
 from .layer_controls import (
     Control,
     mask_controls,
     mask_sizes,
+    punctuation_controls,
     score_split,
     simple_controls,
     transfer_controls,
+    tree_control,
 )
 from .layer_norms import LayerNorms, NormTally
 from .layer_pca import LayerPca, layer_pca
 from .layer_rows import MOST_TOKENS, TEST_SHARE, Split, collect_rows, split_by_text
+from .layer_sweeps import ModelPoint, Sweep, texts_sweep
+from .layer_tree import LayerTree
+from .punctuation import PunctuationTokens
 
 if TYPE_CHECKING:
     from ..network import TokenStates
@@ -43,6 +43,12 @@ class LayersReport(JsonRecord):
         n_test: Rows of held-back texts.
         controls: The first is the classifier itself.
         chance: 1 / layers.
+        tree: The decision tree that one of the controls scores.
+        texts_sweep: Accuracies by number of training texts, where they were asked for.
+        n_punctuation_removed: Tokens without a letter or digit that were left out of the study;
+            None where they are part of it.
+        context_sweep: The same by context length.
+        models: The same by model: this one first.
     """
 
     layers: tuple[int, ...]
@@ -61,6 +67,11 @@ class LayersReport(JsonRecord):
     classifier: LayerClassifier
     contributions: Contributions
     controls: tuple[Control, ...]
+    tree: LayerTree
+    texts_sweep: Sweep | None
+    n_punctuation_removed: int | None = None
+    context_sweep: Sweep | None = None
+    models: tuple[ModelPoint, ...] | None = None
 
     def control(self, name: str) -> Control | None:
         """The control of that name; None if the study had no data for it."""
@@ -75,6 +86,9 @@ def layers_study(
     include_embedding: bool = True,
     max_tokens: int = MOST_TOKENS,
     masks: Sequence[int] | None = None,
+    punctuation: PunctuationTokens | None = None,
+    sweep_texts: Sequence[int] = (),
+    n_texts: int | None = None,
     seed: int = 0,
 ) -> LayersReport:
     """What tells the layers of a network apart. Peak: about ten times the sampled rows.
@@ -85,6 +99,9 @@ def layers_study(
         include_embedding: Whether layer 0 is a layer of the study.
         max_tokens: Sampled tokens of each of the three; norms are of all tokens.
         masks: Numbers of dimensions that are masked; by default 4, 32 and half of them.
+        punctuation: Tells punctuation; its removal is a control, where the sample holds some.
+        sweep_texts: Numbers of training texts at which the classifier's accuracy is measured.
+        n_texts: How many texts the states are of; studies of equally many hold back the same.
         seed: Of the sample, the split and the random controls.
 
     Raises:
@@ -95,9 +112,9 @@ def layers_study(
     )
     tally = NormTally(first_layer=0 if include_embedding else 1)
     rows = collect(_tallied(states, tally))
-    split = split_by_text(rows, seed=seed)
+    split = split_by_text(rows, seed=seed, among=n_texts)
 
-    def split_like(states: Iterable[TokenStates], name: str) -> Split:
+    def split_like(states: Iterable[TokenStates], name: str, of_texts: int | None = None) -> Split:
         """Rows of other states, which must be of a network of the same shape."""
         others = collect(states)
         if (rows.dim, rows.layers) != (others.dim, others.layers):
@@ -105,20 +122,23 @@ def layers_study(
                 f"{name} has {len(others.layers)} layers of {others.dim} dimensions, "
                 f"the study {len(rows.layers)} of {rows.dim}"
             )
-        return split_by_text(others, seed=seed)
+        return split_by_text(others, seed=seed, among=of_texts)
 
     classifier = fit_classifier(split.train)
     sizes = mask_sizes(rows.dim) if masks is None else masks
     own_score = score_classifier(classifier, split.test)
+    by_tree, tree = tree_control(split, seed=seed)
     controls = [
         Control("classifier", "layer classifier", own_score, retrained=False),
+        by_tree,
         *simple_controls(split, classifier, seed=seed),
+        *punctuation_controls(split, classifier, punctuation),
         *mask_controls(split, classifier, sizes, seed=seed),
     ]
     if other is not None:
         controls += transfer_controls(split, split_like(other, "other"), classifier)
     if untrained is not None:
-        score = score_split(split_like(untrained, "untrained"))
+        score = score_split(split_like(untrained, "untrained", n_texts))
         controls.append(Control("untrained", "untrained network", score, retrained=True))
     return LayersReport(
         layers=rows.layers,
@@ -137,6 +157,10 @@ def layers_study(
         classifier=classifier,
         contributions=contributions(classifier),
         controls=tuple(controls),
+        tree=tree,
+        texts_sweep=(
+            texts_sweep(split, sweep_texts, classifier, seed=seed) if sweep_texts else None
+        ),
     )
 
 

@@ -1,6 +1,18 @@
 """Networks as the studies see them: loaded, hooked, run over texts."""
 
 from .hidden_states import TokenStates, token_states
+from .language_head import LanguageHead, load_head
 from .model_loading import Network, load_network, untrained_twin
+from .text_window import TextWindow, text_window
 
-__all__ = ["Network", "TokenStates", "load_network", "token_states", "untrained_twin"]
+__all__ = [
+    "LanguageHead",
+    "Network",
+    "TextWindow",
+    "TokenStates",
+    "load_head",
+    "load_network",
+    "text_window",
+    "token_states",
+    "untrained_twin",
+]

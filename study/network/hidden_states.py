@@ -84,7 +84,7 @@ def token_states(
         rows, positions = np.nonzero(batch.counted)
         if not len(rows):
             continue
-        layers = [layer[rows, positions] for layer in _stream(network, batch)]
+        layers = [layer[rows, positions] for layer in stream_layers(network, batch)]
         yield TokenStates(
             hidden=torch.stack(layers).float().cpu().numpy(),
             text=(rows + batch.first).astype(np.int64),
@@ -125,6 +125,26 @@ def encoded(
         yield Batch(first, ids.to(network.device), mask.to(network.device), counted)
 
 
+def require_same_tokens(
+    network: Network, other: Network, texts: Sequence[Text], max_tokens: int
+) -> None:
+    """Refuse two networks that would not read the same tokens; nothing is run.
+
+    Raises:
+        StudyError: their tokenizers differ on a text, or a network has no such token.
+    """
+    for text in texts:
+        mine, theirs = (_token_ids(n, text, max_tokens)[0] for n in (network, other))
+        if mine != theirs:
+            raise StudyError(
+                f"{network.name} and {other.name} cut text {text.id!r} into other tokens: "
+                "they cannot be compared token by token"
+            )
+        for n in (network, other):
+            if max(mine, default=0) >= n.config.vocab_size:
+                raise StudyError(f"{n.name} has no token {max(mine)}: its vocabulary is smaller")
+
+
 def run_with_hooks(network: Network, batch: Batch, hooks: Iterable[RemovableHandle]) -> None:
     """Run the network over a batch, without gradients, and remove the hooks at the end."""
     with ExitStack() as attached, torch.inference_mode():
@@ -146,8 +166,11 @@ def first_tensor(output: object) -> torch.Tensor:
     return tensor
 
 
-def _stream(network: Network, batch: Batch) -> list[torch.Tensor]:
-    """The input of the first block, then the output of each; of shape (texts, tokens, dim)."""
+def stream_layers(network: Network, batch: Batch) -> list[torch.Tensor]:
+    """The first stream: the input of the first block, then the output of each.
+
+    Each is of shape (texts, tokens, dim).
+    """
     layers: list[torch.Tensor] = []
 
     def entering(_: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
@@ -168,13 +191,10 @@ def _stream(network: Network, batch: Batch) -> list[torch.Tensor]:
 
 def _token_ids(network: Network, text: Text, max_tokens: int) -> tuple[list[int], list[int]]:
     """(token ids, 1 for special ones) of one text."""
-    limit = min(max_tokens, network.longest_text or max_tokens)
+    limit = min(max_tokens, network.window or max_tokens)
     if network.tokenizer is not None:
         encoding = network.tokenizer(
-            text.text,
-            truncation=True,
-            max_length=min(limit, network.tokenizer.model_max_length),
-            return_special_tokens_mask=True,
+            text.text, truncation=True, max_length=limit, return_special_tokens_mask=True
         )
         return list(encoding["input_ids"]), list(encoding["special_tokens_mask"])
     try:

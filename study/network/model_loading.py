@@ -34,6 +34,9 @@ MODEL_CLASSES = {
 }
 """By the task type of an adapter, the class with the modules that it names."""
 
+NO_LIMIT = 1 << 40
+"""Tokenizers without a limit name a larger number."""
+
 UNREADABLE = (
     OSError,
     ValueError,
@@ -87,6 +90,12 @@ class Network:
         return longest if isinstance(longest, int) and longest > 0 else None
 
     @property
+    def window(self) -> int | None:
+        """The most tokens of a text: the learnt positions, or the tokenizer's limit if smaller."""
+        limits = [self.longest_text, getattr(self.tokenizer, "model_max_length", None)]
+        return min((n for n in limits if n is not None and n < NO_LIMIT), default=None)
+
+    @property
     def dim(self) -> int:
         """The width of the stream."""
         return int(self.config.hidden_size)
@@ -120,17 +129,17 @@ def load_network(
     name = name or source
     if Path(source).is_absolute() and not Path(source).is_dir():
         raise StudyError(f"{name}: cannot be loaded: {source}: no such folder")
-    with _refusing(name), _quiet():
-        path = _file_of(source, "adapter_config.json")
+    with refusing(name), quiet():
+        path = file_of(source, "adapter_config.json")
         adapter = json.loads(path.read_text("utf-8")) if path else None
         if adapter:
             base = base or str(adapter.get("base_model_name_or_path") or "")
-            with _refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
+            with refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
                 model = _merged(source, base, str(adapter.get("task_type")))
         else:
             model = _load(source, name)
-        tokenizer = _tokenizer(source, base)
-    return _network(name, model.to(device), tokenizer)
+        tokenizer = first_tokenizer(source, base)
+    return as_network(name, model.to(device), tokenizer)
 
 
 def twin(network: Network) -> Network:
@@ -141,14 +150,19 @@ def twin(network: Network) -> Network:
 
 def untrained_twin(network: Network, *, seed: int = 0) -> Network:
     """A network of the same shape with random weights."""
-    with _refusing(network.name), _quiet(), torch.random.fork_rng(devices=[]):
+    with refusing(network.name), quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = transformers.AutoModel.from_config(network.config)  # type: ignore[no-untyped-call]
     model = model.float().to(network.device)
-    return _network(f"{network.name}, untrained", model, network.tokenizer)
+    return as_network(f"{network.name}, untrained", model, network.tokenizer)
 
 
-def _network(name: str, model: nn.Module, tokenizer: Any) -> Network:
+def as_network(name: str, model: nn.Module, tokenizer: Any) -> Network:
+    """A loaded model, ready to run.
+
+    Raises:
+        StudyError: its architecture is not known.
+    """
     model = model.eval().requires_grad_(False)
     stacks = find_stacks(model, model.config)
     return Network(name=name, model=model, tokenizer=tokenizer, stacks=stacks)
@@ -166,24 +180,29 @@ def _load(source: str, name: str) -> nn.Module:
 
 
 def _merged(source: str, base: str, task: str) -> nn.Module:
+    kind = getattr(transformers, MODEL_CLASSES.get(task, "AutoModel"))
+    labels = _n_labels(source)
+    sized = {} if labels is None else {"num_labels": labels}
+    merged = merge_adapter(kind.from_pretrained(base, dtype=torch.float32, **sized), source)
+    headless: nn.Module = getattr(merged, "base_model", merged)
+    return headless
+
+
+def merge_adapter(plain: nn.Module, source: str) -> nn.Module:
+    """A base's model with an adapter added to its weights."""
     try:
         import peft
     except ModuleNotFoundError as err:
         raise StudyError(
             f"{source} is an adapter: its study needs peft, pip install 'deltadex[studies]'"
         ) from err
-    kind = getattr(transformers, MODEL_CLASSES.get(task, "AutoModel"))
-    labels = _n_labels(source)
-    sized = {} if labels is None else {"num_labels": labels}
-    plain = kind.from_pretrained(base, dtype=torch.float32, **sized)
-    merged = peft.PeftModel.from_pretrained(plain, source).merge_and_unload()
-    headless: nn.Module = getattr(merged, "base_model", merged)
-    return headless
+    merged: nn.Module = peft.PeftModel.from_pretrained(plain, source).merge_and_unload()
+    return merged
 
 
 def _n_labels(source: str) -> int | None:
     """The number of labels of a head that an adapter saved; None without a head."""
-    path = _file_of(source, "adapter_model.safetensors")
+    path = file_of(source, "adapter_model.safetensors")
     if path is None:
         return None
     with safe_open(path, framework="pt") as file:
@@ -192,7 +211,7 @@ def _n_labels(source: str) -> int | None:
     return int(shapes[-1][0]) if shapes else None
 
 
-def _file_of(source: str, name: str) -> Path | None:
+def file_of(source: str, name: str) -> Path | None:
     """A file of a folder or of a Hub repository; None where it is missing."""
     if Path(source).is_dir():
         path = Path(source) / name
@@ -201,7 +220,7 @@ def _file_of(source: str, name: str) -> Path | None:
     return None if cached is None else Path(str(cached))
 
 
-def _tokenizer(*sources: str | None) -> Any:
+def first_tokenizer(*sources: str | None) -> Any:
     """The first tokenizer of these sources; None if there is none.
 
     Where files are missing, transformers makes a tokenizer of special tokens only.
@@ -215,7 +234,8 @@ def _tokenizer(*sources: str | None) -> Any:
 
 
 @contextlib.contextmanager
-def _refusing(name: str) -> Iterator[None]:
+def refusing(name: str) -> Iterator[None]:
+    """What libraries raise on files that they cannot use becomes a `StudyError` in one line."""
     try:
         yield
     except UNREADABLE as err:
@@ -224,7 +244,7 @@ def _refusing(name: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without the progress bars and log lines of transformers and PEFT."""
     loggers = [logging.getLogger(name) for name in ("transformers", "peft", "huggingface_hub")]
     levels = [logger.level for logger in loggers]

@@ -2,128 +2,294 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+
 import numpy as np
 from matplotlib import rcParams
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ..geometry.divergence import DIVERGENCES, Divergence, Divergent
+from ...arrays import Float64
+from ..geometry.divergence import Divergence, Divergent
 from ..geometry.geometry_report import GeometryReport
-from ..geometry.group_geometry import GroupGeometry
+from ..geometry.group_geometry import GroupGeometry, LayerGeometry
 from .figures import PALETTE, Picture, Width, add_legend, new_picture, plain
 
-PANEL_MM = 60.0
+PANEL_MM = {"full": 50.0, "column": 40.0}
+COLUMNS = {"full": 3, "column": 2}
+LEGEND_MM = 4.0
 
 COLOURS = PALETTE[:-1]
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h", "*", "<", ">")
-LEGEND_COLUMNS = 5
 
-SATURATION = 20.0
-"""Estimates above this dimension are lower bounds."""
+ESTIMATOR_TITLES = {
+    "facco": "TwoNN: facco",
+    "mle": "TwoNN: mle",
+    "low-fifth": "TwoNN: low-fifth",
+}
+
+UNTRAINED = "untrained"
+
+BAND, UNTRAINED_BAND = 0.25, 0.08
+"""Opacity of the intervals."""
+
+MARGIN = 1.05
 
 MISSING = Divergence(estimator="gauss")
 
-LOWER_BOUNDS = "above: lower bounds"
+CAPTION = (
+    "d: intrinsic dimension from the ratio of the distances to the two nearest tokens (facco: all "
+    "ratios but the highest tenth; mle: maximum likelihood; low-fifth: the lowest fifth), from "
+    "{rows} distinct tokens of each group; bands and bars: 95 % by blocks of texts that share no "
+    "token; estimates that would need more tokens "
+    "are left out. Anisotropy: σ₁²/Σσ² of the centred tokens, 0…1. Cosine: mean of two tokens, "
+    "−1…1. Linearity: share of the variance of a layer's output (filled) and of its own "
+    "contribution (hollow) that a linear map of its input gives, on held-out texts."
+)
+CAPTION_REFERENCE = (
+    " Divergence from {reference}: Jeffreys (J) of Gaussians, with the floor between two halves of "
+    "{reference}; Kullback–Leibler divergence (KL) of softmaxes of parallel texts' means."
+)
+CAPTION_UNTRAINED = " Dashed: a network of the same shape with fresh weights."
+
+Value = Callable[[LayerGeometry], float | None]
+Bounds = Callable[[LayerGeometry], tuple[float, float] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One group of one network.
+
+    Attributes:
+        number: Of the group, for its colour and marker.
+    """
+
+    number: int
+    geometry: GroupGeometry
+    untrained: bool
+
+    @property
+    def name(self) -> str:
+        return plain(self.geometry.group) or "all texts"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One measure by depth.
+
+    Attributes:
+        bounds: 95 % around the value, where there is such an interval.
+        second: A second value of the same unit, drawn with hollow marks.
+        floor: Drawn once, without a group.
+    """
+
+    title: str
+    label: str
+    value: Value
+    bounds: Bounds | None = None
+    second: Value | None = None
+    floor: Value | None = None
 
 
 def draw_geometry(report: GeometryReport, width: Width = "full") -> Picture:
-    """Intrinsic dimension, anisotropy, mean cosine and divergence by layer.
+    """Dimension by every estimator, anisotropy, mean cosine, linearity, divergence, by layer.
 
     Colours of text and background are those of `rcParams` when it is called.
     """
-    shown = _shown_divergence(report)
-    n_panels = 3 if shown is None else 4
-    columns = 1 if width == "column" else 3 if n_panels == 3 else 2
-    legend_rows = -(-(len(report.groups) + 2) // LEGEND_COLUMNS)
-    picture = new_picture(width, PANEL_MM * (n_panels // columns) + 6 * legend_rows)
-    figure = picture.figure
-    panels = figure.subplots(n_panels // columns, columns, squeeze=False).ravel()
-    _draw_dimension(panels[0], report)
-    for axes, name, title, label in (
-        (panels[1], "centred", "Anisotropy, centred", r"$\sigma_1^2/\Sigma\sigma_i^2$  (0…1)"),
-        (panels[2], "mean_cosine", "Mean cosine of two tokens", "cosine (−1…1)"),
-    ):
-        for number, group in enumerate(report.groups):
-            values = [getattr(layer.anisotropy, name) for layer in group.layers]
-            _draw_line(axes, number, group, _floats(values))
-        axes.set(title=title, ylabel=label)
-    panels[1].set_ylim(bottom=0)
-    if shown is not None:
-        _draw_divergence(panels[3], report, shown)
-    entries: dict[str, Artist] = {}
-    for axes in panels:
-        axes.set(xlabel="layer (0 = embeddings)", xlim=(-0.3, report.n_layers - 0.7))
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
-    add_legend(figure, entries, columns=LEGEND_COLUMNS)
+    curves = [Curve(number, group, False) for number, group in enumerate(report.groups)]
+    curves += [Curve(number, group, True) for number, group in enumerate(report.untrained)]
+    panels = list(_panels(report))
+    columns = COLUMNS[width]
+    rows = -(-len(panels) // columns)
+    names = max(len(curve.name) for curve in curves)
+    legend_columns = max(1, min(5, (110 if width == "full" else 50) // (names + 8)))
+    n_entries = len(report.groups) + 4
+    legend_mm = LEGEND_MM * (-(-n_entries // legend_columns) + 1)
+    picture = new_picture(width, PANEL_MM[width] * rows + legend_mm, caption=_caption(report))
+    places = picture.figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, panel in zip(places, panels, strict=False):
+        _draw_panel(picture, axes, panel, curves)
+    for axes in places[len(panels) :]:
+        axes.remove()
+    top = MARGIN * max(_highest(curve) for curve in curves)
+    for axes in places[: len(report.options.estimators)]:
+        axes.set_ylim(0, top)
+    for axes in places[: len(panels)]:
+        axes.set_xlim(-0.3, report.n_layers - 0.7)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
+        axes.set_xlabel("layer (0 = embeddings)" if width == "full" else "layer")
+    add_legend(picture.figure, _entries(report, curves, panels), columns=legend_columns)
     return picture
 
 
-def _draw_dimension(axes: Axes, report: GeometryReport) -> None:
-    """By the study's first estimator, with the spread of its draws."""
-    estimator, with_spread = report.options.estimators[0], False
-    for number, group in enumerate(report.groups):
-        dimensions = [layer.intrinsic_dimension[0] for layer in group.layers]
-        values = _floats([answer.dimension for answer in dimensions])
-        spread = _floats([answer.sd or 0.0 for answer in dimensions])
-        low, high = values - spread, values + spread
-        colour = COLOURS[number % len(COLOURS)]
-        axes.fill_between(range(len(low)), low, high, color=colour, alpha=0.35, linewidth=0)
-        with_spread |= bool(spread.any())
-        _draw_line(axes, number, group, values)
-    if axes.get_ylim()[1] > SATURATION:
-        ink = rcParams["text.color"]
-        axes.axhline(SATURATION, linestyle=":", color=ink, linewidth=1.6, label=LOWER_BOUNDS)
-    axes.set_ylim(bottom=0)
-    rows = "" if report.sample is None else f", N = {report.sample}"
-    axes.set_title(f"Intrinsic dimension ({estimator}{rows})")
-    axes.set_ylabel("dimensions" + ", mean ± sd" * with_spread)
+def _panels(report: GeometryReport) -> Iterator[Panel]:
+    for place, estimator in enumerate(report.options.estimators):
+        yield Panel(
+            ESTIMATOR_TITLES[estimator], "d", partial(_dimension, place), partial(_bounds, place)
+        )
+    yield Panel("Anisotropy", "σ₁²/Σσ²", attrgetter("anisotropy.centred"))
+    yield Panel("Mean cosine", "cosine", attrgetter("anisotropy.mean_cosine"))
+    yield Panel(
+        "Linearity",
+        "share (R²)",
+        partial(_linearity, "held_out_stream"),
+        second=partial(_linearity, "held_out_contribution"),
+    )
+    if report.reference is None:
+        return
+    layers = [layer for group in report.groups for layer in group.layers]
+    if any(_gauss(layer) is not None for layer in layers):
+        yield Panel("Divergence, Gauss", "J (nats)", _gauss, floor=_floor)
+    if any(_softmax(layer) is not None for layer in layers):
+        yield Panel("Divergence, softmax", "KL (nats)", _softmax)
 
 
-def _draw_divergence(axes: Axes, report: GeometryReport, estimator: Divergent) -> None:
-    """The divergence from the reference; the noise floor of `gauss` is a dashed line."""
-    floor = np.full(report.n_layers, np.nan)
-    for number, group in enumerate(report.groups):
-        if group.group == report.reference:
-            continue
-        answers = [layer.divergence_by(estimator) or MISSING for layer in group.layers]
-        values = [d.jeffreys if estimator == "gauss" else d.to_reference for d in answers]
-        _draw_line(axes, number, group, _floats(values))
-        floor = np.fmax(floor, _floats([answer.floor for answer in answers]))
-    if np.isfinite(floor).any():
-        ink = rcParams["text.color"]
-        axes.plot(floor, linestyle="--", color=ink, linewidth=1.6, label="floor: reference halves")
-    axes.set_ylim(bottom=0)
-    axes.set_title(f"Divergence from {plain(report.reference or '')} ({estimator})")
-    axes.set_ylabel("Jeffreys (nats)" if estimator == "gauss" else "KL(group ‖ reference) (nats)")
+def _highest(curve: Curve) -> float:
+    """The highest dimension, with its interval for the studied network: fresh weights may have
+    intervals many times as wide."""
+    highest = 1.0
+    for layer in curve.geometry.layers:
+        for estimate in layer.intrinsic_dimension:
+            bound = None if curve.untrained else estimate.high
+            highest = max(highest, estimate.dimension or 0.0, bound or 0.0)
+    return highest
 
 
-def _draw_line(axes: Axes, number: int, group: GroupGeometry, values: np.ndarray) -> None:
+def _dimension(place: int, layer: LayerGeometry) -> float | None:
+    return layer.intrinsic_dimension[place].dimension
+
+
+def _linearity(name: str, layer: LayerGeometry) -> float | None:
+    score: float | None = getattr(layer.linearity, name, None)
+    return score
+
+
+def _floor(layer: LayerGeometry) -> float | None:
+    return _divergence(layer, "gauss").floor
+
+
+def _bounds(place: int, layer: LayerGeometry) -> tuple[float, float] | None:
+    estimate = layer.intrinsic_dimension[place]
+    if estimate.low is None or estimate.high is None:
+        return None
+    return max(0.0, estimate.low), estimate.high
+
+
+def _gauss(layer: LayerGeometry) -> float | None:
+    return _divergence(layer, "gauss").jeffreys
+
+
+def _softmax(layer: LayerGeometry) -> float | None:
+    return _divergence(layer, "softmax-mean").to_reference
+
+
+def _divergence(layer: LayerGeometry, estimator: Divergent) -> Divergence:
+    return layer.divergence_by(estimator) or MISSING
+
+
+def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Curve]) -> None:
+    """Every group's line; the axis begins at 0, or at the lowest value below it."""
+    lowest = 0.0
+    for curve in curves:
+        layers = curve.geometry.layers
+        for value, hollow in ((panel.value, False), (panel.second, True)):
+            if value is None:
+                continue
+            values = _floats([value(layer) for layer in layers])
+            _draw_line(axes, curve, values, hollow=hollow)
+            lowest = min(lowest, float(np.nanmin(values, initial=0.0)))
+            of = f"{panel.title}, contribution" if hollow else panel.title
+            _mark(picture, axes, curve, values, of)
+        if panel.bounds is not None:
+            both = [panel.bounds(layer) or (np.nan, np.nan) for layer in layers]
+            low, high = _floats([b[0] for b in both]), _floats([b[1] for b in both])
+            colour = COLOURS[curve.number % len(COLOURS)]
+            alpha = UNTRAINED_BAND if curve.untrained else BAND
+            axes.fill_between(range(len(low)), low, high, color=colour, alpha=alpha, linewidth=0)
+            if not curve.untrained:  # a layer between two without a number has no band
+                axes.vlines(range(len(low)), low, high, color=colour, linewidth=0.7)
+    if panel.floor is not None:
+        for untrained in (False, True):
+            _draw_floor(axes, [c for c in curves if c.untrained == untrained], panel.floor)
+    if not any(np.isfinite(np.asarray(line.get_ydata(), dtype=float)).any() for line in axes.lines):
+        axes.text(0.5, 0.5, "too few tokens", ha="center", va="center", transform=axes.transAxes)
+    axes.set(title=panel.title, ylabel=panel.label)
+    axes.set_ylim(bottom=lowest * MARGIN)
+    axes.grid(alpha=0.25)
+
+
+def _draw_line(
+    axes: Axes, curve: Curve, values: Float64[np.ndarray, " layers"], *, hollow: bool
+) -> None:
+    colour = COLOURS[curve.number % len(COLOURS)]
     axes.plot(
         values,
-        color=COLOURS[number % len(COLOURS)],
-        marker=MARKERS[number % len(MARKERS)],
-        markersize=6,
-        linewidth=1.8,
-        label=plain(group.group) or "all texts",
+        color=colour,
+        marker=MARKERS[curve.number % len(MARKERS)],
+        markerfacecolor=rcParams["axes.facecolor"] if hollow else colour,
+        linestyle="--" if curve.untrained else "-",
     )
 
 
-def _shown_divergence(report: GeometryReport) -> Divergent | None:
-    """The estimator with numbers for most groups and layers; of equals, the Gaussian."""
-    layers = [layer for group in report.groups for layer in group.layers]
+def _mark(
+    picture: Picture,
+    axes: Axes,
+    curve: Curve,
+    values: Float64[np.ndarray, " layers"],
+    measure: str,
+) -> None:
+    """Let every point show its group, layer and value."""
+    network = f", {UNTRAINED}" if curve.untrained else ""
+    known = np.flatnonzero(np.isfinite(values))
+    name = f"{curve.geometry.group or 'all texts'}{network}"
+    labels = [f"{name}, layer {layer}\n{measure} {values[layer]:.3g}" for layer in known]
+    picture.hover(axes, known.tolist(), values[known].tolist(), labels)
 
-    def numbers(estimator: Divergent) -> int:
-        answers = (layer.divergence_by(estimator) or MISSING for layer in layers)
-        return sum(answer.to_reference is not None for answer in answers)
 
-    best = max(("gauss", *DIVERGENCES), key=numbers)
-    return best if numbers(best) else None
+def _draw_floor(axes: Axes, curves: Sequence[Curve], floor: Value) -> None:
+    """The reference's halves in one network."""
+    if not curves:
+        return
+    by_group = [[floor(layer) for layer in curve.geometry.layers] for curve in curves]
+    values = np.fmax.reduce([_floats(floors) for floors in by_group])
+    style = "--" if curves[0].untrained else "-"
+    axes.plot(values, linestyle=style, color=rcParams["text.color"], linewidth=0.8)
 
 
-def _floats(values: list[float | None]) -> np.ndarray:
+def _entries(
+    report: GeometryReport, curves: Sequence[Curve], panels: Sequence[Panel]
+) -> dict[str, Artist]:
+    """One legend: the groups, then what lines and marks mean."""
+    ink = rcParams["text.color"]
+    entries: dict[str, Artist] = {
+        curve.name: Line2D(
+            [],
+            [],
+            color=COLOURS[curve.number % len(COLOURS)],
+            marker=MARKERS[curve.number % len(MARKERS)],
+        )
+        for curve in curves
+    }
+    if report.untrained:
+        entries[UNTRAINED] = Line2D([], [], color=ink, linestyle="--")
+    hollow = Line2D([], [], color=ink, marker="o", markerfacecolor=rcParams["axes.facecolor"])
+    entries["own contribution"] = hollow
+    if any(panel.floor is not None for panel in panels):
+        entries["floor"] = Line2D([], [], color=ink, linewidth=0.8)
+    return entries
+
+
+def _caption(report: GeometryReport) -> str:
+    caption = CAPTION.format(rows=report.sample or "all")
+    if report.reference is not None:
+        caption += CAPTION_REFERENCE.format(reference=report.reference)
+    return caption + CAPTION_UNTRAINED * bool(report.untrained)
+
+
+def _floats(values: Sequence[float | None]) -> Float64[np.ndarray, " layers"]:
     return np.array([np.nan if v is None else v for v in values], dtype=np.float64)

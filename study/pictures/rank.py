@@ -1,141 +1,227 @@
-"""Curves of rank by layer, one panel for each role, with the laws that fit them."""
+"""Curves of rank by layer, one panel for each role, with the laws that hold."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import ceil
+from collections.abc import Callable, Sequence
+from math import ceil, exp
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from ..rank.rank_laws import LAW_NAMED
+from ...errors import StudyError
+from ..rank.laws import LAW_NAMED
 from ..rank.rank_report import FamilyRankReport, RankCurve, RankPoint, RankReport
-from .figures import Picture, Style, Width, add_legend, new_picture, short
+from .figures import PALETTE, SMALL, Picture, Style, Width, add_legend, new_picture, short
 
-PANEL_MM = 45.0
+PANEL_MM, TITLE_LINE_MM, FRAME_MM = 36.0, 3.4, 20.0
 COLUMNS: dict[Width, int] = {"column": 2, "full": 3}
-POINTS, LAW = "C0", "C1"
-LABELS = SINGLE, MEAN, LINE, ROUNDING, ABOVE, ZERO = (
-    "rank",
-    "rank, mean ± s.e.",
-    "law, $x = (l-1)/(L-1)$",
+COLOURS = PALETTE[:-1]
+MARKERS = ("o", "s", "^", "D", "v", "P")
+LABELS = LAW, ROUNDING, ABOVE, ZERO = (
+    "law that holds",
     "storage rounding, not fitted",
     "rounding, above the scale",
     "exactly zero",
 )
 OFF_SCALE = 2.0
 """Rounding above this multiple of every true rank is drawn at the upper edge."""
+LOGARITHMIC_FROM = 25.0
+"""Ratio of the largest rank to the smallest, above which several θ have a logarithmic scale."""
 
 FORMULAS: dict[str, Callable[..., str]] = {
     "constant": lambda a: _terms(a),
     "linear": lambda a, b: _terms(a, (b, "x")),
     "quadratic": lambda a, b, c: _terms(a, (b, "x"), (c, "x^2")),
     "quarter ellipse": lambda low, high: _terms(low, (high - low, r"\sqrt{1-(l/L)^2}")),
-    "exponential": lambda a, b, c: _terms(a, (b, rf"\,\exp({_number(-c)}x)")),
-    "power": lambda a, b, c: _terms(a, (b, rf"\,l^c,\;\;c={_number(c)}")),
+    "exponential": lambda a, b, c: (
+        _terms(a, (b, rf"\,e^{{-{_number(c)}x}}"))
+        if c > 0  # at the end where it is largest, so that its factor has no hidden size
+        else _terms(a, (b * exp(-c), rf"\,e^{{{_number(-c)}(x-1)}}"))
+    ),
+    "power": lambda a, b, c: _terms(a, (b, rf"\,l^{{{_number(c)}}}")),
     "logistic drop": lambda a, b, c, d: _terms(
-        a, (b, rf"/(1+\exp((x-{_number(c)})/{_number(d)}))")
+        a, (b, rf"/(1+e^{{(x-{_number(c)})/{_number(d)}}})")
     ),
 }
 """A law's parameters to its formula, in matplotlib's mathtext."""
 
 
-def draw_ranks(report: RankReport, theta: float, width: Width = "full") -> Picture:
-    """A picture of r_θ by layer (from 1), with a panel for each role of each stack.
+def draw_ranks(
+    report: RankReport, thetas: Sequence[float] | None = None, width: Width = "full"
+) -> Picture:
+    """A picture of r_θ by layer (from 1): a panel for each role of each stack, lines by θ.
 
-    The colours of text and background are those of `rcParams`.
+    All panels of a stack have one scale. The colours of text and background are those of
+    `rcParams`.
+
+    Args:
+        thetas: Those that are drawn; by default all.
 
     Raises:
-        StudyError: The report holds no ranks at `theta`.
+        StudyError: The report holds no ranks at one of them.
     """
-    curves = report.curves_at(theta)
-    columns = min(len(curves), COLUMNS[width])
-    rows = ceil(len(curves) / columns)
-    picture = new_picture(width, 22.0 + PANEL_MM * rows)
-    figure = picture.figure
-    several_stacks = len({curve.stack for curve in curves}) > 1
+    shown = tuple(dict.fromkeys(thetas or report.thetas))
+    if len(shown) > len(MARKERS):
+        raise StudyError(f"{report.name}: a picture has {len(MARKERS)} values of θ at most")
+    by_theta = [report.curves_at(theta) for theta in shown]
+    panels = list(zip(*by_theta, strict=True))
+    columns = min(len(panels), COLUMNS[width])
+    rows = ceil(len(panels) / columns)
+    height = FRAME_MM + rows * (PANEL_MM + TITLE_LINE_MM * len(shown))
+    picture = new_picture(width, height, caption=_explanation(report, shown))
+    scales = {
+        stack: _Scale([c for p in panels for c in p if c.stack == stack])
+        for stack in dict.fromkeys(panel[0].stack for panel in panels)
+    }
+    several_stacks = len(scales) > 1
     legend: Style = {}
-    for i, curve in enumerate(curves):
-        axes = figure.add_subplot(rows, columns, i + 1)
-        legend |= _draw_curve(axes, curve)
-        name = f"{curve.stack} {curve.role}" if several_stacks else curve.role
-        axes.set_title(f"{name.replace('_', ' ')}{_caption(curve)}")
+    for i, panel in enumerate(panels):
+        axes = picture.figure.add_subplot(rows, columns, i + 1)
+        first = panel[0]
+        name = f"{first.stack} {first.role}" if several_stacks else first.role
+        for number, curve in enumerate(panel):
+            legend |= _draw_curve(picture, axes, curve, number, scales[first.stack])
+        captions = (_caption(curve, len(shown) > 1, width) for curve in panel)
+        lines = [name.replace("_", " "), *captions]
+        axes.set_title("\n".join(lines), fontsize=SMALL)
+        scales[first.stack].set(axes, first.n_layers)
         if i % columns == 0:
-            axes.set_ylabel(f"rank at θ = {theta:g}")
-        if i + columns >= len(curves):
+            axes.set_ylabel(r"rank $r_\theta$")
+        if i + columns >= len(panels):
             axes.set_xlabel("layer $l$")
-    figure.suptitle(_title(report, theta))
-    entries = {label: legend[label] for label in LABELS if label in legend}
-    add_legend(figure, entries)
+    picture.figure.suptitle(_title(report))
+    marks = [name for name in legend if name not in LABELS]
+    entries = {label: legend[label] for label in (*marks, *LABELS) if label in legend}
+    add_legend(picture.figure, entries, columns=3 if width == "column" else 99)
     return picture
 
 
-def _draw_curve(axes: Axes, curve: RankCurve) -> Style:
+class _Scale:
+    """The scale of ranks that all panels of a stack share."""
+
+    def __init__(self, curves: Sequence[RankCurve]) -> None:
+        points = [point for curve in curves for point in curve.points]
+        true = [point for point in points if point.fitted]
+        rounding = [point.rank for point in points if not point.valid]
+        highest = max((p.rank + (p.standard_error or 0.0) for p in true), default=0.0)
+        near = [rank for rank in rounding if not true or rank <= OFF_SCALE * highest]
+        ceiling = max(highest, *near, 1.0)
+        lowest = min((point.rank for point in true), default=1.0)
+        several = len({curve.theta for curve in curves}) > 1
+        self.logarithmic = several and ceiling / lowest > LOGARITHMIC_FROM
+        self.bottom = 0.7 * lowest if self.logarithmic else 0.0
+        self.top = ceiling * (1.3 if self.logarithmic else 1.12)
+
+    def place(self, rank: float) -> float:
+        """Where a rank is drawn: at an edge if it is beyond."""
+        return min(max(rank, self.bottom), self.top)
+
+    def set(self, axes: Axes, n_layers: int) -> None:
+        axes.set(xlim=(0.5, n_layers + 0.5))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
+        if self.logarithmic:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+            axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+        else:
+            axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, min_n_ticks=1))
+        axes.set_ylim(self.bottom, self.top)
+
+
+def _draw_curve(
+    picture: Picture, axes: Axes, curve: RankCurve, number: int, scale: _Scale
+) -> Style:
     """Draw the points and the law of a curve; the entries of the legend."""
     legend: Style = {}
+    colour, marker = COLOURS[number], MARKERS[number]
     true = [point for point in curve.points if point.fitted]
     rounding = [point for point in curve.points if not point.valid]
-    top = _top(true, rounding)
     if true:
         deviations = [point.standard_error or 0.0 for point in true]
-        label = MEAN if any(deviations) else SINGLE
+        label = rf"$\theta = {curve.theta:g}$" + (", mean ± s.e." if any(deviations) else "")
         legend[label] = axes.errorbar(
             [point.layer + 1 for point in true],
             [point.rank for point in true],
             yerr=deviations if any(deviations) else None,
-            fmt="o",
-            color=POINTS,
-            markersize=5,
-            capsize=2.5,
+            fmt=marker,
+            color=colour,
         )
         if curve.fit.best is not None and curve.fit.pattern:
             best = curve.fit.best
             layers = np.linspace(true[0].layer + 1.0, true[-1].layer + 1.0, 200)
             values = LAW_NAMED[best.law].values(best.values, layers, curve.n_layers)
-            legend[LINE], *_ = axes.plot(layers, values, color=LAW, linewidth=1.8, zorder=1.5)
-    hollow: Style = {"ls": "none", "ms": 6, "color": POINTS, "markerfacecolor": "none"}
+            axes.plot(layers, values, color=colour, zorder=1.5)
+            legend[LAW] = Line2D([], [], color=rcParams["text.color"])
+    hollow: Style = {"ls": "none", "color": colour, "markerfacecolor": "none", "clip_on": False}
     groups: tuple[tuple[str, str, list[RankPoint]], ...] = (
-        (ROUNDING, "o", [p for p in rounding if p.rank <= top]),
-        (ABOVE, "^", [p for p in rounding if p.rank > top]),
+        (ROUNDING, marker, [p for p in rounding if p.rank <= scale.top]),
+        (ABOVE, "$↑$", [p for p in rounding if p.rank > scale.top]),
         (ZERO, "x", [p for p in curve.points if p.valid and not p.rank]),
     )
-    for label, marker, points in groups:
+    for label, shape, points in groups:
         if points:
             at = [point.layer + 1 for point in points]
-            heights = [min(point.rank, top) for point in points]
-            legend[label], *_ = axes.plot(at, heights, marker=marker, clip_on=False, **hollow)
-    axes.set(xlim=(0.5, curve.n_layers + 0.5), ylim=(0.0, top))
-    for axis, nbins in ((axes.xaxis, 8), (axes.yaxis, 5)):
-        axis.set_major_locator(MaxNLocator(nbins=nbins, integer=True, min_n_ticks=1))
+            heights = [scale.place(point.rank) for point in points]
+            legend[label], *_ = axes.plot(at, heights, marker=shape, **hollow)
+    picture.hover(
+        axes,
+        [point.layer + 1 for point in curve.points],
+        [scale.place(point.rank) for point in curve.points],
+        [_hover(curve, point) for point in curve.points],
+    )
     return legend
 
 
-def _top(true: list[RankPoint], rounding: list[RankPoint]) -> float:
-    """The upper end of the scale: above true ranks, and above rounding that is near them."""
-    highest = max((p.rank + (p.standard_error or 0.0) for p in true), default=0.0)
-    near = [p.rank for p in rounding if not true or p.rank <= OFF_SCALE * highest]
-    return 1.12 * max(highest, *near, 1.0)
+def _hover(curve: RankCurve, point: RankPoint) -> str:
+    spread = f" ± {point.standard_error:.2g}" if point.standard_error is not None else ""
+    models = f", mean of {point.count}" if point.count > 1 else ""
+    reason = f"; {point.reason}" if point.reason else ""
+    return (
+        f"{curve.stack} {curve.role}, layer {point.layer + 1}, θ = {curve.theta:g}: "
+        f"rank {point.rank:.4g}{spread}{models}{reason}"
+    )
 
 
-def _caption(curve: RankCurve) -> str:
+def _caption(curve: RankCurve, several: bool, width: Width) -> str:
+    """The law, where one holds, or the word that says why none does; no formulas where narrow."""
     fit = curve.fit
-    if fit.best is None:
-        return "\nno fit: too few points"
-    quality = f"$R^2 = {fit.best.r_squared:.2f}$"
-    if fit.pattern:
-        return f",  {quality}\n${FORMULAS[fit.best.law](*fit.best.values)}$"
-    none = "\nno pattern"
-    return none if fit.best.law == "constant" else f"{none} (best: {fit.best.law}, {quality})"
+    head = rf"$\theta$ {curve.theta:g}: " if several else ""
+    if fit.best is None or not fit.pattern:
+        return head + fit.verdict
+    formula = f"${FORMULAS[fit.best.law](*fit.best.values)}$"
+    if fit.verdict == "constant":
+        return f"{head}constant {formula}"
+    if several and width == "column":
+        return f"{head}{fit.verdict} {fit.best.r_squared:.2f}"
+    return f"{head}{formula},  $R^2$ {fit.best.r_squared:.2f}"
 
 
-def _title(report: RankReport, theta: float) -> str:
-    matrix = r"\Delta W" if report.subject == "update" else "W"
-    title = rf"Directions that carry {100 * theta:g} % of $\|{matrix}\|^2$: "
-    title += short(report.name)
+def _title(report: RankReport) -> str:
+    title = f"Rank by layer: {short(report.name)}"
     if isinstance(report, FamilyRankReport):
         title += f", mean of {len(report.models)} models"
     return title
+
+
+def _explanation(report: RankReport, thetas: Sequence[float]) -> str:
+    matrix = "ΔW" if report.subject == "update" else "W"
+    weighted = any(curve.fit.weighted for curve in report.curves if curve.theta in thetas)
+    misses = (
+        " A law that misses layers by more than two standard errors is listed with them in the "
+        "table."
+        if weighted
+        else ""
+    )
+    return (
+        f"r_θ: fewest singular directions of {matrix} that hold the share θ of |{matrix}|². "
+        "l = 1…L: the layer; x = (l − 1)/(L − 1). A line is drawn, and its law and R² given, "
+        "where a law of depth holds or the ranks are constant within their errors; 'no pattern': "
+        f"neither.{misses}"
+    )
 
 
 def _terms(constant: float, *others: tuple[float, str]) -> str:

@@ -27,7 +27,7 @@ from ..components.decomposition import (
 from ..geometry import anisotropy, intrinsic_dimension
 from ..geometry.intrinsic_dimension import Estimator
 from ..layers import LayerClassifier, LayerRows, collect_rows, fit_classifier, score_classifier
-from ..layers.layer_classifier import contributions
+from ..layers.layer_contributions import contributions
 from ..layers.layer_controls import norm_only, score_retrained
 from ..layers.layer_norms import NormTally
 from ..layers.layer_rows import split_by_text

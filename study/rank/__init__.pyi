@@ -1,5 +1,5 @@
 from .effective_rank import energy_rank, entropy_rank, stable_rank
-from .rank_laws import fit_laws
+from .law_choice import fit_laws
 from .rank_report import FamilyRankReport, RankReport
 from .ranks_by_depth import family_ranks, rank_study
 

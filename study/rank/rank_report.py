@@ -25,10 +25,11 @@ class FittedLaw(JsonRecord):
     """A law with the parameters that fit best.
 
     Attributes:
-        law: A name of `rank_laws.LAWS`.
+        law: A name of `laws.LAWS`.
         parameters: By name, linear ones first.
         r_squared: Share of the (weighted) variance that is explained, 0…1.
         rss: Residual sum of squares, with weights of mean 1.
+        aicc: Akaike's criterion for small samples, for comparison: no law is chosen by it.
     """
 
     law: str
@@ -53,16 +54,28 @@ class Segments(JsonRecord):
     last: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Miss(JsonRecord):
+    """A layer (from 0) that a law misses, and by how many standard errors of its mean."""
+
+    layer: int
+    standard_errors: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LawChoice(JsonRecord):
     """The law of a curve, or why it has none.
 
     Attributes:
         points: Depths that were fitted.
-        weighted: By 1/s.e.².
+        weighted: By the standard errors of means over models.
         pattern: Whether `best` describes the curve.
-        reason: Why there is no pattern, or no fit; empty where there is one.
-        best: None where there were too few points.
+        reason: Why no law beyond the constant holds; empty where one does.
+        best: The law; the best one tried where none holds; None with too few points.
+        p_value: Share of the layers' permutations that follow some law as well.
+        scatter: Standard deviation of the ranks about `best` beyond their known errors.
+        fit_p_value: Of `best` against the standard errors alone; None without them.
+        misses: Layers that `best` misses by more than two standard errors.
         loo_rmse: Error of `best` where each point is predicted from the others, in ranks.
         constant_loo_rmse: The same of the constant.
         candidates: Every fitted law, by AICc from the best to the worst.
@@ -75,6 +88,10 @@ class LawChoice(JsonRecord):
     pattern: bool
     reason: str
     best: FittedLaw | None = None
+    p_value: float | None = None
+    scatter: float | None = None
+    fit_p_value: float | None = None
+    misses: tuple[Miss, ...] = ()
     loo_rmse: float | None = None
     constant_loo_rmse: float | None = None
     candidates: tuple[FittedLaw, ...] = ()
@@ -83,9 +100,9 @@ class LawChoice(JsonRecord):
 
     @property
     def verdict(self) -> str:
-        """The law's name, `no pattern` or `no fit`."""
+        """The law's name, `constant`, `no pattern` or `too few points`."""
         if self.best is None:
-            return "no fit"
+            return "too few points"
         return self.best.law if self.pattern else "no pattern"
 
     def to_json(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import StudyError
 from ...records import ROLES, STACKS, Slot, SlotSpectrum
 from .effective_rank import energy_rank, entropy_rank, rounding_reason, signal_fraction, stable_rank
-from .rank_laws import fit_laws
+from .law_choice import fit_laws
 from .rank_report import FamilyRankReport, RankCurve, RankPoint, RankReport, SlotRanks, Subject
 
 THETAS = (0.5, 0.9, 0.99)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from ..tables import Document, console, print_rows, text
 from .shared import print_failed, spread
 
+SIGNIFICANCE = 0.05
+"""P-value from which on no dependence on depth is shown."""
+
 
 def show_ranks(document: Document) -> None:
     """r_θ by role and layer, with the law of each curve."""
@@ -37,7 +40,18 @@ def _rank(point: Document | None) -> str:
 
 
 def _law(fit: Document) -> str:
-    best = fit["best"]
-    if best is None or not fit["pattern"]:
-        return str(fit["verdict"])
-    return f"{best['law']}, R² {best['r_squared']:.2f}"
+    """The law and how well it fits; why there is none, where a word says it."""
+    best, verdict = fit["best"], str(fit["verdict"])
+    if best is None:
+        return verdict
+    if verdict == "constant":
+        return f"constant {best['parameters']['a']['value']:.3g}"
+    if verdict == "no pattern":
+        if fit["p_value"] > SIGNIFICANCE:
+            return f"no pattern, p {fit['p_value']:.2g}"
+        return f"no pattern ({best['law']}: R² {best['r_squared']:.2f})"
+    shown = f"{verdict}, R² {best['r_squared']:.2f}"
+    if fit["misses"]:
+        worst = max(fit["misses"], key=lambda miss: abs(miss["standard_errors"]))
+        shown += f", layer {worst['layer'] + 1} off by {abs(worst['standard_errors']):.1f} s.e."
+    return shown

@@ -20,7 +20,7 @@ from toy_inputs import write_built, write_catalog, write_texts
 import deltadex
 
 ROOT = Path(deltadex.__file__).parent
-DOCS = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+DOCS = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 LONGEST_S = 120.0
 """A toy run takes seconds; what takes this long hangs."""
@@ -138,6 +138,35 @@ TOYS = {
         prints=(r"stat::number_of_executed_units: \d+",),
         needs=missing("atheris"),
     ),
+    "studies/layers": Toy(
+        command=("benchmarks/studies/layers.py", "--toy", "--repeats", "1", "--threads", "1"),
+        page="studies/layers.md",
+        published=("| part | straightforward way | seconds | ours | speed-up |",),
+        prints=(
+            r"\| 9 classifiers \| LogisticRegression from zero \| [\d.]+ \| [\d.]+ \|",
+            r"Accuracies differ by at most 0\.0",
+        ),
+    ),
+    "studies/geometry": Toy(
+        command=("benchmarks/studies/geometry.py", "--toy", "--turns", "1", "--threads", "1"),
+        page="studies/geometry.md",
+        published=("| measure | straightforward way | seconds | ours | speed-up |",),
+        prints=(
+            r"\| anisotropy, mean cosine \| numpy SVD, all cosines \| [\d.]+ \| [\d.]+ \| [\d.]+",
+            r"\| linearity, held out too \| numpy lstsq \|",
+            r"\| the whole study \| all of these \|",
+        ),
+        needs=missing("skdim"),
+    ),
+    "studies/geometry, manifolds": Toy(
+        command=("benchmarks/studies/geometry.py", "--toy", "--manifolds", "--threads", "1"),
+        page="studies/geometry.md",
+        published=(
+            "| cloud | d | N | facco | mle | low-fifth |",
+            "| share of a text | estimator | spread | blocks | jackknife | covered |",
+        ),
+        prints=(r"\| ball \| 10 \| 200 \| 0\.\d\d ± 0\.\d\d \|",),
+    ),
     "kills": Toy(
         command=("benchmarks/kills.py", "--kills", "1", "--cold", "0", "--seed", "1"),
         page="reliability.md",
@@ -174,6 +203,27 @@ TOYS = {
             r"6 requests at 10/s: p50 [\d.]+, p90 [\d.]+, p95 [\d.]+, p99 [\d.]+, .+; 0 errors",
         ),
     ),
+    "rank laws": Toy(
+        command=("benchmarks/rank_laws.py", "--curves", "1", "--layers", "6"),
+        page="studies/rank.md",
+        published=(
+            "| curves without a law | layers | curves | laws found |",
+            "| planted | layers | noise / range | a law | that law | R² | in its 95 % interval |",
+        ),
+        prints=(r"\| normal noise \| 6 \| 1 \| \d+% \|",),
+    ),
+    "rank of a model": Toy(
+        command=("benchmarks/studies/rank.py", "--shape", "tiny", "--repeats", "1"),
+        page="studies/rank.md",
+        published=("| method | seconds | × deltadex | other ranks than float64's |",),
+        prints=(r"\| deltadex rank \| [\d.]+ \| 1\.0 \| 0 of 12 \|",),
+    ),
+    "spectrum of a matrix": Toy(
+        command=("benchmarks/studies/spectrum.py", "--sizes", "60", "--repeats", "1"),
+        page="studies/spectrum.md",
+        published=("| eigenvalues | method | ms | × deltadex | α | distance |",),
+        prints=(r"\| 60 \| SciPy, tail by tail \| [\d.]+ \|",),
+    ),
     "scale": Toy(
         command=(
             *("benchmarks/scale.py", "--models", "300", "--queries", "5"),
@@ -198,6 +248,27 @@ TOYS = {
             "| eval |",
         ),
         prints=(r"\| find-similar \| [\d.]+ s \| [\d.]+ × \| [\d.]+ s \| [\d.]+ × \| \d+ MiB \|",),
+    ),
+    "cka": Toy(
+        command=(
+            *("benchmarks/studies/cka.py", "--tokens", "200", "--layers", "2", "--dim", "8"),
+            *("--repeats", "1", "--threads", "1"),
+        ),
+        page="studies/cka.md",
+        published=(
+            "| tokens | method | s | × deltadex | difference |",
+            "kernels, a pair at a time |",
+        ),
+        prints=(r"\| 200 \| kernels of all layers in memory \| [\d.]+ \| [\d.]+ \| 0e\+00 \|",),
+    ),
+    "logit lens": Toy(
+        command=(
+            *("benchmarks/studies/logit_lens.py", "--layers", "2", "--dim", "32", "--tokens", "8"),
+            *("--vocabulary", "50", "--texts", "3", "--repeats", "1", "--threads", "1"),
+        ),
+        page="studies/logit-lens.md",
+        published=("| method | s | × deltadex | largest matrix of logits, MiB | difference |",),
+        prints=(r"\| a pass for each layer \| [\d.]+ \| [\d.]+ \| 0 \| 0e\+00 \|",),
     ),
     "soak": Toy(
         command=("benchmarks/soak.py", "--models", "4", "--keep", FOLDER),
@@ -298,7 +369,7 @@ def names_of_benchmarks() -> set[str]:
     folder = ROOT / "benchmarks"
     packages = {path.parent.name for path in folder.glob("*/__main__.py")}
     studies = {f"studies/{path.stem}" for path in (folder / "studies").glob("*.py")}
-    return {path.stem for path in folder.glob("*.py")} | packages | studies
+    return {path.stem for path in folder.glob("*.py")} | studies | packages
 
 
 def named_commands() -> Iterator[Named]:

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from factories import make_family
 
 from deltadex.cli import main
+from deltadex.terminal import show_geometry, show_layers
 
 TEXTS = [" ".join(str(5 + (i * 7 + j) % 50) for j in range(12)) for i in range(24)]
 
@@ -56,6 +57,32 @@ def test_rank_of_the_weights_differs_from_that_of_the_update(family):
 
     assert weights["subject"] == "weights"
     assert update["slots"] != weights["slots"]
+
+
+def test_spectra_of_update_and_weights_are_kept_and_drawn(family, tmp_path):
+    drawn = ("-o", str(tmp_path / "s.html"), "--draws", "2")
+    first = document(family, "spectrum", "a-0", *drawn)
+
+    assert first == document(family, "spectrum", "a-0", *drawn)
+    assert {m["subject"] for m in first["matrices"]} == {"update", "weights"}
+    assert {m["verdict"] for m in first["matrices"]} == {"too few"}
+    weights = document(family, "spectrum", str(family / "base"), "--weights")
+    assert weights["subjects"] == ["weights"]
+    page = (tmp_path / "s.html").read_text("utf-8")
+    assert "too few eigenvalues" in page
+    assert "<table>" in page
+    shown = run(family, "spectrum", "a-0").output
+    assert "too few" in shown
+    assert "no exponent" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("device", ["cuda:77", "meta", "no-such"])
+@pytest.mark.parametrize("study", [("rank", "--theta", "0.3"), ("spectrum", "--draws", "3")])
+def test_a_device_that_is_not_here_is_one_clear_line(family, study, device):
+    result = run(family, *study, "a-0", "--device", device)
+
+    assert result.exit_code == 2, result.output
+    assert f"--device {device}" in result.output
 
 
 def test_components_against_the_base_name_what_was_edited(family, tmp_path):
@@ -114,14 +141,173 @@ def test_a_path_needs_no_catalog(family, tmp_path):
 def test_geometry_and_layers_print_their_reports(family, tmp_path):
     texts = ("--texts", str(family / "texts.txt"))
     geometry = document(family, "geometry", "a-0", *texts, "-o", str(tmp_path / "g.svg"))
-    layers = document(family, "layers", "a-0", *texts, "-o", str(tmp_path / "l.svg"))
+    sweeps = ("--sweep-context", "6,12", "--sweep-texts", "10,5", "--also", "b-0")
+    layers = document(family, "layers", "a-0", *texts, *sweeps, "-o", str(tmp_path / "l.svg"))
 
     assert (
         geometry["groups"][0]["layers"][0]["anisotropy"]["rows"] == geometry["groups"][0]["tokens"]
     )
     assert {c["name"] for c in layers["controls"]} >= {"classifier", "norm-only", "untrained"}
+    assert [point["value"] for point in layers["context_sweep"]["points"]] == [6, 12]
+    assert [point["value"] for point in layers["texts_sweep"]["points"]] == [5, 10]
+    assert [point["model"] for point in layers["models"]] == ["a-0", "b-0"]
+    assert layers["failed"] == []
     assert (tmp_path / "g.svg").exists()
     assert (tmp_path / "l.svg").exists()
+
+
+def layers_document(**changes):
+    """What `layers` prints, as far as its tables show it."""
+    score = {
+        "accuracy": 0.75,
+        "standard_error": 0.02,
+        "converged": True,
+        "chance": 0.5,
+        "recall": [0.7, 0.8],
+        "n_train": 80,
+    }
+    point = score | {"value": 10, "n_reaching": 30, "n_texts": 25, "difference": None}
+    later = point | {"value": 20, "difference": -0.03, "difference_error": None}
+    size = {"n_parameters": 22_700_000, "n_layers": 6, "dim": 384, "above_chance": 0.5}
+    sweep = {
+        "variable": "context",
+        "n_examined": 40,
+        "points": [point, later],
+        "held_back": "the same texts",
+        "skipped": ["70 tokens: 3 reach it"],
+    }
+    return {
+        "model": "a-0",
+        "chance": 0.5,
+        "dim": 8,
+        "n_tokens": 50,
+        "n_texts": 30,
+        "n_punctuation_removed": 17,
+        "controls": [score | {"title": "layer classifier"}],
+        "tree": {"leaves": 9, "min_leaf": 5, "depth": 4, "dims": 3},
+        "contributions": {
+            "layers": [0, 1],
+            "n50": [2, 3],
+            "n90": [6, 7],
+            "max_share": [0.31, 0.22],
+            "largest": [[{"dim": 5, "share": 0.31, "sign": 1}]] * 2,
+        },
+        "norms": {
+            "growth": {
+                "rate": 0.951,
+                "rate_interval": [0.94, 0.96],
+                "r2": 0.97,
+                "verdict": "shrink",
+                "exponential": True,
+            }
+        },
+        "context_sweep": sweep,
+        "texts_sweep": sweep | {"variable": "texts", "n_examined": None, "skipped": []},
+        "models": [size | score | {"model": "/models/tiny"}],
+        "failed": [{"model": "gone", "reason": "no such folder"}],
+    } | changes
+
+
+@pytest.mark.parametrize(
+    ("trend", "said"),
+    [
+        ({}, "mean norms shrink with depth, exponentially: ×0.951 a layer (95 % interval 0.940"),
+        ({"exponential": False}, "shrink with depth, but not exponentially"),
+        ({"verdict": "flat"}, "neither grow nor shrink steadily with depth: ×0.951"),
+    ],
+)
+def test_layers_on_screen(capsys, monkeypatch, trend, said):
+    monkeypatch.setenv("COLUMNS", "200")
+    document = layers_document()
+    growth = document["norms"]["growth"] | trend
+
+    show_layers(document | {"norms": {"growth": growth}})
+
+    shown = capsys.readouterr().out
+    for expected in (
+        said,
+        "17 tokens without a letter or digit are left out",
+        "9 leaves of 5 rows or more and depth 4, and asks about 3 of 8 dimensions",
+        "0      2    6    31.0%",
+        "+5",
+        "reach it, of 40",
+        "-0.030",
+        "70 tokens: 3 reach it",
+        "training texts",
+        "tiny   22.7 M",
+        "gone: no such folder",
+    ):
+        assert expected in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--sweep-context", "10,x"), "'10,x' is not a list of numbers"),
+        (("--sweep-context", "1,10"), "1 is less than 2"),
+        (("--sweep-texts", "0"), "0 is less than 1"),
+        (("--also", "./nowhere"), "./nowhere: no such folder"),
+        (("--no-punctuation",), "no tokenizer"),
+        (("--sweep-context", "90"), "0 texts have 90 tokens or more"),
+    ],
+)
+def test_layers_options_that_cannot_be_are_refused_in_a_line(family, arguments, said):
+    texts = ("--texts", str(family / "texts.txt"), "--no-untrained")
+
+    result = run(family, "layers", "a-0", *texts, *arguments)
+
+    assert result.exit_code != 0
+    assert said in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_geometry_shows_every_estimator_divergences_with_their_floor_and_contrasts(
+    family, tmp_path, capsys
+):
+    lines = [f"{i},{group},{t}" for group in ("aaa_Latn", "aaa_Cyrl") for i, t in enumerate(TEXTS)]
+    (tmp_path / "t.csv").write_text("\n".join(["id,group,text", *lines]))
+    asked = (
+        *("geometry", "a-0", "--texts", str(tmp_path / "t.csv"), "--reference", "aaa_Latn"),
+        *("--untrained", "--scrambled"),
+    )
+
+    everything = run(family, *asked, "--all").stdout
+    kept = document(family, *asked)
+    capsys.readouterr()
+    show_geometry(kept)
+    printed = capsys.readouterr().out
+
+    for line in (
+        "TwoNN (facco), N = ",
+        "TwoNN, maximum likelihood (mle)",
+        "LLM-Microscope's (low-fifth)",
+        "linearity of the step from the layer before, without the residual stream, held out",
+        "aaa_Latn, untrained",
+        "aaa_Latn, scrambled",
+        "too few",
+        "divergence from aaa_Latn: KL to it, softmax of means (nats)",
+        "aaa_Latn less aaa_Cyrl (24 texts in both)",
+        "aaa_Latn: trained less untrained",
+        "aaa_Cyrl: as written less scrambled",
+    ):
+        assert line in printed
+    assert "anisotropy, un-centred" not in printed
+    assert "anisotropy, un-centred" in everything
+    assert "softmax of tokens" in everything
+    assert {c["condition"] for c in kept["contrasts"]} == {"untrained", "scrambled"}
+    assert [g["group"] for g in kept["untrained"]] == [g["group"] for g in kept["groups"]]
+    stored = document(family, "sql", "SELECT settings FROM studies WHERE study = 'geometry'")
+    assert "scrambled" in json.dumps(stored)
+
+
+def test_geometry_of_one_short_text_says_too_few(family, tmp_path):
+    (tmp_path / "t.txt").write_text(TEXTS[0])
+
+    result = run(family, "geometry", "a-0", "--texts", str(tmp_path / "t.txt"))
+
+    assert result.exit_code == 0, result.output
+    assert "too few: 11 distinct rows; an estimate needs 100" in result.stdout
+    assert "one text: its tokens depend on each other" in result.stdout
 
 
 def test_broken_rows_are_named(family, tmp_path):
@@ -132,6 +318,16 @@ def test_broken_rows_are_named(family, tmp_path):
     report = document(family, "components", "a-0", "--texts", str(tmp_path / "t.csv"))
 
     assert report["broken_rows"] == ["t.csv:25: no text"]
+
+
+def test_cut_texts_are_counted_on_stderr_and_in_the_document(family):
+    arguments = ("components", "a-0", "--texts", str(family / "texts.txt"), "--max-tokens", "6")
+
+    result = run(family, *arguments, "--json")
+
+    report = json.loads(result.stdout)
+    assert (report["texts_cut"], report["longest_text"], report["max_tokens"]) == (24, 12, 6)
+    assert "24 of 24 texts were cut to 6 tokens; --max-tokens N reads more" in result.stderr
 
 
 def test_diff_says_in_a_sentence_what_differs(family):

@@ -18,12 +18,13 @@ NAMES = ("input", "attention")
 
 
 def make_predictions(predicted, targets, text=None, names=NAMES, baseline=None):
+    """Predictions of i, h and ih; none, without terms, predicts as i does."""
     targets = np.array(targets, dtype=np.int64)
     n = len(targets)
     return SubsetPredictions(
         measure="test",
         names=names,
-        predicted=np.array(predicted, dtype=np.int64),
+        predicted=np.array([[rows[0], *rows] for rows in predicted], dtype=np.int64),
         targets=targets,
         baseline=np.zeros(n, dtype=np.int64) if baseline is None else np.array(baseline),
         text=np.arange(n) if text is None else np.array(text, dtype=np.int64),
@@ -73,7 +74,7 @@ def test_scores_are_scikit_learns(rows, texts):
     accuracy = ablation_report(predictions)
     macro = ablation_report(predictions, score="macro-F1")
 
-    for row, one, other in zip(table[:3], accuracy.scores, macro.scores, strict=True):
+    for row, one, other in zip(table[:3], accuracy.scores[1:], macro.scores[1:], strict=True):
         assert one.value == pytest.approx(accuracy_score(table[3], row))
         assert other.value == pytest.approx(
             f1_score(table[3], row, average="macro", zero_division=0)
@@ -151,17 +152,26 @@ def test_json_holds_everything_and_no_nan():
     document = json.loads(json.dumps(report.to_json(), allow_nan=False))
 
     assert document["measure"] == "test"
-    assert [one["subset"] for one in document["subsets"]] == ["i", "h", "ih"]
-    assert document["subsets"][2]["terms"] == ["input", "attention"]
-    assert document["subsets"][2]["sd"] is None
-    assert document["agreement"] == [[1, None, 1], [None, 1, 1], [1, 1, 1]]
+    assert [one["subset"] for one in document["subsets"]] == ["none", "i", "h", "ih"]
+    assert document["subsets"][3]["terms"] == ["input", "attention"]
+    assert document["subsets"][3]["sd"] is None
+    assert document["agreement"] == [
+        [1, 1, None, 1],
+        [1, 1, None, 1],
+        [None, None, 1, 1],
+        [1, 1, 1, 1],
+    ]
     assert document["baseline"] == 0.5
     assert document["n_unknown"] == 2
-    assert document["settings"] == {"layer": 6, "k": 1}
+    assert document["settings"] == {
+        "layer": 6,
+        "k": 1,
+        "bootstrap": {"draws": 1000, "seed": 0},
+    }
 
 
 def test_predictions_that_are_not_one_row_a_subset_are_refused():
-    with pytest.raises(ValueError, match="3 subsets"):
+    with pytest.raises(ValueError, match="4 subsets"):
         make_predictions([[[1]] * 4], [1])
 
 

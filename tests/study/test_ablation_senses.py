@@ -96,8 +96,8 @@ def test_one_sense_lemmas_are_dropped_and_unseen_ones_wrong_or_dropped():
     assert found.settings["monosemous_words_dropped"] == 2
     assert found.settings["lemmas"] == 2
     assert votes(found) == [-1, -1, 0]
-    assert (wrong.n_items, wrong.n_unknown, wrong.scores[1].value) == (3, 2, 1 / 3)
-    assert (dropped.n_items, dropped.n_unknown, dropped.scores[1].value) == (1, 2, 1.0)
+    assert (wrong.n_items, wrong.n_unknown, wrong.scores[2].value) == (3, 2, 1 / 3)
+    assert (dropped.n_items, dropped.n_unknown, dropped.scores[2].value) == (1, 2, 1.0)
 
 
 @given(data=st.data(), k=st.integers(1, 6))
@@ -179,6 +179,6 @@ def test_nothing_left_to_score_is_refused():
         split=make_split(2, 4),
     )  # fmt: skip
 
-    assert ablation_report(found).scores[0].value == 0
+    assert ablation_report(found).scores[1].value == 0
     with pytest.raises(StudyError, match="no item is left to score"):
         ablation_report(found, unknown="dropped")

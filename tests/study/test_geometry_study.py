@@ -19,11 +19,17 @@ from deltadex.study.geometry import (
     geometry_study,
     group_states,
     intrinsic_dimension,
+    scrambled,
 )
 from deltadex.study.geometry.divergence import gaussian_floor
 from deltadex.study.geometry.group_states import Reservoir
 from deltadex.study.geometry.moments import Moments
-from deltadex.study.geometry.script_pairs import LayerDifference, bootstrap_interval, paired_measure
+from deltadex.study.geometry.paired_measures import (
+    LayerDifference,
+    bootstrap_interval,
+    paired_measure,
+)
+from deltadex.study.geometry.text_blocks import assign_blocks
 from deltadex.study.network import TokenStates
 from deltadex.study.pictures.geometry import draw_geometry
 from deltadex.study.texts import Text
@@ -96,7 +102,11 @@ def test_numbers_are_those_of_the_functions_over_all_tokens(report):
     for group in report.groups:
         for layer in group.layers:
             rows = rows_of(hidden, texts, group.group, layer.layer)
-            dimension = intrinsic_dimension(rows, sample=report.sample)
+            ids = [text.id for text in texts if text.group == group.group]
+            lengths = [hidden[n].shape[1] for n, t in enumerate(texts) if t.group == group.group]
+            dimension = intrinsic_dimension(
+                rows, sample=report.sample, blocks=np.repeat(assign_blocks(ids), lengths)
+            )
             exact = anisotropy(rows)
             assert layer.tokens == group.tokens == len(rows)
             assert layer.intrinsic_dimension == dimension
@@ -142,11 +152,91 @@ def test_the_reference_is_not_compared_with_itself(report):
     assert [bool(group.layers[0].divergence) for group in report.groups] == [False, True, True]
 
 
+def test_linearity_is_that_of_all_tokens_between_layers(report):
+    texts = make_texts()
+    hidden = make_hidden(texts)
+    group = report.groups[0]
+    whole = np.concatenate([hidden[number] for number in range(20)], axis=1).astype(np.float64)
+
+    for layer in (1, 2):
+        x, y = whole[layer - 1], whole[layer]
+        x, y = x - x.mean(axis=0), y - y.mean(axis=0)
+        residual = np.linalg.norm(y - x @ np.linalg.lstsq(x, y, rcond=None)[0]) ** 2
+        found = group.layers[layer].linearity
+        assert found.stream == pytest.approx(1 - residual / np.linalg.norm(y) ** 2)
+        assert found.contribution == pytest.approx(1 - residual / np.linalg.norm(y - x) ** 2)
+        assert found.held_out_stream < found.stream
+    assert group.layers[0].linearity is None
+
+
+def test_the_untrained_network_is_beside_the_same_groups_with_contrasts():
+    texts = [*make_texts(GROUPS[:1]), *scrambled(make_texts(GROUPS[:1]), 0)]
+    hidden, fresh = make_hidden(texts), make_hidden(texts, seed=1)
+
+    both = geometry_study(batches(hidden), texts, untrained=batches(fresh), options=SMALL)
+    alone = study(texts, hidden=fresh, reference=None)
+
+    assert [group.group for group in both.untrained] == ["eng_Latn", "eng_Latn, scrambled"]
+    assert [(c.condition, c.group) for c in both.contrasts] == [
+        ("untrained", "eng_Latn"),
+        ("scrambled", "eng_Latn"),
+    ]
+    assert both.pairs == ()
+    for group, same in zip(both.untrained, alone.groups, strict=True):
+        for layer, again in zip(group.layers, same.layers, strict=True):
+            assert layer.anisotropy == again.anisotropy
+            assert layer.linearity == again.linearity
+    contrast = {(m.measure, m.estimator): m for m in both.contrasts[0].measures}
+    for layer in contrast["anisotropy, centred", "gram"].layers:
+        ours, theirs = both.groups[0].layers[layer.layer], both.untrained[0].layers[layer.layer]
+        assert layer.difference == pytest.approx(
+            ours.anisotropy.centred - theirs.anisotropy.centred
+        )
+        assert layer.low < layer.difference < layer.high
+
+
+def test_paired_intervals_cover_what_fresh_texts_give():
+    """Two groups that differ by their texts' own noise: anisotropy, cosine and dimension."""
+    names = ("facco", "gram", "exact")
+    found = {name: [] for name in names}
+    for seed in range(24):
+        texts = make_texts(("aaa_Latn", "aaa_Cyrl"), n=15)
+        hidden = make_hidden(texts, tokens=11, seed=seed)
+        one_layer = {number: states[2:] for number, states in hidden.items()}
+        report = study(texts, hidden=one_layer, reference=None)
+        for measure in report.pairs[0].measures:
+            if measure.estimator in names and "uncentred" not in measure.measure:
+                (layer,) = measure.layers
+                found[measure.estimator].append((layer.difference, layer.low, layer.high))
+
+    for layers in found.values():
+        mean = np.mean([difference for difference, *_ in layers])
+        # of 24 intervals of 88 % (a bootstrap of 15 texts is narrow), 17 or more: P = 0.997
+        assert sum(low <= mean <= high for _, low, high in layers) >= 17
+
+
+def test_one_text_has_no_error_and_says_so():
+    texts = [Text("long", "", "0")]
+    rows = np.random.default_rng(0).standard_normal((LAYERS, 400, DIM)).astype(np.float32)
+
+    (group,) = study(texts, hidden={0: rows}, reference=None).groups
+
+    assert group.notes == (
+        "one text: its tokens depend on each other; no error and no held-out score",
+    )
+    assert group.layers[1].intrinsic_dimension[0].dimension is not None
+    assert group.layers[1].intrinsic_dimension[0].standard_error is None
+    assert group.layers[1].linearity.stream is not None
+    assert group.layers[1].linearity.held_out_stream is None
+
+
 @pytest.mark.parametrize("size", [1, 13, 60])
 def test_batch_size_changes_nothing_but_rounding(report, size):
     for group, other in zip(report.groups, study(size=size).groups, strict=True):
         for layer, same in zip(group.layers, other.layers, strict=True):
             assert same.intrinsic_dimension == layer.intrinsic_dimension
+            if layer.linearity is not None:
+                assert same.linearity.stream == pytest.approx(layer.linearity.stream)
             assert same.anisotropy.centred == pytest.approx(layer.anisotropy.centred)
             for divergence, again in zip(layer.divergence, same.divergence, strict=True):
                 assert again.to_reference == pytest.approx(divergence.to_reference)
@@ -162,6 +252,7 @@ def test_other_groups_change_nothing_but_the_common_sample():
     few = study(alone, hidden={n: hidden[n] for n in range(40)}, options=options)
 
     assert few.groups == many.groups[:2]
+    assert (few.sample_set_by, many.sample) == ("--sample", 150)
 
 
 def test_parallel_texts_are_aligned_by_id_whatever_their_order():
@@ -204,12 +295,13 @@ def test_two_scripts_are_paired_latin_first_with_fertility_beside(report):
     assert pair.first_fertility == report.groups[2].fertility
     named = {(m.measure, m.estimator): m for m in pair.measures}
     assert set(named) == {
-        ("intrinsic dimension", "low-fifth"),
         ("intrinsic dimension", "facco"),
         ("intrinsic dimension", "mle"),
         ("anisotropy, centred", "gram"),
         ("anisotropy, uncentred", "gram"),
         ("mean cosine", "exact"),
+        ("linearity, stream", "least squares"),
+        ("linearity, contribution", "least squares"),
         ("KL to reference", "gauss"),
         ("KL to reference", "softmax-mean"),
     }
@@ -221,7 +313,9 @@ def test_two_scripts_are_paired_latin_first_with_fertility_beside(report):
         assert layer.difference == pytest.approx(first - second)
         assert layer.low < layer.difference < layer.high
     assert by_sentence.sentences == 20
-    assert all(layer.low is None for layer in named["mean cosine", "exact"].layers)
+    for name in (("mean cosine", "exact"), ("intrinsic dimension", "facco")):
+        assert all(layer.low < layer.difference < layer.high for layer in named[name].layers)
+    assert all(layer.low is None for layer in named["linearity, stream", "least squares"].layers)
 
 
 def test_paired_measures_count_signs_and_leave_ties_out():
@@ -256,6 +350,8 @@ def test_without_reference_nothing_is_compared():
         "anisotropy, centred",
         "anisotropy, uncentred",
         "mean cosine",
+        "linearity, stream",
+        "linearity, contribution",
     }
 
 
@@ -300,7 +396,7 @@ def test_json_is_plain_and_names_every_estimator(report):
 
     layer = document["groups"][1]["layers"][0]
     assert document["reference"] == "eng_Latn"
-    assert [d["estimator"] for d in layer["intrinsic_dimension"]] == ["low-fifth", "facco", "mle"]
+    assert [d["estimator"] for d in layer["intrinsic_dimension"]] == ["facco", "mle", "low-fifth"]
     assert [d["estimator"] for d in layer["divergence"]] == [
         "softmax-mean",
         "softmax-padded",
@@ -384,6 +480,25 @@ def test_more_memory_than_allowed_is_refused_before_it_is_taken(monkeypatch):
         study()
 
 
+@pytest.mark.parametrize("allowed", [30_000, 25_000])
+def test_linearity_is_left_out_first_where_memory_is_short(monkeypatch, allowed):
+    monkeypatch.setattr(group_states, "MOST_BYTES", allowed)
+    options = GeometryOptions(axes=2, resamples=50, keep=100)
+
+    found = study(reference=None, options=options)
+
+    for group, whole in zip(found.groups, study_in_full(options).groups, strict=True):
+        for layer, same in zip(group.layers, whole.layers, strict=True):
+            assert layer.linearity is None
+            assert layer.anisotropy.centred == pytest.approx(same.anisotropy.centred)
+
+
+def study_in_full(options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_states, "MOST_BYTES", 8 * 2**30)
+        return study(reference=None, options=options)
+
+
 def test_states_of_another_shape_are_a_wrong_call():
     texts = make_texts()
     other = TokenStates(
@@ -400,10 +515,9 @@ def test_states_of_another_shape_are_a_wrong_call():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"estimators": ()}, "estimators must be some of low-fifth, facco, mle"),
+        ({"estimators": ()}, "estimators must be some of facco, mle, low-fifth"),
         ({"keep": 50}, "keep must be 100 or more, got 50"),
         ({"sample": 3000}, r"sample must be 100…2000 \(keep\), got 3000"),
-        ({"draws": 3}, "draws must be 5 or more, got 3"),
         ({"axes": 0}, "axes and resamples must be 1 or more"),
     ],
 )
@@ -412,18 +526,36 @@ def test_options_that_mean_nothing_are_refused(wrong, message):
         GeometryOptions(**wrong)
 
 
-def test_the_picture_has_a_line_a_group_labels_and_the_floor(report):
-    figure = draw_geometry(report).sheet
+@pytest.mark.parametrize("width", ["full", "column"])
+def test_the_picture_has_every_estimator_the_floor_and_one_legend(report, width):
+    picture = draw_geometry(report, width)
 
-    dimension, centred, cosine, divergence = figure.axes
-    assert dimension.get_title() == f"Intrinsic dimension (low-fifth, N = {report.sample})"
-    assert divergence.get_title() == "Divergence from eng_Latn (gauss)"
-    assert [len(axes.lines) for axes in (centred, cosine)] == [3, 3]
-    assert all(axes.get_xlabel() == "layer (0 = embeddings)" for axes in figure.axes)
-    labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == [*GROUPS, "floor: reference halves"]
-    drawn = [line.get_marker() for line in centred.lines]
-    assert len(set(drawn)) == 3
+    panels = {axes.get_title(): axes for axes in picture.sheet.axes}
+    assert list(panels) == [
+        "TwoNN: facco",
+        "TwoNN: mle",
+        "TwoNN: low-fifth",
+        "Anisotropy",
+        "Mean cosine",
+        "Linearity",
+        "Divergence, Gauss",
+        "Divergence, softmax",
+    ]
+    assert [len(panels[name].lines) for name in ("Anisotropy", "Mean cosine")] == [3, 3]
+    assert len(panels["Linearity"].lines) == 6
+    assert [text.get_text() for text in panels["TwoNN: low-fifth"].texts] == ["too few tokens"]
+    assert panels["TwoNN: facco"].get_ylim() == panels["TwoNN: mle"].get_ylim()
+    assert all(axes.get_ylim()[0] <= 0.0 for axes in panels.values())
+    (legend,) = picture.figure.legends
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels == [*GROUPS, "own contribution", "floor"]
+    assert len({line.get_marker() for line in panels["Anisotropy"].lines}) == 3
+    labels = [label for *_, label in picture.places()]
+    assert f"eng_Latn, layer 0\nMean cosine {value_of(report):.3g}" in labels
+
+
+def value_of(report):
+    return report.groups[0].layers[0].anisotropy.mean_cosine
 
 
 def test_the_picture_takes_its_ink_and_paper_from_rc_params(report, tmp_path):
@@ -436,5 +568,18 @@ def test_the_picture_takes_its_ink_and_paper_from_rc_params(report, tmp_path):
     assert (tmp_path / "geometry.png").stat().st_size > 5_000
 
 
-def test_without_reference_the_picture_has_three_panels():
-    assert len(draw_geometry(study(reference=None)).sheet.axes) == 3
+def test_the_untrained_network_is_dashed_and_without_reference_there_are_six_panels():
+    texts = make_texts(GROUPS[:1])
+    found = geometry_study(
+        batches(make_hidden(texts)),
+        texts,
+        untrained=batches(make_hidden(texts, seed=1)),
+        options=SMALL,
+    )
+
+    picture = draw_geometry(found)
+
+    assert len(picture.sheet.axes) == 6
+    assert [line.get_linestyle() for line in picture.sheet.axes[3].lines] == ["-", "--"]
+    labels = [text.get_text() for text in picture.figure.legends[0].get_texts()]
+    assert labels == ["eng_Latn", "untrained", "own contribution"]

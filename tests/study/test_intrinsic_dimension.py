@@ -1,22 +1,23 @@
 """The estimators against scikit-dimension, a literal transcription, and known manifolds."""
 
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import sem, t
 from sklearn.neighbors import NearestNeighbors
 
-from deltadex.study.geometry import intrinsic_dimension
+from deltadex.study.geometry import intrinsic_dimension, nearest_neighbours
 from deltadex.study.geometry.intrinsic_dimension import (
     ESTIMATORS,
-    distinct_rows,
+    MOST_NEEDED,
     estimate,
     facco,
     low_fifth,
-    two_nearest,
+    rows_needed,
 )
+from deltadex.study.geometry.nearest_neighbours import distinct_rows, two_nearest
+from deltadex.study.geometry.text_blocks import BLOCKS, assign_blocks
 
 
 def make_ball(n, dimension, *, within=30, seed=0):
@@ -33,6 +34,12 @@ def nearest_in(rows):
 
 def by_name(rows, **options):
     return {found.estimator: found for found in intrinsic_dimension(rows, **options)}
+
+
+def estimates(rows):
+    """By estimator, of the distinct rows, whether or not they are enough."""
+    nearest = nearest_in(rows[distinct_rows(rows)].astype(np.float64))
+    return {name: estimate(nearest, name) for name in ESTIMATORS}
 
 
 def low_fifth_row_by_row(rows):
@@ -63,8 +70,8 @@ def test_facco_and_maximum_likelihood_equal_scikit_dimension():
         closed_form = skdim.id.TwoNN(discard_fraction=0.0, method="mle").fit(rows).dimension_
     assert found["facco"].dimension == pytest.approx(facco_form, rel=1e-9)
     assert found["mle"].dimension == pytest.approx(closed_form, rel=1e-9)
-    assert found["mle"].standard_error == pytest.approx(closed_form / 700**0.5)
-    assert found["facco"].standard_error is None
+    assert list(found) == ["facco", "mle", "low-fifth"]
+    assert {each.standard_error for each in found.values()} == {None}
 
 
 @pytest.mark.parametrize("n_duplicates", [0, 12, 60])
@@ -87,10 +94,12 @@ def test_flat_balls_have_their_dimension(estimator, dimension, low, high):
 
 
 def test_high_dimensions_are_underestimated_by_all():
-    """Why anything above 20 is a lower bound."""
-    found = by_name(make_ball(1500, 50, within=60))
+    """Why 1500 rows are too few for what looks like a dimension of 30."""
+    rows = make_ball(1500, 50, within=60)
 
-    assert all(15 < each.dimension < 40 for each in found.values())
+    assert all(15 < value < 40 for value in estimates(rows).values())
+    assert {each.dimension for each in by_name(rows).values()} == {None}
+    assert all("1500 rows; an estimate of" in each.reason for each in by_name(rows).values())
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 1.0])
@@ -99,12 +108,13 @@ def test_duplicates_are_counted_and_move_nothing(share):
     repeats = rows[np.random.default_rng(1).integers(0, 600, int(600 * share))]
     order = np.random.default_rng(2).permutation(600 + len(repeats))
 
-    clean, dirty = by_name(rows), by_name(np.vstack([rows, repeats])[order])
+    together = np.vstack([rows, repeats])[order]
+    clean, dirty = estimates(rows), estimates(together)
 
-    for name in ESTIMATORS:
-        assert dirty[name].dimension == pytest.approx(clean[name].dimension, rel=1e-4)
-        assert (dirty[name].distinct, dirty[name].duplicates) == (600, len(repeats))
-    assert low_fifth_row_by_row(np.vstack([rows, repeats])) > 1.1 * clean["low-fifth"].dimension
+    assert dirty == pytest.approx(clean, rel=1e-4)
+    for found in intrinsic_dimension(together):
+        assert (found.distinct, found.duplicates) == (600, len(repeats))
+    assert low_fifth_row_by_row(np.vstack([rows, repeats])) > 1.1 * clean["low-fifth"]
 
 
 def test_rows_that_differ_by_float32_rounding_are_duplicates():
@@ -133,20 +143,36 @@ def test_rotation_scale_shift_and_order_change_nothing(seed, scale):
     rows = make_ball(150, 4, within=8, seed=seed)
     turn = np.linalg.qr(rng.standard_normal((8, 8)))[0]
 
-    moved = by_name(scale * (rows @ turn + 1.0)[rng.permutation(150)])
+    moved = scale * (rows @ turn + 1.0)[rng.permutation(150)]
 
-    for name, found in by_name(rows).items():
-        assert moved[name].dimension == pytest.approx(found.dimension, rel=1e-6)
+    assert estimates(moved) == pytest.approx(estimates(rows), rel=1e-6)
 
 
 def test_nearest_two_equal_sklearn_in_blocks_of_any_size(monkeypatch):
     rows = np.random.default_rng(0).standard_normal((120, 5))
     subsets = [np.arange(120), np.arange(0, 120, 3), np.array([1, 7, 119])]
-    monkeypatch.setattr(sys.modules[two_nearest.__module__], "BLOCK_BYTES", 8 * 120 * 7)
+    monkeypatch.setattr(nearest_neighbours, "BLOCK_BYTES", 8 * 120 * 7)
 
     for subset, found in zip(subsets, two_nearest(rows, subsets), strict=True):
         oracle = NearestNeighbors(n_neighbors=2, algorithm="brute").fit(rows[subset])
         np.testing.assert_allclose(found, oracle.kneighbors()[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("cloud", ["outliers", "tight", "one long row"])
+def test_nearest_two_are_exact_where_float32_cannot_tell_neighbours_apart(cloud):
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((300, 20))
+    if cloud == "outliers":
+        rows[::9] += 3000.0
+    elif cloud == "tight":
+        rows = np.repeat(rows[:10], 30, axis=0) + 1e-6 * rng.standard_normal((300, 20))
+    else:
+        rows[5] *= 1e12
+
+    found = nearest_in(rows)
+
+    gaps = np.linalg.norm(rows[:, None] - rows, axis=2) + np.diag(np.full(300, np.inf))
+    np.testing.assert_allclose(found, np.sort(gaps, axis=1)[:, :2], rtol=1e-12)
 
 
 def test_tiny_distances_far_from_the_origin_keep_their_digits():
@@ -158,26 +184,98 @@ def test_tiny_distances_far_from_the_origin_keep_their_digits():
     assert found[0, 0] == pytest.approx(np.linalg.norm(rows[1] - rows[0]), rel=1e-12)
 
 
-def test_draws_are_seeded_of_one_size_and_have_a_spread():
+def test_a_sample_is_drawn_by_its_seed_and_has_its_size():
     rows = make_ball(500, 5)
 
-    found, again = (by_name(rows, sample=300, draws=6, seed=3) for _ in range(2))
-    other = by_name(rows, sample=300, draws=6, seed=4)
+    found, again = (by_name(rows, sample=300, seed=3)["facco"] for _ in range(2))
+    other = by_name(rows, sample=300, seed=4)["facco"]
+    whole = by_name(rows, sample=500)["facco"]
 
     assert found == again
-    for name in ESTIMATORS:
-        assert (found[name].rows, found[name].draws, found[name].distinct) == (300, 6, 500)
-        assert found[name].sd > 0
-        assert abs(found[name].dimension - found[name].whole) < 4 * found[name].sd
-        assert other[name].dimension != found[name].dimension
-        assert other[name].whole == found[name].whole
+    assert (found.rows, found.distinct, whole.rows) == (300, 500, 500)
+    assert other.dimension != found.dimension
+    assert whole == by_name(rows)["facco"]
 
 
-def test_a_draw_of_all_rows_has_no_spread():
-    found = by_name(make_ball(200, 3), sample=200)["facco"]
+def test_the_error_is_the_spread_between_blocks_that_share_no_row():
+    rows, blocks = make_ball(900, 4), np.arange(900) // 7 % BLOCKS
+    order = np.random.default_rng(0).permutation(900)
 
-    assert (found.draws, found.sd) == (1, None)
-    assert found.dimension == found.whole
+    found = by_name(rows[order], blocks=blocks[order])
+
+    for name, each in found.items():
+        alone = [estimate(nearest_in(rows[blocks == block]), name) for block in range(BLOCKS)]
+        assert each.blocks == pytest.approx(alone, rel=1e-9)
+        assert each.standard_error == pytest.approx(sem(alone))
+        reach = t.ppf(0.975, BLOCKS - 1) * sem(alone)
+        assert (each.low, each.high) == pytest.approx(
+            (each.dimension - reach, each.dimension + reach)
+        )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.8])
+def test_intervals_cover_what_fresh_samples_give(share):
+    """Also where the rows of one text are near each other (`share` of their variance)."""
+    estimates_by_sample, covered = [], []
+    for seed in range(60):
+        rng = np.random.default_rng([seed, int(10 * share)])
+        texts = rng.standard_normal((40, 1, 5)) * share**0.5
+        rows = (texts + rng.standard_normal((40, 10, 5)) * (1 - share) ** 0.5).reshape(400, 5)
+        ids = [str(number) for number in range(40)]
+        (found,) = intrinsic_dimension(
+            rows, estimators=["facco"], blocks=assign_blocks(ids).repeat(10)
+        )
+        estimates_by_sample.append(found.dimension)
+        covered.append((found.low, found.high, found.standard_error))
+    mean, sd = np.mean(estimates_by_sample), np.std(estimates_by_sample, ddof=1)
+
+    # of 60 intervals of 95 %, 51 or more hold the mean with a probability of 0.998
+    assert sum(low < mean < high for low, high, _ in covered) >= 51
+    # a ratio of two standard deviations from 60 samples: sd 0.1
+    assert np.mean([error**2 for *_, error in covered]) ** 0.5 == pytest.approx(sd, rel=0.35)
+
+
+def test_the_same_ids_are_in_the_same_blocks_whatever_their_order():
+    ids = [f"text {number}" for number in range(57)]
+    order = np.random.default_rng(0).permutation(57)
+
+    blocks = assign_blocks(ids)
+    again = assign_blocks([ids[place] for place in order])
+
+    np.testing.assert_array_equal(again, blocks[order])
+    assert set(np.bincount(blocks)) == {5, 6}
+    assert assign_blocks(ids, seed=1).tolist() != blocks.tolist()
+
+
+def test_fewer_texts_than_blocks_have_no_error():
+    found = by_name(make_ball(400, 4), blocks=assign_blocks(list("abcd")).repeat(100))["facco"]
+
+    assert found.dimension is not None
+    assert (found.standard_error, found.low, found.high, found.blocks) == (None, None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("estimator", "dimension", "low", "high"),
+    [
+        ("facco", 3.0, 145, 155),
+        ("mle", 3.0, 115, 125),
+        ("low-fifth", 3.0, 620, 630),
+        ("facco", 10.0, 145, 155),
+        ("facco", 17.5, 1100, 1800),
+        ("facco", 1e6, MOST_NEEDED, MOST_NEEDED),
+    ],
+)
+def test_rows_needed_grow_with_the_dimension(estimator, dimension, low, high):
+    assert low <= rows_needed(dimension, estimator) <= high
+
+
+@pytest.mark.parametrize(("dimension", "rows"), [(5, 160), (12, 160), (17, 600), (20, 1200)])
+def test_with_the_rows_needed_a_ball_is_not_a_quarter_above_its_estimate(dimension, rows):
+    found = [by_name(make_ball(rows, dimension, seed=seed))["facco"] for seed in range(5)]
+    values = [estimates(make_ball(rows, dimension, seed=seed))["facco"] for seed in range(5)]
+
+    assert np.mean(values) > 0.77 * dimension
+    assert all((each.dimension is None) == (each.needed > rows) for each in found)
 
 
 @pytest.mark.parametrize(
@@ -186,13 +284,14 @@ def test_a_draw_of_all_rows_has_no_spread():
         (np.zeros((0, 4)), None, "0 distinct rows; an estimate needs 100"),
         (np.ones((500, 4)), None, "1 distinct rows; an estimate needs 100"),
         (make_ball(99, 3), None, "99 distinct rows; an estimate needs 100"),
-        (make_ball(150, 3), 200, "150 distinct rows, but each draw needs 200"),
+        (make_ball(150, 3), 200, "too few: 150 distinct rows of 200"),
+        (make_ball(105, 17), None, "too few: 105 rows; an estimate of"),
         (np.stack(np.meshgrid(*[np.arange(5.0)] * 3), -1).reshape(-1, 3), None, "equally far"),
     ],
 )
 def test_what_cannot_be_estimated_is_none_with_a_reason(rows, sample, reason):
     for found in intrinsic_dimension(rows, sample=sample):
-        assert (found.dimension, found.sd, found.whole, found.standard_error) == (None,) * 4
+        assert (found.dimension, found.standard_error, found.low, found.high) == (None,) * 4
         assert reason in found.reason
 
 
@@ -204,8 +303,6 @@ def test_no_ratio_is_no_dimension():
 
 def test_wrong_calls_are_refused():
     rows = make_ball(150, 3)
-    with pytest.raises(ValueError, match="draws must be 5 or more, got 4"):
-        intrinsic_dimension(rows, draws=4)
     with pytest.raises(ValueError, match="sample must be 100 rows or more, got 50"):
         intrinsic_dimension(rows, sample=50)
     with pytest.raises(ValueError, match="three rows or more"):

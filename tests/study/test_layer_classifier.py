@@ -1,24 +1,22 @@
 """Rows, the split by text, and the layer classifier on planted layers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted_layers import batches, make_hidden, make_rows, permuted
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, confusion_matrix, recall_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from deltadex.errors import StudyError
-from deltadex.study.layers.layer_classifier import (
-    LayerClassifier,
-    accuracy_error,
-    fit_classifier,
-    score_classifier,
-    score_predictions,
-)
+from deltadex.study.layers.layer_classifier import fit_classifier, score_classifier
 from deltadex.study.layers.layer_rows import collect_rows, split_by_text
+from deltadex.study.layers.layer_scores import accuracy_error, difference_error, score_predictions
 
 
 def columns(rows):
@@ -193,16 +191,62 @@ def test_the_classifier_is_scikit_learns_with_its_standardiser():
 
 def test_two_layers_are_a_softmax_of_two():
     split = split_by_text(make_rows(make_hidden(layers=2, tokens=200, apart=1), first_layer=3))
-    oracle = LogisticRegression(tol=1e-8)
+    # scikit-learn penalises the difference w of two weights; those of a softmax are ±w/2, with
+    # half its penalty
+    oracle = LogisticRegression(C=2.0, tol=1e-8)
 
     classifier = fit_classifier(split.train)
     oracle.fit(classifier.standardise(split.train.vectors), split.train.layer)
 
     assert classifier.layers == (3, 4)
-    assert classifier.weights.shape == (2, 6)
+    assert classifier.weights == pytest.approx(
+        np.concatenate([-oracle.coef_, oracle.coef_]) / 2, abs=1e-3
+    )
+
+
+@pytest.mark.parametrize("layers", [3, 9])
+def test_the_minimum_does_not_depend_on_the_start_and_is_checked_in_float64(layers):
+    """9 classes are padded to 16 in the products, 600 rows take three blocks."""
+    rows = make_rows(make_hidden(layers=layers, tokens=600 // layers, dim=9, apart=1.5))
+    elsewhere = replace(
+        fit_classifier(make_rows(make_hidden(layers=layers, tokens=80, dim=9, apart=4, seed=1))),
+        weights=np.random.default_rng(0).normal(size=(layers, 9)),
+    )
+
+    cold, warm = fit_classifier(rows), fit_classifier(rows, start=elsewhere)
+
+    oracle = LogisticRegression(tol=1e-9, max_iter=5000)
+    oracle.fit(cold.standardise(rows.vectors), rows.layer)
+    # gradient entries below 1e-5, at the curvature 1/600 of the penalty or more
+    assert cold.weights == pytest.approx(oracle.coef_, abs=3e-3)
+    assert warm.weights == pytest.approx(oracle.coef_, abs=3e-3)
+    for found in (cold, warm):
+        shares = softmax(
+            found.standardise(rows.vectors) @ found.weights.T + found.intercepts, axis=1
+        )
+        left = shares - np.eye(layers)[rows.layer]
+        gradient = (left.T @ found.standardise(rows.vectors) + found.weights) / len(rows.layer)
+        assert np.abs(gradient).max() < 1.02e-5  # standardised vectors are rounded to float32
+        assert found.converged
+
+
+def test_a_start_reads_other_units_and_fewer_dimensions_as_before():
+    rows = make_rows(make_hidden(layers=3, tokens=60, apart=2))
+    classifier = fit_classifier(rows)
+    scores = classifier.standardise(rows.vectors) @ classifier.weights.T + classifier.intercepts
+    mean, scale = np.linspace(-1, 1, 6), np.linspace(0.5, 3, 6)
+
+    moved = classifier.in_units_of(mean, scale)
+    fewer = classifier.without(np.array([1, 4]))
+    longer = classifier.of_unit_rows(7.0)
+
+    assert (rows.vectors - mean) / scale @ moved[:, :-1].T + moved[:, -1] == pytest.approx(scores)
+    assert longer.predict(rows.vectors / 7).tolist() == classifier.predict(rows.vectors).tolist()
+    assert fewer.weights.shape == (3, 4)
+    at_mean = np.where(np.isin(np.arange(6), [1, 4]), classifier.mean, rows.vectors)
     assert np.array_equal(
-        classifier.predict(split.test.vectors),
-        oracle.predict(classifier.standardise(split.test.vectors)),
+        fewer.predict(np.delete(rows.vectors, [1, 4], axis=1)),
+        classifier.predict(at_mean.astype(np.float32)),
     )
 
 
@@ -242,7 +286,7 @@ def test_a_dimension_that_never_varies_harms_nothing():
 
 
 def test_an_early_stop_is_recorded_and_raises_nothing(monkeypatch):
-    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
+    monkeypatch.setattr("deltadex.study.layers.softmax_regression.MOST_ITERATIONS", 1)
     split = split_by_text(make_rows(make_hidden(tokens=200, apart=1)))
 
     classifier = fit_classifier(split.train)
@@ -255,21 +299,6 @@ def test_an_early_stop_is_recorded_and_raises_nothing(monkeypatch):
 # scores
 
 
-def classifier_of(layers):
-    """A classifier of nine rows, whose predictions are given by hand."""
-    n = len(layers)
-    return LayerClassifier(
-        layers=layers,
-        mean=np.zeros(1),
-        scale=np.ones(1),
-        weights=np.zeros((n, 1)),
-        intercepts=np.zeros(n),
-        n_train=9,
-        iterations=1,
-        converged=True,
-    )
-
-
 @given(seed=st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
 def test_scores_agree_with_scikit_learn(seed):
@@ -277,7 +306,7 @@ def test_scores_agree_with_scikit_learn(seed):
     rows = make_rows(make_hidden(layers=4, tokens=24), first_layer=1)
     predicted = rng.integers(1, 5, size=len(rows.layer))
 
-    score = score_predictions(predicted, rows, classifier_of(rows.layers))
+    score = score_predictions(predicted, rows, layers=rows.layers, n_train=9)
 
     assert score.accuracy == pytest.approx(accuracy_score(rows.layer, predicted))
     assert score.recall == pytest.approx(recall_score(rows.layer, predicted, average=None))
@@ -291,7 +320,7 @@ def test_several_draws_are_pooled():
     wrong = 1 - rows.layer
 
     score = score_predictions(
-        np.concatenate([rows.layer, rows.layer, wrong]), rows, classifier_of((0, 1))
+        np.concatenate([rows.layer, rows.layer, wrong]), rows, layers=(0, 1), n_train=9
     )
 
     assert score.accuracy == pytest.approx(2 / 3)
@@ -302,9 +331,9 @@ def test_predictions_of_other_rows_or_layers_are_refused():
     rows = make_rows(make_hidden(layers=2, tokens=24))
 
     with pytest.raises(ValueError, match="47 predictions for 48 rows"):
-        score_predictions(rows.layer[:-1], rows, classifier_of((0, 1)))
+        score_predictions(rows.layer[:-1], rows, layers=(0, 1), n_train=9)
     with pytest.raises(ValueError, match="classifier of layers"):
-        score_predictions(rows.layer, rows, classifier_of((1, 2)))
+        score_predictions(rows.layer, rows, layers=(1, 2), n_train=9)
 
 
 def test_a_classifier_of_another_width_is_refused():
@@ -339,3 +368,41 @@ def test_rows_that_are_their_own_texts_give_the_binomial_error():
 
 def test_one_text_has_no_standard_error():
     assert accuracy_error(np.array([True, False]), np.array([3, 3])) is None
+
+
+def test_the_error_of_a_difference_is_what_a_bootstrap_over_texts_gives():
+    """Hard texts are hard for both, so that the difference varies less than either accuracy."""
+    rng = np.random.default_rng(5)
+    texts = np.arange(60)
+    ease = rng.uniform(0.2, 1.0, size=60)
+    first, second = (np.repeat(texts, rng.integers(4, 20, size=60)) for _ in range(2))
+    right, other = rng.random(len(first)) < ease[first], rng.random(len(second)) < ease[second]
+    hits, other_hits = (
+        np.bincount(text, weights=each) for text, each in ((first, right), (second, other))
+    )
+    sizes, other_sizes = np.bincount(first), np.bincount(second)
+    draws = rng.integers(0, 60, size=(4000, 60))
+    bootstrap = np.std(
+        hits[draws].sum(axis=1) / sizes[draws].sum(axis=1)
+        - other_hits[draws].sum(axis=1) / other_sizes[draws].sum(axis=1)
+    )
+
+    error = difference_error(right, first, other, second)
+
+    assert error == pytest.approx(bootstrap, rel=0.1)
+    assert error < 0.9 * np.hypot(accuracy_error(right, first), accuracy_error(other, second))
+    assert difference_error(right, first, right, first) == pytest.approx(0, abs=1e-12)
+
+
+def test_rows_of_the_same_texts_are_split_alike_whatever_the_layers_and_the_texts_without_rows():
+    every = make_rows(make_hidden(layers=2, tokens=120, dim=2))
+    held_back = set(split_by_text(every, among=15).test.text.tolist())
+    others = sorted(set(range(15)) - held_back)
+    gone = {min(held_back), *others[:5]}
+    some = make_rows(make_hidden(layers=5, tokens=120, dim=3, seed=1))
+
+    split = split_by_text(some.only(~np.isin(some.text, list(gone))), among=15)
+
+    assert len(held_back) == 3
+    assert set(split.test.text.tolist()) == held_back - gone
+    assert set(split.train.text.tolist()) == set(others) - gone

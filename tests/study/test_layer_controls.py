@@ -10,12 +10,8 @@ from planted_layers import make_hidden, make_rows
 from scipy.stats import ks_2samp
 from sklearn.neighbors import NearestCentroid
 
-from deltadex.study.layers.layer_classifier import (
-    contributions,
-    dims_holding,
-    fit_classifier,
-    score_classifier,
-)
+from deltadex.study.layers.layer_classifier import fit_classifier, score_classifier
+from deltadex.study.layers.layer_contributions import contributions, dims_holding
 from deltadex.study.layers.layer_controls import (
     joined,
     mask_controls,
@@ -24,14 +20,17 @@ from deltadex.study.layers.layer_controls import (
     mean_removal,
     norm_matched_random,
     norm_only,
+    punctuation_controls,
     score_nearest_centroid,
     score_retrained,
     simple_controls,
     transfer_controls,
+    tree_control,
     unit_norm,
 )
 from deltadex.study.layers.layer_norms import row_norms
 from deltadex.study.layers.layer_rows import split_by_text
+from deltadex.study.layers.punctuation import PunctuationTokens
 
 
 def split_of(hidden, **options):
@@ -191,6 +190,75 @@ def test_a_layer_without_weights_has_no_shares():
     classifier = replace(fit_classifier(make_rows(make_hidden(layers=2))), weights=np.zeros((2, 6)))
 
     assert contributions(classifier).max_share == (0, 0)
+
+
+def test_the_curve_adds_up_the_largest_shares():
+    found = contributions(fit_classifier(make_rows(make_hidden(tokens=60, apart=1.5))))
+    curve = found.curve()
+
+    by_hand = [sorted(layer, reverse=True) for layer in found.shares]
+    assert curve == pytest.approx(np.array([np.cumsum(layer) for layer in by_hand]))
+    assert curve[:, -1] == pytest.approx(1)
+    for layer, (n50, n90) in enumerate(zip(found.n50, found.n90, strict=True)):
+        assert curve[layer, n50 - 1] >= 0.5 - 1e-9
+        assert curve[layer, n90 - 1] >= 0.9 - 1e-9
+        assert n50 == 1 or curve[layer, n50 - 2] < 0.5
+    document = found.to_json()["curve"]
+    assert document["dims"] == [1, 2, 5, 6]
+    assert np.array(document["share"]) == pytest.approx(curve[:, [0, 1, 4, 5]])
+
+
+# tree
+
+
+def test_a_tree_reads_what_is_not_linear_within_its_limits():
+    """Two layers with equal means: one lies outside of the other."""
+    hidden = make_hidden(layers=2, tokens=600, dim=4)
+    hidden[1] *= np.float32(6)
+    split = split_of(hidden)
+
+    control, tree = tree_control(split, seed=3)
+
+    assert control.name == "decision-tree"
+    assert control.score.accuracy > 0.8
+    assert score_classifier(fit_classifier(split.train), split.test).accuracy < 0.6
+    assert 2 <= tree.depth <= tree.max_depth == 10
+    assert tree.leaves <= len(split.train.layer) / tree.min_leaf
+    assert (tree.dims, set(tree.top_dims)) == (4, {0, 1, 2, 3})
+    assert control.score.n_train == len(split.train.layer)
+
+
+# punctuation
+
+
+class Marks:
+    """A tokenizer whose even tokens are full stops."""
+
+    def decode(self, ids):
+        return "." if ids[0] % 2 == 0 else "word"
+
+
+def test_layers_that_only_punctuation_tells_apart_are_not_told_apart_without_it():
+    hidden = make_hidden(layers=2, tokens=400)
+    hidden[1, ::2] += 9  # tokens 100, 102, …
+    split = split_of(hidden)
+    classifier = fit_classifier(split.train)
+
+    scores = by_name(punctuation_controls(split, classifier, PunctuationTokens(Marks())))
+
+    assert score_classifier(classifier, split.test).accuracy > 0.6
+    assert scores["no-punctuation"].accuracy == pytest.approx(0.5, abs=0.15)
+    assert scores["no-punctuation"].n_train == len(split.train.layer) // 2
+    assert scores["punctuation-untested"].n_test == len(split.test.layer) // 2
+
+
+@pytest.mark.parametrize("decoded", ["word", "!"])
+def test_texts_of_words_only_or_of_punctuation_only_have_no_such_control(decoded):
+    split = split_of(make_hidden())
+    marks = PunctuationTokens(Marks())
+    marks.tokenizer.decode = lambda ids: decoded
+
+    assert list(punctuation_controls(split, fit_classifier(split.train), marks)) == []
 
 
 # masks

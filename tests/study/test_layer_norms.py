@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planted_layers import batches, make_hidden
-from scipy.stats import linregress
+from scipy.stats import linregress, t
 
 from deltadex.errors import StudyError
 from deltadex.study.layers.layer_norms import NormTally, fit_growth, row_norms, unit_rows
@@ -41,32 +41,59 @@ def test_the_embedding_output_can_be_left_out():
     assert norms.mean == pytest.approx(tally_of(hidden).mean[1:])
 
 
-def test_planted_growth_is_found():
-    growth = fit_growth(range(8), [3 * 1.045**layer for layer in range(8)])
+@pytest.mark.parametrize(
+    ("rate", "verdict", "exponential"),
+    [(1.045, "grow", True), (0.951, "shrink", True), (1.0, "flat", False)],
+)
+def test_a_planted_trend_is_named(rate, verdict, exponential):
+    growth = fit_growth(range(8), [3 * rate**layer for layer in range(8)])
 
-    assert growth.rate == pytest.approx(1.045)
-    assert growth.at(5) == pytest.approx(3 * 1.045**5)
-    assert growth.r2 == pytest.approx(1)
-    assert growth.exponential
+    assert growth.rate == pytest.approx(rate)
+    assert growth.at(5) == pytest.approx(3 * rate**5)
+    assert growth.rate_interval == pytest.approx((rate, rate))
+    assert (growth.verdict, growth.exponential) == (verdict, exponential)
+    assert growth.r2 == pytest.approx(float(exponential))
 
 
-def test_growth_agrees_with_scipy_and_noise_is_not_called_exponential():
+def test_growth_agrees_with_scipy_and_noise_is_flat():
     means = np.random.default_rng(1).uniform(5, 15, size=9)
     expected = linregress(np.arange(1, 10), np.log(means))
+    margin = t.ppf(0.975, 7) * expected.stderr
 
     growth = fit_growth(range(1, 10), means.tolist())
 
     assert growth.rate == pytest.approx(np.exp(expected.slope))
     assert growth.intercept == pytest.approx(expected.intercept)
     assert growth.r2 == pytest.approx(expected.rvalue**2)
-    assert not growth.exponential
+    assert growth.rate_interval == pytest.approx(
+        (np.exp(expected.slope - margin), np.exp(expected.slope + margin))
+    )
+    assert (growth.verdict, growth.exponential) == ("flat", False)
 
 
-def test_equal_norms_have_rate_one_and_explain_nothing():
-    growth = fit_growth(range(5), [7.0] * 5)
+def test_norms_that_grow_by_equal_amounts_grow_and_not_exponentially():
+    linear = fit_growth(range(40), [1 + 2.0 * layer for layer in range(40)])
 
-    assert growth.rate == pytest.approx(1)
-    assert (growth.r2, growth.exponential) == (0.0, False)
+    assert (linear.verdict, linear.exponential) == ("grow", False)
+    assert linear.to_json()["verdict"] == "grow"
+
+
+def test_three_layers_leave_too_much_doubt():
+    """R² is .93, and Student's t of one degree of freedom 12.7."""
+    growth = fit_growth(range(3), [1.0, 1.3, 1.45])
+
+    assert growth.r2 > 0.85
+    assert growth.verdict == "flat"
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=4, max_size=9), st.floats(0.01, 100))
+@settings(max_examples=25, deadline=None)
+def test_the_unit_of_norms_changes_no_trend(means, unit):
+    plain = fit_growth(range(len(means)), means)
+    scaled = fit_growth(range(len(means)), [unit * mean for mean in means])
+
+    assert scaled.rate == pytest.approx(plain.rate)
+    assert scaled.rate_interval == pytest.approx(plain.rate_interval)
 
 
 @pytest.mark.parametrize("means", [[1.0, 2.0], [1.0, 0.0, 2.0]])

@@ -1,6 +1,7 @@
 """The whole layer study, from batches of states to JSON and picture."""
 
 import json
+from dataclasses import replace
 from io import BytesIO
 
 import matplotlib
@@ -9,11 +10,13 @@ import pytest
 from planted_layers import batches, make_hidden
 
 from deltadex.errors import StudyError
-from deltadex.study.layers import layers_study
+from deltadex.study.layers import ModelPoint, layers_study
+from deltadex.study.layers.layer_sweeps import Sweep, SweepPoint
 from deltadex.study.pictures.layers import draw_layers
 
 ALWAYS = [
     "classifier",
+    "decision-tree",
     "unit-norm",
     "norm-only",
     "mean-removed",
@@ -86,6 +89,11 @@ def test_the_json_is_plain_and_holds_everything(report):
         "classifier",
         "contributions",
         "controls",
+        "tree",
+        "texts_sweep",
+        "n_punctuation_removed",
+        "context_sweep",
+        "models",
     ]
     assert document["controls"][0]["confusion"] == [
         list(row) for row in report.controls[0].score.confusion
@@ -112,7 +120,7 @@ def test_without_other_texts_and_twin_their_controls_are_left_out():
 
 
 def test_an_early_stop_is_said(monkeypatch):
-    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 1)
+    monkeypatch.setattr("deltadex.study.layers.softmax_regression.MOST_ITERATIONS", 1)
 
     report = layers_study(batches(make_hidden(tokens=48, apart=1)), masks=[])
 
@@ -157,49 +165,121 @@ def png(figure):
 
 
 @pytest.fixture(scope="module")
-def figure(report):
-    return draw_layers(report).sheet
+def swept(report):
+    """The report with a sweep of each kind; their numbers are those of its own controls."""
+    scores = [control.score for control in report.controls[:3]]
+    points = tuple(
+        SweepPoint(
+            value=10 * place,
+            n_reaching=40,
+            n_texts=20,
+            n_tokens=99,
+            score=score,
+            difference=None,
+            difference_error=None,
+        )
+        for place, score in enumerate(scores, start=1)
+    )
+    sweep = Sweep(variable="context", n_examined=50, held_back="", points=points, skipped=())
+    models = tuple(
+        ModelPoint(model=f"$m{n}", n_parameters=10**n, n_layers=3, dim=6, score=scores[0])
+        for n in (7, 8)
+    )
+    return replace(
+        report,
+        context_sweep=sweep,
+        texts_sweep=replace(sweep, variable="texts"),
+        models=models,
+    )
 
 
-def test_the_picture_has_four_labelled_panels_and_two_colour_bars(figure):
-    titles = [axes.get_title() for axes in figure.axes if axes.get_title()]
-
-    assert len(titles) == 4
-    assert len(figure.axes) == 6
-    assert all(axes.get_xlabel() or axes.get_ylabel() for axes in figure.axes)
-
-
-def test_nothing_is_smaller_than_seven_points(figure):
-    texts = figure.findobj(matplotlib.text.Text)
-
-    assert min(text.get_fontsize() for text in texts if text.get_text()) >= 7
+@pytest.fixture(scope="module")
+def pictures(report, swept):
+    return {
+        (name, width): draw_layers(study, width)
+        for name, study in (("plain", report), ("swept", swept))
+        for width in ("full", "column")
+    }
 
 
-def test_a_bar_for_each_control_and_a_line_at_chance(report, figure):
-    bars = next(axes for axes in figure.axes if axes.get_title() == "Telling layers apart")
+def panel(picture, title):
+    return next(axes for axes in picture.sheet.axes if axes.get_title().startswith(title))
 
-    assert [bar.get_width() for bar in bars.patches] == [
-        control.score.accuracy for control in report.controls
+
+@pytest.mark.parametrize("width", ["full", "column"])
+@pytest.mark.parametrize(("name", "panels"), [("plain", 5), ("swept", 8)])
+def test_a_labelled_panel_for_each_part_and_each_sweep(pictures, name, width, panels):
+    axes = pictures[name, width].sheet.axes
+
+    assert len([one for one in axes if one.get_title()]) == panels
+    assert len(axes) == panels + 2  # bars of layers and of shares
+    assert all(one.get_xlabel() or one.get_ylabel() for one in axes)
+
+
+def test_nothing_is_smaller_than_seven_points(pictures):
+    for picture in pictures.values():
+        texts = picture.sheet.findobj(matplotlib.text.Text)
+
+        assert min(text.get_fontsize() for text in texts if text.get_text()) >= 7
+
+
+def test_a_dot_for_each_control_in_rows_of_one_question_and_a_line_at_chance(report, pictures):
+    axes = panel(pictures["plain", "full"], "Telling layers apart")
+    dots = [
+        (x, round(y))
+        for container in axes.containers
+        for x, y in zip(*container.lines[0].get_data(), strict=True)
     ]
-    assert any(list(line.get_xdata()) == [0.25, 0.25] for line in bars.lines)
+    rows = [label.get_text() for label in axes.get_yticklabels()]
+
+    assert sorted(x for x, _ in dots) == sorted(c.score.accuracy for c in report.controls)
+    assert len(rows) == len(set(rows)) == len(report.controls) - 5
+    of_mask = [x for x, row in dots if rows[row] == "top 2 dims masked"]
+    assert len(of_mask) == 5
+    assert any(list(line.get_xdata()) == [0.25, 0.25] for line in axes.lines)
+
+
+def test_the_curve_and_the_sweeps_show_the_reports_numbers(swept, pictures):
+    picture = pictures["swept", "full"]
+    curve = panel(picture, "Contribution")
+    lines = [line.get_ydata() for line in curve.lines if len(line.get_ydata()) == 6]
+
+    assert np.array(lines) == pytest.approx(swept.contributions.curve())
+    for title, values in (("By context", [10, 20, 30]), ("By number", [10, 20, 30])):
+        drawn = panel(picture, title).containers[0].lines[0].get_data()
+        assert drawn[0].tolist() == values
+        assert drawn[1].tolist() == [p.score.accuracy for p in swept.context_sweep.points]
+    assert panel(picture, "By model").containers[0].lines[0].get_xdata().tolist() == [10, 100]
+
+
+def test_every_dot_answers_to_the_mouse_with_its_value(report, pictures):
+    picture = pictures["plain", "full"]
+    png(picture.sheet)
+    labels = [label for _, _, label in picture.places()]
+
+    for control in report.controls:
+        wanted = f"{control.title}: {control.score.accuracy:.3f}"
+        assert any(label.startswith(wanted) for label in labels)
+    assert "mean of layer 2" in labels
+    assert f"layer 0: n50 = {report.contributions.n50[0]}" in labels
 
 
 def test_page_and_ink_are_those_of_the_settings(report):
     with matplotlib.rc_context({"figure.facecolor": "#101010", "text.color": "#eeeeee"}):
-        figure = draw_layers(report).sheet
+        picture = draw_layers(report)
 
-    bars = next(axes for axes in figure.axes if axes.get_title() == "Telling layers apart")
-    assert matplotlib.colors.to_hex(figure.get_facecolor()) == "#101010"
-    assert bars.lines[-1].get_color() == "#eeeeee"
-
-
-def test_equal_reports_give_equal_pictures(report, figure):
-    assert png(draw_layers(report).sheet) == png(figure)
+    bars = panel(picture, "Telling layers apart")
+    assert matplotlib.colors.to_hex(picture.sheet.get_facecolor()) == "#101010"
+    assert "#eeeeee" in [line.get_color() for line in bars.lines]
 
 
-@pytest.mark.parametrize(("layers", "dim"), [(2, 2), (2, 1), (33, 5)])
+def test_equal_reports_give_equal_pictures(report, pictures):
+    assert png(draw_layers(report).sheet) == png(pictures["plain", "full"].sheet)
+
+
+@pytest.mark.parametrize(("layers", "dim"), [(2, 1), (33, 5)])
 def test_few_and_many_layers_can_be_drawn(monkeypatch, layers, dim):
-    monkeypatch.setattr("deltadex.study.layers.layer_classifier.MOST_ITERATIONS", 5)
+    monkeypatch.setattr("deltadex.study.layers.softmax_regression.MOST_ITERATIONS", 5)
     hidden = make_hidden(layers=layers, tokens=24, dim=dim, apart=1)
 
     report = layers_study(batches(hidden, tokens_a_text=4), masks=[])

@@ -147,7 +147,7 @@ def test_a_frozen_model_has_ranks_of_zero_and_no_fit():
     report = model("m", [0, 0, 0, 0, 0])
 
     assert [p.rank for p in points(report)] == [0.0] * 5
-    assert report.curves[0].fit.verdict == "no fit"
+    assert report.curves[0].fit.verdict == "too few points"
     assert report.slots[0].signal_fraction == 0.0
 
 
@@ -202,7 +202,7 @@ def test_a_family_of_mere_rounding_is_flagged():
     family = family_ranks(noisy)
 
     assert not any(p.valid for p in points(family))
-    assert {c.fit.verdict for c in family.curves} == {"no fit"}
+    assert {c.fit.verdict for c in family.curves} == {"too few points"}
 
 
 def test_the_order_of_reports_changes_nothing():
@@ -254,8 +254,8 @@ def titles(figure):
     return [axes.get_title() for axes in figure.axes]
 
 
-def legend(figure):
-    return [text.get_text() for text in figure.legends[0].get_texts()]
+def legend(picture):
+    return [text.get_text() for text in picture.figure.legends[0].get_texts()]
 
 
 def test_the_picture_has_a_panel_for_each_role_with_its_law():
@@ -266,15 +266,38 @@ def test_the_picture_has_a_panel_for_each_role_with_its_law():
         for layer, rank in enumerate(ranks)
     ]
 
-    figure = draw_ranks(rank_study("org/a_$model", spectra, thetas=(1.0,)), 1.0).sheet
+    figure = draw_ranks(rank_study("org/a_$model", spectra, thetas=(1.0,))).sheet
 
     linear, noise = titles(figure)
-    assert linear == "q,  $R^2 = 1.00$\n$24-22x$"
-    assert noise.startswith("k\nno pattern")
+    assert linear == "q\n$24-22x$,  $R^2$ 1.00"
+    assert noise == "k\nno pattern"
     assert [len(axes.lines) for axes in figure.axes] == [2, 1]
     assert [axes.get_xlabel() for axes in figure.axes] == ["layer $l$"] * 2
-    assert figure.axes[0].get_ylabel() == "rank at θ = 1"
+    assert len({axes.get_ylim() for axes in figure.axes}) == 1
     figure.savefig(io.BytesIO(), format="png", dpi=40)
+
+
+def test_the_picture_has_a_line_for_each_theta_on_one_scale_and_answers_to_the_mouse():
+    rng = np.random.default_rng(0)
+    spectra = [
+        replace(spectrum(60, layer, role), energies=np.sort(rng.pareto(1.0 + layer / 4, 60))[::-1])
+        for role in ("q", "up")
+        for layer in range(6)
+    ]
+    report = rank_study("m", spectra, thetas=(0.5, 0.9, 0.999))
+
+    for width in ("full", "column"):
+        picture = draw_ranks(report, width=width)
+
+        picture.sheet.savefig(io.BytesIO(), format="png", dpi=40)
+        assert legend(picture)[:3] == [rf"$\theta = {t}$" for t in (0.5, 0.9, 0.999)]
+        assert [title.split("\n")[0] for title in titles(picture.sheet)] == ["q", "up"]
+        assert all(title.count("\n") == 3 for title in titles(picture.sheet))
+        assert len({axes.get_ylim() for axes in picture.sheet.axes}) == 1
+        labels = [label for _, _, label in picture.places()]
+        assert len(labels) == 2 * 3 * 6
+        rank = report.curves[0].points[0].rank
+        assert labels[0] == f"encoder q, layer 1, θ = 0.5: rank {rank:g}"
 
 
 def test_the_picture_marks_rounding_zeros_and_standard_errors():
@@ -283,20 +306,20 @@ def test_the_picture_marks_rounding_zeros_and_standard_errors():
     one = rank_study("a", spectra, thetas=(1.0,))
     other = model("b", [9, 8, 7, 6, 5, 0, 0, 0])
 
-    assert legend(draw_ranks(one, 1.0).sheet) == [
-        "rank",
+    assert legend(draw_ranks(one)) == [
+        r"$\theta = 1$",
         "storage rounding, not fitted",
         "rounding, above the scale",
         "exactly zero",
     ]
-    assert legend(draw_ranks(family_ranks([one, other]), 1.0).sheet)[0] == "rank, mean ± s.e."
-    assert legend(draw_ranks(model("c", [0, 0]), 1.0).sheet) == ["exactly zero"]
+    assert legend(draw_ranks(family_ranks([one, other])))[0] == r"$\theta = 1$, mean ± s.e."
+    assert legend(draw_ranks(model("c", [0, 0]))) == ["exactly zero"]
 
 
 def test_the_picture_names_the_stack_where_there_are_two():
     spectra = [spectrum(5, layer, "q", stack) for stack in ("encoder", "decoder") for layer in (0,)]
 
-    figure = draw_ranks(rank_study("t5", spectra), 0.5).sheet
+    figure = draw_ranks(rank_study("t5", spectra), [0.5]).sheet
 
     assert [title.split("\n")[0] for title in titles(figure)] == ["encoder q", "decoder q"]
 
@@ -304,7 +327,7 @@ def test_the_picture_names_the_stack_where_there_are_two():
 @pytest.mark.parametrize("paper", ["#000000", "#ffffff"])
 def test_the_picture_takes_its_paper_from_the_rc_parameters(paper):
     with matplotlib.rc_context({"figure.facecolor": paper, "axes.facecolor": paper}):
-        figure = draw_ranks(model("m", falling(5)), 1.0).sheet
+        figure = draw_ranks(model("m", falling(5))).sheet
 
     assert to_hex(figure.get_facecolor()) == paper
     assert to_hex(figure.axes[0].get_facecolor()) == paper
@@ -325,7 +348,7 @@ def test_every_law_has_a_formula_that_matplotlib_can_set():
     ]
 
     for report in reports:
-        draw_ranks(report, 1.0).sheet.savefig(io.BytesIO(), format="png", dpi=40)
+        draw_ranks(report).sheet.savefig(io.BytesIO(), format="png", dpi=40)
 
     assert [report.curves[0].fit.verdict for report in reports] == [
         "constant",
@@ -339,4 +362,4 @@ def test_every_law_has_a_formula_that_matplotlib_can_set():
 
 def test_a_theta_that_was_not_studied_is_refused():
     with pytest.raises(StudyError, match=r"m: no ranks at θ=0\.7; there are θ=1"):
-        draw_ranks(model("m", [3]), 0.7)
+        draw_ranks(model("m", [3]), [0.7])

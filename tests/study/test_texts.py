@@ -309,3 +309,46 @@ def test_the_digest_is_of_texts_groups_and_ids_alone(tmp_path):
 )
 def test_other_content_has_another_digest(other):
     assert Texts(other).digest != Texts(ENTRIES).digest
+
+
+@pytest.mark.parametrize(
+    ("name", "mark", "word"),
+    [
+        ("a.csv", ";", "semicolons"),
+        ("a.csv", "\t", "tabs"),
+        ("a.csv", "|", "pipes"),
+        ("a.tsv", ",", "commas"),
+    ],
+)
+def test_another_delimiter_is_recognised_by_the_header_and_said(tmp_path, name, mark, word):
+    rows = [["text", "group", "id"], ["A cat sat.", "eng_Latn", "7"]]
+    rows += [['"Un chat, assis."', "fra_Latn", "7"]]
+    path = write(tmp_path / name, "\n".join(mark.join(row) for row in rows))
+
+    texts = read_texts(path)
+
+    assert texts.entries == ENTRIES
+    assert texts.notes == (f"{name}: its columns are separated by {word}",)
+
+
+def test_commas_inside_texts_do_not_decide_the_delimiter(tmp_path):
+    path = write(tmp_path / "a.csv", "id;text\n1;a, b, c\n2;d, e\n")
+
+    assert [one.text for one in read_texts(path).entries] == ["a, b, c", "d, e"]
+
+
+def test_a_refused_table_names_the_delimiter_that_it_seems_to_have(tmp_path):
+    path = write(tmp_path / "a.csv", "id;label\n1;2\n")
+
+    with pytest.raises(StudyError, match="only id, label; its columns are separated by semicolons"):
+        read_texts(path)
+
+
+def test_a_folder_of_one_file_and_a_single_text_are_said(tmp_path):
+    write(tmp_path / "eng_Latn.txt", "one\n")
+
+    assert read_texts(tmp_path).notes == (
+        f"{tmp_path}: one text file in it, eng_Latn.txt; its name names no group",
+        f"{tmp_path}: one text only",
+    )
+    assert read_texts(write(tmp_path / "b.txt", "one\ntwo\n")).notes == ()

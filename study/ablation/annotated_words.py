@@ -1,0 +1,234 @@
+"""Words in texts with a label each: senses and tags of a file, and tags by a word's shape."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ...arrays import Int64
+from ...errors import StudyError
+
+TEXT_KEYS = ("text", "sentence")
+
+WORDS_AND_SIGNS = re.compile(r"\w+|[^\w\s]+")
+
+Row = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnotatedWords:
+    """Words with a label each, and the texts that they stand in.
+
+    Attributes:
+        texts: What the network reads.
+        text: Of each word, the place of its text.
+        spans: Of each word, its first character and the one behind its last.
+        labels: A sense or a tag of each word.
+        lemmas: Of each word; senses are compared within a lemma only.
+        origin: Of each word, the text that it is from, where `texts` has one text several times
+            with changes; for the split.
+        broken: What is wrong with each row that could not be used.
+        digest: Of the file; empty for words that were made from texts.
+    """
+
+    texts: tuple[str, ...]
+    text: Int64[np.ndarray, " words"] = field(compare=False)
+    spans: tuple[tuple[int, int], ...]
+    labels: tuple[str, ...]
+    lemmas: tuple[str, ...] = ()
+    origin: Int64[np.ndarray, " words"] = field(compare=False)
+    broken: tuple[str, ...] = ()
+    digest: str = ""
+
+    def drawn(self, most: int, seed: int) -> AnnotatedWords:
+        """At most `most` words, drawn at random; where there are lemmas, whole lemmas."""
+        if len(self.labels) <= most:
+            return self
+        units = np.unique(self.lemmas, return_inverse=True)[1] if self.lemmas else self._places
+        sizes = np.bincount(units)
+        order = np.random.default_rng(seed).permutation(len(sizes))
+        taken = order[np.cumsum(sizes[order]) <= most]
+        return self.only(np.flatnonzero(np.isin(units, taken)))
+
+    @property
+    def _places(self) -> Int64[np.ndarray, " words"]:
+        return np.arange(len(self.labels))
+
+    def only(self, words: Int64[np.ndarray, " part"]) -> AnnotatedWords:
+        """Some of the words, with the texts that they stand in."""
+        texts, text = np.unique(self.text[words], return_inverse=True)
+        return AnnotatedWords(
+            texts=tuple(self.texts[t] for t in texts),
+            text=text.astype(np.int64),
+            spans=tuple(self.spans[w] for w in words),
+            labels=tuple(self.labels[w] for w in words),
+            lemmas=tuple(self.lemmas[w] for w in words) if self.lemmas else (),
+            origin=self.origin[words],
+            broken=self.broken,
+            digest=self.digest,
+        )
+
+
+def read_senses(path: Path) -> AnnotatedWords:
+    """Words in their senses: JSON lines, CSV or TSV with `text`, `lemma`, `sense`, and where.
+
+    Where is `start` and `end` (characters, from 0, `end` behind the last), or `word` (its place
+    among the words between blanks, from 0). `sentence` is another name for `text`.
+
+    Raises:
+        StudyError: nothing to read, or no usable row.
+    """
+    data = _bytes_of(path)
+    lines = data.decode("utf-8-sig", "replace").splitlines()
+    texts: dict[str, int] = {}
+    words: list[tuple[int, tuple[int, int], str, str]] = []
+    broken = []
+    for number, row in enumerate(_rows(lines, path), start=1):
+        word = _sense(row)
+        if isinstance(word, str):
+            broken.append(f"{path.name}:{number}: {word}")
+        else:
+            text, span, lemma, sense = word
+            words.append((texts.setdefault(text, len(texts)), span, lemma, sense))
+    if not words:
+        raise StudyError(f"{path}: no row with a sense{f'; {broken[0]}' if broken else ''}")
+    places = np.array([word[0] for word in words], dtype=np.int64)
+    return AnnotatedWords(
+        texts=tuple(texts),
+        text=places,
+        spans=tuple(word[1] for word in words),
+        labels=tuple(word[3] for word in words),
+        lemmas=tuple(word[2] for word in words),
+        origin=places.copy(),
+        broken=tuple(broken),
+        digest=hashlib.sha256(data).hexdigest()[:16],
+    )
+
+
+def read_tags(path: Path) -> AnnotatedWords:
+    """Tagged words in CoNLL's columns: a word a line, its tag last, an empty line after each text.
+
+    Of more than two columns the first and the last count. `-DOCSTART-` lines are left out.
+
+    Raises:
+        StudyError: nothing to read, or no line with two columns.
+    """
+    data = _bytes_of(path)
+    broken: list[str] = []
+    sentences: list[list[tuple[str, str]]] = [[]]
+    for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), start=1):
+        columns = line.split("\t") if "\t" in line else line.split()
+        if not line.strip() or columns[0] == "-DOCSTART-":
+            sentences.append([])
+        elif len(columns) < 2 or not columns[0].strip() or not columns[-1].strip():
+            broken.append(f"{path.name}:{number}: not a word and its tag")
+        else:
+            sentences[-1].append((columns[0].strip(), columns[-1].strip()))
+    sentences = [sentence for sentence in sentences if sentence]
+    if not sentences:
+        raise StudyError(f"{path}: no word with a tag{f'; {broken[0]}' if broken else ''}")
+    # the same sentence twice must not be in two parts of the split
+    origins: dict[tuple[tuple[str, str], ...], int] = {}
+    text, origin, spans, tags = [], [], [], []
+    for place, sentence in enumerate(sentences):
+        start = 0
+        for word, tag in sentence:
+            text.append(place)
+            origin.append(origins.setdefault(tuple(sentence), place))
+            spans.append((start, start + len(word)))
+            tags.append(tag)
+            start += len(word) + 1
+    return AnnotatedWords(
+        texts=tuple(" ".join(word for word, _ in sentence) for sentence in sentences),
+        text=np.array(text, dtype=np.int64),
+        spans=tuple(spans),
+        labels=tuple(tags),
+        origin=np.array(origin, dtype=np.int64),
+        broken=tuple(broken),
+        digest=hashlib.sha256(data).hexdigest()[:16],
+    )
+
+
+def word_shapes(texts: Sequence[str]) -> AnnotatedWords:
+    """Every word and sign of the texts, tagged with its shape."""
+    found = [
+        (place, match.span(), shape(match.group()))
+        for place, text in enumerate(texts)
+        for match in WORDS_AND_SIGNS.finditer(text)
+    ]
+    if not found:
+        raise StudyError("tagging: no word in the texts")
+    text, spans, tags = zip(*found, strict=True)
+    return AnnotatedWords(
+        texts=tuple(texts),
+        text=np.array(text, dtype=np.int64),
+        spans=spans,
+        labels=tags,
+        origin=np.array(text, dtype=np.int64),
+    )
+
+
+def shape(word: str) -> str:
+    """What a word looks like: `number`, `sign`, `upper`, `capital`, `lower`, or `other`."""
+    if any(c.isdigit() for c in word):
+        return "number"
+    if not any(c.isalpha() for c in word):
+        return "sign"
+    if word.islower():
+        return "lower"
+    if word.isupper() and len(word) > 1:
+        return "upper"
+    return "capital" if word[0].isupper() else "other"
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as err:
+        raise StudyError(f"{path}: {err.strerror}") from err
+
+
+def _rows(lines: Sequence[str], path: Path) -> Iterator[Row | None]:
+    """The rows of a file; None for a line that is none."""
+    if path.suffix.lower() in (".csv", ".tsv"):
+        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+        yield from csv.DictReader(io.StringIO("\n".join(lines)), delimiter=delimiter)
+        return
+    for line in filter(str.strip, lines):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        yield row if isinstance(row, dict) else None
+
+
+def _sense(row: Row | None) -> tuple[str, tuple[int, int], str, str] | str:
+    """(text, span, lemma, sense) of a row, or what is wrong with it."""
+    if row is None:
+        return "is not a row with a text"
+    text = next((row[key] for key in TEXT_KEYS if isinstance(row.get(key), str)), None)
+    if not isinstance(text, str) or not text.strip():
+        return "no text"
+    lemma, sense = (str(row.get(key) or "").strip() for key in ("lemma", "sense"))
+    if not lemma or not sense:
+        return f"no {'sense' if lemma else 'lemma'}"
+    try:
+        if row.get("start") not in (None, ""):
+            span = (int(str(row["start"])), int(str(row["end"])))
+        else:
+            words = [match.span() for match in re.finditer(r"\S+", text)]
+            place = int(str(row["word"]))
+            span = words[place] if 0 <= place < len(words) else (0, 0)
+    except (KeyError, ValueError):
+        return "needs start and end, or word: whole numbers"
+    if not 0 <= span[0] < span[1] <= len(text):
+        return "its word is not in its text"
+    return text, span, lemma, sense

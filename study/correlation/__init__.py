@@ -1,0 +1,18 @@
+"""Whether a measure of stored studies goes with a column that the user gives."""
+
+from .column_file import ColumnFile, read_columns
+from .measures import Measured, Number, family_values, find_measure, measure_names, numbers_of
+from .spearman import Correlation, correlate_columns
+
+__all__ = [
+    "ColumnFile",
+    "Correlation",
+    "Measured",
+    "Number",
+    "correlate_columns",
+    "family_values",
+    "find_measure",
+    "measure_names",
+    "numbers_of",
+    "read_columns",
+]

@@ -1,0 +1,108 @@
+"""A file of numbers by model, or by group of texts, in columns that a header names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ...errors import RequestError
+from ..csv_columns import DELIMITERS, choose_delimiter, column_names, decoded_lines, split_rows
+from ..texts import GROUP_COLUMNS
+
+Over = Literal["models", "groups"]
+
+NAME_COLUMNS: Mapping[Over, tuple[str, ...]] = {
+    "models": ("model", "id"),
+    "groups": (*GROUP_COLUMNS, "script"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnFile:
+    """Numbers by column and name.
+
+    Attributes:
+        names: Of models or groups, in file order.
+        columns: By column, the numbers of the names that have one.
+        broken: Rows and cells that could not be used.
+    """
+
+    names: tuple[str, ...]
+    columns: Mapping[str, Mapping[str, float]]
+    broken: tuple[str, ...]
+
+
+def read_columns(path: Path, wanted: Sequence[str], over: Over) -> ColumnFile:
+    """The wanted columns of a file, or every column of numbers where none is named.
+
+    The header names a column `model`, or `group` (also `language`, `lang`), and the numbers'.
+    Columns are separated by commas, semicolons, tabs or pipes; the header decides. Without commas
+    between columns a number may have a decimal comma.
+
+    Raises:
+        RequestError: no such file or column, or no number in it.
+    """
+    try:
+        lines = decoded_lines(path.read_bytes())
+    except OSError as err:
+        raise RequestError(f"{path}: {err.strerror}") from err
+    own = "\t" if path.suffix == ".tsv" else ","
+    keys = NAME_COLUMNS[over]
+    delimiter = choose_delimiter(lines[0] if lines else "", keys, own)
+    header = column_names(lines[0], delimiter) if lines else []
+    key = next((name for name in keys if name in header), None)
+    if key is None:
+        kind = f"; its columns are separated by {DELIMITERS[delimiter]}" * (delimiter != own)
+        raise RequestError(
+            f"{path}: no column {keys[0]!r} in its header, only "
+            f"{', '.join(filter(None, header)) or 'nothing'}{kind}"
+        )
+    named = [name.strip().lower() for name in wanted]
+    others = [name for name in header if name and name != key]
+    missing = [name for name in named if name not in others]
+    if missing:
+        raise RequestError(f"{path}: no column {missing[0]!r}; columns: {', '.join(others)}")
+    rows: dict[str, Mapping[str, str]] = {}
+    broken: list[str] = []
+    for number, row in enumerate(split_rows(lines, delimiter)[1:], start=1):
+        values = dict(zip(header, row, strict=False))
+        name = values.get(key, "").strip()
+        if wrong := _wrong_row(row, header, name, key, rows):
+            broken.append(f"{path.name}:{number}: {wrong}")
+        else:
+            rows[name] = values
+    columns: dict[str, dict[str, float]] = {}
+    for column in named or others:
+        filled = {name: cell for name, row in rows.items() if (cell := row[column].strip())}
+        numbers = {name: _number(cell, delimiter) for name, cell in filled.items()}
+        unusable = [name for name, value in numbers.items() if value is None]
+        if unusable and not named:
+            continue  # a column of words
+        broken += [f"{path.name}: {column} of {n} is {filled[n]!r}, no number" for n in unusable]
+        columns[column] = {name: value for name, value in numbers.items() if value is not None}
+    columns = {column: numbers for column, numbers in columns.items() if numbers or named}
+    if not any(columns.values()):
+        raise RequestError(f"{path}: no number in {', '.join(named or others) or 'any column'}")
+    return ColumnFile(names=tuple(rows), columns=columns, broken=tuple(broken))
+
+
+def _wrong_row(
+    row: Sequence[str], header: Sequence[str], name: str, key: str, before: Mapping[str, object]
+) -> str:
+    """What is wrong with a row; "" for a good one."""
+    if len(row) != len(header):
+        return "not as many fields as the header"
+    if not name:
+        return f"no {key}"
+    return f"{key} {name!r} is there twice" if name in before else ""
+
+
+def _number(cell: str, delimiter: str) -> float | None:
+    try:
+        value = float(cell.replace(",", ".") if delimiter != "," else cell)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

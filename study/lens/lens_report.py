@@ -1,0 +1,242 @@
+"""The logit lens as a report: what each layer predicts, and from which layer it is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...arrays import Float, Float64, Int64
+from ..report_json import JsonRecord
+from ..texts import Text
+from .layer_predictions import (
+    LayerPredictions,
+    decided_from,
+    layer_predictions,
+    predicted_characters,
+)
+
+if TYPE_CHECKING:
+    from ..network.causal_model import CausalModel
+    from ..network.hidden_states import Batch
+
+QUARTILES = (0.25, 0.5, 0.75)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate(JsonRecord):
+    """A ratio of sums over tokens, and its standard error over texts; None of a single text."""
+
+    value: float
+    standard_error: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerLens(JsonRecord):
+    """What one layer predicts; layer 0 is the embedding output, the last one the model itself.
+
+    Attributes:
+        agreement: Share of tokens whose top prediction is the last layer's.
+        bits_per_token: Cross-entropy of the tokens that follow.
+        bits_per_character: The same bits over the characters predicted; None without a tokenizer.
+        kl: KL(last layer ‖ layer), in bits.
+        decided: Share of tokens whose top prediction no later layer changes.
+    """
+
+    layer: int
+    agreement: float
+    agreement_se: float | None
+    bits_per_token: float
+    bits_per_token_se: float | None
+    bits_per_character: float | None
+    bits_per_character_se: float | None
+    kl: float
+    kl_se: float | None
+    decided: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LensOfModel(JsonRecord):
+    """A model's layers.
+
+    Attributes:
+        decided_layers: The layers by which 25, 50 and 75 % of tokens are decided.
+    """
+
+    model: str
+    n_layers: int
+    layers: tuple[LayerLens, ...]
+    decided_layers: tuple[int, int, int]
+    bits_per_token: float
+    bits_per_character: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LensBeside(JsonRecord):
+    """A model beside another one on the same tokens: the differences are model − other.
+
+    Attributes:
+        other: The other model's layers.
+        same_top: By layer, share of tokens for which both have the same top prediction; None
+            where the numbers of layers differ, but for the last layer.
+        same_answer: The same of the last layers.
+        bits_per_token: The difference of the last layers.
+        bits_per_character: The same over the characters predicted.
+        decided_earlier: Mean of (other's deciding layer − model's), each as a share of its depth.
+    """
+
+    other: LensOfModel
+    same_top: tuple[float, ...] | None
+    same_answer: Estimate
+    bits_per_token: Estimate
+    bits_per_character: Estimate | None
+    decided_earlier: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LensReport(LensOfModel):
+    """The logit lens of a model, over one set of texts.
+
+    Attributes:
+        n_tokens: Tokens that are predicted.
+        n_characters: Characters that are predicted; None without a tokenizer.
+    """
+
+    n_texts: int
+    n_tokens: int
+    n_characters: int | None
+    against: LensBeside | None
+
+
+def lens_study(
+    model: CausalModel,
+    texts: Sequence[Text],
+    *,
+    against: CausalModel | None = None,
+    batch_size: int = 16,
+    max_tokens: int = 128,
+    watched: Callable[[Iterator[Batch]], Iterable[Batch]] = iter,
+) -> LensReport:
+    """The predictions from each layer's state by the model's own final norm and head.
+
+    Args:
+        against: Another model with the same tokenizer, such as the base.
+        watched: Is called with the batches and returns them, with a progress bar for example.
+
+    Raises:
+        StudyError: no token to predict, other tokens, or a head that the lens cannot read.
+    """
+    limit = max_tokens
+    if against is not None:
+        from ..network.hidden_states import require_same_tokens
+
+        pair = (model.network, against.network)
+        limit = min(max_tokens, *(n.window or max_tokens for n in pair))
+        require_same_tokens(*pair, texts, limit)
+    characters = predicted_characters(model, texts, limit)
+    own, *others = (
+        layer_predictions(one, texts, batch_size=batch_size, max_tokens=limit, watched=watched)
+        for one in (model, against)
+        if one is not None
+    )
+    lens = _lens_of(model, own, characters)
+    beside = None
+    if against is not None:
+        beside = _beside(own, others[0], _lens_of(against, others[0], characters), characters)
+    return LensReport(
+        **{name: getattr(lens, name) for name in LensOfModel.__dataclass_fields__},
+        n_texts=len(np.unique(own.text)),
+        n_tokens=len(own.text),
+        n_characters=None if characters is None else int(characters.sum()),
+        against=beside,
+    )
+
+
+def _lens_of(
+    model: CausalModel, own: LayerPredictions, characters: Float64[np.ndarray, " texts"] | None
+) -> LensOfModel:
+    decided = decided_from(own.top)
+    shares = [float((decided <= layer).mean()) for layer in range(len(own.top))]
+    layers = []
+    for layer, (top, surprisal, kl) in enumerate(zip(own.top, own.surprisal, own.kl, strict=True)):
+        agreement = per_token(top == own.top[-1], own.text)
+        bits, divergence = per_token(surprisal, own.text), per_token(kl, own.text)
+        by_character = _per_character(surprisal, own.text, characters)
+        layers.append(
+            LayerLens(
+                layer=layer,
+                agreement=agreement.value,
+                agreement_se=agreement.standard_error,
+                bits_per_token=bits.value,
+                bits_per_token_se=bits.standard_error,
+                bits_per_character=None if by_character is None else by_character.value,
+                bits_per_character_se=(
+                    None if by_character is None else by_character.standard_error
+                ),
+                kl=divergence.value,
+                kl_se=divergence.standard_error,
+                decided=shares[layer],
+            )
+        )
+    low, middle, high = (int(np.searchsorted(shares, quartile)) for quartile in QUARTILES)
+    return LensOfModel(
+        model=model.network.name,
+        n_layers=len(layers),
+        layers=tuple(layers),
+        decided_layers=(low, middle, high),
+        bits_per_token=layers[-1].bits_per_token,
+        bits_per_character=layers[-1].bits_per_character,
+    )
+
+
+def _beside(
+    own: LayerPredictions,
+    theirs: LayerPredictions,
+    other: LensOfModel,
+    characters: Float64[np.ndarray, " texts"] | None,
+) -> LensBeside:
+    more = own.surprisal[-1].astype(np.float64) - theirs.surprisal[-1]
+    depths = (decided_from(p.top) / max(1, len(p.top) - 1) for p in (own, theirs))
+    mine, others = depths
+    alike = len(own.top) == len(theirs.top)
+    return LensBeside(
+        other=other,
+        same_top=tuple((own.top == theirs.top).mean(axis=1).tolist()) if alike else None,
+        same_answer=per_token(own.top[-1] == theirs.top[-1], own.text),
+        bits_per_token=per_token(more, own.text),
+        bits_per_character=_per_character(more, own.text, characters),
+        decided_earlier=per_token(others - mine, own.text),
+    )
+
+
+def per_token(values: np.ndarray, text: Int64[np.ndarray, " tokens"]) -> Estimate:
+    """The mean over tokens."""
+    counts = np.bincount(text).astype(np.float64)
+    return ratio(np.bincount(text, weights=values.astype(np.float64)), counts)
+
+
+def _per_character(
+    values: Float[np.ndarray, " tokens"],
+    text: Int64[np.ndarray, " tokens"],
+    characters: Float64[np.ndarray, " texts"] | None,
+) -> Estimate | None:
+    if characters is None or not characters.sum():
+        return None
+    sums = np.bincount(text, weights=values.astype(np.float64), minlength=len(characters))
+    return ratio(sums, characters)
+
+
+def ratio(sums: Float64[np.ndarray, " texts"], sizes: Float64[np.ndarray, " texts"]) -> Estimate:
+    """Σ sums / Σ sizes over texts, with its linearised standard error (Cochran 1977, eq. 6.13).
+
+    Texts are the sampled units, since the tokens of one text are not independent.
+    """
+    counted = sizes > 0
+    sums, sizes = sums[counted], sizes[counted]
+    value, n = float(sums.sum() / sizes.sum()), len(sizes)
+    if n < 2:
+        return Estimate(value=value, standard_error=None)
+    spread = ((sums - value * sizes) ** 2).sum() * n / (n - 1)
+    return Estimate(value=value, standard_error=float(np.sqrt(spread) / sizes.sum()))

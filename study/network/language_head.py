@@ -1,0 +1,135 @@
+"""The head with which a checkpoint predicts tokens, applied to any vectors of the stream."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import transformers
+from torch import nn
+from transformers.utils.generic import ModelOutput
+
+from ...arrays import Float32
+from ...errors import StudyError
+from .model_loading import Network, file_of, quiet, refusing
+
+Prediction = Literal["masked", "next"]
+"""What a network was trained to predict: masked tokens, or the next one."""
+
+OWN_HEADS = ("lm_head", "embed_out", "cls", "predictions", "embed_tokens", "wte")
+"""Modules of a head or tied to one; an adapter that changes them has another head than its base."""
+
+
+@dataclass
+class _States(ModelOutput):
+    """The output of a headless model, with every field that a head may look for."""
+
+    last_hidden_state: torch.Tensor | None = None
+    past_key_values: None = None
+    hidden_states: None = None
+    attentions: None = None
+    cross_attentions: None = None
+    router_logits: None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageHead:
+    """A model's own head; the rest of the model is the network's.
+
+    Attributes:
+        model: With head; its headless part is that of `network`.
+    """
+
+    network: Network
+    model: nn.Module
+    predicts: Prediction
+
+    @torch.no_grad()
+    def scores(
+        self, rows: Float32[torch.Tensor, "tokens dim"]
+    ) -> Float32[torch.Tensor, "tokens vocab"]:
+        """The scores of all tokens, as if the rows were the network's last hidden states."""
+        ids = torch.zeros((1, len(rows)), dtype=torch.int64, device=rows.device)
+        with _answering(self.network.model, _States(last_hidden_state=rows[None])):
+            scores: torch.Tensor = self.model(input_ids=ids).logits[0]
+        return scores.float()
+
+
+def prediction_of(network: Network) -> Prediction | None:
+    """What the network predicts; None where that is neither masked tokens nor the next one.
+
+    Of an encoder-decoder the encoder counts, which reads masked texts where there is a mask.
+    """
+    config = network.config
+    if config.is_encoder_decoder:
+        return "masked" if _has_mask(network) else None
+    masked = type(config) in transformers.AutoModelForMaskedLM._model_mapping
+    if masked and not getattr(config, "is_decoder", False):
+        return "masked" if _has_mask(network) else None
+    if type(config) in transformers.AutoModelForCausalLM._model_mapping:
+        return "next"
+    return None
+
+
+def load_head(source: str, network: Network, *, base: str | None = None) -> LanguageHead:
+    """The head that the checkpoint ships; that of its base, for an adapter.
+
+    Args:
+        source: Folder or Hub id that `network` was loaded from.
+        base: Of an adapter; by default the one that its configuration names.
+
+    Raises:
+        StudyError: it ships none.
+    """
+    predicts = prediction_of(network)
+    if predicts is None or network.config.is_encoder_decoder:
+        raise StudyError(f"{network.name}: no language head reads its first stream")
+    path = file_of(source, "adapter_config.json")
+    if path is not None:
+        adapter = json.loads(path.read_text("utf-8"))
+        named = [*(adapter.get("modules_to_save") or ()), *(adapter.get("target_modules") or ())]
+        changed = [name for name in named if name in OWN_HEADS]
+        if changed:
+            raise StudyError(f"{network.name}: the adapter changes its base's head ({changed[0]})")
+        source = base or str(adapter.get("base_model_name_or_path") or "")
+    kinds = {
+        "masked": transformers.AutoModelForMaskedLM,
+        "next": transformers.AutoModelForCausalLM,
+    }
+    kind: Any = kinds[predicts]
+    with refusing(network.name), quiet():
+        model, info = kind.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    prefix = f"{model.base_model_prefix}."
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith(prefix))
+    if missing:
+        raise StudyError(f"{network.name}: ships no language head ({missing[0]} is missing)")
+    return attach_head(model, network, predicts)
+
+
+def attach_head(model: nn.Module, network: Network, predicts: Prediction) -> LanguageHead:
+    """The head of a model, around the network in place of the model's own headless part."""
+    setattr(model, str(model.base_model_prefix), network.model)
+    model = model.to(network.device).eval().requires_grad_(False)
+    return LanguageHead(network, model, predicts)
+
+
+def _has_mask(network: Network) -> bool:
+    return getattr(network.tokenizer, "mask_token_id", None) is not None
+
+
+@contextmanager
+def _answering(model: nn.Module, output: ModelOutput) -> Iterator[None]:
+    """The model answers every call with this output, without running."""
+    decoder = getattr(model, "decoder", None)  # OPT's head calls it, and not the model
+    called = [model, decoder] if isinstance(decoder, nn.Module) else [model]
+    for module in called:
+        module.forward = lambda *_, **__: output
+    try:
+        yield
+    finally:
+        for module in called:
+            del module.forward

@@ -1,0 +1,58 @@
+"""The table of an ablation study."""
+
+from __future__ import annotations
+
+from ..tables import Document, console, print_rows, text
+
+HEADS = {
+    "masked-own": "{predicts} tokens, own head",
+    "masked-trained": "{predicts} tokens, trained",
+    "senses-knn": "senses, kNN",
+    "senses-mlp": "senses, MLP",
+    "senses-mlp-lemma": "senses, MLP per lemma",
+    "tagging": "tags, macro-F1",
+}
+
+
+def show_ablation(document: Document) -> None:
+    """A row for each subset of terms, a column for each measure; the best of a column is marked."""
+    screen = console()
+    screen.print(
+        f"ablation of [bold]{text(document['model'])}[/] · behind layer {document['layer']} of the "
+        f"{document['stack']} · {document['texts']} texts"
+    )
+    measures = document["measures"]
+    heads = [
+        HEADS[m["key"]].format(predicts=m["settings"].get("predicts", "masked")) for m in measures
+    ]
+    rows = [
+        (label, *(_cell(measure, row) for measure in measures))
+        for row, label in enumerate(score["subset"] for score in measures[0]["subsets"])
+    ]
+    sizes = ("test items", *(m["n_items"] for m in measures))
+    print_rows(screen, ("terms", *heads), [*rows, sizes])
+    letters = zip(
+        (s["subset"] for s in measures[0]["subsets"] if len(s["terms"]) == 1),
+        document["terms"],
+        strict=True,
+    )
+    meaning = ", ".join(f"{letter} {term.replace('_', '-')}" for letter, term in letters)
+    screen.print(f"  terms: {meaning}; none: the baseline, without any term", style="dim")
+    spreads = [s["sd"] for m in measures for s in m["subsets"] if s["sd"] is not None]
+    n_runs = max(m["n_runs"] for m in measures)
+    over_runs = f"; sd over {n_runs} runs up to {max(spreads):.3f}" if spreads else ""
+    screen.print(
+        f"  share of right answers, ± half a 95 % interval over texts{over_runs}; * best",
+        style="dim",
+    )
+    if document["absent"]:
+        screen.print(f"  absent: {', '.join(document['absent'])}", style="dim")
+    for skipped in document["skipped"]:
+        screen.print(f"  [yellow]{skipped['measure']}[/]: {text(skipped['reason'])}")
+
+
+def _cell(measure: Document, row: int) -> str:
+    score = measure["subsets"][row]
+    best = max(range(len(measure["subsets"])), key=lambda r: measure["subsets"][r]["value"])
+    half = (score["high"] - score["low"]) / 2
+    return f"{score['value']:.3f} ±{half:.3f}{' *' if row == best else ''}"

@@ -1,0 +1,242 @@
+"""CKA against kernels of rows × rows, its laws, its error bars, and two networks' tokens."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_networks import DIM, edited, make_texts, make_tokenizer, scale, tiny_network
+
+from deltadex.errors import StudyError
+from deltadex.study.cka import cka_study
+from deltadex.study.cka.alignment import align
+from deltadex.study.cka.paired_states import PairedStates, sample_pairs
+from deltadex.study.cka.squared_norms import FORMS, LONGEST_SIDE, cheaper_form
+from deltadex.study.network import TokenStates
+from deltadex.study.texts import Text
+
+TEXTS = make_texts(*[12] * 14, 30, 5)
+
+
+def states_of(first, second, text=None):
+    """Layers of rows as sampled states; each row is a text of its own where none is given."""
+    first, second = (np.asarray(part, dtype=np.float32) for part in (first, second))
+    text = np.arange(first.shape[1]) if text is None else np.asarray(text)
+    return PairedStates(first=first, second=second, text=text.astype(np.int64), n_seen=len(text))
+
+
+def cloud(rng, layers, rows, dim):
+    """Correlated layers whose means are far from 0."""
+    mixed = rng.standard_normal((rows, 6)) @ rng.standard_normal((layers, 6, dim))
+    return mixed + 0.5 * rng.standard_normal((layers, rows, dim)) + 3 * rng.standard_normal(dim)
+
+
+def kernel_cka(x, y):
+    """(biased, debiased) by the definitions over kernels, in float64.
+
+    Kornblith et al. 2019, eq. 3, with centring matrices; Song et al. 2012, eq. 5.
+    """
+
+    def biased(k, m):
+        n = len(k)
+        h = np.eye(n) - 1 / n
+        return np.trace(k @ h @ m @ h)
+
+    def unbiased(k, m):
+        n, k, m = len(k), k - np.diag(np.diag(k)), m - np.diag(np.diag(m))
+        one = np.ones(n)
+        return (
+            np.trace(k @ m)
+            + (one @ k @ one) * (one @ m @ one) / ((n - 1) * (n - 2))
+            - 2 * (one @ k @ m @ one) / (n - 2)
+        ) / (n * (n - 3))
+
+    k, m = (np.asarray(part, dtype=np.float64) for part in (x, y))
+    k, m = k @ k.T, m @ m.T
+    return [f(k, m) / np.sqrt(f(k, k) * f(m, m)) for f in (biased, unbiased)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_both_forms_are_the_kernels_cka_and_its_jackknife(form):
+    rng = np.random.default_rng(0)
+    text = np.repeat(np.arange(8), rng.integers(4, 9, 8))
+    first, second = (cloud(rng, n, len(text), d) for n, d in ((3, 7), (2, 40)))
+    expected = np.array([[kernel_cka(x, y) for y in second] for x in first])
+
+    alignment = align(states_of(first, second, text), seed=0, form=form)
+
+    np.testing.assert_allclose(alignment.biased, expected[:, :, 0], atol=2e-5)
+    np.testing.assert_allclose(alignment.debiased, expected[:, :, 1], atol=2e-5)
+    # each text is a block: its removal, computed from the rows that remain
+    removed = np.array(
+        [
+            [[kernel_cka(x[text != t], y[text != t])[1] for y in second] for x in first]
+            for t in range(8)
+        ]
+    )
+    jackknife = np.sqrt(7 / 8 * ((removed - removed.mean(axis=0)) ** 2).sum(axis=0))
+    assert alignment.n_blocks == 8
+    np.testing.assert_allclose(alignment.standard_error, jackknife, rtol=2e-3)
+
+
+def test_the_two_forms_agree_on_more_rows_than_a_tile():
+    rng = np.random.default_rng(1)
+    text = np.repeat(np.arange(6), (LONGEST_SIDE + 40, 10, 200, 7, 90, 50))
+    states = states_of(cloud(rng, 2, len(text), 5), cloud(rng, 2, len(text), 4), text)
+
+    features, tokens = (align(states, seed=3, form=form) for form in FORMS)
+
+    np.testing.assert_allclose(features.debiased, tokens.debiased, atol=1e-5)
+    np.testing.assert_allclose(features.standard_error, tokens.standard_error, rtol=1e-2)
+
+
+def test_the_cheaper_form_depends_on_rows_and_layers():
+    assert cheaper_form((7, 200_000, 384), (7, 200_000, 384)) == "features"
+    assert cheaper_form((33, 4000, 4096), (33, 4000, 4096)) == "tokens"
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), form=st.sampled_from(FORMS), size=st.floats(1e-6, 1e6))
+def test_rotation_scale_and_shift_change_nothing(seed, form, size):
+    rng = np.random.default_rng(seed)
+    x = cloud(rng, 2, 40, 9)
+    rotation = np.linalg.qr(rng.standard_normal((9, 9)))[0]
+
+    own = align(states_of(x, size * (x @ rotation)), seed=0, form=form)
+    moved = align(states_of(x, size * (x @ rotation) + size), seed=0, form=form)
+
+    for alignment in (own, moved):
+        np.testing.assert_allclose(np.diagonal(alignment.biased), 1.0, atol=1e-4)
+        np.testing.assert_allclose(np.diagonal(alignment.debiased), 1.0, atol=1e-4)
+        np.testing.assert_allclose(alignment.debiased, alignment.debiased.T, atol=1e-4)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_order_of_tokens_changes_nothing(seed):
+    rng = np.random.default_rng(seed)
+    x, y = cloud(rng, 1, 40, 9), cloud(rng, 1, 40, 9)
+    order = rng.permutation(40)
+
+    one, other = (align(states_of(x[:, o], y[:, o]), seed=0) for o in (np.arange(40), order))
+
+    np.testing.assert_allclose(one.debiased, other.debiased, atol=1e-5)
+
+
+def test_unrelated_layers_are_near_one_biased_and_zero_debiased():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 1, 60, 600))
+
+    alignment = align(states_of(x, y), seed=0)
+
+    assert alignment.biased[0, 0] > 0.85
+    assert abs(alignment.debiased[0, 0]) < 0.05
+
+
+def test_the_standard_error_is_that_of_repeated_samples():
+    rng = np.random.default_rng(0)
+    common = rng.standard_normal((4, 5))
+
+    def draw():
+        shared = rng.standard_normal((200, 4)) @ common
+        return (shared + rng.standard_normal((200, 5)) for _ in range(2))
+
+    drawn = [align(states_of(*([part] for part in draw())), seed=0) for _ in range(60)]
+    true = np.std([a.debiased[0, 0] for a in drawn], ddof=1)
+
+    assert np.median([a.standard_error[0, 0] for a in drawn]) == pytest.approx(true, rel=0.35)
+
+
+def test_a_constant_layer_has_no_cka():
+    x = np.random.default_rng(0).standard_normal((2, 30, 4))
+    x[0] = 7.3
+
+    alignment = align(states_of(x, x), seed=0)
+
+    assert np.isnan(alignment.debiased).tolist() == [[True, True], [True, False]]
+
+
+def batch(rows, start=0):
+    count = rows.shape[1]
+    ids = np.arange(start, start + count)
+    return TokenStates(
+        hidden=rows.astype(np.float32), text=ids, position=np.ones(count, np.int64), token=ids
+    )
+
+
+def test_both_networks_keep_the_same_tokens():
+    numbers = np.arange(300, dtype=np.float64).reshape(1, 300, 1)
+    pairs = [
+        (batch(numbers[:, a : a + 50], a), batch(-numbers[:, a : a + 50], a))
+        for a in range(0, 300, 50)
+    ]
+
+    states = sample_pairs(pairs, keep=40, seed=1)
+
+    assert states.n_seen == 300
+    np.testing.assert_array_equal(states.first[0, :, 0], states.text)
+    np.testing.assert_array_equal(states.second[0, :, 0], -states.text)
+    assert states.text.max() >= 150
+
+
+def test_a_network_beside_itself_and_beside_an_edited_one():
+    network = tiny_network("llama")
+    tuned = edited(network, lambda model: scale(model.layers[1].self_attn.o_proj, by=3.0))
+
+    own = cka_study(network, network, TEXTS)
+    report = cka_study(tuned, network, TEXTS)
+
+    assert [layer.debiased for layer in own.layers] == pytest.approx([1.0] * 4, abs=1e-4)
+    before, edit = report.layers[1], report.layers[2]
+    assert before.debiased == pytest.approx(1.0, abs=1e-4)
+    assert edit.debiased < 0.999
+    assert edit.standard_error > 0
+    assert (report.n_tokens, report.n_texts, report.n_blocks) == (187, 16, 15)
+
+
+def test_widths_and_depths_may_differ():
+    report = cka_study(tiny_network("bert"), tiny_network("gpt_neo", hidden_size=40), TEXTS)
+
+    assert report.matrix.shape == (4, 5)
+    assert (report.dim, report.against_dim) == (DIM, 40)
+    assert [layer.against_layer for layer in report.layers] == [0, 1, 3, 4]
+    assert all(abs(layer.debiased) <= 1 for layer in report.layers)
+
+
+@pytest.mark.parametrize("cut", [lambda text: text[:-2], str.upper, lambda text: ""])
+def test_networks_that_cut_texts_differently_are_refused(cut):
+    tokenizer = make_tokenizer()
+    texts = tuple(Text(text, "", text) for text in ("a cat", "the rain", "a song"))
+
+    class Other:
+        model_max_length = 64
+
+        def __call__(self, text, **options):
+            changed = text if text == "a cat" else cut(text).replace("RAIN", "rail")
+            return tokenizer(changed, **options)
+
+    network = dataclasses.replace(tiny_network("bert"), tokenizer=tokenizer)
+    other = dataclasses.replace(tiny_network("gpt2"), tokenizer=Other())
+
+    with pytest.raises(StudyError, match="gpt2 cut text 'the rain' into other tokens"):
+        cka_study(network, other, texts, batch_size=1)
+
+
+def test_a_network_without_a_token_is_refused():
+    pair = (tiny_network("bert"), tiny_network("bert", vocab_size=20))
+    texts = (Text("the zoo", "", "1"), Text("was empty", "", "2"))
+    network, small = (dataclasses.replace(one, tokenizer=make_tokenizer()) for one in pair)
+
+    with pytest.raises(StudyError, match=r"bert has no token \d+: its vocabulary is smaller"):
+        cka_study(network, small, texts)
+
+
+def test_too_few_tokens_and_values_that_are_not_finite_are_refused():
+    broken = edited(tiny_network("bert"), lambda model: model.pooler)
+    broken.model.encoder.layer[1].output.dense.bias.data[0] = float("nan")
+
+    with pytest.raises(StudyError, match="4 tokens are too few"):
+        cka_study(tiny_network("bert"), tiny_network("bert"), make_texts(5))
+    with pytest.raises(StudyError, match="the second model's states hold NaN"):
+        cka_study(tiny_network("bert"), broken, TEXTS)

@@ -1,0 +1,345 @@
+"""The logit lens against transformers' own logits and loss, by hand, and what it refuses."""
+
+import dataclasses
+import functools
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_networks import (
+    CONFIGS,
+    DIM,
+    make_texts,
+    make_tokenizer,
+    perturb,
+    save_folder,
+    tiny_config,
+)
+
+from deltadex.errors import StudyError
+from deltadex.study.lens import layer_predictions as predictions
+from deltadex.study.lens import lens_study
+from deltadex.study.lens.layer_predictions import decided_from, predicted_characters
+from deltadex.study.lens.lens_report import per_token, ratio
+from deltadex.study.network.causal_model import as_causal, load_causal
+from deltadex.study.texts import Text
+
+IDS = make_texts(5, 12, 9, 3)
+LETTERS = tuple(Text(text, "", text) for text in ("the cat sat", "rain, again!", "who is singing?"))
+CAPPED = {"gemma2": dict(final_logit_softcapping=0.5), "cohere": dict(logit_scale=0.3)}
+SCALED = {"granite": dict(logits_scaling=7.0)}
+TYPES = [
+    name
+    for name in CONFIGS
+    if transformers.MODEL_FOR_CAUSAL_LM_MAPPING.get(type(tiny_config(name)), None)
+    and type(tiny_config(name)) not in transformers.MODEL_FOR_MASKED_LM_MAPPING
+    and not tiny_config(name).is_encoder_decoder
+    and getattr(tiny_config(name), "word_embed_proj_dim", DIM) == DIM  # the lens refuses others
+]
+BITS = 1 / np.log(2)
+
+
+@functools.cache
+def causal(name, *, seed=0, tokenizer=False, **changes):
+    config = tiny_config(name, **CAPPED.get(name, {}), **SCALED.get(name, {}), **changes)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        whole = transformers.AutoModelForCausalLM.from_config(config).float()
+    perturb(whole, by=0.1, seed=seed)
+    return as_causal(name, whole, make_tokenizer() if tokenizer else None)
+
+
+def ids_of(text):
+    return torch.tensor([[int(number) for number in text.text.split()]])
+
+
+def layer(report, number):
+    return report.layers[number]
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_the_last_layer_has_the_models_own_loss_and_predictions(name):
+    model = causal(name)
+
+    report = lens_study(model, IDS)
+
+    losses, top = [], []
+    with torch.inference_mode():
+        for text in IDS:
+            output = model.whole(input_ids=ids_of(text), labels=ids_of(text))
+            losses += [float(output.loss) * BITS] * (ids_of(text).shape[1] - 1)
+            top.append(output.logits[0, :-1].argmax(dim=1))
+    assert report.n_tokens == len(losses) == 25
+    assert report.bits_per_token == pytest.approx(np.mean(losses), rel=1e-5)
+    last = layer(report, -1)
+    assert (last.agreement, last.kl, last.decided) == (1.0, 0.0, 1.0)
+    assert report.bits_per_character is None
+    assert len(TYPES) >= 30
+
+
+def test_an_inner_layer_is_norm_and_head_of_its_state():
+    model = causal("gpt2")
+    whole = model.whole
+
+    report = lens_study(model, IDS, batch_size=2)
+
+    expected = {"bits": [], "kl": [], "same": []}
+    with torch.inference_mode():
+        for text in IDS:
+            ids = ids_of(text)
+            output = whole(input_ids=ids, output_hidden_states=True)
+            log = whole.lm_head(whole.transformer.ln_f(output.hidden_states[2])).log_softmax(-1)[0]
+            own = output.logits.log_softmax(-1)[0]
+            expected["bits"] += (-log[:-1].gather(1, ids[0, 1:, None])[:, 0]).tolist()
+            expected["kl"] += (own.exp() * (own - log)).sum(1)[:-1].tolist()
+            expected["same"] += (own.argmax(1) == log.argmax(1))[:-1].tolist()
+    found = layer(report, 2)
+    assert found.bits_per_token == pytest.approx(np.mean(expected["bits"]) * BITS, rel=1e-5)
+    assert found.kl == pytest.approx(np.mean(expected["kl"]) * BITS, rel=1e-4)
+    assert found.agreement == pytest.approx(np.mean(expected["same"]))
+
+
+@pytest.mark.parametrize("most", [1, 5, 64])
+def test_how_many_tokens_are_taken_at_once_changes_nothing(most, monkeypatch):
+    whole = lens_study(causal("llama"), IDS)
+
+    monkeypatch.setattr(predictions, "LOGITS_AT_ONCE", most * 120)
+    parts = lens_study(causal("llama"), IDS, batch_size=1)
+
+    for one, other in zip(whole.layers, parts.layers, strict=True):
+        assert other.bits_per_token == pytest.approx(one.bits_per_token, rel=1e-5)
+        assert other.kl == pytest.approx(one.kl, abs=1e-5)
+
+
+def copying_model(shift_at):
+    """Two layers by hand: tokens are unit vectors, block `shift_at` predicts the next number.
+
+    Before it each token predicts itself; attention and the other block add nothing.
+    """
+    config = tiny_config("gpt2", n_layer=2, n_embd=120, n_head=1, tie_word_embeddings=False)
+    whole = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    with torch.no_grad():
+        for parameter in whole.parameters():
+            parameter.zero_()
+        for norm in (whole.transformer.ln_f, *(b.ln_2 for b in whole.transformer.h)):
+            norm.weight.fill_(1.0)
+        whole.transformer.wte.weight.copy_(torch.eye(120))
+        whole.lm_head.weight.copy_(torch.eye(120))
+        mlp = whole.transformer.h[shift_at].mlp
+        mlp.c_fc.weight[:, :120] = torch.eye(120)
+        # Conv1D is (in, out): coordinate t is written to coordinate t + 1
+        mlp.c_proj.weight[:120, :] = torch.eye(120).roll(1, dims=1) * 5
+    return as_causal(f"block {shift_at}", whole, None)
+
+
+@pytest.mark.parametrize("shift_at", [0, 1])
+def test_a_model_by_hand_is_decided_where_it_was_built_to_be(shift_at):
+    texts = (Text("7 8 9 10 11", "", "count"), Text("30 31 32", "", "more"))
+
+    report = lens_study(copying_model(shift_at), texts)
+
+    assert report.decided_layers == (shift_at + 1,) * 3
+    agreement = [one.agreement for one in report.layers]
+    assert agreement == [0.0] * (shift_at + 1) + [1.0] * (2 - shift_at)
+    assert layer(report, -1).bits_per_token < layer(report, 0).bits_per_token
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(1, 6).flatmap(
+        lambda layers: st.lists(
+            st.lists(st.integers(0, 2), min_size=layers, max_size=layers), min_size=1, max_size=9
+        )
+    )
+)
+def test_a_token_is_decided_by_the_first_layer_of_its_last_run(tokens):
+    found = decided_from(np.array(tokens, dtype=np.int64).T)
+
+    for column, first in zip(tokens, found.tolist(), strict=True):
+        assert all(top == column[-1] for top in column[first:])
+        assert first == 0 or column[first - 1] != column[-1]
+
+
+def test_characters_are_those_after_the_first_token_up_to_the_cut():
+    with_start = causal("gpt2", tokenizer=True)  # [CLS] before, [SEP] behind
+    network = dataclasses.replace(with_start.network, tokenizer=plain_tokenizer())
+    without = dataclasses.replace(with_start, network=network)
+
+    whole = predicted_characters(with_start, LETTERS, 64)
+    rest = predicted_characters(without, LETTERS, 64)
+    cut = predicted_characters(without, LETTERS, 4)
+
+    assert whole.tolist() == [len(text.text) for text in LETTERS]
+    assert rest.tolist() == [len("the cat sat") - 3, len("rain, again!") - 1, 14]
+    assert cut.tolist() == [len(" cat"), len("ain"), len("ho i")]
+    report = lens_study(without, LETTERS)
+    assert report.n_characters == int(rest.sum())
+    bits = report.bits_per_token * report.n_tokens / report.n_characters
+    assert report.bits_per_character == pytest.approx(bits)
+
+
+def plain_tokenizer():
+    """Without special tokens around a text."""
+    tokenizer = make_tokenizer()
+    tokenizer._tokenizer.post_processor = None
+    return tokenizer
+
+
+def test_slow_tokenizers_count_the_same_characters():
+    fast = plain_tokenizer()
+
+    class Slow:
+        is_fast = False
+        model_max_length = 64
+
+        def __call__(self, text, *, return_offsets_mapping, **options):
+            assert not return_offsets_mapping
+            return fast(text, **options)
+
+        def decode(self, ids):
+            spaced = fast.decode(ids)
+            return spaced
+
+    network = dataclasses.replace(causal("gpt2").network, tokenizer=Slow())
+    slow = dataclasses.replace(causal("gpt2"), network=network)
+
+    words = (Text("the the the", "", "1"), Text("x", "", "2"))
+    assert predicted_characters(slow, words, 64).tolist() == [8, 0]
+
+
+def test_a_model_beside_itself_differs_in_nothing_and_beside_another_in_something():
+    model = causal("llama", tokenizer=True)
+
+    own = lens_study(model, LETTERS, against=model).against
+    other = lens_study(model, LETTERS, against=causal("llama", seed=1, tokenizer=True))
+
+    assert own.same_top == (1.0,) * 4
+    assert (own.bits_per_token.value, own.decided_earlier.value) == (0.0, 0.0)
+    beside = other.against
+    difference = other.bits_per_character - beside.other.bits_per_character
+    assert beside.bits_per_character.value == pytest.approx(difference, rel=1e-4)
+    assert beside.bits_per_character.standard_error > 0
+    assert beside.same_answer.value < 1
+
+
+def test_models_of_other_depth_are_compared_by_share_of_depth():
+    report = lens_study(causal("llama"), IDS, against=causal("gpt2", n_layer=5))
+
+    assert report.against.same_top is None
+    assert abs(report.against.decided_earlier.value) <= 1
+
+
+def test_the_standard_error_of_a_ratio_is_that_of_repeated_samples():
+    rng = np.random.default_rng(0)
+
+    def draw():
+        sizes = rng.integers(5, 40, 80).astype(np.float64)
+        return ratio(sizes * 2 + rng.normal(0, 3, 80) * np.sqrt(sizes), sizes)
+
+    drawn = [draw() for _ in range(400)]
+
+    true = np.std([one.value for one in drawn], ddof=1)
+    assert np.mean([one.standard_error for one in drawn]) == pytest.approx(true, rel=0.12)
+    assert per_token(np.ones(3), np.zeros(3, dtype=np.int64)).standard_error is None
+
+
+@pytest.fixture
+def folder(tmp_path):
+    def save(name, auto="AutoModelForCausalLM", but=(), **changes):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = getattr(transformers, auto).from_config(tiny_config(name, **changes))
+        save_folder(tmp_path / "model", model, tokenizer=make_tokenizer(), but=but)
+        return str(tmp_path / "model")
+
+    return save
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_folder_is_loaded_with_its_head_tied_or_not(folder, tied):
+    path = folder("gpt2", tie_word_embeddings=tied)
+
+    model = load_causal(path, name="mine")
+
+    stored = transformers.AutoModelForCausalLM.from_pretrained(path)
+    torch.testing.assert_close(model.whole.lm_head.weight, stored.lm_head.weight)
+    assert lens_study(model, LETTERS).model == "mine"
+
+
+@pytest.mark.parametrize(
+    ("saved", "line"),
+    [
+        (dict(name="bert", auto="AutoModelForMaskedLM"), "bert is no causal language model"),
+        (dict(name="t5", auto="AutoModelForSeq2SeqLM"), "t5 is no causal language model"),
+        (
+            dict(name="gpt2", auto="AutoModelForSequenceClassification"),
+            "saved as GPT2ForSequenceClassification, without a language-model head",
+        ),
+        (
+            dict(name="llama", auto="AutoModel", tie_word_embeddings=False),
+            "no weights for its head: it was saved without",
+        ),
+        (
+            dict(name="llama", but=("model.layers.1.mlp.up_proj.weight",)),
+            r"no weights for model\.layers\.1\.mlp\.up_proj\.weight \(1 tensors missing\)",
+        ),
+    ],
+)
+def test_a_model_without_a_causal_head_is_refused_in_one_line(folder, saved, line):
+    with pytest.raises(StudyError, match=line) as caught:
+        load_causal(folder(**saved))
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_head_that_is_more_than_norm_and_matrix_is_refused():
+    narrow = causal("opt", word_embed_proj_dim=16)
+    doubled = causal("llama", seed=2)
+    head = torch.nn.Sequential(torch.nn.LayerNorm(32), doubled.whole.lm_head)
+    odd = dataclasses.replace(doubled, head=dataclasses.replace(doubled).head)
+    odd.head.__dict__["_modules"] = {**odd.head._modules, "lm_head": head}
+
+    for model in (narrow, odd):
+        with pytest.raises(StudyError, match="its head is more than a final norm and a matrix"):
+            lens_study(model, IDS)
+
+
+def test_texts_without_a_token_to_predict_and_nan_are_refused():
+    broken = causal("gpt2", seed=9)
+    with pytest.raises(StudyError, match="no token to predict"):
+        lens_study(causal("gpt2"), make_texts(1, 1))
+    with torch.no_grad():
+        broken.whole.transformer.h[1].mlp.c_proj.bias[0] = float("nan")
+    with pytest.raises(StudyError, match="layer 2 of gpt2 predicts NaN"):
+        lens_study(broken, IDS)
+
+
+@pytest.mark.parametrize("task", ["CAUSAL_LM", None, "SEQ_CLS"])
+def test_an_adapter_is_merged_under_its_bases_head(folder, tmp_path, task):
+    import peft
+
+    base = folder("llama")
+    plain = transformers.AutoModelForCausalLM.from_pretrained(base)
+    config = peft.LoraConfig(task_type=task, r=2, target_modules=["q_proj"])
+    tuned = peft.get_peft_model(plain, config)
+    perturb(tuned, by=0.05)
+    tuned.save_pretrained(tmp_path / "adapter")
+    expected = tuned.merge_and_unload() if task == "CAUSAL_LM" else None
+    settings = tmp_path / "adapter" / "adapter_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"task_type": task}))
+
+    if task == "SEQ_CLS":
+        with pytest.raises(StudyError, match="an adapter for SEQ_CLS has no language-model head"):
+            load_causal(str(tmp_path / "adapter"), base=base)
+        return
+    model = load_causal(str(tmp_path / "adapter"), base=base)
+
+    assert model.network.tokenizer is not None
+    if expected is not None:
+        found = model.whole.model.layers[0].self_attn.q_proj.weight
+        before = transformers.AutoModelForCausalLM.from_pretrained(base)
+        assert not torch.equal(found, before.model.layers[0].self_attn.q_proj.weight)

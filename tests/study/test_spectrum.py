@@ -1,0 +1,237 @@
+"""Power laws of eigenvalues against SciPy's, the powerlaw package's and planted ones."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from deltadex.errors import StudyError
+from deltadex.records import Slot, SlotSpectrum
+from deltadex.study.pictures.spectrum import draw_spectra
+from deltadex.study.spectrum import SpectrumReport, fit_power_law, spectrum_study
+from deltadex.study.spectrum.spectrum_study import bulk_edge
+
+
+def pareto(n, alpha, seed=0, x_min=1.0):
+    return x_min * (1.0 - np.random.default_rng(seed).random(n)) ** (-1.0 / (alpha - 1.0))
+
+
+def body_and_tail(seed=0):
+    """150 values below 1 that follow no power law, and 150 above it that do."""
+    body = np.random.default_rng(seed).uniform(0.2, 1.0, 150)
+    return np.concatenate([body, pareto(150, 2.5, seed + 1)])
+
+
+def by_scipy(values):
+    """(α, x_min, distance, n_tail) by the definition, one tail at a time."""
+    found = []
+    for x_min in np.unique(values)[:-1]:
+        tail = np.sort(values[values >= x_min])
+        exponent, _, _ = stats.pareto.fit(tail, floc=0, fscale=x_min)
+        below = np.arange(len(tail)) / len(tail)
+        distance = np.abs(stats.pareto.cdf(tail, exponent, scale=x_min) - below).max()
+        found.append((distance, 1 + exponent, x_min, len(tail)))
+    distance, alpha, x_min, n_tail = min(found)
+    return alpha, x_min, distance, n_tail
+
+
+@pytest.mark.parametrize("values", [body_and_tail(), pareto(60, 3.5), pareto(40, 1.5)])
+def test_the_law_is_the_one_that_scipy_finds_tail_by_tail(values):
+    law = fit_power_law(values)
+
+    found = (law.alpha, law.x_min, law.distance, law.n_tail)
+    assert found == pytest.approx(by_scipy(values), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_law_is_that_of_the_powerlaw_package(seed):
+    """Its default searches α up to 3 alone."""
+    powerlaw = pytest.importorskip("powerlaw")
+    values = body_and_tail(seed)
+
+    law = fit_power_law(values)
+
+    other = powerlaw.Fit(values, verbose=False, parameter_ranges={"alpha": [1.0, 100.0]})
+    assert (law.alpha, law.x_min, law.distance, law.standard_error) == pytest.approx(
+        (other.alpha, other.xmin, other.D, other.sigma), rel=1e-9
+    )
+
+
+def test_a_planted_tail_is_found_where_it_begins():
+    law = fit_power_law(body_and_tail(), draws=20)
+
+    assert law.alpha == pytest.approx(2.5, abs=4 * law.standard_error)
+    assert 100 < law.n_tail < 200
+    assert law.p_value > 0.1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.random.default_rng(0).uniform(1.0, 2.0, 600),
+        np.repeat([1.0, 2.0, 4.0], 60) * np.random.default_rng(1).uniform(0.99, 1.01, 180),
+    ],
+    ids=["uniform", "three heaps"],
+)
+def test_values_without_a_power_law_are_told_by_draws(values):
+    assert fit_power_law(values, draws=20).p_value < 0.1
+
+
+@given(scale=st.floats(1e-12, 1e12), seed=st.integers(0, 9))
+@settings(max_examples=20, deadline=None)
+def test_neither_scale_nor_order_changes_an_exponent(scale, seed):
+    values = body_and_tail()
+    other = np.random.default_rng(seed).permutation(values * scale)
+
+    law, scaled = fit_power_law(values), fit_power_law(other)
+
+    assert scaled.alpha == pytest.approx(law.alpha, rel=1e-6)
+    assert scaled.x_min == pytest.approx(law.x_min * scale)
+    assert scaled.distance == pytest.approx(law.distance, rel=1e-6)
+
+
+@pytest.mark.parametrize("values", [[1.0], [2.0, 2.0, 2.0], [1.0, 2.0]])
+def test_values_that_hardly_differ_have_no_law(values):
+    assert fit_power_law(np.array(values)) is None
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, np.nan, np.inf])
+def test_values_that_have_no_logarithm_are_refused(wrong):
+    with pytest.raises(ValueError, match="finite and positive"):
+        fit_power_law(np.array([1.0, 2.0, 3.0, wrong]))
+
+
+def spectrum(energies, layer=0, role="q", noise=0.0, shape=(200, 300)):
+    return SlotSpectrum(
+        slot=Slot("encoder", layer, role),
+        part="",
+        shape=shape,
+        energies=np.asarray(energies, dtype=np.float64),
+        noise_energy=noise,
+        known_rank=None,
+    )
+
+
+def random_matrix(spikes=()):
+    """Energies of independent normal entries, with added directions of these sizes."""
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(200, 300))
+    for size in spikes:
+        left, right = rng.normal(size=200), rng.normal(size=300)
+        unit = np.outer(left / np.linalg.norm(left), right / np.linalg.norm(right))
+        matrix += size * unit
+    return np.linalg.svd(matrix, compute_uv=False) ** 2
+
+
+def measured(*spectra, **options):
+    return spectrum_study("m", {"weights": list(spectra)}, **options)
+
+
+def test_the_edge_of_a_random_bulk_is_where_marchenko_and_pastur_put_it():
+    [matrix] = measured(spectrum(random_matrix()), draws=0).matrices
+
+    # the largest eigenvalue is off by n^(-2/3): 3 % here (Johnstone 2001)
+    assert 10**matrix.log_spectral_norm == pytest.approx(matrix.bulk_edge, rel=0.05)
+    assert matrix.bulk_edge == pytest.approx(bulk_edge((200, 300), 200.0 * 300.0), rel=0.02)
+    assert matrix.n_spikes <= 2
+
+
+def test_planted_directions_are_above_the_edge():
+    [matrix] = measured(spectrum(random_matrix(spikes=(60.0, 80.0, 100.0))), draws=0).matrices
+
+    assert matrix.n_spikes == 3
+    assert 10**matrix.log_spectral_norm == pytest.approx(100.0**2, rel=0.1)
+
+
+def test_a_random_matrix_is_no_power_law():
+    [matrix] = measured(spectrum(random_matrix()), draws=30).matrices
+
+    assert matrix.power_law.p_value is not None
+    assert matrix.alpha_hat == pytest.approx(matrix.power_law.alpha * matrix.log_spectral_norm)
+    assert matrix.power_law.alpha > 4.0
+
+
+def test_norms_and_stable_rank_are_those_of_the_energies():
+    energies = np.linspace(10.0, 1000.0, 80)
+
+    [matrix] = measured(spectrum(energies), draws=0).matrices
+
+    assert matrix.log_norm == pytest.approx(np.log10(energies.sum()))
+    assert matrix.log_spectral_norm == pytest.approx(3.0)
+    assert matrix.stable_rank == pytest.approx(energies.sum() / 1000.0)
+    assert matrix.curve[0] == (1, 1000.0)
+    assert matrix.curve[-1] == (80, 10.0)
+
+
+def test_an_adapter_and_an_exact_zero_have_too_few_eigenvalues():
+    report = measured(spectrum([4.0, 3, 2, 1]), spectrum([], layer=1))
+
+    assert [m.verdict for m in report.matrices] == ["too few", "too few"]
+    assert report.matrices[0].reason == "4 eigenvalues; a tail needs 50"
+    assert report.matrices[1].log_norm is None
+    assert report.notes[0].startswith("2 of 2 matrices have fewer than 50")
+
+
+def test_eigenvalues_that_rounding_can_make_are_left_out():
+    energies = np.concatenate([pareto(100, 2.0, x_min=50.0), np.full(90, 0.01)])
+    noise = 2.0
+
+    [matrix] = measured(spectrum(energies, noise=noise), draws=0).matrices
+
+    floor = noise / 60_000 * (np.sqrt(200) + np.sqrt(300)) ** 2
+    assert 0.01 < floor < 50.0
+    assert (matrix.n_eigenvalues, matrix.n_rounding) == (100, 90)
+    assert matrix.power_law.n_tail <= 100
+
+
+def test_a_weighted_alpha_below_a_norm_of_one_is_left_out():
+    [matrix] = measured(spectrum(pareto(80, 2.0) / 1e6), draws=0).matrices
+
+    assert matrix.power_law is not None
+    assert matrix.alpha_hat is None
+
+
+def test_updates_and_weights_stand_side_by_side_and_come_back_from_json():
+    big, small = spectrum(pareto(80, 2.0)), spectrum([1.0, 2.0], layer=3, role="up")
+
+    report = spectrum_study("m", {"weights": [small, big], "update": [big]}, draws=5)
+
+    assert [(m.subject, m.role, m.layer) for m in report.matrices] == [
+        ("update", "q", 0),
+        ("weights", "q", 0),
+        ("weights", "up", 3),
+    ]
+    assert report.depths == {"encoder": 4}
+    document = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert SpectrumReport.from_json(document) == report
+
+
+@pytest.mark.parametrize("width", ["column", "full"])
+def test_the_picture_has_exponents_and_tails_of_each_subject_on_one_scale(width):
+    rng = np.random.default_rng(0)
+    update = [
+        spectrum(pareto(80, 1.5 + layer / 2, seed=layer), layer, role)
+        for layer in range(3)
+        for role in ("q", "up")
+    ]
+    weights = [spectrum(rng.uniform(1.0, 2.0, 80), layer) for layer in range(3)]
+    report = spectrum_study("m", {"update": update, "weights": weights}, draws=5)
+
+    picture = draw_spectra(report, width)
+
+    picture.sheet.savefig(io.BytesIO(), format="png", dpi=40)
+    exponents, tails, others, _ = picture.figure.axes
+    assert exponents.get_ylim() == others.get_ylim()
+    assert tails.get_xscale() == tails.get_yscale() == "log"
+    labels = [label for _, _, label in picture.places()]
+    assert sum("α" in label and "layer" in label for label in labels) == 9
+    assert any(label.startswith("ΔW encoder q, layer 1: α") for label in labels)
+
+
+def test_a_model_without_matrices_is_refused():
+    with pytest.raises(StudyError, match="no layer matrix"):
+        measured()

@@ -1,0 +1,38 @@
+"""A tiny BERT with its head for masked tokens, a tokenizer, and texts of a few words."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from tiny_networks import PLAIN, as_network, make_tokenizer, perturb, save_folder
+
+WORDS = ("sun", "rain", "wind", "snow", "cat", "dog", "fish", "bird", "iron", "gold", "tin")
+TEXTS = tuple(
+    f"The {' '.join(np.random.default_rng(seed).permutation(WORDS)[:4])} {seed}."
+    for seed in range(60)
+)
+
+
+@functools.cache
+def masked_bert() -> transformers.BertForMaskedLM:
+    """The model with its head; nobody may change it."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = transformers.BertForMaskedLM(transformers.BertConfig(**PLAIN)).eval()
+    perturb(model, by=0.1)
+    return model
+
+
+def masked_network():
+    """Its headless part, with the tokenizer."""
+    return as_network(masked_bert().bert, "bert", make_tokenizer())
+
+
+def save_masked(folder: Path, *, head: bool = True) -> Path:
+    """The folder, now a checkpoint, with or without its head."""
+    model = masked_bert() if head else masked_bert().bert
+    return save_folder(folder, model, tokenizer=make_tokenizer())
