@@ -130,7 +130,7 @@ def language_head(head: LanguageHead) -> Head:
 
     def score(rows: Float32[np.ndarray, "tokens dim"]) -> Float32[np.ndarray, "tokens vocab"]:
         scores: Float32[np.ndarray, "tokens vocab"] = (
-            head.scores(torch.from_numpy(rows).to(head.network.device)).cpu().numpy()
+            head.scores(torch.from_numpy(rows).to(head.device)).cpu().numpy()
         )
         return scores
 

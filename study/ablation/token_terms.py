@@ -47,7 +47,7 @@ def encode_texts(network: Network, texts: Iterable[str], max_tokens: int) -> lis
         )
     if not getattr(tokenizer, "is_fast", False):
         raise StudyError(f"{network.name}: ablation needs a fast tokenizer (tokenizer.json)")
-    limit = min(max_tokens, network.longest_text or max_tokens, tokenizer.model_max_length)
+    limit = min(max_tokens, network.window or max_tokens)
     return [_encode(tokenizer, text, limit) for text in texts]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from dataclasses import dataclass
@@ -11,10 +10,10 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
-from transformers.utils.generic import ModelOutput
 
 from ...arrays import Float
 from ...errors import StudyError
+from .given_states import head_alone, head_logits
 from .hidden_states import Batch
 from .model_loading import (
     Network,
@@ -56,8 +55,7 @@ class CausalModel:
         """
         norm = self.network.stacks[0].final_norm
         last = states if norm is None else norm(states)
-        logits: torch.Tensor = self.head(inputs_embeds=last[None]).logits[0]
-        return logits.float()
+        return head_logits(self.head, last)
 
     def check(self, batch: Batch, last: Float[torch.Tensor, "texts tokens dim"]) -> None:
         """Compare the logits of the last layer's states with those of the whole model.
@@ -117,11 +115,8 @@ def load_causal(
 def as_causal(name: str, whole: nn.Module, tokenizer: Any) -> CausalModel:
     """A loaded model with its head, ready to run."""
     whole = whole.eval().requires_grad_(False)
-    backbone = str(whole.base_model_prefix)
-    head = copy.copy(whole)
-    head.__dict__["_modules"] = {**whole._modules, backbone: _GivenStates()}
-    network = as_network(name, whole.get_submodule(backbone), tokenizer)
-    return CausalModel(network=network, whole=whole, head=head)
+    network = as_network(name, whole.get_submodule(str(whole.base_model_prefix)), tokenizer)
+    return CausalModel(network=network, whole=whole, head=head_alone(whole))
 
 
 def _with_head(source: str, name: str) -> nn.Module:
@@ -151,27 +146,3 @@ def _is_causal(config: Any) -> bool:
     """Whether a type of the causal mapping reads one way: encoders are in the mapping as well."""
     encoders = transformers.MODEL_FOR_MASKED_LM_MAPPING
     return type(config) not in encoders and not getattr(config, "is_encoder_decoder", False)
-
-
-class _GivenStates(nn.Module):
-    """A backbone whose last states are the embeddings that it is given."""
-
-    @property
-    def decoder(self) -> _GivenStates:
-        """OPT's head asks the decoder of its backbone."""
-        return self
-
-    def forward(self, *_: Any, inputs_embeds: torch.Tensor, **__: Any) -> _GivenOutput:
-        return _GivenOutput(last_hidden_state=inputs_embeds)
-
-
-@dataclass
-class _GivenOutput(ModelOutput):
-    """What the heads of transformers read of a backbone's output."""
-
-    last_hidden_state: torch.Tensor | None = None
-    past_key_values: None = None
-    hidden_states: None = None
-    attentions: None = None
-    cross_attentions: None = None
-    router_logits: None = None

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import transformers
 from torch import nn
-from transformers.utils.generic import ModelOutput
 
 from ...arrays import Float32
 from ...errors import StudyError
+from .given_states import head_alone, head_logits
 from .model_loading import Network, file_of, quiet, refusing
 
 Prediction = Literal["masked", "next"]
@@ -24,39 +22,28 @@ OWN_HEADS = ("lm_head", "embed_out", "cls", "predictions", "embed_tokens", "wte"
 """Modules of a head or tied to one; an adapter that changes them has another head than its base."""
 
 
-@dataclass
-class _States(ModelOutput):
-    """The output of a headless model, with every field that a head may look for."""
-
-    last_hidden_state: torch.Tensor | None = None
-    past_key_values: None = None
-    hidden_states: None = None
-    attentions: None = None
-    cross_attentions: None = None
-    router_logits: None = None
-
-
 @dataclass(frozen=True, slots=True)
 class LanguageHead:
-    """A model's own head; the rest of the model is the network's.
+    """A model's own head.
 
     Attributes:
-        model: With head; its headless part is that of `network`.
+        head: As `head_alone` makes it.
     """
 
-    network: Network
-    model: nn.Module
+    head: nn.Module
     predicts: Prediction
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its parameters."""
+        return next(self.head.parameters()).device
 
     @torch.no_grad()
     def scores(
         self, rows: Float32[torch.Tensor, "tokens dim"]
     ) -> Float32[torch.Tensor, "tokens vocab"]:
         """The scores of all tokens, as if the rows were the network's last hidden states."""
-        ids = torch.zeros((1, len(rows)), dtype=torch.int64, device=rows.device)
-        with _answering(self.network.model, _States(last_hidden_state=rows[None])):
-            scores: torch.Tensor = self.model(input_ids=ids).logits[0]
-        return scores.float()
+        return head_logits(self.head, rows)
 
 
 def prediction_of(network: Network) -> Prediction | None:
@@ -111,25 +98,10 @@ def load_head(source: str, network: Network, *, base: str | None = None) -> Lang
 
 
 def attach_head(model: nn.Module, network: Network, predicts: Prediction) -> LanguageHead:
-    """The head of a model, around the network in place of the model's own headless part."""
-    setattr(model, str(model.base_model_prefix), network.model)
-    model = model.to(network.device).eval().requires_grad_(False)
-    return LanguageHead(network, model, predicts)
+    """The head of a model, on the network's device."""
+    head = head_alone(model).to(network.device).eval().requires_grad_(False)
+    return LanguageHead(head, predicts)
 
 
 def _has_mask(network: Network) -> bool:
     return getattr(network.tokenizer, "mask_token_id", None) is not None
-
-
-@contextmanager
-def _answering(model: nn.Module, output: ModelOutput) -> Iterator[None]:
-    """The model answers every call with this output, without running."""
-    decoder = getattr(model, "decoder", None)  # OPT's head calls it, and not the model
-    called = [model, decoder] if isinstance(decoder, nn.Module) else [model]
-    for module in called:
-        module.forward = lambda *_, **__: output
-    try:
-        yield
-    finally:
-        for module in called:
-            del module.forward
