@@ -205,7 +205,7 @@ def _heat_map(
     axes.spines[:].set_visible(False)
     step = -(-len(values) // MOST_NUMBERED)
     axes.set_yticks(range(0, len(values), step), [str(n + 1) for n in range(0, len(values), step)])
-    bar = picture.figure.colorbar(shown, ax=axes, location="bottom", aspect=30, pad=0.03)
+    bar = picture.figure.colorbar(shown, ax=axes, aspect=30)
     bar.set_label(measure)
     bar.locator = MaxNLocator(nbins=5)
     bar.update_ticks()

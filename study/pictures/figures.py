@@ -43,6 +43,9 @@ CAPTION_LINE_MM = 3.2
 CAPTION_CHARACTERS_PER_MM = 0.72
 """Of text of the size `SMALL`."""
 
+LEGEND_MARK, LEGEND_CHARACTER = 22.0, 3.7
+"""Points that an entry takes: its mark with the space around, and each character at most."""
+
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 """Okabe and Ito's colours (2008) for colour-blind readers, with grey in place of yellow and black:
 all of them are visible on white and on black."""
@@ -154,12 +157,15 @@ def add_legend(
     loc: Literal["outside lower center", "outside lower right"] = "outside lower center",
     columns: int = 99,
 ) -> None:
-    """A legend outside the panels; at most so many columns."""
+    """A legend outside the panels, in as many columns as fit, and at most `columns`."""
+    longest = max((len(label.replace("$", "").replace("\\", "")) for label in entries), default=1)
+    room = float(figure.bbox.width / figure.get_figure(root=True).dpi) * POINTS_PER_INCH
+    fitting = int(room / (LEGEND_MARK + LEGEND_CHARACTER * longest))
     figure.legend(
         list(entries.values()),
         list(entries),
         loc=loc,
-        ncols=min(columns, len(entries)),
+        ncols=max(1, min(columns, fitting, len(entries))),
         columnspacing=1.2,
         handlelength=1.6,
     )

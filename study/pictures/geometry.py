@@ -38,6 +38,9 @@ UNTRAINED = "untrained"
 BAND, UNTRAINED_BAND = 0.25, 0.08
 """Opacity of the intervals."""
 
+ABOVE = 1.03
+"""Room above the highest mark, which would be cut at a full number."""
+
 MARGIN = 1.05
 
 MISSING = Divergence(estimator="gauss")
@@ -219,7 +222,7 @@ def _draw_panel(picture: Picture, axes: Axes, panel: Panel, curves: Sequence[Cur
     if not any(np.isfinite(np.asarray(line.get_ydata(), dtype=float)).any() for line in axes.lines):
         axes.text(0.5, 0.5, "too few tokens", ha="center", va="center", transform=axes.transAxes)
     axes.set(title=panel.title, ylabel=panel.label)
-    axes.set_ylim(bottom=lowest * MARGIN)
+    axes.set_ylim(lowest * MARGIN, axes.get_ylim()[1] * ABOVE)
     axes.grid(alpha=0.25)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tiny_networks import CONFIGS, edited, make_texts, perturb, tiny_network
+from tiny_networks import edited, make_texts, one_of_each_structure, perturb, tiny_network
 
 from deltadex.errors import StudyError
 from deltadex.study.components import components_study
@@ -76,7 +76,7 @@ def test_a_head_is_what_goes_missing_without_its_values(name):
         assert relative(members.sum(dim=0), expected) <= 1e-5
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", one_of_each_structure())
 def test_heads_sum_to_the_attention_of_their_block_and_of_the_last_layer(name):
     network = tiny_network(name)
     stack, batch = network.stacks[0], one_batch(network)

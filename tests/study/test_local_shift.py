@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_networks import CONFIGS, edited, make_texts, perturb, scale, tiny_network
+from tiny_networks import (
+    edited,
+    make_texts,
+    one_of_each_structure,
+    perturb,
+    scale,
+    tiny_network,
+)
 
 from deltadex.study.components import components_study
 
@@ -244,7 +251,7 @@ def shift_of(tuned, base):
     return by_term, stack.heads.local_shift
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", one_of_each_structure())
 def test_edited_attention_of_every_architecture_is_found_in_its_layer(name):
     base = tiny_network(name)
     layers = base.stacks[0].sublayers

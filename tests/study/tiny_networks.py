@@ -8,12 +8,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import json
 import string
 from collections.abc import Callable, Iterable, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tokenizers
 import torch
 import transformers
@@ -242,6 +245,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "blenderbot": BART,
 }
 """Options by model type; what follows a comma tells variants apart."""
+
+
+def one_of_each_structure() -> list[Any]:
+    """The names of `CONFIGS` as parameters; of types with the same modules, the first is quick.
+
+    Types that share an entry of `anatomy.json` have their modules at the same places.
+    """
+    table = json.loads(files("deltadex.study.network").joinpath("anatomy.json").read_text("utf-8"))
+    entries = {kind: entry for entry, content in table.items() for kind in content["types"]}
+    quick = {entries[name.split(",")[0]]: name for name in reversed(CONFIGS)}.values()
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in CONFIGS]
 
 
 def tiny_config(name: str, **changes: Any) -> Any:
