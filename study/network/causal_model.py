@@ -15,13 +15,13 @@ from transformers.utils.generic import ModelOutput
 
 from ...arrays import Float
 from ...errors import StudyError
+from .adapters import merge_adapter
 from .hidden_states import Batch
 from .model_loading import (
     Network,
     as_network,
     file_of,
     first_tokenizer,
-    merge_adapter,
     quiet,
     refusing,
 )
