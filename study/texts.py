@@ -116,6 +116,13 @@ def read_texts(path: Path) -> Texts:
         notes.append(f"{path}: one text file in it, {files[0].name}; its name names no group")
     if len(entries) == 1:
         notes.append(f"{path}: one text only")
+    copies = len(entries) - len({(entry.group, entry.text) for entry in entries})
+    if copies:
+        verb = "is a copy" if copies == 1 else "are copies"
+        notes.append(
+            f"{path}: {copies} of {len(entries)} texts {verb} of others; standard errors take "
+            "texts for independent"
+        )
     return Texts(tuple(entries), tuple(broken), tuple(notes))
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +13,8 @@ import numpy as np
 
 from ...arrays import Int64
 from ...errors import StudyError
+from ..csv_columns import choose_delimiter, column_names, decoded_lines, split_rows
+from ..texts import NOT_UNICODE
 
 TEXT_KEYS = ("text", "sentence")
 
@@ -80,6 +80,7 @@ class AnnotatedWords:
 def read_senses(path: Path) -> AnnotatedWords:
     """Words in their senses: JSON lines, CSV or TSV with `text`, `lemma`, `sense`, and where.
 
+    Columns may also be separated by semicolons, tabs or pipes; the header decides.
     Where is `start` and `end` (characters, from 0, `end` behind the last), or `word` (its place
     among the words between blanks, from 0). `sentence` is another name for `text`.
 
@@ -87,7 +88,7 @@ def read_senses(path: Path) -> AnnotatedWords:
         StudyError: nothing to read, or no usable row.
     """
     data = _bytes_of(path)
-    lines = data.decode("utf-8-sig", "replace").splitlines()
+    lines = decoded_lines(data)
     texts: dict[str, int] = {}
     words: list[tuple[int, tuple[int, int], str, str]] = []
     broken = []
@@ -124,12 +125,14 @@ def read_tags(path: Path) -> AnnotatedWords:
     data = _bytes_of(path)
     broken: list[str] = []
     sentences: list[list[tuple[str, str]]] = [[]]
-    for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), start=1):
+    for number, line in enumerate(decoded_lines(data), start=1):
         columns = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or columns[0] == "-DOCSTART-":
             sentences.append([])
         elif len(columns) < 2 or not columns[0].strip() or not columns[-1].strip():
             broken.append(f"{path.name}:{number}: not a word and its tag")
+        elif NOT_UNICODE.search(line):
+            broken.append(f"{path.name}:{number}: is not UTF-8")
         else:
             sentences[-1].append((columns[0].strip(), columns[-1].strip()))
     sentences = [sentence for sentence in sentences if sentence]
@@ -199,8 +202,11 @@ def _bytes_of(path: Path) -> bytes:
 def _rows(lines: Sequence[str], path: Path) -> Iterator[Row | None]:
     """The rows of a file; None for a line that is none."""
     if path.suffix.lower() in (".csv", ".tsv"):
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-        yield from csv.DictReader(io.StringIO("\n".join(lines)), delimiter=delimiter)
+        own = "\t" if path.suffix.lower() == ".tsv" else ","
+        delimiter = choose_delimiter(lines[0] if lines else "", TEXT_KEYS, own)
+        names = column_names(lines[0], delimiter) if lines else []
+        for cells in filter(None, split_rows(lines, delimiter)[1:]):
+            yield dict(zip(names, cells, strict=True)) if len(cells) == len(names) else None
         return
     for line in filter(str.strip, lines):
         try:
@@ -217,6 +223,8 @@ def _sense(row: Row | None) -> tuple[str, tuple[int, int], str, str] | str:
     text = next((row[key] for key in TEXT_KEYS if isinstance(row.get(key), str)), None)
     if not isinstance(text, str) or not text.strip():
         return "no text"
+    if NOT_UNICODE.search(text):
+        return "is not UTF-8"
     lemma, sense = (str(row.get(key) or "").strip() for key in ("lemma", "sense"))
     if not lemma or not sense:
         return f"no {'sense' if lemma else 'lemma'}"

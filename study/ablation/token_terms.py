@@ -143,7 +143,10 @@ def collect_terms(
             yield PieceTerms(terms.float().cpu().numpy(), text[kept], item[kept])
 
     if not wanted:
-        raise StudyError(f"{network.name}: the network reads none of the words; give longer texts")
+        raise StudyError(
+            f"{network.name}: the network reads none of the {n_items} words: they lie beyond where "
+            "texts are cut (--max-tokens), or texts are too short"
+        )
     found = word_terms(pieces(), text_of, np.arange(n_items))
     if not worst <= WORST_ERROR:
         raise StudyError(

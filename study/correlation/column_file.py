@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,13 @@ NAME_COLUMNS: Mapping[Over, tuple[str, ...]] = {
     "models": ("model", "id"),
     "groups": (*GROUP_COLUMNS, "script"),
 }
+
+MISSING = ("", "na", "n/a", "nan", "null", "none", "-")
+"""Cells that say that there is no number, in lower case."""
+
+COMMA = re.compile(r"[+-]?\d*,\d+")
+POINT = re.compile(r"[+-]?\d*\.\d+")
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +48,7 @@ def read_columns(path: Path, wanted: Sequence[str], over: Over) -> ColumnFile:
 
     The header names a column `model`, or `group` (also `language`, `lang`), and the numbers'.
     Columns are separated by commas, semicolons, tabs or pipes; the header decides. Without commas
-    between columns a number may have a decimal comma.
+    between columns a number may have a decimal comma. Cells such as NA are empty.
 
     Raises:
         RequestError: no such file or column, or no number in it.
@@ -65,6 +73,9 @@ def read_columns(path: Path, wanted: Sequence[str], over: Over) -> ColumnFile:
     missing = [name for name in named if name not in others]
     if missing:
         raise RequestError(f"{path}: no column {missing[0]!r}; columns: {', '.join(others)}")
+    twice = next((name for name in header if name and header.count(name) > 1), None)
+    if twice is not None:
+        raise RequestError(f"{path}: two columns {twice!r} in its header")
     rows: dict[str, Mapping[str, str]] = {}
     broken: list[str] = []
     for number, row in enumerate(split_rows(lines, delimiter)[1:], start=1):
@@ -75,13 +86,26 @@ def read_columns(path: Path, wanted: Sequence[str], over: Over) -> ColumnFile:
         else:
             rows[name] = values
     columns: dict[str, dict[str, float]] = {}
-    for column in named or others:
-        filled = {name: cell for name, row in rows.items() if (cell := row[column].strip())}
-        numbers = {name: _number(cell, delimiter) for name, cell in filled.items()}
+    filled = {
+        column: {
+            n: cell
+            for n, row in rows.items()
+            if (cell := row[column].strip()).lower() not in MISSING
+        }
+        for column in named or others
+    }
+    broken += _decimal_marks(path, filled, delimiter)
+    for column, cells in filled.items():
+        numbers = {name: _number(cell, delimiter) for name, cell in cells.items()}
         unusable = [name for name, value in numbers.items() if value is None]
         if unusable and not named:
-            continue  # a column of words
-        broken += [f"{path.name}: {column} of {n} is {filled[n]!r}, no number" for n in unusable]
+            if len(unusable) < len(numbers):  # else a column of words
+                first = unusable[0]
+                broken.append(
+                    f"{path.name}: {column} is left out: {cells[first]!r} of {first} is no number"
+                )
+            continue
+        broken += [f"{path.name}: {column} of {n} is {cells[n]!r}, no number" for n in unusable]
         columns[column] = {name: value for name, value in numbers.items() if value is not None}
     columns = {column: numbers for column, numbers in columns.items() if numbers or named}
     if not any(columns.values()):
@@ -98,6 +122,34 @@ def _wrong_row(
     if not name:
         return f"no {key}"
     return f"{key} {name!r} is there twice" if name in before else ""
+
+
+def _decimal_marks(
+    path: Path, filled: Mapping[str, Mapping[str, str]], delimiter: str
+) -> list[str]:
+    """A remark on commas that may separate thousands.
+
+    Raises:
+        RequestError: both commas and points, so that one of them separates thousands.
+    """
+    if delimiter == ",":
+        return []
+    cells = [
+        (f"{cell} ({column} of {name})", cell)
+        for column, own in filled.items()
+        for name, cell in own.items()
+    ]
+    commas = [(where, cell) for where, cell in cells if COMMA.fullmatch(cell)]
+    point = next((where for where, cell in cells if POINT.fullmatch(cell)), None)
+    if commas and point:
+        raise RequestError(
+            f"{path}: numbers with a comma, {commas[0][0]}, and with a point, {point}: write one "
+            "decimal mark, and none between thousands"
+        )
+    if commas and all(THOUSANDS.fullmatch(cell) for _, cell in commas):
+        where, cell = commas[0]
+        return [f"{path.name}: {where} is read as {cell.replace(',', '.')}: a comma is decimal"]
+    return []
 
 
 def _number(cell: str, delimiter: str) -> float | None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from ...arrays import Float
 from ...errors import StudyError
+from .adapters import merge_adapter
 from .given_states import head_alone, head_logits
 from .hidden_states import Batch
 from .model_loading import (
@@ -20,7 +21,6 @@ from .model_loading import (
     as_network,
     file_of,
     first_tokenizer,
-    merge_adapter,
     quiet,
     refusing,
 )

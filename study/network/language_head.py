@@ -12,13 +12,27 @@ from torch import nn
 
 from ...arrays import Float32
 from ...errors import StudyError
+from .adapters import tensors_of_adapter
 from .given_states import head_alone, head_logits
 from .model_loading import Network, file_of, quiet, refusing
 
 Prediction = Literal["masked", "next"]
 """What a network was trained to predict: masked tokens, or the next one."""
 
-OWN_HEADS = ("lm_head", "embed_out", "cls", "predictions", "embed_tokens", "wte")
+OWN_HEADS = (
+    "lm_head",
+    "embed_out",
+    "cls",
+    "predictions",
+    "lm_predictions",
+    "generator_predictions",
+    "generator_lm_head",
+    "vocab_transform",
+    "vocab_projector",
+    "embed_tokens",
+    "word_embeddings",
+    "wte",
+)
 """Modules of a head or tied to one; an adapter that changes them has another head than its base."""
 
 
@@ -78,8 +92,7 @@ def load_head(source: str, network: Network, *, base: str | None = None) -> Lang
     path = file_of(source, "adapter_config.json")
     if path is not None:
         adapter = json.loads(path.read_text("utf-8"))
-        named = [*(adapter.get("modules_to_save") or ()), *(adapter.get("target_modules") or ())]
-        changed = [name for name in named if name in OWN_HEADS]
+        changed = _parts_of_a_head(source, adapter)
         if changed:
             raise StudyError(f"{network.name}: the adapter changes its base's head ({changed[0]})")
         source = base or str(adapter.get("base_model_name_or_path") or "")
@@ -101,6 +114,17 @@ def attach_head(model: nn.Module, network: Network, predicts: Prediction) -> Lan
     """The head of a model, on the network's device."""
     head = head_alone(model).to(network.device).eval().requires_grad_(False)
     return LanguageHead(head, predicts)
+
+
+def _parts_of_a_head(source: str, adapter: dict[str, Any]) -> list[str]:
+    """The parts of a head that an adapter changes.
+
+    Its tensors tell: a target of `dense` is also a matrix of BERT's head, and targets may be a
+    regular expression.
+    """
+    changed = {part for name in tensors_of_adapter(source) for part in name.split(".")}
+    changed |= set(adapter.get("modules_to_save") or ())
+    return [name for name in OWN_HEADS if name in changed]
 
 
 def _has_mask(network: Network) -> bool:

@@ -21,18 +21,10 @@ from torch import nn
 from transformers.utils import hub
 
 from ...errors import StudyError
+from .adapters import class_of_adapter, merge_adapter
 from .anatomy import Stack, find_stacks
 
 HEADS = ("classifier.weight", "score.weight", "out_proj.weight")
-
-MODEL_CLASSES = {
-    "CAUSAL_LM": "AutoModelForCausalLM",
-    "SEQ_CLS": "AutoModelForSequenceClassification",
-    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
-    "TOKEN_CLS": "AutoModelForTokenClassification",
-    "QUESTION_ANS": "AutoModelForQuestionAnswering",
-}
-"""By the task type of an adapter, the class with the modules that it names."""
 
 NO_LIMIT = 1 << 40
 """Tokenizers without a limit name a larger number."""
@@ -180,24 +172,12 @@ def _load(source: str, name: str) -> nn.Module:
 
 
 def _merged(source: str, base: str, task: str) -> nn.Module:
-    kind = getattr(transformers, MODEL_CLASSES.get(task, "AutoModel"))
+    kind = class_of_adapter(source, base, task)
     labels = _n_labels(source)
     sized = {} if labels is None else {"num_labels": labels}
     merged = merge_adapter(kind.from_pretrained(base, dtype=torch.float32, **sized), source)
     headless: nn.Module = getattr(merged, "base_model", merged)
     return headless
-
-
-def merge_adapter(plain: nn.Module, source: str) -> nn.Module:
-    """A base's model with an adapter added to its weights."""
-    try:
-        import peft
-    except ModuleNotFoundError as err:
-        raise StudyError(
-            f"{source} is an adapter: its study needs peft, pip install 'deltadex[studies]'"
-        ) from err
-    merged: nn.Module = peft.PeftModel.from_pretrained(plain, source).merge_and_unload()
-    return merged
 
 
 def _n_labels(source: str) -> int | None:

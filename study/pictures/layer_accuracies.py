@@ -171,6 +171,10 @@ def draw_models(picture: Picture, axes: Axes, models: Sequence[ModelPoint]) -> N
         )
     if min(millions) < max(millions):
         axes.set_xscale("log")
+        if max(millions) < 10 * min(millions):  # ticks of a log axis are a decade apart
+            axes.xaxis.set_major_locator(ticker.MaxNLocator(3))
+        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.set(xlabel="parameters (millions)", title="By model size")
     axes.margins(x=0.2)
 

@@ -138,3 +138,15 @@ def test_a_file_without_words_is_refused(read, tmp_path):
         read(tmp_path / "x.txt")
     with pytest.raises(StudyError, match="No such file"):
         read(tmp_path / "none.txt")
+
+
+def test_senses_may_be_separated_by_semicolons_and_are_named_where_not_unicode(tmp_path):
+    path = tmp_path / "s.csv"
+    path.write_bytes(
+        b"Text;lemma;sense;word\na bank\xc2\x85b;bank;river;1\ncaf\xe9 bank;bank;money;1\nx;bank\n"
+    )
+
+    words = read_senses(path)
+
+    assert words.texts == ("a bank\x85b",)
+    assert words.broken == ("s.csv:2: is not UTF-8", "s.csv:3: is not a row with a text")

@@ -273,3 +273,40 @@ def test_a_file_without_what_is_asked_for_is_refused(tmp_path, content, columns,
 
     with pytest.raises(RequestError, match=line):
         read_columns(tmp_path / "a.csv", columns, "models")
+
+
+def test_a_column_with_a_missing_number_is_taken_and_one_with_a_word_is_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("model,size,score,note\na,1,NA,x\nb,many,0.5,y\nc,3,0.7,z\n")
+
+    given_file = read_columns(path, (), "models")
+
+    assert given_file.columns == {"score": {"b": 0.5, "c": 0.7}}
+    assert given_file.broken == ("a.csv: size is left out: 'many' of b is no number",)
+
+
+@pytest.mark.parametrize("size", ["1.500", "0.9"])
+def test_commas_and_points_in_one_file_are_refused(tmp_path, size):
+    path = tmp_path / "a.csv"
+    path.write_text(f"model;size;score\na;{size};0,9\nb;950;0,8\n")
+
+    with pytest.raises(RequestError, match="write one decimal mark, and none between thousands"):
+        read_columns(path, (), "models")
+
+
+def test_a_comma_that_may_separate_thousands_is_said_to_be_decimal(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("model\tsize\na\t12,345\nb\t950\n")
+
+    given_file = read_columns(path, (), "models")
+
+    assert given_file.columns["size"]["a"] == 12.345
+    assert given_file.broken == ("a.tsv: 12,345 (size of a) is read as 12.345: a comma is decimal",)
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("model,score,score\na,1,2\n")
+
+    with pytest.raises(RequestError, match="two columns 'score' in its header"):
+        read_columns(path, (), "models")

@@ -1,7 +1,6 @@
 """Heads of models around their headless parts, against the models themselves."""
 
-import json
-
+import peft
 import pytest
 import torch
 import transformers
@@ -54,20 +53,27 @@ def test_a_checkpoint_with_a_head_gives_it_and_one_without_says_so(tmp_path):
         load_head(str(headless), load_network(str(headless)))
 
 
-def test_an_adapter_has_the_head_of_its_base_unless_it_changes_it(tmp_path):
+@pytest.mark.parametrize(
+    ("changed", "options"),
+    [
+        (None, {"target_modules": ["query"]}),
+        ("cls", {"target_modules": ["query"], "modules_to_save": ["cls"]}),
+        ("cls", {"target_modules": ["query", "dense"]}),
+        ("cls", {"target_modules": r".*(query|transform\.dense)"}),
+    ],
+)
+def test_an_adapter_has_the_head_of_its_base_unless_it_changes_it(tmp_path, changed, options):
     base = save_masked(tmp_path / "base")
-    adapter = tmp_path / "adapter"
-    adapter.mkdir()
-    config = {"base_model_name_or_path": str(base), "target_modules": ["query"]}
-    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    whole = transformers.AutoModelForMaskedLM.from_pretrained(base)
+    adapted = peft.get_peft_model(whole, peft.LoraConfig(r=2, **options))
+    adapted.save_pretrained(tmp_path / "adapter")
 
-    head = load_head(str(adapter), masked_network())
-
-    assert head.predicts == "masked"
-    config["modules_to_save"] = ["cls"]
-    (adapter / "adapter_config.json").write_text(json.dumps(config))
-    with pytest.raises(StudyError, match="changes its base's head"):
-        load_head(str(adapter), masked_network())
+    if changed is None:
+        head = load_head(str(tmp_path / "adapter"), masked_network(), base=str(base))
+        assert head.predicts == "masked"
+    else:
+        with pytest.raises(StudyError, match=f"changes its base's head .{changed}"):
+            load_head(str(tmp_path / "adapter"), masked_network(), base=str(base))
 
 
 def test_what_is_predicted_follows_the_architecture():

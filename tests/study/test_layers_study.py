@@ -1,5 +1,6 @@
 """The whole layer study, from batches of states to JSON and picture."""
 
+import itertools
 import json
 from dataclasses import replace
 from io import BytesIO
@@ -285,3 +286,19 @@ def test_few_and_many_layers_can_be_drawn(monkeypatch, layers, dim):
     report = layers_study(batches(hidden, tokens_a_text=4), masks=[])
 
     assert png(draw_layers(report).sheet).startswith(b"\x89PNG")
+
+
+def test_models_of_almost_one_size_have_labels_apart(swept):
+    """matplotlib labels every minor tick of such a log axis, one upon the other."""
+    first, second = (
+        replace(model, n_parameters=n)
+        for model, n in zip(swept.models, (110_000_000, 125_000_000), strict=True)
+    )
+    sheet = draw_layers(replace(swept, models=(first, second)), "column").sheet
+
+    axes = next(one for one in sheet.axes if one.get_title() == "By model size")
+    sheet.canvas.draw()
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels(which="both")]
+    shown = sorted((box for box in boxes if box.width > 1), key=lambda box: box.x0)
+    assert len(shown) > 1
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(shown))

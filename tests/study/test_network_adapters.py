@@ -34,6 +34,11 @@ def save_adapter(folder, base_folder, kind, **options):
 
 ADAPTERS = {
     "no task": ("bert", transformers.AutoModel, {"target_modules": ["query", "value"]}),
+    "masked": (
+        "roberta",
+        transformers.AutoModelForMaskedLM,
+        {"target_modules": ["query", "dense"]},
+    ),
     "features": (
         "bert",
         transformers.AutoModel,
@@ -131,3 +136,17 @@ def test_an_adapter_with_a_head_of_many_classes_is_loaded(tmp_path):
     network = load_network(str(tmp_path / "adapter"), base=str(base))
 
     assert network.n_layers == tiny_network("bert").n_layers
+
+
+def test_an_adapter_of_another_class_of_model_is_refused_and_not_left_out(tmp_path):
+    """PEFT only warns, and the states would be those of the base."""
+    base = save_folder(tmp_path / "base", tiny_network("llama").model)
+    kind = transformers.AutoModel
+    adapter = save_adapter(tmp_path / "adapter", base, kind, target_modules=["q_proj"])
+    settings = adapter / "adapter_config.json"
+    settings.write_text(
+        settings.read_text().replace('"task_type": null', '"task_type": "CAUSAL_LM"')
+    )
+
+    with pytest.raises(StudyError, match="does not fit LlamaForCausalLM"):
+        load_network(str(adapter))

@@ -352,3 +352,12 @@ def test_a_folder_of_one_file_and_a_single_text_are_said(tmp_path):
         f"{tmp_path}: one text only",
     )
     assert read_texts(write(tmp_path / "b.txt", "one\ntwo\n")).notes == ()
+
+
+def test_copies_of_texts_are_counted_within_a_group(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,group\nsame,eng\nsame,eng\nsame,deu\nother,deu\n")
+
+    (note,) = read_texts(path).notes
+
+    assert "1 of 4 texts is a copy of others" in note
