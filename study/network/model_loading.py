@@ -25,6 +25,8 @@ from .anatomy import Stack, find_stacks
 
 HEADS = ("classifier.weight", "score.weight", "out_proj.weight")
 
+HEAD_TENSORS = (*HEADS, "classifier.bias", "score.bias", "out_proj.bias")
+
 MODEL_CLASSES = {
     "CAUSAL_LM": "AutoModelForCausalLM",
     "SEQ_CLS": "AutoModelForSequenceClassification",
@@ -135,7 +137,7 @@ def load_network(
         if adapter:
             base = base or str(adapter.get("base_model_name_or_path") or "")
             with refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
-                model = _merged(source, base, str(adapter.get("task_type")))
+                model = _merged(source, base, adapter)
         else:
             model = _load(source, name)
         tokenizer = first_tokenizer(source, base)
@@ -179,24 +181,61 @@ def _load(source: str, name: str) -> nn.Module:
     return headless
 
 
-def _merged(source: str, base: str, task: str) -> nn.Module:
-    kind = getattr(transformers, MODEL_CLASSES.get(task, "AutoModel"))
+def _merged(source: str, base: str, adapter: dict[str, Any]) -> nn.Module:
     labels = _n_labels(source)
     sized = {} if labels is None else {"num_labels": labels}
+    *guesses, last = _model_classes(adapter, base)
+    for name in guesses:
+        with contextlib.suppress(_AdapterMismatch):
+            return _merged_into(name, source, base, sized)
+    return _merged_into(last, source, base, sized)
+
+
+def _merged_into(name: str, source: str, base: str, sized: dict[str, int]) -> nn.Module:
+    kind = getattr(transformers, name)
     merged = merge_adapter(kind.from_pretrained(base, dtype=torch.float32, **sized), source)
     headless: nn.Module = getattr(merged, "base_model", merged)
     return headless
 
 
+def _model_classes(adapter: dict[str, Any], base: str) -> list[str]:
+    """The classes that the adapter may have been trained on, the likeliest first.
+
+    Without a task type, PEFT records the class itself; its older versions record neither.
+    """
+    if task := adapter.get("task_type"):
+        return [MODEL_CLASSES.get(str(task), "AutoModel")]
+    recorded = (adapter.get("auto_mapping") or {}).get("base_model_class")
+    config = transformers.AutoConfig.from_pretrained(base)
+    names = [recorded, "AutoModel", *(config.architectures or [])]
+    known = [name for name in names if name and hasattr(transformers, name)]
+    return list(dict.fromkeys(known))
+
+
+class _AdapterMismatch(StudyError):
+    """The model has no modules of the names that the adapter's tensors have."""
+
+
 def merge_adapter(plain: nn.Module, source: str) -> nn.Module:
-    """A base's model with an adapter added to its weights."""
+    """A base's model with an adapter added to its weights.
+
+    Raises:
+        StudyError: PEFT would leave tensors of the adapter out, with a warning only.
+    """
     try:
         import peft
     except ModuleNotFoundError as err:
         raise StudyError(
             f"{source} is an adapter: its study needs peft, pip install 'deltadex[studies]'"
         ) from err
-    merged: nn.Module = peft.PeftModel.from_pretrained(plain, source).merge_and_unload()
+    adapted = peft.PeftModel.from_pretrained(plain, source)
+    loaded = peft.set_peft_model_state_dict(adapted, peft.load_peft_weights(source, device="cpu"))
+    if left := [key for key in loaded.unexpected_keys if not key.endswith(HEAD_TENSORS)]:
+        raise _AdapterMismatch(
+            f"{source}: {type(plain).__name__} has no place for {left[0]} ({len(left)} tensors);"
+            " check task_type in its adapter_config.json"
+        )
+    merged: nn.Module = adapted.merge_and_unload()
     return merged
 
 
