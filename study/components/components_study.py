@@ -87,15 +87,15 @@ def components_study(
         recorders = [record.attach() for record in records] if comparisons else []
         run_with_hooks(network, batch, chain(*hooks, *recorders))
         for tally in tallies:
-            tally.end_pass()
+            tally.end_pass(network.name)
         if observe is not None:
             observe(batch, layers)
         if other is not None:
             compared = zip(comparisons, records, layers, strict=True)
             hooks = [c.attach(batch, rows, record, mine) for c, record, mine in compared]
             run_with_hooks(other, batch, chain(*hooks))
-        for comparison in comparisons:
-            comparison.end_pass()
+            for comparison in comparisons:
+                comparison.end_pass(other.name)
     if not n_tokens:
         raise StudyError(f"{network.name}: the texts leave no token to study")
     return ComponentsReport(

@@ -74,8 +74,8 @@ class StreamTally:
         scaled = None if self.heads is None else self.heads.rescale
         yield from Track(self.stream.stack, self.stream.constants, emit, rows, scaled).attach()
 
-    def end_pass(self) -> None:
-        """Add the numbers of the tokens of one pass.
+    def end_pass(self, model: str) -> None:
+        """Add the numbers of the tokens of one pass of this model.
 
         Raises:
             StudyError: a layer holds NaN or infinity.
@@ -83,7 +83,9 @@ class StreamTally:
         shares, ratios, errors, finite = map(torch.stack, zip(*self._pass, strict=True))
         if not finite.all():
             first = self.labels[int(finite.cpu().numpy().argmin())]
-            raise StudyError(f"layer {first} holds NaN or infinity: check the model's weights")
+            raise StudyError(
+                f"{model}: layer {first} holds NaN or infinity: check the model's weights"
+            )
         self.error = max(self.error, float(errors.max()))
         self.importance.append(shares.cpu().numpy())
         self.norm_ratio.append(ratios.cpu().numpy())
@@ -168,9 +170,9 @@ class Comparison:
         self._local = LocalShift(self.tuned.stream, self.base.stream, rows, record, both)
         yield from self._local.attach()
 
-    def end_pass(self) -> None:
-        """Add the changes of one pass."""
-        self.base.end_pass()
+    def end_pass(self, base: str) -> None:
+        """Add the changes of one pass of this base."""
+        self.base.end_pass(base)
         assert self._local is not None
         shifts, shares, changes = map(torch.stack, zip(*self._shifts, strict=True))
         added = {"term_shift": shifts, "term_shift_share": shares, "total_shift": changes}

@@ -193,7 +193,8 @@ class CollectedStates:
     Attributes:
         by_group: In order of the texts.
         index: By group, the number of each text by its id.
-        half: Of each text, whether its rank among its group's texts is even or odd.
+        half: Of each text, whether its rank among its group's distinct texts is even or odd: equal
+            texts are in one half, so that neither is held out from the other.
         block: Of each text, its block among the group's texts, for standard errors.
         streaming: What was summed over all tokens.
         padded: By group, ids of the parallel texts that are stored whole.
@@ -214,17 +215,19 @@ class CollectedStates:
     ) -> None:
         self.index: dict[str, dict[str, int]] = {}
         self.half = np.zeros(len(texts), dtype=np.int64)
+        distinct: dict[str, dict[str, int]] = {}
         for number, text in enumerate(texts):
-            own = self.index.setdefault(text.group, {})
-            self.half[number] = len(own) % HALVES
-            own[text.id] = number
+            self.index.setdefault(text.group, {})[text.id] = number
+            ranks = distinct.setdefault(text.group, {})
+            self.half[number] = ranks.setdefault(text.text, len(ranks)) % HALVES
         self.block = np.zeros(len(texts), dtype=np.int64)
         for own in self.index.values():
             self.block[list(own.values())] = assign_blocks(list(own), options.seed)
         if reference is not None and reference not in self.index:
+            groups = ", ".join(map(repr, filter(None, self.index)))
             raise StudyError(
                 f"no text of the reference group {reference!r}; "
-                f"the groups are {', '.join(map(repr, self.index)) or 'none'}"
+                + (f"the groups are {groups}" if groups else "the texts have no column `group`")
             )
         self.by_group: dict[str, GroupStates] = {}
         self.shape = (0, 0)
@@ -254,8 +257,8 @@ class CollectedStates:
             if not np.isfinite(hidden).all():
                 layer = int(np.argmin(np.isfinite(hidden).all(axis=(1, 2))))
                 raise StudyError(
-                    f"layer {layer} holds NaN or infinity on texts of {group!r}: "
-                    "check the model's weights"
+                    f"layer {layer} holds NaN or infinity"
+                    f"{f' on texts of {group!r}' if group else ''}: check the model's weights"
                 )
             self.by_group[group].update(hidden, batch.text[mine], self.half[batch.text[mine]])
 

@@ -203,14 +203,21 @@ def file_of(source: str, name: str) -> Path | None:
 def first_tokenizer(*sources: str | None) -> Any:
     """The first tokenizer of these sources; None if there is none.
 
-    Where files are missing, transformers makes a tokenizer of special tokens only.
+    Where files are missing, transformers makes a tokenizer without words: special tokens only,
+    for T5 the mark of a space too.
     """
     for source in filter(None, sources):
         with contextlib.suppress(*UNREADABLE):
             tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-            if len(tokenizer) > len(tokenizer.all_special_tokens):
+            if _has_words(tokenizer):
                 return tokenizer
     return None
+
+
+def _has_words(tokenizer: Any) -> bool:
+    special = set(tokenizer.all_special_tokens)
+    ordinary = (str(token) for token in tokenizer.get_vocab() if token not in special)
+    return any(any(map(str.isalnum, token)) for token in ordinary)
 
 
 @contextlib.contextmanager

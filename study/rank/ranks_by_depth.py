@@ -60,7 +60,7 @@ def rank_study(
         for theta in shares:
             points = [mean_point([_point(s, theta, subject) for s in group]) for group in groups]
             curves.append(rank_curve(stack, role, theta, depths[stack], points))
-    ranks = _adapter_ranks(slots)
+    ranks = _adapter_ranks(slots) if any(slot.norm for slot in slots) else ""
     note = (
         f"the update is an adapter of rank {ranks}: no rank here can exceed it, "
         "so depth shows only how much of it is used"
@@ -73,8 +73,14 @@ def rank_study(
         depths=depths,
         slots=slots,
         curves=tuple(curves),
-        notes=(note,) if ranks else (),
+        notes=(note,) if ranks else _zero_notes(slots, subject),
     )
+
+
+def _zero_notes(slots: Sequence[SlotRanks], subject: Subject) -> tuple[str, ...]:
+    if subject == "weights" or any(slot.norm for slot in slots):
+        return ()
+    return ("no layer matrix differs from the base's: there is no update to rank",)
 
 
 def family_ranks(reports: Sequence[RankReport], *, name: str = "family") -> FamilyRankReport:

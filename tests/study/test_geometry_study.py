@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -454,6 +455,20 @@ def test_the_reservoir_keeps_every_token_equally_often():
 def test_an_unknown_reference_is_refused_with_the_groups():
     with pytest.raises(StudyError, match=r"reference group 'fra_Latn'; .*'srp_Cyrl'"):
         study(reference="fra_Latn")
+
+
+def test_an_unknown_reference_of_texts_without_groups_names_the_column():
+    with pytest.raises(StudyError, match="the texts have no column `group`"):
+        geometry_study(iter(()), make_texts([""]), reference="eng_Latn")
+
+
+def test_equal_texts_are_not_held_out_from_each_other():
+    copies = [replace(text, text="the same words") for text in make_texts()]
+
+    report = study(copies, hidden=make_hidden(copies))
+
+    steps = [layer.linearity for group in report.groups for layer in group.layers[1:]]
+    assert all(step.stream is not None and step.held_out_stream is None for step in steps)
 
 
 def test_no_tokens_are_refused():

@@ -315,3 +315,13 @@ def test_digests_differ_with_any_weight():
 
     assert network.digest() == network.digest()
     assert network.digest() != tiny_network("gpt2", seed=1).digest()
+
+
+@pytest.mark.parametrize("kind", ["t5", "bert", "llama"])
+def test_a_model_saved_without_a_tokenizer_takes_the_bases(tmp_path, kind):
+    bare = save_folder(tmp_path / "bare", tiny_network(kind).model)
+    base = save_folder(tmp_path / "base", tiny_network(kind).model, tokenizer=make_tokenizer())
+
+    assert load_network(str(bare)).tokenizer is None
+    tokenizer = load_network(str(bare), base=str(base)).tokenizer
+    assert tokenizer("cat").input_ids == make_tokenizer()("cat").input_ids

@@ -1,5 +1,7 @@
 """Networks of PEFT adapters against PEFT's own merged models."""
 
+import json
+
 import peft
 import pytest
 import torch
@@ -64,6 +66,11 @@ ADAPTERS = {
         transformers.AutoModelForCausalLM,
         {"target_modules": "all-linear", "task_type": "CAUSAL_LM"},
     ),
+    "causal without a task": (
+        "llama",
+        transformers.AutoModelForCausalLM,
+        {"target_modules": ["q_proj", "down_proj"]},
+    ),
     "sequence": (
         "t5",
         transformers.AutoModelForSeq2SeqLM,
@@ -93,6 +100,23 @@ def test_an_adapters_states_are_those_of_pefts_own_merged_model(adapted):
     found = all_states(network, IDS)
     assert relative(found, all_states(expected, IDS)) <= 1e-5
     assert relative(found, all_states(load_network(str(base)), IDS)) > 1e-2
+
+
+def edit_config(adapter, **values):
+    path = adapter / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+@pytest.mark.parametrize("adapted", ["causal without a task"], indirect=True)
+def test_an_adapter_without_a_recorded_class_is_tried_on_its_bases(adapted):
+    adapter, base, _ = adapted
+    expected = all_states(load_network(str(adapter)), IDS)
+    edit_config(adapter, auto_mapping=None)
+
+    network = load_network(str(adapter))
+
+    assert relative(all_states(network, IDS), expected) <= 1e-6
+    assert relative(all_states(network, IDS), all_states(load_network(str(base)), IDS)) > 1e-2
 
 
 @pytest.mark.parametrize("adapted", ["features", "causal"], indirect=True)

@@ -143,6 +143,13 @@ def test_an_adapter_says_that_its_rank_is_bounded():
     assert rank_study("m", [spectrum(8)]).notes == ()
 
 
+@pytest.mark.parametrize("known", [None, 4])
+def test_a_zero_update_says_so(known):
+    nothing = "no layer matrix differs from the base's: there is no update to rank"
+
+    assert rank_study("m", [spectrum(0, known=known)]).notes == (nothing,)
+
+
 def test_a_frozen_model_has_ranks_of_zero_and_no_fit():
     report = model("m", [0, 0, 0, 0, 0])
 
