@@ -62,7 +62,7 @@ class PlainFormatter(logging.Formatter):
 
 def share(value: float | None) -> str:
     """0.875 → `0.875`; nothing for None."""
-    return "–" if value is None else f"{value:.3f}"
+    return "–" if value is None else f"{round(value, 3) + 0.0:.3f}"  # + 0.0: no minus of zero
 
 
 def _is_obeyed(character: str) -> bool:

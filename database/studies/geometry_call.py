@@ -86,7 +86,8 @@ class GeometryCall(StudyCalls):
         document = {"model": network.name} | report.to_json() | text_notes
         self._save(subject, "geometry", asdict(settings), document)
         title = f"Geometry of {network.name}"
-        return GeometryStudy(document, title, partial(pictures.draw_geometry, report))
+        draw = partial(pictures.draw_geometry, report, model=network.name)
+        return GeometryStudy(document, title, draw)
 
     def _measure_geometry(
         self, network: Network, read: Texts, settings: GeometrySettings, run: Running

@@ -133,7 +133,8 @@ class LayersCall(StudyCalls):
         )
         self._save(subject, "layers", asdict(settings), document)
         title = f"Layers of {network.name}"
-        return LayerStudy(document, title, partial(pictures.draw_layers, report))
+        draw = partial(pictures.draw_layers, report, model=network.name)
+        return LayerStudy(document, title, draw)
 
     def _passed(
         self, batches: Iterable[TokenStates], n_texts: int, *, batch_size: int

@@ -42,8 +42,8 @@ SHORT_TERMS = {"attention": "attn.", "feed_forward": "feed-f.", "source": "sourc
 
 def draw_components(report: ComponentsReport, width: Width = "full") -> Picture:
     """A picture with some panels for each residual stream."""
-    columns = COLUMNS[width]
     sizes = [len(_panels(stack, "")) for stack in report.stacks]
+    columns = min(COLUMNS[width], 2 if max(sizes) == 4 else 3)
     n_rows = sum(-(-size // columns) for size in sizes)
     height = TITLE_MM + LEGEND_MM + PANEL_MM[width] * n_rows
     picture = new_picture(width, height, caption=_caption(report))
@@ -187,7 +187,7 @@ def _heads(
     names = [str(head + 1) for head in range(values.shape[1])]
     _heat_map(picture, axes, values, names, titles[1])
     axes.set(title=titles[0], xlabel="head")
-    step = -(-len(names) // 12)
+    step = -(-len(names) // 8)
     axes.set_xticks(range(0, len(names), step), names[::step])
 
 

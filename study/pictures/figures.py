@@ -19,7 +19,7 @@ from typing import Any, Literal, SupportsFloat
 import matplotlib as mpl
 from cycler import cycler
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure, SubFigure
 
 from ...errors import StudyError
 
@@ -104,7 +104,7 @@ class Picture:
         sheet: The whole figure, that is saved.
     """
 
-    figure: FigureBase
+    figure: Figure | SubFigure
     sheet: Figure
     _points: list[Points] = field(default_factory=list)
 
@@ -151,7 +151,7 @@ def new_picture(width: Width, height_mm: float, *, caption: str = "") -> Picture
 
 
 def add_legend(
-    figure: FigureBase,
+    figure: Figure | SubFigure,
     entries: Mapping[str, Any],
     *,
     loc: Literal["outside lower center", "outside lower right"] = "outside lower center",

@@ -18,7 +18,7 @@ from ...arrays import Float64
 from ..geometry.divergence import Divergence, Divergent
 from ..geometry.geometry_report import GeometryReport
 from ..geometry.group_geometry import GroupGeometry, LayerGeometry
-from .figures import PALETTE, Picture, Width, add_legend, new_picture, plain
+from .figures import PALETTE, Picture, Width, add_legend, new_picture, plain, short
 
 PANEL_MM = {"full": 50.0, "column": 40.0}
 COLUMNS = {"full": 3, "column": 2}
@@ -99,7 +99,7 @@ class Panel:
     floor: Value | None = None
 
 
-def draw_geometry(report: GeometryReport, width: Width = "full") -> Picture:
+def draw_geometry(report: GeometryReport, width: Width = "full", *, model: str = "") -> Picture:
     """Dimension by every estimator, anisotropy, mean cosine, linearity, divergence, by layer.
 
     Colours of text and background are those of `rcParams` when it is called.
@@ -112,8 +112,10 @@ def draw_geometry(report: GeometryReport, width: Width = "full") -> Picture:
     names = max(len(curve.name) for curve in curves)
     legend_columns = max(1, min(5, (110 if width == "full" else 50) // (names + 8)))
     n_entries = len(report.groups) + 4
-    legend_mm = LEGEND_MM * (-(-n_entries // legend_columns) + 1)
+    legend_mm = LEGEND_MM * (-(-n_entries // legend_columns) + (2 if model else 1))
     picture = new_picture(width, PANEL_MM[width] * rows + legend_mm, caption=_caption(report))
+    if model:
+        picture.figure.suptitle(f"Geometry of {short(model)}")
     places = picture.figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, panel in zip(places, panels, strict=False):
         _draw_panel(picture, axes, panel, curves)

@@ -14,7 +14,7 @@ from matplotlib.gridspec import SubplotSpec
 
 from ...arrays import Float
 from ..layers import LayersReport
-from .figures import PALETTE, SMALL, Picture, Style, Width, new_picture
+from .figures import PALETTE, SMALL, Picture, Style, Width, new_picture, short
 from .layer_accuracies import draw_accuracies, draw_models, draw_sweep
 
 POINTS_A_LAYER = 200
@@ -31,7 +31,7 @@ CAPTION = (
 )
 
 
-def draw_layers(report: LayersReport, width: Width = "full") -> Picture:
+def draw_layers(report: LayersReport, width: Width = "full", *, model: str = "") -> Picture:
     """Five panels, and one for each sweep, in the colours that rcParams set."""
     sweeps = [sweep for sweep in (report.context_sweep, report.texts_sweep) if sweep is not None]
     n_sweeps = len(sweeps) + (report.models is not None)
@@ -49,6 +49,8 @@ def draw_layers(report: LayersReport, width: Width = "full") -> Picture:
         picture = new_picture(width, sum(heights), caption=CAPTION)
         grid = picture.figure.add_gridspec(len(heights), 1, height_ratios=heights)
         spots = [grid[place] for place in range(len(heights))]
+    if model:
+        picture.figure.suptitle(f"Layers of {short(model)}")
     panels = [picture.figure.add_subplot(spot) for spot in spots]
     draw_accuracies(picture, panels[0], report, width)
     _draw_axes(picture, panels[1], report)

@@ -13,6 +13,11 @@ HEADS = {
     "tagging": "tags, macro-F1",
 }
 
+FEWEST_ITEMS = 30
+"""With fewer a 95 % interval is wider than ± 0.17 at one half."""
+
+TIED = 1e-9
+
 
 def show_ablation(document: Document) -> None:
     """A row for each subset of terms, a column for each measure; the best of a column is marked."""
@@ -45,6 +50,12 @@ def show_ablation(document: Document) -> None:
         f"  share of right answers, ± half a 95 % interval over texts{over_runs}; * best",
         style="dim",
     )
+    for measure in measures:
+        if measure["n_items"] < FEWEST_ITEMS:
+            screen.print(
+                f"  [yellow]{measure['key']}[/]: {measure['n_items']} test items are too few to "
+                "tell subsets apart; give more texts"
+            )
     if document["absent"]:
         screen.print(f"  absent: {', '.join(document['absent'])}", style="dim")
     for skipped in document["skipped"]:
@@ -52,7 +63,10 @@ def show_ablation(document: Document) -> None:
 
 
 def _cell(measure: Document, row: int) -> str:
+    """The score of a subset; the best are marked where they are above the baseline."""
+    baseline, *_ = measure["subsets"]
     score = measure["subsets"][row]
-    best = max(range(len(measure["subsets"])), key=lambda r: measure["subsets"][r]["value"])
+    best = max(subset["value"] for subset in measure["subsets"])
     half = (score["high"] - score["low"]) / 2
-    return f"{score['value']:.3f} ±{half:.3f}{' *' if row == best else ''}"
+    is_best = score["value"] > best - TIED and best > baseline["value"] + TIED
+    return f"{score['value']:.3f} ±{half:.3f}{' *' if is_best else ''}"
