@@ -9,7 +9,7 @@ from typing import Any
 
 from ..texts import Text, Texts
 
-VERSION = 1
+VERSION = 2
 """Raised whenever the numbers would change."""
 
 SAMPLED_TOKENS = 300
