@@ -91,7 +91,8 @@ def cka_study(
         StudyError: other tokens, too few of them, or values that are not finite.
     """
     batches = paired_batches(network, against, texts, batch_size=batch_size, max_tokens=max_tokens)
-    states = sample_pairs(watched(batches), keep=keep_tokens, seed=seed)
+    names = (network.name, against.name)
+    states = sample_pairs(watched(batches), keep=keep_tokens, seed=seed, names=names)
     alignment = align(states, seed=seed)
     return CkaReport(
         model=network.name,

@@ -55,7 +55,13 @@ def paired_batches(
     yield from zip(*states, strict=True)
 
 
-def sample_pairs(batches: Iterable[Pair], *, keep: int, seed: int) -> PairedStates:
+def sample_pairs(
+    batches: Iterable[Pair],
+    *,
+    keep: int,
+    seed: int,
+    names: tuple[str, str] = ("the first model", "the second model"),
+) -> PairedStates:
     """At most `keep` tokens, drawn at random; each is in all layers of both networks.
 
     Waterman's algorithm R (Knuth, TAOCP 2, 3.4.2). Peak: layers · keep · dim float32 of both.
@@ -85,9 +91,9 @@ def sample_pairs(batches: Iterable[Pair], *, keep: int, seed: int) -> PairedStat
         raise StudyError("the texts leave no token to study; give longer texts")
     n = min(n_seen, keep)
     first, second = (sample[:, :n] for sample in kept)
-    for name, sample in (("first", first), ("second", second)):
+    for name, sample in zip(names, (first, second), strict=True):
         if not np.isfinite(sample).all():
-            raise StudyError(f"the {name} model's states hold NaN or infinity: check its weights")
+            raise StudyError(f"{name}: its states hold NaN or infinity; check its weights")
     return PairedStates(first=first, second=second, text=text[:n], n_seen=n_seen)
 
 
