@@ -238,5 +238,5 @@ def test_too_few_tokens_and_values_that_are_not_finite_are_refused():
 
     with pytest.raises(StudyError, match="4 tokens are too few"):
         cka_study(tiny_network("bert"), tiny_network("bert"), make_texts(5))
-    with pytest.raises(StudyError, match="bert: its states hold NaN"):
+    with pytest.raises(StudyError, match="bert, edited: its states hold NaN"):
         cka_study(tiny_network("bert"), broken, TEXTS)
