@@ -52,11 +52,17 @@ class Members:
 
     @classmethod
     def read(cls, session: Session, base: str, recipe: Recipe, last: Members | None) -> Members:
-        """The members now; `last` itself, if they have not changed."""
-        if last is not None:
-            after = int(last.keys[-1]) if len(last.keys) else -1
-            new = fetch_keys(session, base, recipe, after)
-            if len(last.keys) + len(new) == count_vectors(session, base, recipe):
+        """The members now; `last` itself, if they have not changed.
+
+        `last` may be later than the session's snapshot: a model that was written again then has
+        a key in it that the snapshot does not have.
+        """
+        if last is not None and len(last.keys):
+            newest = int(last.keys[-1])
+            here = fetch_keys(session, base, recipe, newest - 1)
+            known, new = here[:1], here[1:]
+            n_models = count_vectors(session, base, recipe)
+            if known and known[0][0] == newest and len(last.keys) + len(new) == n_models:
                 return last._with(new) if new else last
         none = cls(keys=np.zeros(0, dtype=np.int64), ids=[], kinds=[], row_of={})
         return none._with(fetch_keys(session, base, recipe, -1), last)

@@ -121,3 +121,22 @@ def test_an_empty_catalog_has_none(tmp_path):
         assert view.labels.datasets == ()
         assert view.labels_at([]) == {}
         assert catalog.stored_models("m1") == []
+
+
+def test_an_older_snapshot_does_not_take_the_members_of_a_later_moment(catalog):
+    before = catalog.family("base", RECIPE).keys.tolist()
+    with catalog.reader() as reader:
+
+        def read():
+            reader.stats()  # the snapshot begins
+            catalog.record(indexed("m3", seed=40, base="base"))
+            later = catalog.family("base", RECIPE, is_current=True).keys.tolist()
+            view = reader.family("base", RECIPE, is_current=True)
+            return later, view.keys.tolist(), len(view.vectors())
+
+        later, keys, n_vectors = reader.look(read)
+
+    assert later != before
+    assert len(later) == len(before)
+    assert keys == before
+    assert n_vectors == len(before)
