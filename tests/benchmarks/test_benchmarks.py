@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_inputs import write_built, write_catalog, write_shapes, write_texts
@@ -493,7 +494,13 @@ def check_toy(toy: Toy, folder: Path) -> None:
         assert re.search(pattern, output), f"{pattern}\n{output}"
 
 
-@pytest.mark.parametrize("name", TOYS)
+def quick_unless_of_a_study() -> list[Any]:
+    """The names of `TOYS`; a study's functions have tests of their own, so that its toy is slow."""
+    slow = {name for name, toy in TOYS.items() if toy.benchmark.startswith("studies/")}
+    return [pytest.param(n, marks=[pytest.mark.slow] if n in slow else []) for n in TOYS]
+
+
+@pytest.mark.parametrize("name", quick_unless_of_a_study())
 def test_a_toy_run_prints_what_the_docs_publish(name, folder):
     check_toy(TOYS[name], folder)
 
