@@ -6,7 +6,14 @@ from importlib.resources import files
 
 import pytest
 import torch
-from tiny_networks import CONFIGS, edited, make_texts, tiny_config, tiny_network
+from tiny_networks import (
+    CONFIGS,
+    edited,
+    make_texts,
+    one_of_each_structure,
+    tiny_config,
+    tiny_network,
+)
 from torch import nn
 
 from deltadex.errors import StudyError
@@ -65,7 +72,7 @@ def test_terms_sum_to_the_hidden_state_of_every_token(name):
             assert float((missed / one.hidden[kept].norm(dim=-1)).max()) <= 1e-5
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", one_of_each_structure())
 def test_every_layer_is_there_and_the_last_is_what_the_model_gives(name):
     network = tiny_network(name)
     batch = one_batch(network)

@@ -340,6 +340,7 @@ def test_the_picture_takes_its_paper_from_the_rc_parameters(paper):
     assert to_hex(figure.axes[0].get_facecolor()) == paper
 
 
+@pytest.mark.slow
 def test_every_law_has_a_formula_that_matplotlib_can_set():
     curves = {
         "constant": [5] * 24,
