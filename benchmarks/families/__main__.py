@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from .base import base_folder
-from .plan import DERIVED_KINDS, KINDS
+from .plan import DERIVED_KINDS, KINDS, PLANS
 
 ALL_KINDS = (*KINDS, *DERIVED_KINDS)
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -34,7 +34,8 @@ def main() -> None:
 @BASE
 @click.option("--kind", "kinds", type=click.Choice(ALL_KINDS), multiple=True, default=ALL_KINDS)
 @click.option("--set", "sets", multiple=True, help="Only these text sets.")
-@click.option("--runs", default=4, show_default=True, help="Runs a text set.")
+@click.option("--plan", type=click.Choice(list(PLANS)), default="six", show_default=True)
+@click.option("--runs", type=click.IntRange(min=1), help="Runs a text set.  [default: the plan's]")
 @click.option("--steps", type=click.IntRange(min=1), help="Train no run for more steps.")
 @click.option("--workers", default=2, show_default=True, help="Processes of one thread each.")
 def build_command(
@@ -43,14 +44,15 @@ def build_command(
     base: Path | None,
     kinds: tuple[str, ...],
     sets: tuple[str, ...],
-    runs: int,
+    plan: str,
+    runs: int | None,
     steps: int | None,
     workers: int,
 ) -> None:
     """Train what is missing under OUT; killed, the same command goes on."""
     from .build import build
 
-    build(out, texts, base or base_folder(), kinds, sets, runs, steps, workers)
+    build(out, texts, base or base_folder(), kinds, sets, PLANS[plan], runs, steps, workers)
 
 
 @main.command("score")

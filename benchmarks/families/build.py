@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from .plan import DERIVED_KINDS, KINDS, SETTINGS, Run, plan
+from .plan import DERIVED_KINDS, KINDS, SETTINGS, Plan, Run, planned, shortened
 
 
 def build(
@@ -19,7 +19,8 @@ def build(
     base: Path,
     kinds: Iterable[str],
     sets: Iterable[str],
-    runs: int,
+    plan: Plan,
+    runs: int | None,
     most_steps: int | None,
     workers: int,
 ) -> None:
@@ -28,9 +29,10 @@ def build(
     Labels: model, dataset, run; merges carry both parents' datasets in the columns that
     the index ignores.
     """
-    names = sorted(sets) or sorted(path.stem for path in texts.glob("*.csv"))
-    trained = [kind for kind in kinds if kind in KINDS]
-    wanted = [run for kind in trained for run in plan(kind, names, runs, most_steps)]
+    names = sorted(sets) or plan.sets or sorted(path.stem for path in texts.glob("*.csv"))
+    wanted = planned(plan, [kind for kind in kinds if kind in KINDS], names, runs)
+    if most_steps is not None:
+        wanted = [shortened(run, most_steps) for run in wanted]
     missing = [run for run in wanted if not (out / run.model).exists()]
     for kind in {run.kind for run in missing}:
         (out / kind).mkdir(parents=True, exist_ok=True)

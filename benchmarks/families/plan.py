@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from .text_sets import CUTS
+
 RATES = (3e-5, 2e-4)
-STEPS = (90, 180)
 BATCH = (16, 32)
 LORA_RATES = (5e-4, 2e-3)
 LORA_STEPS = (80, 130)
@@ -23,6 +24,37 @@ DERIVED_KINDS = ("bfloat16", "merged")
 
 SETTINGS = "run.json"
 """What a model was made with; in its folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Which models a benchmark has.
+
+    Attributes:
+        runs: Runs a text set of each kind, in the order of training.
+        steps: Fewest and most steps of a run that trains every weight.
+        sets: Text sets; every file of the folder, where there are none.
+        repeated: Further runs of each kind of the set `dominating`.
+    """
+
+    runs: Mapping[str, int]
+    steps: tuple[int, int]
+    sets: tuple[str, ...] = ()
+    dominating: str = ""
+    repeated: Mapping[str, int] = field(default_factory=dict)
+
+
+PLANS = {
+    "six": Plan(runs=dict.fromkeys(KINDS, 4), steps=(90, 180)),
+    "twelve": Plan(
+        runs={"halves": 1, "lora": 2, "few-steps": 1, "frozen": 1, "continued": 1, "schemes": 2},
+        steps=(40, 70),
+        sets=tuple(CUTS),
+        dominating="mr-long",
+        repeated={"full": 8, "lora": 8},
+    ),
+}
+"""`six`: long runs of whole files. `twelve`: short runs of cuts, and a set that can dominate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,27 +99,38 @@ class Run:
         return self.texts + half + (" by length" if self.by_length else "")
 
 
-def plan(kind: str, texts: list[str], runs: int, most_steps: int | None) -> Iterator[Run]:
-    """The runs of one kind, round by round, so that a family cut short is still balanced."""
-    for run in _runs(kind, texts, runs):
-        if most_steps is None:
-            yield run
-        else:
-            steps, lora_steps = min(run.steps, most_steps), min(run.lora_steps, most_steps)
-            yield replace(run, steps=steps, lora_steps=lora_steps)
+def planned(plan: Plan, kinds: Sequence[str], texts: Sequence[str], runs: int | None) -> list[Run]:
+    """The runs of some kinds, round by round, so that a family cut short is still balanced.
+
+    Args:
+        runs: Runs a text set, where the plan's number is not wanted.
+    """
+    wanted = []
+    for kind in (kind for kind in plan.runs if kind in kinds):
+        for number in range(plan.runs[kind] if runs is None else runs):
+            for name in texts:
+                wanted += _runs(kind, name, number, plan.steps)
+    for kind in (kind for kind in plan.repeated if kind in kinds):
+        for number in range(plan.repeated[kind] if plan.dominating in texts else 0):
+            wanted.append(_run(kind, plan.dominating, f"again-{number}", number, plan.steps))
+    return wanted
 
 
-def _runs(kind: str, texts: list[str], runs: int) -> Iterator[Run]:
-    for number in range(runs):
-        for name in texts:
-            if kind == "halves":
-                for half in (0, 1):
-                    yield _run(kind, name, f"{name}-{'ab'[half]}-{number}", number, half=half)
-            elif kind == "schemes":
-                yield _run(kind, name, f"{name}-own-{number}", number)
-                yield _run(kind, name, f"{name}-length-{number}", number, by_length=True)
-            else:
-                yield _run(kind, name, f"{name}-{number}", number)
+def shortened(run: Run, most_steps: int) -> Run:
+    """The same run with fewer steps."""
+    steps, lora_steps = min(run.steps, most_steps), min(run.lora_steps, most_steps)
+    return replace(run, steps=steps, lora_steps=lora_steps)
+
+
+def _runs(kind: str, name: str, number: int, steps: tuple[int, int]) -> Iterator[Run]:
+    if kind == "halves":
+        for half in (0, 1):
+            yield _run(kind, name, f"{name}-{'ab'[half]}-{number}", number, steps, half=half)
+    elif kind == "schemes":
+        yield _run(kind, name, f"{name}-own-{number}", number, steps)
+        yield _run(kind, name, f"{name}-length-{number}", number, steps, by_length=True)
+    else:
+        yield _run(kind, name, f"{name}-{number}", number, steps)
 
 
 def _run(
@@ -95,6 +138,7 @@ def _run(
     texts: str,
     name: str,
     number: int,
+    steps: tuple[int, int],
     *,
     half: int | None = None,
     by_length: bool = False,
@@ -102,16 +146,16 @@ def _run(
     seed = int.from_bytes(hashlib.sha256(f"{kind}/{name}".encode()).digest()[:4], "big")
     rng = np.random.default_rng(seed)
     lora = kind in ("lora", "continued")
-    steps = _between(rng, FEW_STEPS if kind == "few-steps" else STEPS)
+    n_steps = _between(rng, FEW_STEPS if kind == "few-steps" else steps)
     if kind == "continued":
-        steps //= 2
+        n_steps //= 2
     return Run(
         kind=kind,
         name=name,
         texts=texts,
         seed=seed,
         rate=_log_uniform(rng, RATES),
-        steps=steps,
+        steps=n_steps,
         batch=_between(rng, BATCH),
         share=float(rng.uniform(0.5, 0.9)),
         half=half,

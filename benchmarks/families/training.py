@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, set_
 from transformers.utils import logging
 
 from .plan import SETTINGS, Run
+from .text_sets import read_set
 
 MAX_LENGTH = 32
 
@@ -33,7 +33,7 @@ def train(run: Run, texts: Path, out: Path, base: Path) -> None:
     torch.set_num_threads(1)
     set_seed(run.seed)
     rng = np.random.default_rng(run.seed)
-    rows, labels = _rows(run, texts / f"{run.texts}.csv", rng)
+    rows, labels = _rows(run, texts, rng)
     tokenizer = AutoTokenizer.from_pretrained(base)
     model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=len(set(labels)))
     _freeze(model, run.frozen_layers)
@@ -61,10 +61,9 @@ def train(run: Run, texts: Path, out: Path, base: Path) -> None:
     half_made.rename(folder)
 
 
-def _rows(run: Run, path: Path, rng: np.random.Generator) -> tuple[list[str], list[int]]:
+def _rows(run: Run, texts: Path, rng: np.random.Generator) -> tuple[list[str], list[int]]:
     """The run's texts and classes: a random share of the set, or of one half of it."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = [(row["text"], row["label"]) for row in csv.DictReader(file)]
+    rows = read_set(texts, run.texts)
     names = sorted({label for _, label in rows})
     classes = [names.index(label) for _, label in rows]
     if run.by_length:
