@@ -15,7 +15,8 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     from jaxtyping import Float64 as Float64
     from jaxtyping import Int64 as Int64
     from jaxtyping import Shaped as Shaped
+    from jaxtyping import UInt8 as UInt8
 else:
     from typing import Annotated
 
-    Bool = Float = Float16 = Float32 = Float64 = Int64 = Shaped = Annotated
+    Bool = Float = Float16 = Float32 = Float64 = Int64 = Shaped = UInt8 = Annotated

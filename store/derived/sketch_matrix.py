@@ -1,234 +1,195 @@
-"""Some models' sketches side by side, half precision, multiplied as they are."""
+"""Some models' sketches side by side, two bits a number, and the cosines between them."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
 
-import faiss
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import Float, Float16, Float32, Float64, Int64
-from ...records import Slot
+from ...arrays import Bool, Float32, Float64, Int64, UInt8
+from ...records import Recipe, Slot
 from ..session import Session
+from ..sketch_codes import (
+    WEIGHT,
+    bit_products,
+    code_bytes,
+    coded,
+    decode,
+    sketch_bytes,
+    squared_lengths,
+)
 from ..tables.slots import select_sketch_rows
-from .shortlist import threads_for
 
-NO_LENGTH = -1.0
-"""The length of an empty row; zeros divided by it stay zeros."""
+FEW = 4
+"""Models that are compared bit by bit; with more, codes become numbers and are multiplied."""
 
-_ROWS_AT = 8
-"""Where a FAISS index file says how many rows it has: after its kind and their width."""
-
-_SIZE = struct.Struct("<Q")
-"""How it ends what comes before the codes: with how many bytes they are."""
+ROWS_AT_ONCE = 512
+"""Models whose codes become numbers at a time: one block takes 2 MB."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SketchColumns:
-    """The columns of each slot, which together are all columns."""
-
-    of_slot: Mapping[Slot, slice] = field(default_factory=dict)
-    width: int = 0
-
-    @classmethod
-    def of(cls, widths: Mapping[Slot, int]) -> SketchColumns:
-        """Slots of these widths, in slot order."""
-        return cls().with_slots({slot: widths[slot] for slot in sorted(widths)})
-
-    def with_slots(self, widths: Mapping[Slot, int]) -> SketchColumns:
-        """The same columns, and further ones for the slots that have none yet."""
-        of_slot, stop = dict(self.of_slot), self.width
-        for slot, width in widths.items():
-            if slot not in of_slot:
-                of_slot[slot] = slice(stop, stop + width)
-                stop += width
-        return SketchColumns(of_slot, stop) if stop > self.width else self
-
-    def covering(self, other: SketchColumns) -> SketchColumns:
-        """The same columns, and further ones for the slots that only the other has."""
-        return self if other is self else self.with_slots(other.widths)
-
-    @property
-    def widths(self) -> dict[Slot, int]:
-        """Features of each slot."""
-        return {slot: part.stop - part.start for slot, part in self.of_slot.items()}
-
-    def spread(
-        self, values: Float[np.ndarray, "rows columns"], columns: SketchColumns
-    ) -> Float64[np.ndarray, "rows width"]:
-        """Rows with other columns in these, which cover them."""
-        if columns is self:
-            return values.astype(np.float64)
-        spread = np.zeros((len(values), self.width))
-        for slot, part in columns.of_slot.items():
-            spread[:, self.of_slot[slot]] = values[:, part]
-        return spread
+def block_dims(recipe: Recipe) -> dict[str, int]:
+    """Numbers of each block of a slot's sketch under a recipe; empty where it keeps none."""
+    listed = dict(recipe.params).get("slot_blocks", "")
+    pairs = (part.split(":") for part in listed.split(",") if part)
+    return {block: int(dim) for block, dim in pairs}
 
 
 class SketchMatrix:
-    """A row of features a model; zeros for a slot that it lacks.
-
-    FAISS holds the numbers: it multiplies float16 without making float32 of them first, which
-    takes a third of NumPy's time. Rows are given out as copies, for its memory is its own.
+    """The sketches of some models, which may lack slots.
 
     Attributes:
-        lengths: Of every row; `NO_LENGTH` where there is nothing.
-        whole: The index that the rows are some of.
-        places: Where they are in it.
+        dims: Numbers of each block of a slot.
+        slots: What the second axis is.
+        weights: What each block of a slot counts, 0…1; 0 where a model lacks it.
+        codes: As `sketch_codes` defines them; may be a mapped file.
     """
 
     def __init__(
         self,
-        columns: SketchColumns,
-        index: faiss.IndexScalarQuantizer,
-        lengths: Float64[np.ndarray, " models"],
-        places: Int64[np.ndarray, " models"],
+        dims: Mapping[str, int],
+        slots: Sequence[Slot],
+        weights: Float32[np.ndarray, "models slots blocks"],
+        codes: UInt8[np.ndarray, "models slots bytes"],
     ) -> None:
-        """The rows of `index` at some places, each another."""
-        self.columns, self.lengths = columns, lengths
-        self.whole, self.places = index, places
-        width, n_rows = index.d, index.ntotal
-        memory = faiss.rev_swig_ptr(index.codes.data(), 2 * width * n_rows)
-        self._halves = memory.view("<f2").reshape(n_rows, width)
+        self.dims, self.slots = dict(dims), tuple(slots)
+        self.weights, self.codes = weights, codes
 
     @classmethod
     def of(
-        cls, rows: pa.Table, keys: Sequence[int], columns: SketchColumns | None = None
+        cls,
+        rows: pa.Table,
+        keys: Sequence[int],
+        recipe: Recipe,
+        slots: Sequence[Slot] | None = None,
     ) -> SketchMatrix:
         """Of the models with these keys, in their order, each but once.
 
         Args:
-            rows: `model`, `stack`, `layer`, `role` and `sketch`, which is float16 numbers, in any
-                order; those of other models are passed over.
-            columns: By default those that the rows need.
+            rows: `model`, `stack`, `layer`, `role` and `sketch`, in any order; those of other
+                models are skipped.
+            slots: By default those that the rows need.
         """
         place = {key: row for row, key in enumerate(keys)}
-        starts, numbers = _numbers(rows.column("sketch"))
-        widths: dict[Slot, int] = {}
-        of_slot: dict[Slot, list[tuple[int, int]]] = {}
-        names = ("model", "stack", "layer", "role")
-        listed = zip(*(rows.column(name).to_pylist() for name in names), strict=True)
-        spans = pairwise(starts.tolist())
-        for (start, end), (key, stack, layer, role) in zip(spans, listed, strict=True):
-            if key in place:
-                slot = Slot(stack, layer, role)
-                widths[slot] = end - start
-                of_slot.setdefault(slot, []).append((place[key], start))
-        matrix = cls._empty(columns or SketchColumns.of(widths), len(keys))
-        for slot, width in widths.items():
-            models, own_starts = np.array(of_slot[slot], dtype=np.int64).T
-            values = numbers[own_starts[:, None] + np.arange(width)]
-            matrix._halves[models, matrix.columns.of_slot[slot]] = values
-        return matrix._measured()
+        names = ("model", "stack", "layer", "role", "sketch")
+        listed = [
+            (place[key], Slot(stack, layer, role), sketch)
+            for key, stack, layer, role, sketch in zip(
+                *(rows.column(name).to_pylist() for name in names), strict=True
+            )
+            if key in place
+        ]
+        if slots is None:
+            slots = sorted({slot for _, slot, _ in listed})
+        matrix = cls.empty(block_dims(recipe), slots, len(keys))
+        column = {slot: i for i, slot in enumerate(slots)}
+        for row, slot, sketch in listed:
+            matrix._put(row, column[slot], sketch)
+        return matrix
 
     @classmethod
-    def of_model(cls, sketches: Mapping[Slot, Float[np.ndarray, " features"]]) -> SketchMatrix:
+    def of_model(cls, sketches: Mapping[Slot, bytes], recipe: Recipe) -> SketchMatrix:
         """One model's sketches."""
-        columns = SketchColumns.of({slot: len(sketch) for slot, sketch in sketches.items()})
-        matrix = cls._empty(columns, 1)
-        for slot, sketch in sketches.items():
-            matrix._halves[0, columns.of_slot[slot]] = sketch
-        return matrix._measured()
+        slots = sorted(sketches)
+        matrix = cls.empty(block_dims(recipe), slots, 1)
+        for column, slot in enumerate(slots):
+            matrix._put(0, column, sketches[slot])
+        return matrix
 
     @classmethod
-    def _empty(cls, columns: SketchColumns, n_models: int) -> SketchMatrix:
-        index = empty_index(columns.width)
-        index.codes.resize(n_models * index.code_size)
-        index.ntotal = n_models
-        return cls(columns, index, np.full(n_models, NO_LENGTH), np.arange(n_models))
+    def empty(cls, dims: Mapping[str, int], slots: Sequence[Slot], n_models: int) -> SketchMatrix:
+        """Of models that have nothing yet."""
+        weights = np.zeros((n_models, len(slots), len(dims)), dtype=np.float32)
+        codes = np.zeros((n_models, len(slots), code_bytes(dims)), dtype=np.uint8)
+        return cls(dims, slots, weights, codes)
 
-    def _measured(self) -> SketchMatrix:
-        """The same, once its rows are there and their lengths are known."""
-        for row in range(len(self)):
-            values = self.row(row)
-            self.lengths[row] = np.sqrt(values @ values) or NO_LENGTH
-        return self
+    def _put(self, row: int, column: int, sketch: bytes) -> None:
+        if len(sketch) == 2 * sum(self.dims.values()):
+            sketch = coded(sketch, self.dims)
+        if len(sketch) != sketch_bytes(self.dims):
+            raise ValueError(f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}")
+        at = len(self.dims) * WEIGHT.itemsize
+        self.weights[row, column] = np.frombuffer(sketch[:at], dtype=WEIGHT)
+        self.codes[row, column] = np.frombuffer(sketch[at:], dtype=np.uint8)
 
     def __len__(self) -> int:
-        return len(self.places)
-
-    def dots(
-        self, vectors: Float32[np.ndarray, "vectors features"]
-    ) -> Float32[np.ndarray, "models vectors"]:
-        """Inner products of every row with some vectors, to about 1e-5 of their size."""
-        products = np.zeros((len(self), len(vectors)), dtype=np.float32)
-        if len(self) and self.columns.width:
-            wanted = np.zeros(self.whole.ntotal, dtype=bool)
-            wanted[self.places] = True
-            bits = np.packbits(wanted, bitorder="little")
-            selector = faiss.IDSelectorBitmap(bits)  # type: ignore[call-arg, arg-type]
-            with threads_for(len(self) * vectors.size):
-                scores, places = self.whole.search(
-                    np.ascontiguousarray(vectors),
-                    len(self),
-                    params=faiss.SearchParameters(sel=selector),  # type: ignore[call-arg]
-                )
-            order = np.argsort(self.places)
-            rows = order[np.searchsorted(self.places[order], places)]
-            np.put_along_axis(products.T, rows, scores, axis=1)
-        return products
+        return len(self.weights)
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> SketchMatrix:
         """Some of the rows, in that order."""
-        return SketchMatrix(self.columns, self.whole, self.lengths[rows], self.places[rows])
+        return SketchMatrix(self.dims, self.slots, self.weights[rows], self.codes[rows])
 
-    def row(self, row: int) -> Float64[np.ndarray, " columns"]:
-        """One row."""
-        # FAISS makes float32 of float16 several times as fast as NumPy
-        values = np.asarray(self.whole.reconstruct(int(self.places[row])))
-        return values[: self.columns.width].astype(np.float64)
+    @property
+    def has_sketches(self) -> Bool[np.ndarray, " models"]:
+        """Whether a model has a sketch of any slot."""
+        present: Bool[np.ndarray, " models"] = self.weights.any(axis=(1, 2))
+        return present
 
-    def halves(self, row: int) -> bytes:
-        """One row as it is stored."""
-        return self._halves[self.places[row], : self.columns.width].tobytes()
+    def cosines(self, other: SketchMatrix) -> Float64[np.ndarray, "blocks models others"]:
+        """The cosine of every pair of models over all slots, block by block.
 
-    def weighted_sum(
-        self, weights: Float64[np.ndarray, " models"]
-    ) -> Float64[np.ndarray, " columns"]:
-        """Σ weight × row. Peak: one slot of all rows."""
-        total = np.zeros(self.columns.width)
-        for part in self.columns.of_slot.values():
-            total[part] = weights @ self._halves[self.places, part].astype(np.float64)
-        return total
+        The mean over slots of each slot's cosine, by the slots' weights; a slot that one of two
+        lacks counts as 0. Exact for the codes: equal sketches have equal cosines.
+        Peak: the cosines, and one block of `ROWS_AT_ONCE` models as numbers.
+        """
+        cosines = np.zeros((len(self.dims), len(self), len(other)))
+        for _, block, shares in self.shares(other):
+            cosines[block] += shares
+        return cosines
+
+    def shares(
+        self, other: SketchMatrix
+    ) -> Iterator[tuple[Slot, int, Float64[np.ndarray, "models others"]]]:
+        """What each slot and block adds to the cosines, for the slots that both have."""
+        columns = {slot: column for column, slot in enumerate(other.slots)}
+        own, others = self._scales(), other._scales()
+        for column, slot in enumerate(self.slots):
+            if slot not in columns:
+                continue
+            left, right = self.codes[:, column], other.codes[:, columns[slot]]
+            start = 0
+            for block, dim in enumerate(self.dims.values()):
+                scales = np.multiply.outer(own[:, column, block], others[:, columns[slot], block])
+                yield slot, block, scales * _products(left, right, start, dim)
+                start += dim // 4
+
+    def _scales(self) -> Float64[np.ndarray, "models slots blocks"]:
+        """What a slot's codes are multiplied by, so that inner products add up to cosines."""
+        weights = self.weights.astype(np.float64)
+        lengths = np.sqrt(np.square(weights).sum(axis=1, keepdims=True))
+        scales = weights / np.where(lengths > 0, lengths, 1.0)
+        start = 0
+        for block, dim in enumerate(self.dims.values()):
+            for column in range(len(self.slots)):
+                squares = squared_lengths(self.codes[:, column], start, dim)
+                scales[:, column, block] /= np.sqrt(squares)
+            start += dim // 4
+        return scales
 
 
-def empty_index(width: int) -> faiss.IndexScalarQuantizer:
-    """An index for rows of so many float16 numbers; of one, where there are none."""
-    return faiss.IndexScalarQuantizer(
-        max(width, 1), faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
-    )
+def _products(
+    left: UInt8[np.ndarray, "models bytes"],
+    right: UInt8[np.ndarray, "others bytes"],
+    start: int,
+    dim: int,
+) -> Float64[np.ndarray, "models others"]:
+    """Inner products of one block's numbers: integers."""
+    products = np.empty((len(left), len(right)))
+    if len(right) <= FEW:
+        for column in range(len(right)):
+            products[:, column] = bit_products(left, right[column], start, dim)
+        return products
+    if len(left) <= FEW:
+        return np.ascontiguousarray(_products(right, left, start, dim).T)
+    numbers = decode(right, start, dim).T
+    for row in range(0, len(left), ROWS_AT_ONCE):
+        rows = slice(row, row + ROWS_AT_ONCE)
+        products[rows] = decode(left[rows], start, dim) @ numbers
+    return products
 
 
-def index_header(width: int, n_rows: int) -> bytes:
-    """How the file of an index of so many rows begins; the rows follow."""
-    index = empty_index(width)
-    index.add(np.zeros((1, index.d), dtype=np.float32))
-    header = bytearray(faiss.serialize_index(index).tobytes()[: -index.code_size])
-    struct.pack_into("<q", header, _ROWS_AT, n_rows)
-    _SIZE.pack_into(header, len(header) - _SIZE.size, n_rows * index.code_size)
-    return bytes(header)
-
-
-def index_bytes(width: int, n_rows: int) -> int:
-    """Bytes of the file of an index of so many rows."""
-    return len(index_header(width, 0)) + n_rows * int(empty_index(width).code_size)
-
-
-def fetch_matrix(session: Session, keys: Sequence[int], recipe: str) -> SketchMatrix:
+def fetch_matrix(session: Session, keys: Sequence[int], recipe: Recipe) -> SketchMatrix:
     """The sketches of the models with these keys, in their order."""
     condition = "model IN (SELECT unnest(?::BIGINT[]))"
-    return SketchMatrix.of(select_sketch_rows(session, condition, recipe, [list(keys)]), keys)
-
-
-def _numbers(
-    column: pa.ChunkedArray,
-) -> tuple[Int64[np.ndarray, " starts"], Float16[np.ndarray, " numbers"]]:
-    """Of a column of float16 numbers: where each value begins and the last one ends; and all."""
-    values = pa.concat_arrays([pa.array([], pa.binary()), *column.chunks])
-    _, offsets, data = values.buffers()
-    starts = np.frombuffer(offsets, dtype="<i4")[: len(values) + 1].astype(np.int64)
-    return starts // 2, np.frombuffer(data or b"", dtype="<f2")
+    rows = select_sketch_rows(session, condition, recipe.id, [list(keys)])
+    return SketchMatrix.of(rows, keys, recipe)
