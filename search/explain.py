@@ -8,12 +8,11 @@ from math import fsum
 
 import numpy as np
 
-from ..arrays import Float64
 from ..errors import RequestError
 from ..records import ROLES, STACKS, Recipe, Slot, SlotStats
-from ..store import Catalog, FamilyView
+from ..store import Catalog, FamilyView, SketchMatrix, block_dims, true_cosines
 from .neighbours import FreshQuery, Query
-from .sketch_scores import SketchMeans, kind_means
+from .scoring.normalisation import weights_by_kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,18 +134,15 @@ def explain_pair(
 
 def explain(view: FamilyView, query: Explained, other: Explained) -> Explanation:
     """The similarity of two models, as the family's recipe measures it."""
-    return explain_slots(query, other, view.recipe, kind_means(view).sketches)
+    return explain_slots(query, other, view.recipe)
 
 
-def explain_slots(
-    query: Explained, other: Explained, recipe: Recipe, means: SketchMeans
-) -> Explanation:
+def explain_slots(query: Explained, other: Explained, recipe: Recipe) -> Explanation:
     """The similarity of two models by slot, role, layer and kind of feature.
 
-    A slot's contribution is ⟨a, b⟩ / √(⟨A, A⟩⟨B, B⟩): a and b its two sketches without the
-    mean of their kinds, A and B all of a model's. Sketches carry their weights, so the sum
-    over slots is a cosine, and what `find-similar` shows. A slot that a model lacks counts
-    as a sketch of zero, from which the mean is taken too.
+    A slot's contribution is its part of the plain cosine that `find-similar` shows: the mean
+    over slots of each slot's cosine, its blocks weighted as between models of these kinds. A
+    slot that one of two lacks adds nothing.
 
     Raises:
         RequestError: The recipe stores no slot sketches, or a model has none that fit it.
@@ -154,11 +150,7 @@ def explain_slots(
     sizes = sketch_blocks(recipe)
     mine = {stats.slot: stats for stats in query.slots if stats.fro_norm > 0}
     theirs = {stats.slot: stats for stats in other.slots if stats.fro_norm > 0}
-    parts = _contributions(
-        means.centred(query.kind, _sketches(query.model, mine, sizes)),
-        means.centred(other.kind, _sketches(other.model, theirs, sizes)),
-        sizes,
-    )
+    parts = _contributions(query, mine, other, theirs, recipe)
     similarity = fsum(fsum(blocks) for blocks in parts.values())
 
     def share(contribution: float) -> float | None:
@@ -204,45 +196,51 @@ def sketch_blocks(recipe: Recipe) -> dict[str, int]:
     Raises:
         RequestError: The recipe stores no slot sketches.
     """
-    listed = dict(recipe.params).get("slot_blocks")
-    if not listed:
+    blocks = block_dims(recipe)
+    if not blocks:
         raise RequestError(
             f"recipe {recipe.name} stores no slot sketches to explain with: "
             "use a recipe that does, such as the default one"
         )
-    pairs = (block.split(":") for block in listed.split(","))
-    return {name: int(length) for name, length in pairs}
-
-
-def _sketches(
-    model: str, slots: dict[Slot, SlotStats], sizes: dict[str, int]
-) -> dict[Slot, Float64[np.ndarray, " features"]]:
-    """Each slot's sketch, of the length that the recipe promises.
-
-    Raises:
-        RequestError: A sketch has another length.
-    """
-    expected = sum(sizes.values())
-    for slot, stats in slots.items():
-        if stats.sketch.size != expected:
-            raise RequestError(
-                f"{model} has {stats.sketch.size} features at {slot}, expected {expected}: "
-                "index it again with this recipe"
-            )
-    return {slot: stats.sketch.astype(np.float64) for slot, stats in slots.items()}
+    return blocks
 
 
 def _contributions(
-    ours: dict[Slot, Float64[np.ndarray, " features"]],
-    theirs: dict[Slot, Float64[np.ndarray, " features"]],
-    sizes: dict[str, int],
+    query: Explained,
+    mine: Mapping[Slot, SlotStats],
+    other: Explained,
+    theirs: Mapping[Slot, SlotStats],
+    recipe: Recipe,
 ) -> dict[Slot, tuple[float, ...]]:
-    """Each common slot's part of the similarity, by block; in the slots' order."""
-    starts = np.cumsum([0, *sizes.values()])[:-1]
+    """Each common slot's part of the cosine, by block; in reading order.
+
+    Parts are those of the cosine of codes, scaled together to what they estimate.
+    """
+    first, second = _sketches(query.model, mine, recipe), _sketches(other.model, theirs, recipe)
+    kinds = sorted({query.kind, other.kind})
+    pair = kinds.index(query.kind), kinds.index(other.kind)
+    weights = weights_by_kinds(list(block_dims(recipe)), kinds)[pair]
+    parts: dict[Slot, list[float]] = {}
+    for slot, block, share in first.shares(second):
+        parts.setdefault(slot, []).append(float(weights[block] * share[0, 0]))
+    coded = np.array([fsum(fsum(blocks) for blocks in parts.values())])
+    scale = float(true_cosines(coded)[0] / coded[0]) if coded[0] else 1.0
     return {
-        slot: tuple(np.add.reduceat(ours[slot] * theirs[slot], starts).tolist())
-        for slot in sorted(ours.keys() & theirs.keys(), key=_reading_order)
+        slot: tuple(part * scale for part in parts[slot])
+        for slot in sorted(parts, key=_reading_order)
     }
+
+
+def _sketches(model: str, slots: Mapping[Slot, SlotStats], recipe: Recipe) -> SketchMatrix:
+    """One model's sketches.
+
+    Raises:
+        RequestError: A sketch is not of this recipe.
+    """
+    try:
+        return SketchMatrix.of_model({slot: s.sketch for slot, s in slots.items()}, recipe)
+    except ValueError as err:
+        raise RequestError(f"{model} has {err}: index it again with this recipe") from None
 
 
 def _reading_order(slot: Slot) -> tuple[int, int, int]:

@@ -10,11 +10,14 @@ from ..arrays import Float64, Int64, Shaped
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import ModelRecord
 from ..store import Catalog, FamilyView
-from .centring import PooledMeans, centre_scores, is_centred
-from .sketch_scores import WHOLE_FAMILY, has_sketches, pair_scores
+from .pooled_means import PooledMeans
+from .scoring.pair_source import PairSource
 
 BLOCK_BYTES = 16 * 2**20
 """Scores held at a time. Ranking them takes about three times as much again."""
+
+WHOLE_FAMILY = 4_000
+"""Models up to which the scores of every pair are held: 128 MB."""
 
 TIE_DECIMALS = 9
 """Scores equal to this many decimals are ties, and the smaller model id comes first."""
@@ -29,7 +32,8 @@ class LabelledModels:
         labels: None = unlabelled.
         authors: None = unknown; two unknown authors are not the same author.
         runs: None = unknown, likewise.
-        scores: Every pair's cosine where there is a better estimate than the vectors'.
+        scores: Of every pair, −1…1, where there are better ones than the vectors' cosines.
+        source: Gives the scores of a family that is too large for all of them.
     """
 
     base: str
@@ -39,6 +43,7 @@ class LabelledModels:
     authors: tuple[str | None, ...]
     runs: tuple[str | None, ...]
     scores: Float64[np.ndarray, "models models"] | None = field(default=None, compare=False)
+    source: PairSource | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         columns = (self.vectors, self.labels, self.authors, self.runs)
@@ -52,7 +57,11 @@ class LabelledModels:
 
     def sorted_by_id(self) -> LabelledModels:
         """The same models in the order that breaks ties."""
-        order = sorted(range(len(self.ids)), key=self.ids.__getitem__)
+        order = np.array(
+            sorted(range(len(self.ids)), key=self.ids.__getitem__), dtype=np.int64
+        )
+        if (np.diff(order) == 1).all():
+            return self
         return replace(
             self,
             ids=tuple(self.ids[i] for i in order),
@@ -61,41 +70,50 @@ class LabelledModels:
             authors=tuple(self.authors[i] for i in order),
             runs=tuple(self.runs[i] for i in order),
             scores=None if self.scores is None else self.scores[np.ix_(order, order)],
+            source=None if self.source is None else self.source.take(order),
         )
 
     def score_block(self, rows: Int64[np.ndarray, " block"]) -> Float64[np.ndarray, "block models"]:
-        """Cosines of some models with all, rounded to `TIE_DECIMALS`.
-
-        In float64, a range of columns at a time: float32 sums of equal vectors may differ in
-        their last bit with their place in the matrix, and ties would depend on it.
-        """
-        if self.scores is not None:
-            known: Float64[np.ndarray, "block models"] = np.round(self.scores[rows], TIE_DECIMALS)
-            return known
-        queries = self.vectors[rows].astype(np.float64)
-        scores = np.empty((len(rows), len(self.vectors)))
-        width = max(1, BLOCK_BYTES // (8 * max(1, self.vectors.shape[1])))
-        for start in range(0, len(self.vectors), width):
-            columns = self.vectors[start : start + width].astype(np.float64)
-            np.matmul(queries, columns.T, out=scores[:, start : start + width])
-        return np.round(scores, TIE_DECIMALS, out=scores)
+        """Scores of some models with all, rounded to `TIE_DECIMALS`."""
+        return self.scores_between(rows, np.arange(len(self.ids)))
 
     def scores_between(
         self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
     ) -> Float64[np.ndarray, "queries reference"]:
-        """Cosines of some models with some others, rounded as in `score_block`."""
-        return np.asarray(np.round(self.cosines_between(rows, columns), TIE_DECIMALS))
+        """Scores of some models with some others, rounded as in `score_block`."""
+        return np.asarray(np.round(self.unrounded_between(rows, columns), TIE_DECIMALS))
+
+    def unrounded_between(
+        self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
+    ) -> Float64[np.ndarray, "queries reference"]:
+        """The same before rounding, which would separate scores that are equal to their last
+        bits."""
+        if self.scores is not None:
+            scores: Float64[np.ndarray, "queries reference"] = self.scores[np.ix_(rows, columns)]
+            return scores
+        if self.source is not None:
+            return self.source.scores(rows, columns)
+        return self._vector_cosines(rows, columns)
 
     def cosines_between(
         self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
     ) -> Float64[np.ndarray, "queries reference"]:
-        """The same before rounding, which would separate cosines that are equal to their last
-        bits."""
-        if self.scores is not None:
-            cosines: Float64[np.ndarray, "queries reference"] = self.scores[np.ix_(rows, columns)]
-        else:
-            left, right = (self.vectors[part].astype(np.float64) for part in (rows, columns))
-            cosines = left @ right.T
+        """Plain cosines of some models with some others: 1 for copies."""
+        if self.source is not None:
+            return self.source.cosines(rows, columns)
+        return self._vector_cosines(rows, columns)
+
+    def _vector_cosines(
+        self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
+    ) -> Float64[np.ndarray, "queries reference"]:
+        """In float64, a range of columns at a time: float32 sums of equal vectors may differ in
+        their last bit with their place in the matrix, and ties would depend on it."""
+        queries = self.vectors[rows].astype(np.float64)
+        cosines = np.empty((len(rows), len(columns)))
+        width = max(1, BLOCK_BYTES // (8 * max(1, self.vectors.shape[1])))
+        for start in range(0, len(columns), width):
+            others = self.vectors[columns[start : start + width]].astype(np.float64)
+            np.matmul(queries, others.T, out=cosines[:, start : start + width])
         return cosines
 
 
@@ -146,23 +164,24 @@ def read_family(
     return catalog.look(read)
 
 
-def labelled_models(view: FamilyView) -> LabelledModels:
-    """The models of a family with their scores, in order of id."""
+def labelled_models(view: FamilyView, way: str = "normalised") -> LabelledModels:
+    """The models of a family with their scores by one of `WAYS`, in order of id.
+
+    Above `WHOLE_FAMILY` models scores are computed when they are asked for.
+    """
     rows = view.rows(sorted(view.ids))
-    ids, kinds = [view.ids[row] for row in rows], [view.kinds[row] for row in rows]
-    vectors, labels = view.vectors(view.keys[rows]), view.labels
-    scores = None
-    if has_sketches(view.recipe) and len(ids) <= WHOLE_FAMILY:
-        scores = pair_scores(view, rows)
-    if is_centred(view.recipe):
-        vectors = PooledMeans.of(ids, kinds, vectors).centred(kinds, vectors)
-        scores = centre_scores(scores, ids, kinds) if scores is not None else None
+    labels, source = view.labels, PairSource.of(view, rows, way)
+    kinds = [view.kinds[row] for row in rows.tolist()]
+    vectors, places = view.vectors(view.keys[rows]), np.arange(len(rows))
+    if way == "normalised":
+        vectors = PooledMeans.of(view).centred(kinds, vectors)
     return LabelledModels(
         base=view.base,
-        ids=tuple(ids),
+        ids=tuple(view.ids[row] for row in rows),
         vectors=vectors,
         labels=tuple(labels.datasets[row] for row in rows),
         authors=tuple(labels.authors[row] for row in rows),
         runs=tuple(labels.runs[row] for row in rows),
-        scores=scores,
+        scores=source.scores(places, places) if source and len(rows) <= WHOLE_FAMILY else None,
+        source=source,
     )

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import Float, Float64, Int64, Shaped
 from ..errors import RequestError
-from .centring import id_digest
+from .scoring.cohort import id_digest
 from .principal_axes import Axes, gram_axes, sampled_axes
 
 Method = Literal["auto", "pca", "tsne", "umap"]

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from ..arrays import Float32, Float64, Int64
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
-from ..records import Fingerprint, Recipe, SlotStats
-from ..store import NO_LENGTH, Catalog, FamilyView, Label, ModelFilter, SketchMatrix, Stored
+from ..records import Fingerprint, Recipe, Slot, SlotStats
+from ..store import Catalog, FamilyView, Label, ModelFilter, SketchMatrix, Stored
 from .labelled import TIE_DECIMALS
-from .sketch_scores import (
-    CANDIDATES,
-    ROUGHNESS,
-    Candidates,
-    StandardErrors,
+from .pooled_means import PooledMeans
+from .scoring.evidence import Calibration, Verdict, verdict
+from .scoring.family_scores import (
+    Comparable,
+    FamilyScores,
+    VectorMatrix,
+    bounded,
     has_sketches,
-    kind_means,
 )
 
 SKETCH_FILE_MIN_MODELS = 1_000
 """Models of a family whose sketches are worth a file beside the catalog."""
 
-POOLED_CANDIDATES = 28
-"""Candidates of a recipe without sketches: four bits a number hold the ten nearest among them."""
+COMPARED_WHOLE = 256
+"""Models of a family up to which all are scored; of a larger one, the best by pooled vectors."""
 
-SPARE = 8
-"""Candidates beyond k: a view that was not caught up may name models that were removed."""
+CANDIDATES = 128
+"""How many of these."""
 
 EVERY_MODEL = ModelFilter()
 
@@ -68,17 +69,20 @@ class Neighbour:
 
     Attributes:
         rank: From 1.
-        score: Cosine of the fingerprints, centred where the recipe is, −1…1.
-        score_se: Standard error of the score as an estimate of the recipe's kernel;
-            0 for recipes without random features.
-        cosine: The same before any mean is taken out: near 1 for copies, whatever their kind.
+        cosine: Of the two updates, over slots and kinds of features, −1…1: 1 for copies.
+        score: What ranks: z, bounded to −1…1; a family's strangers are around 0.
+        z: Standard deviations above the family's strangers.
+        fdr: Share of such answers that are expected to be wrong, 0…1.
+        verdict: The same in words.
     """
 
     rank: int
     model: str
-    score: float
-    score_se: float
     cosine: float
+    score: float
+    z: float
+    fdr: float
+    verdict: Verdict
     dataset: str | None
     author: str | None
     run: str | None
@@ -87,13 +91,25 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbours:
-    """The neighbours of a query, nearest first; equal scores in order of id."""
+    """The neighbours of a query, nearest first; equal scores in order of id.
+
+    Attributes:
+        compared: Models that the query was compared with, these among them.
+        calibration: What the rates of false discoveries are known from.
+    """
 
     model: str
     dataset: str | None
     base: str
     recipe: Recipe
     neighbours: tuple[Neighbour, ...]
+    compared: int
+    calibration: Calibration
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of the nearest model."""
+        return self.neighbours[0].verdict if self.neighbours else "no model stands out"
 
     def to_json(self) -> dict[str, object]:
         """The documented keys, ready for json.dumps."""
@@ -101,6 +117,9 @@ class Neighbours:
             "query": {"model": self.model, "dataset": self.dataset, "base": self.base},
             "recipe": self.recipe.name,
             "recipe_id": self.recipe.id,
+            "verdict": self.verdict,
+            "compared": self.compared,
+            "calibration": asdict(self.calibration),
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
         }
 
@@ -111,7 +130,7 @@ class ResolvedQuery:
 
     Attributes:
         itself: The stored model that is left out of its own answer.
-        sketches: One row; None where it has none.
+        features: One row: its sketches, or its vector where the recipe keeps none.
     """
 
     model: str
@@ -119,19 +138,7 @@ class ResolvedQuery:
     kind: str
     vector: Float32[np.ndarray, " dim"]
     itself: str | None
-    sketches: SketchMatrix | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Scored:
-    """A row and its label, with its centred cosine, the standard error of that, and its plain
-    cosine."""
-
-    row: int
-    label: Label
-    score: float
-    error: float
-    cosine: float
+    features: Comparable
 
 
 def find_similar(
@@ -182,15 +189,23 @@ def resolve(
     made_by = query.fingerprint.recipe
     if recipe not in (None, made_by.name, made_by.id):
         raise RequestError(f"{query.model} was fingerprinted under {made_by.name}, not {recipe}")
-    sketches = {s.slot: s.sketch for s in query.slots if s.sketch.size}
+    sketches = {s.slot: s.sketch for s in query.slots if s.sketch}
     return catalog.family(query.base, made_by), ResolvedQuery(
         model=query.model,
         dataset=query.dataset,
         kind=query.kind,
         vector=query.fingerprint.vector,
         itself=None,
-        sketches=SketchMatrix.of_model(sketches) if sketches else None,
+        features=_features(made_by, query.fingerprint.vector, sketches),
     )
+
+
+def _features(
+    recipe: Recipe, vector: Float32[np.ndarray, " dim"], sketches: Mapping[Slot, bytes]
+) -> Comparable:
+    if has_sketches(recipe):
+        return SketchMatrix.of_model(sketches, recipe)
+    return VectorMatrix(vector[None, :])
 
 
 def _stored_query(catalog: Catalog, view: FamilyView, stored: Stored) -> ResolvedQuery:
@@ -203,14 +218,15 @@ def _stored_query(catalog: Catalog, view: FamilyView, stored: Stored) -> Resolve
             f"{stored.id} has no {recipe.name} fingerprint ({recipe.id}), only "
             f"{', '.join(others) or 'none'}: name one of those as the recipe"
         ) from None
-    sketches = view.sketches(keys) if has_sketches(view.recipe) else None
     return ResolvedQuery(
         model=stored.id,
         dataset=stored.dataset,
         kind=stored.kind,
         vector=vector,
         itself=stored.id,
-        sketches=None if sketches is None or sketches.lengths[0] == NO_LENGTH else sketches,
+        features=(
+            view.sketches(keys) if has_sketches(view.recipe) else VectorMatrix(vector[None, :])
+        ),
     )
 
 
@@ -225,27 +241,52 @@ def nearest(
     """
     if not len(view):
         raise EmptyCatalog(f"no model of {view.base} has a {view.recipe.name} fingerprint")
-    allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
-    scored = _best(view, query, k, allowed)
+    allowed = np.arange(len(view)) if wanted == EVERY_MODEL else view.rows_where(wanted)
+    if query.itself is not None:
+        allowed = np.setdiff1d(allowed, view.rows([query.itself]))
+    rows = _candidates(view, query, k, allowed)
+    labels = view.labels_at(rows.tolist())
+    rows = np.array([row for row in rows.tolist() if row in labels], dtype=np.int64)
+    family = FamilyScores.of(view)
+    calibration = family.calibration(view)
+    itself = -1 if query.itself is None else int(view.rows([query.itself])[0])
+    asked = family.prepare(query.features, [query.kind], [itself])
+    scores = family.compare(asked, family.stored(view, rows))
+    z = scores.z[0]
+    order = _ranked([view.ids[row] for row in rows.tolist()], z)
+    rates = calibration.fdr(z[order], len(allowed))
     return Neighbours(
         model=query.model,
         dataset=query.dataset,
         base=view.base,
         recipe=view.recipe,
+        compared=len(allowed),
+        calibration=calibration,
         neighbours=tuple(
-            Neighbour(
-                rank=rank,
-                model=view.ids[best.row],
-                base=view.base,
-                score=min(1.0, max(-1.0, best.score)),
-                score_se=best.error,
-                cosine=min(1.0, max(-1.0, best.cosine)),
-                dataset=best.label.dataset,
-                author=best.label.author,
-                run=best.label.run,
+            _neighbour(
+                view, labels[int(rows[place])], int(rows[place]), rank,
+                cosine=float(scores.cosines[0, place]), z=float(z[place]), fdr=float(rates[rank - 1]),
             )
-            for rank, best in enumerate(scored, start=1)
+            for rank, place in enumerate(order[:k], start=1)
         ),
+    )  # fmt: skip
+
+
+def _neighbour(
+    view: FamilyView, label: Label, row: int, rank: int, *, cosine: float, z: float, fdr: float
+) -> Neighbour:
+    return Neighbour(
+        rank=rank,
+        model=view.ids[row],
+        base=view.base,
+        cosine=min(1.0, max(-1.0, cosine)),
+        score=float(bounded(np.array(z))),
+        z=z,
+        fdr=fdr,
+        verdict=verdict(cosine, fdr),
+        dataset=label.dataset,
+        author=label.author,
+        run=label.run,
     )
 
 
@@ -266,110 +307,33 @@ def prepare_search(
             if has_sketches(recipe) and len(view) >= SKETCH_FILE_MIN_MODELS:
                 view.write_sketch_file(goes_on)
         finally:
-            _ = view.index, view.labels, kind_means(view)
+            _ = view.index, view.labels, FamilyScores.of(view)
 
     catalog.family(base, recipe, prepare=prepare)
 
 
-def _best(
-    view: FamilyView, query: ResolvedQuery, k: int, allowed: Int64[np.ndarray, " allowed"] | None
-) -> list[_Scored]:
-    """The `k` nearest, best first.
-
-    Candidates by their pooled vectors, each kind for itself, since its mean shifts all of its
-    scores alike; then scored from their sketches, where there are any.
-    """
-    centred = kind_means(view).pooled.centred([query.kind], query.vector[None, :])[0]
-    sketches = query.sketches if has_sketches(view.recipe) else None
-    n_candidates = max(2 * k, POOLED_CANDIDATES if sketches is None else CANDIDATES)
-    single = centred.astype(np.float32)
-    rows = [view.candidates(single, n_candidates, of_kind) for of_kind in _by_kind(view, allowed)]
-    candidates = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *rows]))
-    if query.itself is not None:
-        candidates = np.setdiff1d(candidates, view.rows([query.itself]))
-    if len(candidates) and sketches is not None:
-        return _best_by_sketches(view, query, k, candidates, sketches)
-    return _best_by_vectors(view, query, k, candidates, centred)
+def _candidates(
+    view: FamilyView, query: ResolvedQuery, k: int, allowed: Int64[np.ndarray, " allowed"]
+) -> Int64[np.ndarray, " candidates"]:
+    """The rows to score: all that are allowed of a small family, else the best of each kind by
+    pooled vectors."""
+    if len(allowed) <= max(COMPARED_WHOLE, k):
+        return allowed
+    pooled = PooledMeans.of(view)
+    centred = pooled.centred([query.kind], query.vector[None, :])[0].astype(np.float32)
+    n = max(2 * k, CANDIDATES)
+    rows = [view.candidates(centred, n, of_kind) for of_kind in _by_kind(view, allowed)]
+    return np.intersect1d(np.concatenate(rows), allowed)
 
 
 def _by_kind(
-    view: FamilyView, allowed: Int64[np.ndarray, " allowed"] | None
+    view: FamilyView, allowed: Int64[np.ndarray, " allowed"]
 ) -> list[Int64[np.ndarray, " rows"] | None]:
-    """The rows that are allowed, kind by kind; None for all, of one kind or of a large family."""
-    if allowed is None:
-        if not view.index.is_exact or len(set(view.kinds)) <= 1:
-            return [None]
-        allowed = np.arange(len(view))
+    """The rows that are allowed, kind by kind; None for all of a large family."""
+    if not view.index.is_exact and len(allowed) >= len(view) - 1:
+        return [None]
     kinds = np.array([view.kinds[row] for row in allowed.tolist()])
     return [allowed[kinds == kind] for kind in np.unique(kinds)]
-
-
-def _best_by_vectors(
-    view: FamilyView,
-    query: ResolvedQuery,
-    k: int,
-    candidates: Int64[np.ndarray, " candidates"],
-    centred: Float64[np.ndarray, " dim"],
-) -> list[_Scored]:
-    """The `k` nearest of some models by their pooled vectors."""
-    labels = view.labels_at(candidates.tolist())
-    rows = list(labels)
-    vectors = view.vectors(view.keys[rows])
-    centred_vectors = kind_means(view).pooled.centred([view.kinds[row] for row in rows], vectors)
-    scores = centred_vectors @ centred
-    errors_of = StandardErrors(centred) if has_sketches(view.recipe) else None
-    plain = query.vector.astype(np.float64)
-    return [
-        _Scored(
-            row=rows[i],
-            label=labels[rows[i]],
-            score=float(scores[i]),
-            error=errors_of.cosine(centred_vectors[i])[1] if errors_of else 0.0,
-            cosine=float(vectors[i].astype(np.float64) @ plain),
-        )
-        for i in _ranked([view.ids[row] for row in rows], scores)[:k]
-    ]
-
-
-def _best_by_sketches(
-    view: FamilyView,
-    query: ResolvedQuery,
-    k: int,
-    candidates: Int64[np.ndarray, " candidates"],
-    sketches: SketchMatrix,
-) -> list[_Scored]:
-    """The `k` nearest of some models by their sketches.
-
-    All are scored roughly; exactly those that may be among the best.
-    """
-    kinds = [view.kinds[row] for row in candidates.tolist()]
-    matrix = view.sketches(view.keys[candidates])
-    scorer = Candidates(matrix, kinds, kind_means(view).sketches, sketches, query.kind)
-    rough = scorer.rough()
-    likely = _likely(rough, k + SPARE)
-    labels = view.labels_at(candidates[likely].tolist())
-    present = np.array([i for i in likely.tolist() if int(candidates[i]) in labels], dtype=np.int64)
-    chosen = present[_likely(rough[present], k)]
-    exact, rows = scorer.exact(chosen.tolist()), candidates[chosen].tolist()
-    return [
-        _Scored(
-            row=rows[i],
-            label=labels[rows[i]],
-            score=float(exact.scores[i]),
-            error=float(exact.errors[i]),
-            cosine=float(exact.cosines[i]),
-        )
-        for i in _ranked([view.ids[row] for row in rows], exact.scores)[:k]
-    ]
-
-
-def _likely(rough: Float64[np.ndarray, " models"], n: int) -> Int64[np.ndarray, " likely"]:
-    """The rows among which the `n` best are, in order: those, and what is as good but for
-    roughness."""
-    if not len(rough):
-        return np.zeros(0, dtype=np.int64)
-    last = np.sort(rough)[-min(n, len(rough))]
-    return np.flatnonzero(rough >= last - ROUGHNESS)
 
 
 def _ranked(ids: Sequence[str], scores: Float64[np.ndarray, " models"]) -> list[int]:

@@ -11,9 +11,8 @@ import math
 import numpy as np
 
 from ...arrays import Float64, Int64
-from ..centring import id_digest
-from ..labelled import LabelledModels
-from ..sketch_scores import WHOLE_FAMILY
+from ..labelled import WHOLE_FAMILY, LabelledModels
+from ..scoring.cohort import id_digest
 from .hierarchy import BLOCK, NOISE, SAME_SCORE, Distances, hdbscan
 
 AXES = 50
@@ -46,7 +45,7 @@ def find_clusters(family: LabelledModels, min_size: int) -> Int64[np.ndarray, " 
     if len(order) < 2 * min_size:
         numbers = np.full(len(order), NOISE, dtype=np.int64)
     elif len(order) <= WHOLE_FAMILY:
-        scores = family.cosines_between(order, order)
+        scores = family.unrounded_between(order, order)
         # exactly symmetric, and 0 on the diagonal
         chords = np.sqrt(np.maximum(2.0 - (scores + scores.T), 0.0))
         np.fill_diagonal(chords, 0.0)

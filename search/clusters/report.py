@@ -11,10 +11,9 @@ from ...arrays import Int64
 from ...errors import RequestError
 from ...records import ModelRecord
 from ...store import Catalog, FamilyView
-from ..centring import id_digest
 from ..evaluate import MOST_MODELS, silhouettes
-from ..labelled import LabelledModels, read_family
-from ..sketch_scores import WHOLE_FAMILY
+from ..labelled import WHOLE_FAMILY, LabelledModels, read_family
+from ..scoring.cohort import id_digest
 from .density import AXES, SAMPLE, default_min_size, find_clusters
 from .hierarchy import NOISE
 from .naming import Naming, name_clusters

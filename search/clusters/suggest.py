@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...arrays import Bool, Float64, Int64
-from ..centring import id_digest
 from ..labelled import LabelledModels
 from ..precision import Exclude, label_codes
+from ..scoring.cohort import id_digest
 
 TARGET = 0.95
 """Precision that suggestions are to have."""
@@ -42,7 +42,7 @@ VOTERS = 3
 """Nearest models of a dataset that vote for it."""
 
 COPY = 0.9
-"""Score from which two models count as one: rounded, copied, or trained a few steps on."""
+"""Plain cosine from which two models count as one: rounded, copied, or trained a few steps on."""
 
 MOST_REFERENCES = 4_000
 """Labelled models that vote; their scores take 128 MB."""
@@ -182,7 +182,8 @@ def _suggest(
 ) -> list[Suggestion]:
     rows = np.array(unlabelled, dtype=np.int64)
     scores = family.scores_between(rows, references.rows)
-    allowed = may_answer(family, rows, scores, references)
+    cosines = family.cosines_between(rows, references.rows)
+    allowed = may_answer(family, rows, cosines, references)
     first, margins = elect(tally(scores, allowed, references))
     assert calibration.threshold is not None
     return [
@@ -316,11 +317,11 @@ def pick_references(family: LabelledModels) -> References:
     rows = np.array(sorted(picked, key=family.ids.__getitem__), dtype=np.int64)
     names = tuple(sorted({family.labels[row] or "" for row in picked}))
     codes = label_codes([family.labels[row] for row in rows.tolist()], names)
-    scores = family.scores_between(rows, rows)
+    scores, cosines = family.scores_between(rows, rows), family.cosines_between(rows, rows)
     runs = [family.runs[row] for row in rows.tolist()]
     authors = [family.authors[row] for row in rows.tolist()]
-    by_run = _bound_together(scores, runs)
-    by_author = _bound_together(scores, runs, authors)
+    by_run = _bound_together(cosines, runs)
+    by_author = _bound_together(cosines, runs, authors)
     enough = 2 * _count_with_sibling(codes, by_author) >= max(1, _count_with_sibling(codes, by_run))
     return References(
         rows=rows,
@@ -335,17 +336,17 @@ def pick_references(family: LabelledModels) -> References:
 def may_answer(
     family: LabelledModels,
     rows: Int64[np.ndarray, " queries"],
-    scores: Float64[np.ndarray, "queries labelled"],
+    cosines: Float64[np.ndarray, "queries labelled"],
     references: References,
 ) -> Bool[np.ndarray, "queries labelled"]:
     """Which references may answer for unlabelled models: not the own author's, but for copies."""
-    allowed = np.ones(scores.shape, dtype=np.bool_)
+    allowed = np.ones(cosines.shape, dtype=np.bool_)
     if references.held_out == "author":
         theirs = np.array([family.authors[row] or "" for row in references.rows.tolist()])
         for place, row in enumerate(rows.tolist()):
             if family.authors[row] is not None:
                 allowed[place] = theirs != family.authors[row]
-    return allowed | (scores >= COPY)
+    return allowed | (cosines >= COPY)
 
 
 def tally(
@@ -386,20 +387,20 @@ def elect(
 
 
 def _bound_together(
-    scores: Float64[np.ndarray, "labelled labelled"], *marks: Sequence[str | None]
+    cosines: Float64[np.ndarray, "labelled labelled"], *marks: Sequence[str | None]
 ) -> Int64[np.ndarray, " labelled"]:
     """A number a model, equal where copies and equal marks chain models together."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.csgraph import connected_components
 
-    near, far = np.nonzero(scores >= COPY)
+    near, far = np.nonzero(cosines >= COPY)
     pairs = [*zip(near.tolist(), far.tolist(), strict=True)]
     for column in marks:
         first: dict[str, int] = {}
         known = [(row, mark) for row, mark in enumerate(column) if mark is not None]
         pairs += [(row, first.setdefault(mark, row)) for row, mark in known]
     left, right = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    graph = coo_matrix((np.ones(len(left)), (left, right)), shape=scores.shape)
+    graph = coo_matrix((np.ones(len(left)), (left, right)), shape=cosines.shape)
     return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
 
 

@@ -1,0 +1,211 @@
+"""Symmetric score normalisation (s-norm) of block cosines, and what is added to it.
+
+With μ(i, κ) and σ(i, κ) the centre and spread of model i's cosines with the cohort's models of kind
+κ, a block's normalised score is z(i, j) = ½[(c − μ(i, κj)) / σ(i, κj) + (c − μ(j, κi)) / σ(j, κi)]
+(Auckenthaler et al. 2000; Matějka et al., Interspeech 2017, by the candidate's kind). Blocks are
+summed with the weights of the pair's kinds. Added to that: the correlation of the two models'
+scores with the cohort (models of one data set have the same strangers), and a part of the plain
+cosine, which in a family that one data set dominates holds what normalisation takes out.
+docs/scores.md has what was tried, and on which families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ...arrays import Bool, Float64, Int64
+
+ADAPTERS = {"update": 1.0, "output": 2.0, "input": 0.5}
+"""Weights among adapters, whose input side still holds the random start of their A matrices."""
+
+OTHERS = {"update": 1.0, "output": 1.0, "input": 2.0}
+"""Weights where one of two models is a full fine-tune."""
+
+PART_WEIGHTS = (1.0, 0.5, 0.25)
+"""Of the normalised cosine, the correlation with the cohort, and the plain cosine."""
+
+FEWEST_STRANGERS = 3
+"""Scores from which a kind has a centre and a spread of its own; else all kinds together."""
+
+LEAST_SPREAD = 1e-4
+"""Of a block's cosines; smaller ones are the rounding of codes."""
+
+
+def weights_by_kinds(
+    blocks: Sequence[str], kinds: Sequence[str]
+) -> Float64[np.ndarray, "kinds kinds blocks"]:
+    """What each block counts between models of two kinds; the weights of a pair sum to 1."""
+    weights = np.zeros((len(kinds), len(kinds), len(blocks)))
+    for row, one in enumerate(kinds):
+        for column, other in enumerate(kinds):
+            of_pair = ADAPTERS if one == other == "adapter" else OTHERS
+            weights[row, column] = [of_pair.get(block, 1.0) for block in blocks]
+    return weights / weights.sum(axis=2, keepdims=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Traits:
+    """What normalisation knows of some models, row by row.
+
+    Attributes:
+        kinds: Of each, as a place among the family's kinds.
+        centres: Of the cosines with strangers of each kind, by block.
+        spreads: Their standard deviations.
+        profile: Normalised scores with the cohort, less their mean; 0 where they do not count.
+        counts: Whether a model of the cohort counts: not the model itself.
+    """
+
+    kinds: Int64[np.ndarray, " models"]
+    centres: Float64[np.ndarray, "blocks models kinds"] = field(compare=False)
+    spreads: Float64[np.ndarray, "blocks models kinds"] = field(compare=False)
+    profile: Float64[np.ndarray, "models cohort"] = field(compare=False)
+    counts: Bool[np.ndarray, "models cohort"] = field(compare=False)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> Traits:
+        """Some of the rows, in that order."""
+        return Traits(
+            kinds=self.kinds[rows],
+            centres=self.centres[:, rows],
+            spreads=self.spreads[:, rows],
+            profile=self.profile[rows],
+            counts=self.counts[rows],
+        )
+
+    def with_profile(self, scores: Float64[np.ndarray, "models cohort"]) -> Traits:
+        """The same models with their normalised scores with the cohort."""
+        n = np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
+        mean = np.where(self.counts, scores, 0.0).sum(axis=1, keepdims=True) / n
+        return replace(self, profile=np.where(self.counts, scores - mean, 0.0))
+
+
+def measure_traits(
+    cosines: Float64[np.ndarray, "blocks models cohort"],
+    kinds: Int64[np.ndarray, " models"],
+    cohort_kinds: Int64[np.ndarray, " cohort"],
+    weights: Float64[np.ndarray, "models cohort"],
+    counts: Bool[np.ndarray, "models cohort"],
+    n_kinds: int,
+) -> Traits:
+    """Centres and spreads of some models' cosines with the cohort; no profile yet.
+
+    Args:
+        weights: How much of a stranger each model of the cohort is, 0…1.
+        counts: Whether it counts in the profile: not the model itself.
+    """
+    centres = np.zeros((*cosines.shape[:2], n_kinds))
+    spreads = np.zeros_like(centres)
+    for kind in range(n_kinds):
+        of_kind = weights * (cohort_kinds == kind)[None, :]
+        is_few = of_kind.sum(axis=1) < FEWEST_STRANGERS
+        of_kind[is_few] = weights[is_few]
+        for block, values in enumerate(cosines):
+            centres[block, :, kind], spreads[block, :, kind] = _centre_and_spread(values, of_kind)
+    return Traits(
+        kinds=kinds,
+        centres=centres,
+        spreads=np.maximum(spreads, LEAST_SPREAD),
+        profile=np.zeros(counts.shape),
+        counts=counts,
+    )
+
+
+def _centre_and_spread(
+    values: Float64[np.ndarray, "models cohort"], weights: Float64[np.ndarray, "models cohort"]
+) -> tuple[Float64[np.ndarray, " models"], Float64[np.ndarray, " models"]]:
+    """Weighted median of every row, and root mean square around the weighted mean."""
+    order = np.argsort(values, axis=1)
+    sorted_values = np.take_along_axis(values, order, axis=1)
+    sorted_weights = np.take_along_axis(weights, order, axis=1)
+    total = weights.sum(axis=1)
+    safe = np.where(total > 0, total, 1.0)
+    # the middle of the steps of the weighted distribution, so that two values have their mean
+    middles = sorted_weights.cumsum(axis=1) - sorted_weights / 2
+    medians = np.array(
+        [
+            np.interp(half, row[held > 0], sorted_row[held > 0]) if (held > 0).any() else 0.0
+            for half, row, held, sorted_row in zip(
+                total / 2, middles, sorted_weights, sorted_values, strict=True
+            )
+        ]
+    )
+    means = (values * weights).sum(axis=1) / safe
+    squares = (weights * np.square(values - means[:, None])).sum(axis=1) / safe
+    return medians, np.sqrt(squares)
+
+
+def normalised(
+    cosines: Float64[np.ndarray, "blocks models others"],
+    left: Traits,
+    right: Traits,
+    weights: Float64[np.ndarray, "kinds kinds blocks"],
+) -> Float64[np.ndarray, "models others"]:
+    """Σ over blocks of weight × z."""
+    scores = np.zeros(cosines.shape[1:])
+    for one in np.unique(left.kinds):
+        rows = np.flatnonzero(left.kinds == one)
+        for other in np.unique(right.kinds):
+            columns = np.flatnonzero(right.kinds == other)
+            part = np.zeros((len(rows), len(columns)))
+            for block, weight in enumerate(weights[one, other]):
+                values = cosines[block][np.ix_(rows, columns)]
+                own = values - left.centres[block, rows, other][:, None]
+                own /= left.spreads[block, rows, other][:, None]
+                theirs = values - right.centres[block, columns, one][None, :]
+                theirs /= right.spreads[block, columns, one][None, :]
+                part += weight / 2 * (own + theirs)
+            scores[np.ix_(rows, columns)] = part
+    return scores
+
+
+def plain(
+    cosines: Float64[np.ndarray, "blocks models others"],
+    left: Int64[np.ndarray, " models"],
+    right: Int64[np.ndarray, " others"],
+    weights: Float64[np.ndarray, "kinds kinds blocks"],
+) -> Float64[np.ndarray, "models others"]:
+    """Σ over blocks of weight × cosine: −1…1, and 1 for copies."""
+    scores = np.zeros(cosines.shape[1:])
+    for block, values in enumerate(cosines):
+        scores += weights[left[:, None], right[None, :], block] * values
+    return scores
+
+
+def profile_correlations(left: Traits, right: Traits) -> Float64[np.ndarray, "models others"]:
+    """Correlation of two models' scores with the cohort, without the two themselves; −1…1."""
+    products = left.profile @ right.profile.T
+    left_squares = np.square(left.profile) @ right.counts.T.astype(np.float64)
+    right_squares = left.counts.astype(np.float64) @ np.square(right.profile).T
+    lengths = np.sqrt(left_squares * right_squares)
+    correlations: Float64[np.ndarray, "models others"] = np.divide(
+        products, lengths, out=np.zeros_like(products), where=lengths > 0
+    )
+    return correlations
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Centre and spread of a number over pairs of strangers, by their two kinds."""
+
+    centre: Mapping[tuple[int, int], float]
+    spread: Mapping[tuple[int, int], float]
+
+    def of(
+        self,
+        values: Float64[np.ndarray, "models others"],
+        left: Int64[np.ndarray, " models"],
+        right: Int64[np.ndarray, " others"],
+    ) -> Float64[np.ndarray, "models others"]:
+        """The values in spreads above the centre."""
+        scaled = np.empty_like(values)
+        for one in np.unique(left).tolist():
+            for other in np.unique(right).tolist():
+                pair = min(one, other), max(one, other)
+                part = np.ix_(left == one, right == other)
+                scaled[part] = (values[part] - self.centre[pair]) / self.spread[pair]
+        return scaled
