@@ -4,8 +4,9 @@ from .care.merging import Merged, merge_catalogs
 from .catalog import Catalog
 from .derived.index import SearchIndex
 from .derived.sketch_file import SketchFiles
-from .derived.sketch_matrix import NO_LENGTH, SketchColumns, SketchMatrix
+from .derived.sketch_matrix import SketchMatrix, block_dims
 from .family import FamilyView
+from .sketch_codes import encode_sketch, sketch_bytes
 from .sql import QueryResult, query_catalog
 from .tables.bases import BaseRecord
 from .tables.filters import ModelFilter
@@ -13,7 +14,6 @@ from .tables.models import Known, Label, Labels, ModelRow, Page, Stored
 from .tables.slots import SlotSketches
 
 __all__ = [
-    "NO_LENGTH",
     "Backup",
     "BaseRecord",
     "Catalog",
@@ -28,13 +28,15 @@ __all__ = [
     "Page",
     "QueryResult",
     "SearchIndex",
-    "SketchColumns",
     "SketchFiles",
     "SketchMatrix",
     "SlotSketches",
     "Stored",
     "back_up",
+    "block_dims",
+    "encode_sketch",
     "examine",
     "merge_catalogs",
     "query_catalog",
+    "sketch_bytes",
 ]
