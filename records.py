@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from .arrays import Float16, Float32, Float64
+from .arrays import Float32, Float64
 from .errors import REASONS, Status
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
@@ -110,7 +111,11 @@ class SlotStats:
         energy: Share of |ΔW|² in `sigma`, 0…1.
         stable_rank: |ΔW|² / σ₁².
         noise_floor: Estimated Frobenius norm of the storage rounding inside ΔW.
-        sketch: Per-slot features; empty for recipes without them.
+        sketch: Features of the update under the recipe, as stored: `recipes.version` 2 has float16
+            numbers, little-endian, 3 has codes (`store/sketch_codes.py`); empty without.
+        zero_share: Share of ΔW's entries that are exactly 0, 0…1, of the rows that were read. Of a
+            low-rank update, those in a row or column that the factors leave at 0; None where it was
+            not counted, as before schema version 4.
     """
 
     slot: Slot
@@ -121,7 +126,30 @@ class SlotStats:
     energy: float
     stable_rank: float
     noise_floor: float
-    sketch: Float16[np.ndarray, " features"] = field(compare=False)
+    sketch: bytes = field(compare=False)
+    zero_share: float | None = None
+
+
+LINEAR_DIM, LINEAR_LAYER_DIM = 1024, 256
+"""Numbers of a linear sketch: over every slot, and of each layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearSketch:
+    """A CountSketch of all of a model's ΔW: linear in ΔW, and not normalised.
+
+    Inner products of the sketches of two models estimate ⟨ΔW, ΔW'⟩ without bias, and the sketch of
+    a sum is the sum of the sketches. Comparable under one recipe and base.
+
+    Attributes:
+        recipe: The id of the recipe that gives the seed and the rows.
+        pooled: Over every slot: `LINEAR_DIM` numbers.
+        layers: By stack and layer: `LINEAR_LAYER_DIM` numbers each.
+    """
+
+    recipe: str
+    pooled: Float32[np.ndarray, " features"]
+    layers: Mapping[tuple[str, int], Float32[np.ndarray, " features"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,13 +220,18 @@ class ModelRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexed:
-    """A model that was fingerprinted."""
+    """A model that was fingerprinted.
+
+    Attributes:
+        linear: Of the recipe that keeps one; None without.
+    """
 
     model: ModelRecord
     fingerprints: tuple[Fingerprint, ...]
     slots: tuple[SlotStats, ...]
     bytes_read: int
     seconds: float
+    linear: LinearSketch | None = field(default=None, compare=False)
 
     @property
     def status(self) -> Literal["indexed"]:

@@ -60,7 +60,10 @@ class Indexing:
         help="Compress updates on this device; auto takes a GPU if there is one.",
     )
     recipes: tuple[str, ...] = option(
-        "--recipe", multiple=True, default=("sketch",), help="Name of a recipe; may be repeated."
+        "--recipe",
+        multiple=True,
+        help="Name of a recipe, of its newest version; may be repeated.  [default: the family's, "
+        "or sketch]",
     )
     aliases: tuple[str, ...] = option(
         "--alias", multiple=True, help="Another name that members give the base."

@@ -23,7 +23,7 @@ class Indexing(TypedDict, total=False):
 
     Keys:
         labels: A table with columns model, dataset, author, run; overrides what models say.
-        recipes: Names of recipes; `("sketch",)` by default.
+        recipes: Names of recipes, of their newest version; by default the family's, or `sketch`.
         rank: Factors per matrix.
         budget: `2%` or `20MB` of each model's layers; None reads them whole.
         device: Where updates are compressed: `auto`, `cpu`, or as torch names it.

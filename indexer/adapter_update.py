@@ -76,6 +76,7 @@ def _updates(
             noise_norm=rounding * norm,
             weight_norm=None,
             cut_axis=part.axis if part else None,
+            cut_start=part.start if part else 0,
         )
 
 

@@ -75,6 +75,7 @@ class MatrixUpdate:
         noise_norm: Estimated |rounding| in ΔW, Frobenius.
         weight_norm: |W|, where W was read.
         cut_axis: 0 or 1 where ΔW is some rows or columns.
+        cut_start: The first of them.
     """
 
     slot: Slot
@@ -84,6 +85,7 @@ class MatrixUpdate:
     noise_norm: float
     weight_norm: float | None
     cut_axis: int | None = None
+    cut_start: int = 0
 
 
 def rounding_norm(weight_norm: float, dtype: torch.dtype) -> float:

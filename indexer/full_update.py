@@ -183,6 +183,7 @@ class _Comparison(Generic[Measurement]):
                 noise_norm=rounding_norm(weight_norm, child.dtype),
                 weight_norm=weight_norm,
                 cut_axis=parts.parts[key].axis if parts else None,
+                cut_start=parts.parts[key].start if parts else 0,
             )
             norms = (frobenius(child), weight_norm, delta.norm) if sampled else None
             return self.collector.measure(update), norms

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from ..errors import (
     BaseError,
-    EmptyCatalog,
     ModelError,
     RequestError,
     SourceError,
-    UnknownRecipe,
 )
 from ..records import Recipe, Slot
 from ..store import Catalog
@@ -34,7 +32,8 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .fingerprint import DEFAULT_RECIPE, Layout, family_layout, make_recipe
+from .family_recipes import RecipeChoice, choose_recipes, find_upgrade
+from .fingerprint import Layout, family_layout
 from .job import Job
 from .model import open_checkpoint, with_config
 from .parallel import choose_device, cpu_count
@@ -53,6 +52,7 @@ class IndexOptions:
         hub: Walk the base's family on the Hub.
         models: Single ids or paths (`deltadex add`).
         budget: `2%` or `20MB` of the layer matrices a model; None reads them whole.
+        recipes: Names, of the newest version; without, the family's own, or `sketch`.
         device: Where updates are compressed: `auto`, `cpu`, or as torch names it.
         aliases: Further names by which members may call the base.
         workers: Models at work at once; 0 chooses.
@@ -65,7 +65,7 @@ class IndexOptions:
     models: tuple[str, ...] = ()
     labels: Path | None = None
     limit: int | None = None
-    recipes: tuple[str, ...] = (DEFAULT_RECIPE,)
+    recipes: tuple[str, ...] = ()
     rank: int | None = None
     budget: str | None = None
     device: str = "auto"
@@ -100,9 +100,16 @@ def index_family(
     if options.budget is not None:
         base.plan = FEW_BYTES
         share = parse_budget(options.budget, layer_bytes(base.weights()))
-    recipes = [make_recipe(name, options.rank, layout, share) for name in options.recipes]
-    if options.models and not options.budget and not options.rank:
-        recipes = _as_the_family(catalog, base, recipes)
+    choice = RecipeChoice(
+        names=options.recipes,
+        rank=options.rank,
+        share=share,
+        follows_family=bool(options.models) and not options.budget and not options.rank,
+    )
+    recipes = choose_recipes(catalog, base.name, layout, choice)
+    upgrade = find_upgrade(catalog, base.name, recipes, members)
+    if upgrade is not None:
+        log.info("%s", upgrade)
     members = _place_unnamed(members, base, catalog)
     workers = options.workers or _workers(members)
     job = Job(
@@ -122,7 +129,7 @@ def index_family(
         retry_failed=options.retry_failed,
         progress=progress,
     )
-    report.labels = matches
+    report.labels, report.upgrade = matches, upgrade
     _remember_family(catalog, base, layout)
     if options.hub:
         catalog.listings(base.name).clear()
@@ -163,20 +170,6 @@ def wanted_base(base: Base) -> Wanted:
     weights = base.opened()
     config = weights.config if weights else None
     return Wanted(names=(base.name, *base.aliases), folder=base.folder, config=config)
-
-
-def _as_the_family(catalog: Catalog, base: Base, recipes: Sequence[Recipe]) -> list[Recipe]:
-    """The recipes as most models of the family have them: its rank, its budget."""
-    if base.name not in catalog.bases():
-        return list(recipes)
-    chosen = []
-    for recipe in recipes:
-        try:
-            usual = catalog.find_recipe(recipe.name, base.name)
-        except (EmptyCatalog, UnknownRecipe):
-            usual = recipe
-        chosen.append(usual if usual.version == recipe.version else recipe)
-    return chosen
 
 
 def base_parts(base: Base, recipes: Sequence[Recipe]) -> BaseParts | None:

@@ -69,6 +69,7 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
             slots=collector.statistics(),
             bytes_read=checkpoint.bytes_read,
             seconds=time.monotonic() - start,
+            linear=collector.linear_sketch(),
         )
     # One model's files must not end a run over thousands, whatever is wrong with them.
     except Exception as err:

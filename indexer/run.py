@@ -15,6 +15,7 @@ from ..errors import REASONS, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..store import Catalog, Known
 from .family import LabelMatches, Member
+from .family_recipes import Upgrade
 from .hub import HubWeights
 from .job import Job
 from .model import fingerprint_member, refusal
@@ -43,6 +44,7 @@ class Report:
         bytes_read: Everything that was read in this run.
         bytes_total: Size of all members' weight files, as far as it is known.
         labels: Which rows of the labels file name a member; None without a file.
+        upgrade: The newer version of the family's recipe that the run makes; None without.
     """
 
     base: str
@@ -54,6 +56,7 @@ class Report:
     bytes_total: int = 0
     seconds: float = 0.0
     labels: LabelMatches | None = None
+    upgrade: Upgrade | None = None
 
     def add(self, outcome: Outcome) -> None:
         """Count a model, be it indexed, refused now, or refused before and not read again."""
@@ -86,6 +89,7 @@ class Report:
             "bytes_total": self.bytes_total,
             "seconds": round(self.seconds, 3),
             "labels": self.labels.to_json() if self.labels else None,
+            "upgrade": self.upgrade.to_json() if self.upgrade else None,
         }
 
 

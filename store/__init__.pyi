@@ -6,7 +6,7 @@ from .derived.index import SearchIndex
 from .derived.sketch_file import SketchFiles
 from .derived.sketch_matrix import SketchMatrix, block_dims
 from .family import FamilyView
-from .sketch_codes import true_cosines
+from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
 from .sql import QueryResult, query_catalog
 from .tables.bases import BaseRecord
 from .tables.filters import ModelFilter
@@ -34,8 +34,10 @@ __all__ = [
     "Stored",
     "back_up",
     "block_dims",
+    "encode_sketch",
     "examine",
     "merge_catalogs",
     "query_catalog",
+    "sketch_bytes",
     "true_cosines",
 ]

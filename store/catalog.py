@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel
-from ..records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe, Slot, SlotStats
+from ..records import (
+    Fingerprint,
+    Indexed,
+    LinearSketch,
+    ModelRecord,
+    Outcome,
+    Recipe,
+    Slot,
+    SlotStats,
+)
 from .session import CACHE_SHARE, Session, connect
 from .sharing import Access
 from .tables.bases import BaseRecord, replace_base, select_base, select_bases
@@ -39,6 +48,7 @@ from .tables.recipes import (
     count_by_recipe,
     count_everything,
     mean_cost,
+    rank_recipes,
     select_recipes,
 )
 
@@ -311,6 +321,15 @@ class Catalog:
 
         return select_slots(self._session, key, recipe)
 
+    def linear_sketch(
+        self, id: str, base: str | None = None, recipe: str | None = None
+    ) -> LinearSketch | None:
+        """The linear sketch of a model's updates under the recipe of that id, or under the one that
+        read most of the model; None where it has none."""
+        from .tables.linear_sketches import select_linear_sketch
+
+        return select_linear_sketch(self._session, self.stored(id, base).key, recipe)
+
     def contents(self, base: str, recipes: Sequence[str]) -> dict[str, str]:
         """SHA-256 of weights → id, of the indexed models that have all these recipes."""
         return {
@@ -326,8 +345,17 @@ class Catalog:
         recipes: dict[str, Recipe] = self._remember("recipes", select_recipes)
         return recipes
 
+    def recipes_of(self, base: str) -> list[Recipe]:
+        """The recipes that models of a family have vectors of, in the order of `find_recipe`."""
+        totals = {
+            id: n for id, family, n in self._remember("counts", count_by_recipe) if family == base
+        }
+        recipes = self.recipes()
+        return [recipes[id] for id in rank_recipes(recipes, totals)]
+
     def find_recipe(self, name: str | None, base: str | None = None) -> Recipe:
-        """The recipe of that name or id that most models of the base have.
+        """The recipe of that name or id that most models of the base have; of two versions of it,
+        the newer one as soon as nine in ten of the models have it.
 
         Raises:
             EmptyCatalog: nothing is fingerprinted.
@@ -368,6 +396,7 @@ class Catalog:
         """What indexing a byte-identical copy of `twin` would give, under these recipe ids."""
         import numpy as np
 
+        from .tables.linear_sketches import select_linear_sketch
         from .tables.vectors import fetch_norm, fetch_vectors_of
 
         row, by_id = self.model(twin, base), self.recipes()
@@ -383,6 +412,7 @@ class Catalog:
             slots=tuple(self.slots(row.key, sketched)),
             bytes_read=0,
             seconds=0.0,
+            linear=select_linear_sketch(self._session, row.key, sketched) if sketched else None,
         )
 
     # the whole

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HELD_WHOLE = 256
-"""Models of a family whose sketches are all held, once some are asked for; 150 KB each."""
+"""Models of a family whose sketches are all held, once some are asked for; 40 KB each."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -191,7 +191,7 @@ class FamilyView:
     def _fetch(self, keys: Int64[np.ndarray, " keys"]) -> SketchMatrix:
         from .derived.sketch_matrix import fetch_matrix
 
-        return fetch_matrix(self._session, keys.tolist(), self.recipe.id)
+        return fetch_matrix(self._session, keys.tolist(), self.recipe)
 
     def sketches_by_slot(self, rows: Int64[np.ndarray, " rows"]) -> Iterator[SlotSketches]:
         """Some models' sketches slot by slot; indices are places in `rows`."""

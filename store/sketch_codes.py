@@ -33,7 +33,7 @@ WEIGHT = np.dtype("<f2")
 
 
 def sketch_bytes(dims: Mapping[str, int]) -> int:
-    """Bytes of a slot's sketch with blocks of these lengths, each a multiple of 64."""
+    """Bytes of a slot's sketch with blocks of these lengths, each a multiple of 8."""
     return len(dims) * WEIGHT.itemsize + code_bytes(dims)
 
 
@@ -42,7 +42,9 @@ def code_bytes(dims: Mapping[str, int]) -> int:
     return sum(dims.values()) // 4
 
 
-def encode(blocks: Sequence[Float[np.ndarray, " numbers"]], weights: Sequence[float]) -> bytes:
+def encode_sketch(
+    blocks: Sequence[Float[np.ndarray, " numbers"]], weights: Sequence[float]
+) -> bytes:
     """The bytes of a slot's sketch: a weight a block, 0…1, then each block's two planes of bits.
 
     A block of zeros has no direction: its weight is stored as 0.
@@ -63,7 +65,7 @@ def coded(halves: bytes, dims: Mapping[str, int]) -> bytes:
     numbers = np.frombuffer(halves, dtype="<f2").astype(np.float32)
     blocks = np.split(numbers, np.cumsum(list(dims.values()))[:-1])
     weight = min(1.0, float(np.linalg.norm(blocks[0])))
-    return encode(blocks, [weight] * len(blocks))
+    return encode_sketch(blocks, [weight] * len(blocks))
 
 
 def decode(
@@ -109,7 +111,8 @@ def bit_products(
 
 
 def _words(planes: UInt8[np.ndarray, "rows bytes"]) -> Shaped[np.ndarray, "rows words"]:
-    return np.ascontiguousarray(planes).view(np.uint64)
+    words = np.uint64 if planes.shape[1] % 8 == 0 else np.uint8
+    return np.ascontiguousarray(planes).view(words)
 
 
 def true_cosines(coded: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:

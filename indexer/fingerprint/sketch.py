@@ -4,44 +4,56 @@ Per slot, three kernels between two updates, each a cosine: of U σ Vᵀ (`updat
 (`output`) and of V σ² Vᵀ (`input`). docs/fingerprints.md says why these powers. A TensorSketch
 (Pham, Pagh 2013) estimates inner products of matrices Σ aᵢ bᵢᵀ wᵢ without bias from `rank` vectors
 a side: two count-sketches, multiplied as spectra. All slots add up under independent hashes.
+
+Version 3 has the same spectra as version 2. It keeps a slot's blocks as codes with one weight, and
+half as many numbers of the vector.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 import torch
 
-from ...arrays import Float16, Float32
+from ...arrays import Float32
 from ...records import Recipe, Slot
+from ...store import encode_sketch
 from ..delta import MatrixUpdate
 from .factors import Factors, Features
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
+"""Lengths of the circular sketches that are added up, as spectra."""
+
 SLOT_DIMS = {"update": 512, "output": 1024, "input": 512}
+VECTOR_DIMS = {2: BLOCK_DIMS, 3: SLOT_DIMS}
+"""Lengths of the blocks of the vector, by the recipe's version."""
+
+VERSION = max(VECTOR_DIMS)
 POWERS = {"update": 1.0, "output": 0.5, "input": 2.0}
 WEIGHTS = {"update": 1.0, "output": 2.0, "input": 2.0}
 LEAST_INPUT = 0.1
 """What is left of the input side's weight where an update is exactly of low rank."""
 
 
-def sketch_recipe(rank: int, share: float = 1.0) -> Recipe:
+def sketch_recipe(rank: int, share: float = 1.0, version: int = VERSION) -> Recipe:
     """The default recipe; `slot_blocks` holds the lengths of a sketch's blocks.
 
     With a share it is another recipe: other rows, other numbers.
     """
+    form = ("centring", "kind") if version == 2 else ("bits", "2")
     slot_blocks = ",".join(f"{block}:{dim}" for block, dim in SLOT_DIMS.items())
     weights = ",".join(f"{block}:{weight:g}" for block, weight in WEIGHTS.items())
     return Recipe(
         name="sketch",
         rank=rank,
-        dim=sum(BLOCK_DIMS.values()),
-        version=2,
+        dim=sum(VECTOR_DIMS[version].values()),
+        version=version,
         params=(
-            ("centring", "kind"),
+            form,
             *((("rows", f"{share * 100:g}%"),) if share < 1 else ()),
             ("slot_blocks", slot_blocks),
             ("weights", weights),
@@ -62,6 +74,15 @@ class _SlotSpectra:
     total: float = 0.0
     noise: float = 0.0
     cut_axis: int | None = None
+
+    @property
+    def signal(self) -> float:
+        """The share of the update that is not storage rounding, 0…1."""
+        return max(0.0, 1.0 - self.noise / self.total)
+
+    def is_seen_whole(self, block: str) -> bool:
+        """Of a few rows only the input side is seen whole, of a few columns the output side."""
+        return self.cut_axis is None or block != ("output", "input")[self.cut_axis]
 
 
 @dataclass(slots=True)
@@ -118,27 +139,41 @@ class SketchPool:
         for sums in self._slots.values():
             for block, scale in _block_scales(sums).items():
                 blocks[block] += sums.spectra[block] * scale
-        pooled = torch.cat([torch.fft.irfft(blocks[b], n=d) for b, d in BLOCK_DIMS.items()])
+        pooled = torch.cat(list(_folded(blocks, VECTOR_DIMS[self.recipe.version]).values()))
         norm = float(torch.linalg.vector_norm(pooled.double()))
         unit = pooled / norm if norm > 0 else pooled
         return unit.numpy(), norm
 
-    def slot_sketch(self, slot: Slot) -> Float16[np.ndarray, " features"]:
+    def slot_sketch(self, slot: Slot) -> bytes:
         """One slot's three blocks of `SLOT_DIMS`, or nothing where all of it was rounding.
 
-        Inner products estimate the slot's weighted kernels.
-
-        A circular sketch of length D folded to D/k is every k-th value of its spectrum.
+        Of version 2, float16 numbers whose inner products estimate the slot's weighted kernels; of
+        version 3, the codes of the same numbers, with the slot's weight.
         """
         sums = self._slots.get(slot)
         if sums is None:
-            return np.zeros(0, dtype=np.float16)
-        scales = _block_scales(sums)
-        folded = [
-            torch.fft.irfft(sums.spectra[b][:: BLOCK_DIMS[b] // d] * scales[b], n=d)
-            for b, d in SLOT_DIMS.items()
-        ]
-        return torch.cat(folded).numpy().astype(np.float16)
+            return b""
+        folded = _folded(sums.spectra, SLOT_DIMS)
+        if self.recipe.version == 2:
+            scales = _block_scales(sums)
+            blocks = [numbers * scales[block] for block, numbers in folded.items()]
+            return torch.cat(blocks).numpy().astype("<f2").tobytes()
+        weight = 0.0 if sums.squares["update"] == 0.0 else sums.signal**0.5
+        weights = {block: weight * sums.is_seen_whole(block) for block in folded}
+        if not any(weights.values()):
+            return b""
+        return encode_sketch([b.numpy() for b in folded.values()], list(weights.values()))
+
+
+def _folded(
+    spectra: Mapping[str, torch.Tensor], dims: Mapping[str, int]
+) -> dict[str, torch.Tensor]:
+    """Sketches of these lengths: a circular sketch of length D folded to D/k is every k-th value
+    of its spectrum."""
+    return {
+        block: torch.fft.irfft(spectra[block][:: BLOCK_DIMS[block] // dim], n=dim)
+        for block, dim in dims.items()
+    }
 
 
 def _block_scales(sums: _SlotSpectra) -> dict[str, float]:
@@ -148,17 +183,17 @@ def _block_scales(sums: _SlotSpectra) -> dict[str, float]:
     counts by the share that the factors leave out: an update of exactly low rank is an
     adapter's, whose input side still holds the random start of its A matrix, while in a full
     fine-tune it is data like the rest. A little is left, so that the two kinds can meet there.
-    Of a few rows only the input side is seen whole, of a few columns only the output side:
-    the other one does not count, and how much the factors leave out says nothing then.
+    Where a side is not seen whole it does not count, and how much the factors leave out says
+    nothing about the other one.
     """
     factored = sums.squares["update"]
     if factored == 0.0:
         return dict.fromkeys(BLOCK_DIMS, 0.0)
-    signal = max(0.0, 1.0 - sums.noise / sums.total)
+    signal = sums.signal
     energy = min(1.0, factored / (sums.total * signal)) if signal > 0 else 1.0
     share = {"update": 1.0, "output": 1.0, "input": max(LEAST_INPUT, 1.0 - energy)}
     if sums.cut_axis is not None:
-        share["output"], share["input"] = ((0.0, 1.0), (1.0, 0.0))[sums.cut_axis]
+        share = {block: float(sums.is_seen_whole(block)) for block in share}
     return {
         block: (signal * WEIGHTS[block] * share[block] / sums.squares[block]) ** 0.5
         for block in BLOCK_DIMS

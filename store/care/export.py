@@ -21,6 +21,10 @@ _TABLES = {
         "SELECT m.base, m.id AS model, s.* EXCLUDE (model, sketch) "
         "FROM slots s JOIN models m ON m.key = s.model ORDER BY ALL"
     ),
+    "linear_sketches": (
+        "SELECT m.base, m.id AS model, l.* EXCLUDE (model) "
+        "FROM linear_sketches l JOIN models m ON m.key = l.model ORDER BY ALL"
+    ),
     "fingerprints": "SELECT * FROM fingerprints ORDER BY base, model, recipe",
 }
 

@@ -1,47 +1,47 @@
 """A family's sketches and vectors in files, row by row, which a service reads instead of the
 catalog.
 
-128 candidates have 19 MB of sketches. DuckDB needs a tenth of a second to find them among a
-hundred thousand models; in a file that is mapped into memory they are multiplied where they are.
-The file is a FAISS index, and can be rebuilt. Rows are written and flushed before their keys: a row
-without a key was not written.
+128 candidates have 5 MB of sketches. DuckDB needs a tenth of a second to find them among a
+hundred thousand models; in a file that is mapped into memory they are where they are. The files
+can be made again. Rows are written and flushed before their keys: a row without a key was not
+written.
 """
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import json
 import logging
+import math
 import mmap
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import faiss
 import numpy as np
 from filelock import FileLock, Timeout
 
-from ...arrays import Float32, Float64, Int64
+from ...arrays import Float32, Int64, UInt8
 from ...errors import StoreFull
 from ...records import Recipe, Slot
 from ..files import write_atomically
 from ..session import Session
+from ..sketch_codes import code_bytes
 from ..tables.filters import Condition
 from ..tables.models import count_models
-from ..tables.slots import select_sketch_rows, select_sketch_widths, select_sketched_keys
+from ..tables.slots import select_sketch_rows, select_sketched_keys, select_sketched_slots
 from ..tables.vectors import fetch_vectors_of
-from .sketch_matrix import SketchColumns, SketchMatrix, index_bytes, index_header
+from .sketch_matrix import SketchMatrix, block_dims
 
 log = logging.getLogger(__name__)
 
 AT_ONCE = 256
 """Models whose sketches are written by one pass."""
 
-NOTE = np.dtype([("key", "<i8"), ("length", "<f8")])
-"""The record of each row, in a file of its own."""
+KEY = np.dtype("<i8")
 
 MADV_POPULATE_READ = 22
 """Of Linux's madvise(2); other systems refuse it without harm."""
@@ -50,28 +50,80 @@ SPARE_BYTES = 1 << 30
 """Left free on the disk."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """What a row of each file is.
+
+    Attributes:
+        dim: Numbers of a vector.
+        blocks: Numbers of each block of a slot's sketch.
+        slots: Of every row, in this order.
+    """
+
+    dim: int
+    blocks: Mapping[str, int]
+    slots: tuple[Slot, ...]
+
+    @property
+    def rows(self) -> dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]]:
+        """Type and shape of a row, by the ending of the file."""
+        n_slots = len(self.slots)
+        return {
+            ".sketches": (np.dtype(np.uint8), (n_slots, code_bytes(self.blocks))),
+            ".weights": (np.dtype("<f4"), (n_slots, len(self.blocks))),
+            ".vectors": (np.dtype("<f4"), (self.dim,)),
+        }
+
+    @property
+    def row_bytes(self) -> dict[str, int]:
+        """Bytes of a row, by the ending of the file."""
+        return {
+            ending: dtype.itemsize * math.prod(shape)
+            for ending, (dtype, shape) in self.rows.items()
+        }
+
+    def to_json(self) -> bytes:
+        slots = [[slot.stack, slot.layer, slot.role] for slot in self.slots]
+        document = {"dim": self.dim, "blocks": dict(self.blocks), "slots": slots}
+        return json.dumps(document).encode()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
     """The content of the files. It is replaced, never changed, for the threads that read it.
 
     Attributes:
-        index: The sketches, mapped; None where there are none.
-        dim: Numbers of a vector.
+        codes, weights: As `SketchMatrix` has them, mapped.
+        mapped: What holds the codes; None where there are none.
     """
 
-    columns: SketchColumns
-    dim: int
-    keys: Int64[np.ndarray, " models"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    lengths: Float64[np.ndarray, " models"] = field(default_factory=lambda: np.zeros(0))
-    index: faiss.IndexScalarQuantizer | None = None
-    vectors: Float32[np.ndarray, "models dim"] = field(default_factory=lambda: np.zeros((0, 0)))
+    shapes: Shapes
+    keys: Int64[np.ndarray, " models"]
+    codes: UInt8[np.ndarray, "models slots bytes"]
+    weights: Float32[np.ndarray, "models slots blocks"]
+    vectors: Float32[np.ndarray, "models dim"]
+    mapped: mmap.mmap | None
 
-    @property
-    def notes(self) -> np.ndarray:
-        """What the file of keys holds."""
-        notes = np.zeros(len(self.keys), dtype=NOTE)
-        notes["key"], notes["length"] = self.keys, self.lengths
-        return notes
+    @classmethod
+    def read(cls, path: Path, shapes: Shapes, keys: Int64[np.ndarray, " models"]) -> _Rows:
+        """The rows with these keys, mapped from files that have them.
+
+        Raises:
+            OSError, ValueError: they do not.
+        """
+        arrays, maps = {}, {}
+        for ending, (dtype, shape) in shapes.rows.items():
+            maps[ending], arrays[ending] = _map(
+                path.with_suffix(ending), dtype, (len(keys), *shape)
+            )
+        return cls(
+            shapes,
+            keys,
+            arrays[".sketches"],
+            arrays[".weights"],
+            arrays[".vectors"],
+            maps[".sketches"],
+        )
 
     def places(self, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " keys"] | None:
         """Where the models with these keys are; None unless all are here."""
@@ -86,7 +138,8 @@ class SketchFile:
     """Rows of one family under one recipe, in order of their keys. Read by many threads at
     once, and written by one process at a time.
 
-    Beside the file itself: its rows' vectors, their keys, and which slots its columns are.
+    `.sketches` has the codes, `.weights` what every block counts, `.vectors` the vectors, `.keys`
+    the keys of the rows, `.slots` what a row is.
     """
 
     def __init__(self, path: Path, lock: FileLock | None) -> None:
@@ -128,9 +181,10 @@ class SketchFile:
         """The sketches of the models with these keys; None unless all are here."""
         rows = self._rows
         places = rows.places(keys)
-        if places is None or rows.index is None:
+        if places is None:
             return None
-        return SketchMatrix(rows.columns, rows.index, rows.lengths[places], places)
+        shapes = rows.shapes
+        return SketchMatrix(shapes.blocks, shapes.slots, rows.weights[places], rows.codes[places])
 
     def vector(self, key: int) -> Float32[np.ndarray, " dim"] | None:
         """The vector of the model with that key; None if it is not here."""
@@ -147,12 +201,12 @@ class SketchFile:
             StoreFull: the disk is too full for it, or refuses.
         """
         n_models = count_models(session, [Condition("m.base = ?", (base,))])
-        if len(self._rows.keys) > 2 * n_models + AT_ONCE:
-            self._clear(self._rows.columns, recipe.dim)
-        known = self._rows.columns.widths
-        widths = select_sketch_widths(session, base, recipe.id, self._last_key())
-        if widths.keys() - known.keys():
-            self._clear(SketchColumns.of({**known, **widths}), recipe.dim)
+        known = set(self._rows.shapes.slots)
+        slots = known | select_sketched_slots(session, base, recipe.id, self._last_key())
+        shapes = Shapes(recipe.dim, block_dims(recipe), tuple(sorted(slots)))
+        is_too_long = len(self._rows.keys) > 2 * n_models + AT_ONCE
+        if is_too_long or shapes != self._rows.shapes:
+            self._clear(shapes)
         keys = select_sketched_keys(session, base, recipe.id, self._last_key())
         self._check_space(len(keys))
         for start in range(0, len(keys), AT_ONCE):
@@ -163,34 +217,33 @@ class SketchFile:
     def bring_into_memory(self) -> None:
         """Load the sketches into memory, where the system can: otherwise the first search waits
         for every page."""
-        index = self._rows.index
-        madvise = getattr(ctypes.CDLL(None), "madvise", None) if os.name == "posix" else None
-        if index is not None and madvise is not None:
-            start = int(index.codes.data())
-            before = start % mmap.PAGESIZE
-            length = before + index.ntotal * index.code_size
-            madvise(ctypes.c_void_p(start - before), ctypes.c_size_t(length), MADV_POPULATE_READ)
+        mapped = self._rows.mapped
+        if mapped is not None and hasattr(mapped, "madvise"):
+            with contextlib.suppress(OSError):
+                mapped.madvise(MADV_POPULATE_READ)
 
     def _last_key(self) -> int:
         return int(self._rows.keys[-1]) if len(self._rows.keys) else -1
 
     def _append(self, session: Session, recipe: Recipe, keys: list[int]) -> None:
-        columns, n_rows = self._rows.columns, len(self._rows.keys)
+        rows, shapes = self._rows, self._rows.shapes
         _, vectors = fetch_vectors_of(session, recipe, np.array(keys, dtype=np.int64))
-        rows = select_sketch_rows(session, "model BETWEEN ? AND ?", recipe.id, [keys[0], keys[-1]])
-        matrix = SketchMatrix.of(rows, keys, columns)
-        added = np.zeros(len(keys), dtype=NOTE)
-        added["key"], added["length"] = keys, matrix.lengths
+        table = select_sketch_rows(session, "model BETWEEN ? AND ?", recipe.id, [keys[0], keys[-1]])
+        matrix = SketchMatrix.of(table, keys, recipe, shapes.slots)
+        added = {
+            ".sketches": matrix.codes,
+            ".weights": matrix.weights.astype("<f4"),
+            ".vectors": vectors.astype("<f4"),
+        }
+        every_key = np.concatenate([rows.keys, np.array(keys, dtype=np.int64)])
         try:
-            at = index_bytes(columns.width, n_rows)
-            _write(self._path, at, b"".join(map(matrix.halves, range(len(keys)))))
-            _write(self._beside(".vectors"), n_rows * recipe.dim * 4, vectors.tobytes())
-            _write(self._path, 0, index_header(columns.width, n_rows + len(keys)))
-            _write(self._beside(".keys"), n_rows * NOTE.itemsize, added.tobytes())
+            for ending, n_bytes in shapes.row_bytes.items():
+                _write(self._beside(ending), len(rows.keys) * n_bytes, added[ending].tobytes())
+            new = every_key[len(rows.keys) :].astype(KEY)
+            _write(self._beside(".keys"), len(rows.keys) * KEY.itemsize, new.tobytes())
         except OSError as err:
             raise StoreFull(f"{self._path}: {err.strerror}") from err
-        notes = np.concatenate([self._rows.notes, added])
-        self._rows = self._mapped(columns, recipe.dim, notes)
+        self._rows = _Rows.read(self._path, shapes, every_key)
 
     def _beside(self, ending: str) -> Path:
         return self._path.with_suffix(ending)
@@ -198,47 +251,23 @@ class SketchFile:
     def _read_rows(self) -> _Rows:
         """The complete rows of an earlier process."""
         try:
-            return self._mapped(*read_columns(self._path), read_notes(self._path))
-        except (OSError, ValueError, TypeError, KeyError, RuntimeError):
+            return _Rows.read(self._path, read_shapes(self._path), read_keys(self._path))
+        except (OSError, ValueError, TypeError, KeyError):
             if self._lock is not None:
                 self._beside(".keys").unlink(missing_ok=True)
-            return _Rows(SketchColumns(), 0)
+            return _Rows.read(self._path, NOTHING, np.zeros(0, dtype=np.int64))
 
-    def _mapped(self, columns: SketchColumns, dim: int, notes: np.ndarray) -> _Rows:
-        """The rows of these notes, in files that hold them.
-
-        Raises:
-            OSError, ValueError, RuntimeError: they do not.
-        """
-        if not len(notes):
-            return _Rows(columns, dim)
-        index = faiss.read_index(str(self._path), faiss.IO_FLAG_MMAP_IFC)
-        if not isinstance(index, faiss.IndexScalarQuantizer):
-            raise ValueError("the file is an index of another kind")
-        if index.d != max(1, columns.width) or index.ntotal < len(notes):
-            raise ValueError("the file has other rows than its keys")
-        shape = len(notes), dim
-        return _Rows(
-            columns,
-            dim,
-            notes["key"].astype(np.int64),
-            notes["length"].astype(np.float64),
-            index,
-            np.memmap(self._beside(".vectors"), dtype="<f4", mode="r", shape=shape),
-        )
-
-    def _clear(self, columns: SketchColumns, dim: int) -> None:
-        """Begin empty files with these columns; readers of the old files continue with those."""
-        slots = [[s.stack, s.layer, s.role, width] for s, width in columns.widths.items()]
+    def _clear(self, shapes: Shapes) -> None:
+        """Begin empty files with such rows; readers of the old files continue with those."""
         self._beside(".keys").unlink(missing_ok=True)
-        for path in (self._path, self._beside(".vectors")):
-            path.unlink(missing_ok=True)
-            path.touch()
-        write_atomically(self._beside(".slots"), json.dumps({"dim": dim, "slots": slots}).encode())
-        self._rows = _Rows(columns, dim)
+        for ending in shapes.rows:
+            self._beside(ending).unlink(missing_ok=True)
+            self._beside(ending).touch()
+        write_atomically(self._beside(".slots"), shapes.to_json())
+        self._rows = _Rows.read(self._path, shapes, np.zeros(0, dtype=np.int64))
 
     def _check_space(self, n_models: int) -> None:
-        needed = n_models * (2 * self._rows.columns.width + 4 * self._rows.dim)
+        needed = n_models * sum(self._rows.shapes.row_bytes.values())
         free = shutil.disk_usage(self._path.parent).free
         if n_models and needed + SPARE_BYTES > free:
             raise StoreFull(
@@ -247,25 +276,47 @@ class SketchFile:
             )
 
 
-def read_columns(path: Path) -> tuple[SketchColumns, int]:
-    """Which slots the columns of a file of sketches are, and how many numbers a vector has.
+NOTHING = Shapes(0, {}, ())
+"""Of files that were not written yet."""
+
+
+def read_shapes(path: Path) -> Shapes:
+    """What the rows of a file of sketches are.
 
     Raises:
-        OSError, ValueError, TypeError, KeyError: it cannot be read.
+        OSError, ValueError, TypeError, KeyError: it cannot be read, or is of deltadex 0.1.
     """
     note = json.loads(path.with_suffix(".slots").read_text("utf-8"))
-    columns = SketchColumns.of({Slot(*slot): int(width) for *slot, width in note["slots"]})
-    return columns, int(note["dim"])
+    blocks = {str(block): int(dim) for block, dim in note["blocks"].items()}
+    return Shapes(int(note["dim"]), blocks, tuple(Slot(*slot) for slot in note["slots"]))
 
 
-def read_notes(path: Path) -> np.ndarray:
-    """Keys and lengths of the rows of a file of sketches, as far as they are whole.
+def read_keys(path: Path) -> Int64[np.ndarray, " models"]:
+    """The keys of the rows of a file of sketches, as far as they are whole.
 
     Raises:
         OSError: they cannot be read.
     """
     data = path.with_suffix(".keys").read_bytes()
-    return np.frombuffer(data[: len(data) // NOTE.itemsize * NOTE.itemsize], dtype=NOTE)
+    whole = data[: len(data) // KEY.itemsize * KEY.itemsize]
+    keys: Int64[np.ndarray, " models"] = np.frombuffer(whole, dtype=KEY).astype(np.int64)
+    return keys
+
+
+def _map(
+    path: Path, dtype: np.dtype[np.generic], shape: tuple[int, ...]
+) -> tuple[mmap.mmap | None, np.ndarray]:
+    """The beginning of a file as an array, and what holds it; nothing is mapped of no bytes.
+
+    Raises:
+        OSError, ValueError: it is not there, or shorter.
+    """
+    n_bytes = dtype.itemsize * math.prod(shape)
+    if not n_bytes:
+        return None, np.zeros(shape, dtype)
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), n_bytes, access=mmap.ACCESS_READ)
+    return mapped, np.frombuffer(mapped, dtype).reshape(shape)
 
 
 def _write(path: Path, at: int, data: bytes) -> None:

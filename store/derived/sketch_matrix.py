@@ -122,7 +122,7 @@ class SketchMatrix:
     @property
     def has_sketches(self) -> Bool[np.ndarray, " models"]:
         """Whether a model has a sketch of any slot."""
-        present: Bool[np.ndarray, " models"] = self.weights.any(axis=(1, 2))
+        present: Bool[np.ndarray, " models"] = np.asarray(self.weights.any(axis=(1, 2)))
         return present
 
     def cosines(self, other: SketchMatrix) -> Float64[np.ndarray, "blocks models others"]:

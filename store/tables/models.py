@@ -299,10 +299,13 @@ def describe_slots(session: Session, key: int) -> list[dict[str, Any]]:
     import takes as long as `show`."""
     rows = session.execute(
         "SELECT stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, "
-        "stable_rank, noise_floor FROM slot_statistics WHERE model = ?",
+        "stable_rank, noise_floor, zero_share FROM slot_statistics WHERE model = ?",
         [key],
     )
-    names = ("fro_norm", "relative_norm", "sigma", "energy", "stable_rank", "noise_floor")
+    names = (
+        *("fro_norm", "relative_norm", "sigma", "energy", "stable_rank", "noise_floor"),
+        "zero_share",
+    )
     return [
         {"slot": str(slot), "shape": list(values[:2])} | dict(zip(names, values[2:], strict=True))
         for slot, values in sorted((Slot(*row[:3]), row[3:]) for row in rows)

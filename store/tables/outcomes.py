@@ -9,10 +9,14 @@ import pyarrow as pa
 
 from ...records import Fingerprint, Indexed, Outcome
 from ..session import Session
+from .linear_sketches import carry_over_linear, insert_linear_sketch
 from .models import insert_model, keep_labels, new_keys, require_model
 from .recipes import tables
 from .slots import insert_slots
 from .vectors import carry_over, delete_vector, delete_vectors, insert_vector
+
+BESIDE = ("slots", "linear_sketches", "studies")
+"""Tables of what belongs to a model, beside those of vectors."""
 
 
 def write_outcome(session: Session, outcome: Outcome) -> None:
@@ -39,6 +43,11 @@ def write_outcome(session: Session, outcome: Outcome) -> None:
             carry_over(session, int(old[0]), key, written)
             session.execute("UPDATE studies SET model = ? WHERE model = ?", [key, old[0]])
         insert_slots(session, key, outcome, int(old[0]) if same_files and old else None)
+        linear = outcome.linear
+        if same_files and old is not None:
+            carry_over_linear(session, int(old[0]), key, linear.recipe if linear else None)
+        if linear is not None:
+            insert_linear_sketch(session, key, linear)
     if old is not None:
         delete_model(session, int(old[0]))
 
@@ -65,8 +74,8 @@ def add_vectors(session: Session, key: int, fingerprints: Sequence[Fingerprint])
 def delete_model(session: Session, key: int) -> None:
     """Remove a model and all that belongs to it."""
     delete_vectors(session, key)
-    session.execute("DELETE FROM slots WHERE model = ?", [key])
-    session.execute("DELETE FROM studies WHERE model = ?", [key])
+    for table in BESIDE:
+        session.execute(f"DELETE FROM {table} WHERE model = ?", [key])
     session.execute("DELETE FROM models WHERE key = ?", [key])
 
 
@@ -76,7 +85,7 @@ def move_models(session: Session, keys: Mapping[int, int]) -> None:
         return
     with session.registered("moved_keys", key_pairs("old", "new", keys)):
         session.execute("UPDATE models SET key = k.new FROM moved_keys k WHERE key = k.old")
-        for table in ("slots", "studies", *(table for _, table in tables(session))):
+        for table in (*BESIDE, *(table for _, table in tables(session))):
             session.execute(
                 f"UPDATE {table} SET model = k.new FROM moved_keys k WHERE model = k.old"
             )

@@ -13,6 +13,9 @@ from ..session import Session
 
 DEFAULT_RECIPE = "sketch"
 
+UPGRADED_FROM = 0.9
+"""Share of an older version's models: a few may have no files any more."""
+
 
 def select_recipes(session: Session) -> dict[str, Recipe]:
     """Every recipe by id."""
@@ -49,6 +52,28 @@ def count_by_recipe(session: Session) -> list[tuple[str, str, int]]:
     return counts
 
 
+def rank_recipes(recipes: Mapping[str, Recipe], totals: Mapping[str, int]) -> list[str]:
+    """Ids in order of preference: by models, a newer version of a recipe before the older one as
+    soon as `UPGRADED_FROM` of the older one's models have it."""
+
+    def models(id: str) -> int:
+        older = (
+            totals[other]
+            for other in totals
+            if recipes[other].version < recipes[id].version
+            and _settings(recipes[other]) == _settings(recipes[id])
+            and totals[id] >= UPGRADED_FROM * totals[other]
+        )
+        return max(totals[id], *older, 0)
+
+    return sorted(totals, key=lambda id: (-models(id), -recipes[id].version, id))
+
+
+def _settings(recipe: Recipe) -> tuple[object, ...]:
+    """What two versions of one recipe have in common."""
+    return recipe.name, recipe.rank, recipe.seed, recipe.share
+
+
 def choose_recipe(
     recipes: Mapping[str, Recipe],
     counts: Sequence[tuple[str, str, int]],
@@ -57,7 +82,7 @@ def choose_recipe(
     name: str | None,
     base: str | None,
 ) -> Recipe:
-    """The recipe of that name or id that most models of the base have.
+    """The recipe of that name or id that most models of the base have; see `rank_recipes`.
 
     Args:
         counts: (recipe id, base, models).
@@ -73,7 +98,7 @@ def choose_recipe(
             totals[id] = totals.get(id, 0) + n
     if not totals:
         raise EmptyCatalog(f"{path}: nothing fingerprinted yet; `deltadex index` does that")
-    ranked = sorted(totals, key=lambda id: (-totals[id], id))
+    ranked = rank_recipes(recipes, totals)
     wanted = name or DEFAULT_RECIPE
     chosen = [id for id in ranked if wanted in (id, recipes[id].name)]
     if chosen:

@@ -24,7 +24,7 @@ def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotSta
     source = "slots" if recipe is not None else "slot_statistics"
     rows = session.execute(
         "SELECT stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, "
-        f"stable_rank, noise_floor, sketch FROM {source} WHERE model = $1 "
+        f"stable_rank, noise_floor, sketch, zero_share FROM {source} WHERE model = $1 "
         "AND ($2 IS NULL OR recipe = $2)",
         [key, recipe],
     )
@@ -89,7 +89,6 @@ def _sketches_at_once(session: Session, keys: Sequence[int], recipe: str) -> Ite
 
 
 def _slot_stats(row: tuple[Any, ...]) -> SlotStats:
-    sketch = np.frombuffer(row[11], dtype="<f2") if row[11] is not None else np.zeros(0, "<f2")
     return SlotStats(
         slot=Slot(row[0], row[1], row[2]),
         shape=(row[3], row[4]),
@@ -99,7 +98,8 @@ def _slot_stats(row: tuple[Any, ...]) -> SlotStats:
         energy=row[8],
         stable_rank=row[9],
         noise_floor=row[10],
-        sketch=sketch.astype(np.float16),
+        sketch=row[11] or b"",
+        zero_share=row[12],
     )
 
 
@@ -108,7 +108,7 @@ def insert_slots(session: Session, key: int, outcome: Indexed, old: int | None) 
 
     Slots without sketches are statistics alone: needed only where nothing else has them.
     """
-    sketched = any(s.sketch.size for s in outcome.slots)
+    sketched = any(s.sketch for s in outcome.slots)
     recipe = next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)
     if old is not None:
         others = "FROM slots WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?"
@@ -120,7 +120,7 @@ def insert_slots(session: Session, key: int, outcome: Indexed, old: int | None) 
             return
     table = _slot_table(key, outcome.slots, recipe if sketched else None)
     with session.registered("new_slots", table):
-        session.execute("INSERT INTO slots SELECT * FROM new_slots")
+        session.execute("INSERT INTO slots BY NAME SELECT * FROM new_slots")
 
 
 def _slot_table(key: int, slots: Sequence[SlotStats], recipe: str | None) -> pa.Table:
@@ -139,10 +139,8 @@ def _slot_table(key: int, slots: Sequence[SlotStats], recipe: str | None) -> pa.
             "stable_rank": pa.array([s.stable_rank for s in slots], pa.float64()),
             "noise_floor": pa.array([s.noise_floor for s in slots], pa.float64()),
             "recipe": pa.array([recipe] * len(slots), pa.string()),
-            "sketch": pa.array(
-                [s.sketch.astype("<f2").tobytes() if s.sketch.size else None for s in slots],
-                pa.binary(),
-            ),
+            "sketch": pa.array([s.sketch or None for s in slots], pa.binary()),
+            "zero_share": pa.array([s.zero_share for s in slots], pa.float64()),
         }
     )
 
@@ -169,12 +167,11 @@ def select_sketched_keys(session: Session, base: str, recipe: str, after: int) -
     return [key for (key,) in rows]
 
 
-def select_sketch_widths(session: Session, base: str, recipe: str, after: int) -> dict[Slot, int]:
-    """Features of every slot that models of the family above a key have sketches of."""
+def select_sketched_slots(session: Session, base: str, recipe: str, after: int) -> set[Slot]:
+    """Every slot that models of the family above a key have sketches of."""
     rows = session.execute(
-        "SELECT s.stack, s.layer, s.role, any_value(octet_length(s.sketch)) FROM slots s "
-        "JOIN models m ON m.key = s.model "
-        "WHERE m.base = ? AND s.recipe = ? AND s.sketch IS NOT NULL AND s.model > ? GROUP BY ALL",
+        "SELECT DISTINCT s.stack, s.layer, s.role FROM slots s JOIN models m ON m.key = s.model "
+        "WHERE m.base = ? AND s.recipe = ? AND s.sketch IS NOT NULL AND s.model > ?",
         [base, recipe, after],
     )
-    return {Slot(*slot): n_bytes // 2 for *slot, n_bytes in rows}
+    return {Slot(*slot) for slot in rows}

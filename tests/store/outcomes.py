@@ -2,15 +2,37 @@
 
 import numpy as np
 
-from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
+from deltadex.records import (
+    LINEAR_DIM,
+    LINEAR_LAYER_DIM,
+    Fingerprint,
+    Indexed,
+    LinearSketch,
+    ModelRecord,
+    Recipe,
+    Slot,
+    SlotStats,
+)
 
-RECIPE = Recipe(name="sketch", rank=4, dim=8, params=(("slot_blocks", "update:4"),))
+RECIPE = Recipe(name="sketch", rank=4, dim=8, params=(("slot_blocks", "update:8"),))
 OTHER = Recipe(name="mean-factors", rank=2, dim=6)
 
 
 def unit(seed, dim):
     vector = np.random.default_rng(seed).normal(size=dim).astype(np.float32)
     return vector / np.linalg.norm(vector)
+
+
+def linear(seed, layers=2, recipe=RECIPE):
+    rng = np.random.default_rng(seed)
+    return LinearSketch(
+        recipe=recipe.id,
+        pooled=rng.normal(size=LINEAR_DIM).astype(np.float32),
+        layers={
+            ("encoder", layer): rng.normal(size=LINEAR_LAYER_DIM).astype(np.float32)
+            for layer in range(layers)
+        },
+    )
 
 
 def indexed(id, *, seed=0, base="base", recipe=RECIPE, signature="s", sketched=True, **record):
@@ -25,7 +47,8 @@ def indexed(id, *, seed=0, base="base", recipe=RECIPE, signature="s", sketched=T
             energy=0.9,
             stable_rank=1.2,
             noise_floor=1e-6,
-            sketch=rng.normal(size=4 if sketched else 0).astype(np.float16),
+            sketch=rng.normal(size=8 if sketched else 0).astype("<f2").tobytes(),
+            zero_share=0.25 * layer,
         )
         for layer in range(2)
     )
@@ -35,4 +58,5 @@ def indexed(id, *, seed=0, base="base", recipe=RECIPE, signature="s", sketched=T
         slots=slots,
         bytes_read=10,
         seconds=0.1,
+        linear=linear(seed, recipe=recipe) if sketched else None,
     )

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 from ....errors import StoreError
-from ....records import Recipe
+from ....records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe
 from ...schema import scripts
+from ...tables.outcomes import BESIDE
 from ...tables.recipes import tables
 from ...tables.vectors import UNIT_TOLERANCE, refresh_view
 from .checks import NAMES_SHOWN, REINDEX, RUN_REPAIR, CheckContext, Finding, counted, listed, quoted
@@ -192,6 +193,27 @@ def check_vectors(context: CheckContext) -> Iterator[Finding]:
         yield Finding("vectors", "ok", f"{counted(n_vectors, 'vector')} of unit length")
 
 
+def check_linear(context: CheckContext) -> Iterator[Finding]:
+    """Every linear sketch is finite and of its length, and has one row of all layers."""
+    wrong = context.select(
+        "SELECT coalesce(m.id, '(no model)') FROM linear_sketches l "
+        "LEFT JOIN models m ON m.key = l.model GROUP BY l.model, m.id, l.recipe "
+        "HAVING count(*) FILTER (l.layer IS NULL) <> 1 OR "
+        "count(DISTINCT (l.stack, l.layer)) <> count(*) OR NOT bool_and("
+        "len(l.numbers) = CASE WHEN l.layer IS NULL THEN ? ELSE ? END "
+        "AND list_bool_and(list_transform(l.numbers, lambda x: isfinite(x)))) ORDER BY 1",
+        LINEAR_DIM,
+        LINEAR_LAYER_DIM,
+    )
+    if wrong:
+        names = listed([str(id) for (id,) in wrong])
+        detail = f"{counted(len(wrong), 'model')} with a damaged linear sketch: {names}"
+        yield Finding("linear", "problem", detail, REINDEX)
+        return
+    [(n_models,)] = context.select("SELECT count(DISTINCT model) FROM linear_sketches")
+    yield Finding("linear", "ok", f"linear sketches of {counted(n_models, 'model')}")
+
+
 def check_references(context: CheckContext) -> Iterator[Finding]:
     """No rows of removed models, and no indexed models without their rows."""
     present = set(context.tables())
@@ -217,7 +239,7 @@ def check_references(context: CheckContext) -> Iterator[Finding]:
 
 def _orphans(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
     """Rows without their model. They are not derived from anything, so they stay."""
-    for table in (*vectors, "slots", "studies"):
+    for table in (*vectors, *BESIDE):
         # studies are also made of models that could not be indexed
         condition = "" if table == "studies" else " WHERE status = 'indexed'"
         where = f"model NOT IN (SELECT key FROM models{condition})"

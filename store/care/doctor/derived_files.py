@@ -13,18 +13,18 @@ import faiss
 import numpy as np
 from filelock import FileLock, Timeout
 
-from ....arrays import Float64, Int64
+from ....arrays import Int64
 from ....records import Recipe
 from ...derived.index import load_index
 from ...derived.shortlist import coarse_search, fits, is_exact
-from ...derived.sketch_file import SketchFile, read_columns, read_notes
-from ...derived.sketch_matrix import SketchMatrix, fetch_matrix, index_bytes
+from ...derived.sketch_file import SketchFile, read_keys, read_shapes
+from ...derived.sketch_matrix import SketchMatrix, block_dims, fetch_matrix
 from ...files import derived_path, index_folder
 from ...tables.vectors import fetch_keys, fetch_vectors_of
 from .checks import CheckContext, Finding, counted, listed
 
 INDEX_ENDINGS = (".json", ".faiss")
-SKETCH_ENDINGS = (".keys", ".slots", ".vectors", ".sketches")
+SKETCH_ENDINGS = (".keys", ".slots", ".vectors", ".weights", ".sketches")
 """The keys first: without them the other files are not read."""
 
 SAMPLE = 64
@@ -35,9 +35,6 @@ NEAREST = 28
 
 WRITTEN_WITHIN_S = 1.0
 """Between an index and its metadata, while another process saves them."""
-
-LENGTH_TOLERANCE = 1e-5
-"""Relative: lengths are sums in another order."""
 
 LEFT_AFTER_S = 600.0
 """Since a file was last written: its process may run in another container."""
@@ -177,81 +174,69 @@ def check_sketches(context: CheckContext) -> Iterator[Finding]:
 def _sketch_fault(context: CheckContext, path: Path, recipe: Recipe) -> tuple[str, int]:
     """The fault of a file, if any; and how many rows it has."""
     try:
-        notes = read_notes(path)
+        keys = read_keys(path)
     except FileNotFoundError:
         return "", 0
-    keys, lengths = notes["key"].astype(np.int64), notes["length"].astype(np.float64)
     if not len(keys):
         return "", 0
-    if (np.diff(keys) <= 0).any() or not np.isfinite(lengths).all():
+    if (np.diff(keys) <= 0).any():
         return "its keys are damaged", len(keys)
-    if fault := _length_fault(path, len(keys), recipe.dim):
+    if fault := _length_fault(path, len(keys), recipe):
         return fault, len(keys)
     file = SketchFile.read(path)
     if file is None:
         return "", len(keys)
     try:
-        return _content_fault(context, file, recipe, keys, lengths), len(keys)
+        return _content_fault(context, file, recipe, keys), len(keys)
     finally:
         file.close()
 
 
-def _length_fault(path: Path, n_rows: int, dim: int) -> str:
+def _length_fault(path: Path, n_rows: int, recipe: Recipe) -> str:
     """What the files lack for so many rows: to map them would end the process."""
     try:
-        columns, own_dim = read_columns(path)
-        if own_dim != dim:
-            return f"its vectors have {own_dim} numbers, the recipe's {dim}"
-        if path.stat().st_size < index_bytes(columns.width, n_rows):
-            return f"it ends before its {n_rows} rows do"
-        if path.with_suffix(".vectors").stat().st_size < 4 * dim * n_rows:
-            return f"its vectors end before its {n_rows} rows do"
+        shapes = read_shapes(path)
+        if (shapes.dim, shapes.blocks) != (recipe.dim, block_dims(recipe)):
+            return f"its rows are not those of {recipe.id}"
+        for ending, n_bytes in shapes.row_bytes.items():
+            if path.with_suffix(ending).stat().st_size < n_bytes * n_rows:
+                return f"its {ending[1:]} end before its {n_rows} rows do"
     except (OSError, ValueError, TypeError, KeyError):
         return "its list of slots is damaged"
     return ""
 
 
 def _content_fault(
-    context: CheckContext,
-    file: SketchFile,
-    recipe: Recipe,
-    keys: Int64[np.ndarray, " models"],
-    lengths: Float64[np.ndarray, " models"],
+    context: CheckContext, file: SketchFile, recipe: Recipe, keys: Int64[np.ndarray, " models"]
 ) -> str:
     """How a sample of the rows differs from the catalog; of models that it still has."""
     sample, vectors = fetch_vectors_of(context.session, recipe, _spread(keys))
     if not len(sample):
         return ""
     sample_keys = sample.tolist()
-    held, stored = file.matrix(sample), fetch_matrix(context.session, sample_keys, recipe.id)
+    held, stored = file.matrix(sample), fetch_matrix(context.session, sample_keys, recipe)
     if held is None:
         return "it cannot be read"
     own = [file.vector(key) for key in sample_keys]
     if not all(v is not None and np.array_equal(v, w) for v, w in zip(own, vectors, strict=True)):
         return "its vectors are not the catalog's"
-    noted = lengths[np.searchsorted(keys, sample)]
-    if not np.allclose(noted, stored.lengths, rtol=LENGTH_TOLERANCE, atol=0.0):
-        return "its lengths are not the catalog's"
-    if not all(_is_same_row(held, stored, row) for row in range(len(sample))):
+    if not _is_same(held, stored):
         return "its sketches are not the catalog's"
     return ""
 
 
-def _is_same_row(held: SketchMatrix, stored: SketchMatrix, row: int) -> bool:
-    """Whether every slot of the stored row is as in the file, which has no other."""
-    halves = np.frombuffer(held.halves(row), dtype="<u2")
-    expected = np.frombuffer(stored.halves(row), dtype="<u2")
-    n_other = int(np.count_nonzero(halves))
-    for slot, part in stored.columns.of_slot.items():
-        own = held.columns.of_slot.get(slot)
-        if own is None:
-            if expected[part].any():
-                return False
-            continue
-        if not np.array_equal(halves[own], expected[part]):
-            return False
-        n_other -= int(np.count_nonzero(halves[own]))
-    return n_other == 0
+def _is_same(held: SketchMatrix, stored: SketchMatrix) -> bool:
+    """Whether every stored slot is as in the file, which has no other."""
+    columns = {slot: column for column, slot in enumerate(held.slots)}
+    if not columns.keys() >= set(stored.slots):
+        return False
+    common = [columns[slot] for slot in stored.slots]
+    others = np.delete(held.weights, common, axis=1)
+    return (
+        not others.any()
+        and np.array_equal(held.weights[:, common], stored.weights)
+        and np.array_equal(held.codes[:, common], stored.codes)
+    )
 
 
 def _remove_sketches(context: CheckContext, path: Path, detail: str) -> Finding:

@@ -17,6 +17,7 @@ from .checks import CheckContext, Finding, Track
 from .database import (
     REPLACE_FILE,
     check_keys,
+    check_linear,
     check_recipes,
     check_references,
     check_tables,
@@ -35,6 +36,7 @@ _THEN: tuple[_Check, ...] = (
     ("views", check_views),
     ("keys", check_keys),
     ("vectors", check_vectors),
+    ("linear", check_linear),
     ("rows", check_references),
     ("index", check_indexes),
     ("sketches", check_sketches),

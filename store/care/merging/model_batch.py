@@ -260,7 +260,8 @@ def _fill(target: Session, rows: Sequence[Row]) -> None:
 def take_parts(
     target: Session, source: Source, keys: Mapping[int, int], parts: Mapping[int, Parts]
 ) -> None:
-    """Copy vectors and slots of the source's models to the target's: key there → key here."""
+    """Copy vectors, slots and linear sketches of the source's models to the target's: key there →
+    key here."""
     for id, (recipe, table) in source.recipes.items():
         own_keys = {key: keys[key] for key, part in parts.items() if id in part.vectors}
         if own_keys:
@@ -271,11 +272,12 @@ def take_parts(
     wanted = {recipe for part in parts.values() for recipe in part.slots}
     for recipe_id in sorted(wanted, key=str):
         own_keys = {key: keys[key] for key, part in parts.items() if recipe_id in part.slots}
-        slots = source.session.arrow(
-            f"SELECT * FROM slots WHERE recipe IS NOT DISTINCT FROM ? AND model IN {THESE}",
-            [recipe_id, list(own_keys)],
-        )
-        _insert(target, "slots", slots, own_keys)
+        for table in ("slots", "linear_sketches"):
+            rows = source.session.arrow(
+                f"SELECT * FROM {table} WHERE recipe IS NOT DISTINCT FROM ? AND model IN {THESE}",
+                [recipe_id, list(own_keys)],
+            )
+            _insert(target, table, rows, own_keys)
 
 
 def _insert(target: Session, table: str, rows: pa.Table, keys: Mapping[int, int]) -> None:

@@ -53,7 +53,7 @@ def answered(catalog: Catalog) -> dict[str, object]:
         "recipes": sorted(catalog.recipes()),
         "slots": {row.id: [_slot(s) for s in catalog.slots(row.key)] for row in indexed},
         "sketches": {
-            row.id: [s.sketch.tolist() for s in catalog.slots(row.key, SKETCH.id)]
+            row.id: [np.frombuffer(s.sketch, "<f2").tolist() for s in catalog.slots(row.key, SKETCH.id)]
             for row in indexed
         },
         "vectors": {
@@ -130,7 +130,7 @@ def _indexed(
                 energy=0.75,
                 stable_rank=1.25,
                 noise_floor=1e-6,
-                sketch=_unit(shared, rng, 8).astype(np.float16),
+                sketch=_unit(shared, rng, 8).astype("<f2").tobytes(),
             )
             for number, slot in enumerate(SLOTS)
         ),
