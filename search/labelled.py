@@ -57,9 +57,7 @@ class LabelledModels:
 
     def sorted_by_id(self) -> LabelledModels:
         """The same models in the order that breaks ties."""
-        order = np.array(
-            sorted(range(len(self.ids)), key=self.ids.__getitem__), dtype=np.int64
-        )
+        order = np.array(sorted(range(len(self.ids)), key=self.ids.__getitem__), dtype=np.int64)
         if (np.diff(order) == 1).all():
             return self
         return replace(

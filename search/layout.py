@@ -17,8 +17,8 @@ import numpy as np
 
 from ..arrays import Float, Float64, Int64, Shaped
 from ..errors import RequestError
-from .scoring.cohort import id_digest
 from .principal_axes import Axes, gram_axes, sampled_axes
+from .scoring.cohort import id_digest
 
 Method = Literal["auto", "pca", "tsne", "umap"]
 METHODS: tuple[Method, ...] = get_args(Method)

@@ -153,9 +153,7 @@ class FamilyScores:
         place = {kind: code for code, kind in enumerate(self.kinds)}
         return np.array([place.get(kind, 0) for kind in kinds], dtype=np.int64)
 
-    def prepare(
-        self, features: Comparable, kinds: Sequence[str], rows: Sequence[int]
-    ) -> Scored:
+    def prepare(self, features: Comparable, kinds: Sequence[str], rows: Sequence[int]) -> Scored:
         """Some models, compared with the cohort.
 
         Args:
@@ -222,9 +220,7 @@ class FamilyScores:
         """Traits without a profile; a copy is no stranger, and a near one is less of one."""
         whole = self._true(plain(cosines, kinds, self._cohort_kinds, self._weights))
         weights = counts * np.clip((COPY_COSINE - whole) / COPY_MARGIN, 0.0, 1.0)
-        return measure_traits(
-            cosines, kinds, self._cohort_kinds, weights, counts, len(self.kinds)
-        )
+        return measure_traits(cosines, kinds, self._cohort_kinds, weights, counts, len(self.kinds))
 
     def _true(
         self, cosines: Float64[np.ndarray, "models others"]

@@ -25,7 +25,9 @@ class PairSource:
     blocks: tuple[str, ...]
 
     @classmethod
-    def of(cls, view: FamilyView, rows: Int64[np.ndarray, " models"], way: str) -> PairSource | None:
+    def of(
+        cls, view: FamilyView, rows: Int64[np.ndarray, " models"], way: str
+    ) -> PairSource | None:
         """Of some models; None where pooled vectors are all there is to this way.
 
         Peak: the models' sketches, and their cosines with the cohort.
