@@ -264,16 +264,21 @@ def nearest(
         calibration=calibration,
         neighbours=tuple(
             _neighbour(
-                view, labels[int(rows[place])], int(rows[place]), rank,
-                cosine=float(scores.cosines[0, place]), z=float(z[place]), fdr=float(rates[rank - 1]),
+                view,
+                int(rows[place]),
+                labels[int(rows[place])],
+                rank=rank,
+                cosine=float(scores.cosines[0, place]),
+                z=float(z[place]),
+                fdr=float(rate),
             )
-            for rank, place in enumerate(order[:k], start=1)
+            for rank, (place, rate) in enumerate(zip(order[:k], rates, strict=False), start=1)
         ),
-    )  # fmt: skip
+    )
 
 
 def _neighbour(
-    view: FamilyView, label: Label, row: int, rank: int, *, cosine: float, z: float, fdr: float
+    view: FamilyView, row: int, label: Label, *, rank: int, cosine: float, z: float, fdr: float
 ) -> Neighbour:
     return Neighbour(
         rank=rank,

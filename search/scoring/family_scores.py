@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,10 +34,10 @@ COPY_MARGIN = 0.05
 class Comparable(Protocol):
     """Some models' features, row by row."""
 
-    def take(self, rows: Int64[np.ndarray, " rows"]) -> Self:
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> Comparable:
         """Some of the rows, in that order."""
 
-    def cosines(self, other: Self) -> Float64[np.ndarray, "blocks models others"]:
+    def cosines(self, other: Any) -> Float64[np.ndarray, "blocks models others"]:
         """Of every pair, block by block."""
 
 
