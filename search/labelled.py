@@ -16,6 +16,9 @@ from .sketch_scores import WHOLE_FAMILY, has_sketches, pair_scores
 BLOCK_BYTES = 16 * 2**20
 """Scores held at a time. Ranking them takes about three times as much again."""
 
+WAYS = ("normalised", "raw", "pooled")
+"""Ways of scoring: as searches score; cosines before means are taken out; fingerprints alone."""
+
 TIE_DECIMALS = 9
 """Scores equal to this many decimals are ties, and the smaller model id comes first."""
 
@@ -146,15 +149,15 @@ def read_family(
     return catalog.look(read)
 
 
-def labelled_models(view: FamilyView) -> LabelledModels:
-    """The models of a family with their scores, in order of id."""
+def labelled_models(view: FamilyView, way: str = "normalised") -> LabelledModels:
+    """The models of a family with their scores by one of `WAYS`, in order of id."""
     rows = view.rows(sorted(view.ids))
     ids, kinds = [view.ids[row] for row in rows], [view.kinds[row] for row in rows]
     vectors, labels = view.vectors(view.keys[rows]), view.labels
     scores = None
-    if has_sketches(view.recipe) and len(ids) <= WHOLE_FAMILY:
+    if way != "pooled" and has_sketches(view.recipe) and len(ids) <= WHOLE_FAMILY:
         scores = pair_scores(view, rows)
-    if is_centred(view.recipe):
+    if way != "raw" and is_centred(view.recipe):
         vectors = PooledMeans.of(ids, kinds, vectors).centred(kinds, vectors)
         scores = centre_scores(scores, ids, kinds) if scores is not None else None
     return LabelledModels(

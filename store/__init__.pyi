@@ -1,11 +1,13 @@
 from .care.backup import Backup, back_up
 from .care.doctor import Finding, examine
+from .care.export import write_tables
 from .care.merging import Merged, merge_catalogs
 from .catalog import Catalog
 from .derived.index import SearchIndex
 from .derived.sketch_file import SketchFiles
 from .derived.sketch_matrix import NO_LENGTH, SketchColumns, SketchMatrix
 from .family import FamilyView
+from .files import write_atomically
 from .sql import QueryResult, query_catalog
 from .tables.bases import BaseRecord
 from .tables.filters import ModelFilter
@@ -37,4 +39,6 @@ __all__ = [
     "examine",
     "merge_catalogs",
     "query_catalog",
+    "write_atomically",
+    "write_tables",
 ]
