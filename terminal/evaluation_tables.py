@@ -112,9 +112,7 @@ def _queries(scores: Document) -> str:
 def _left_out(scores: Document, document: Document | None = None) -> str:
     """Which models are no queries, or no candidates, and why."""
     document = document or scores
-    unlabelled = "unlabelled" + (
-        " (candidates all the same)" if document["with_unlabelled"] else ""
-    )
+    unlabelled = "unlabelled (still candidates)" if document["with_unlabelled"] else "unlabelled"
     parts = {
         "without a sibling": scores["singletons"],
         f"whose siblings --exclude {document['exclude']} removes": scores["dropped"],
