@@ -24,7 +24,7 @@ from .evaluation import (
     Scores,
 )
 from .labelled import BLOCK_BYTES, WAYS, LabelledModels, family_views, labelled_models
-from .precision import QueryResult, score_queries
+from .precision import QueryResult, rank
 from .retrieval import Exclude, Retrieval
 from .significance import (
     FEWEST,
@@ -185,10 +185,11 @@ def _sums(families: Sequence[FamilyScores], n_datasets: int) -> dict[str, Any]:
 
 def _family_scores(retrieval: Retrieval, seed: int) -> FamilyScores:
     counts, base = asdict(_counts(retrieval)), retrieval.family.base
-    results = score_queries(retrieval)
-    if not results:
+    if not len(retrieval.queries):
         return FamilyScores(base=base, **counts, ci95_reason="no queries")
-    significance = permutation_test(retrieval, seed=seed)
+    ranked = rank(retrieval)
+    results = ranked.results
+    significance = permutation_test(retrieval, ranked, seed=seed)
     by_dataset = _by_dataset(results, significance, seed)
     micro = fmean(result.purity for result in results)
     chance = fmean(result.siblings / result.candidates for result in results)

@@ -6,7 +6,6 @@ is the share of them that carry its label.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +14,9 @@ from ..arrays import Int64
 from .retrieval import Exclude as Exclude
 from .retrieval import Retrieval
 from .retrieval import label_codes as label_codes
+
+MAX_CELLS = 20_000_000
+"""Nearest candidates that are held for a permutation test; a larger family is not tested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,35 +43,53 @@ class QueryResult:
     retrieved: tuple[str | None, ...]
 
 
-def score_queries(retrieval: Retrieval) -> list[QueryResult]:
-    """One result for each query, in order of id."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranked:
+    """What the queries of a family retrieved, and what others would have.
+
+    Attributes:
+        results: One for each query, in order of id.
+        rows: The models that other labels could make a query: all that are labelled, but of a
+            large family the queries.
+        nearest: Their nearest candidates, as many as the largest dataset has models, −1 beyond;
+            none where that is more than `MAX_CELLS`.
+    """
+
+    results: list[QueryResult]
+    rows: Int64[np.ndarray, " labelled"]
+    nearest: Int64[np.ndarray, "labelled depth"]
+
+
+def rank(retrieval: Retrieval) -> Ranked:
+    """Every query's result, from one reading of the family's scores."""
+    labelled = np.flatnonzero(retrieval.codes >= 0)
+    rows = retrieval.queries if retrieval.is_large else labelled
+    depth = int(np.bincount(retrieval.codes[labelled]).max(initial=0))
+    if len(rows) * depth > MAX_CELLS:
+        depth = 0
+    nearest = np.full((len(rows), depth), -1, dtype=np.int64)
+    is_query = np.isin(rows, retrieval.queries)
     results: list[QueryResult] = []
-    for rows, ranking, _ in retrieval.ranked_blocks(retrieval.queries):
-        ranked_codes = np.where(ranking >= 0, retrieval.codes[ranking], -2)  # (block, models)
-        for row, ranked in zip(rows.tolist(), ranked_codes, strict=True):
-            own = int(retrieval.codes[row])
-            results.append(
-                _score(
-                    retrieval.family.base,
-                    retrieval.family.ids[row],
-                    ranked[ranked >= -1],
-                    own,
-                    retrieval.names,
-                )
-            )
-    return results
+    start = 0
+    for block, ranking, _ in retrieval.ranked_blocks(rows):
+        nearest[start : start + len(block)] = ranking[:, :depth]
+        chosen = is_query[start : start + len(block)]
+        start += len(block)
+        codes = np.where(ranking >= 0, retrieval.codes[ranking], -2)  # (block, models)
+        for row, ranked in zip(block[chosen].tolist(), codes[chosen], strict=True):
+            results.append(_score(retrieval, row, ranked[ranked >= -1]))
+    return Ranked(results, rows, nearest)
 
 
-def _score(
-    base: str, model: str, ranked: Int64[np.ndarray, " candidates"], own: int, names: Sequence[str]
-) -> QueryResult:
+def _score(retrieval: Retrieval, row: int, ranked: Int64[np.ndarray, " candidates"]) -> QueryResult:
     """Purity, hit at one and average precision of one ranking of label codes."""
+    own, names = int(retrieval.codes[row]), retrieval.names
     hits = np.flatnonzero(ranked == own)  # ranks of the siblings, from 0
     k = len(hits)
     precision_at_hits = np.arange(1, k + 1) / (hits + 1)
     return QueryResult(
-        base=base,
-        model=model,
+        base=retrieval.family.base,
+        model=retrieval.family.ids[row],
         dataset=names[own],
         siblings=k,
         candidates=len(ranked),

@@ -22,6 +22,9 @@ Exclude = Literal["author", "run"]
 EVERY_QUERY = 4_000
 """Models of a family up to which every labelled model with a sibling is a query."""
 
+LARGE_BYTES = 256 * 2**20
+"""Scores of a larger family held at a time: each block may read all of its sketches."""
+
 SAMPLE = 1_000
 """Queries of a larger family. The standard error of micro is then at most 0.016."""
 
@@ -76,6 +79,11 @@ class Retrieval:
         )
 
     @property
+    def is_large(self) -> bool:
+        """Whether only queries are ranked, of which there may be a sample."""
+        return len(self.codes) > EVERY_QUERY
+
+    @property
     def is_sample(self) -> bool:
         """Whether the queries are a sample of the models that could ask."""
         return len(self.queries) < self.eligible
@@ -92,19 +100,26 @@ class Retrieval:
         """Blocks of some rows with the rows of their candidates, nearest first, then −1; and
         with the scores of all models in order of row.
 
-        Peak: about 64 MB beside what the family holds.
+        Peak: about 64 MB beside what the family holds; 320 MB above `EVERY_QUERY` models.
         """
         n_models = len(self.codes)
-        height = max(1, BLOCK_BYTES // (8 * max(1, n_models)))
-        for start in range(0, len(rows), height):
-            block = rows[start : start + height]
-            scores = self.family.score_block(block)
-            outside = self.groups[block][:, None] != self.groups[None, :]
-            allowed = outside & self.is_candidate[None, :]
-            ranking = np.argsort(np.where(allowed, -scores, np.inf), axis=1, kind="stable")
-            beyond = np.arange(n_models)[None, :] >= allowed.sum(axis=1)[:, None]
-            ranking[beyond] = -1
-            yield block, ranking, scores
+        row_bytes = 8 * max(1, n_models)
+        height = max(1, BLOCK_BYTES // row_bytes)
+        scored = max(height, LARGE_BYTES // row_bytes) if self.is_large else height
+        for start in range(0, len(rows), scored):
+            scores = self.family.score_block(rows[start : start + scored])
+            for part in range(0, len(scores), height):
+                block = rows[start + part : min(start + part + height, start + scored)]
+                block_scores = scores[part : part + height]
+                yield block, self._ranked(block, block_scores), block_scores
+
+    def _ranked(
+        self, block: Int64[np.ndarray, " block"], scores: Float64[np.ndarray, "block models"]
+    ) -> Int64[np.ndarray, "block models"]:
+        allowed = (self.groups[block][:, None] != self.groups[None, :]) & self.is_candidate
+        ranking = np.argsort(np.where(allowed, -scores, np.inf), axis=1, kind="stable")
+        ranking[np.arange(len(self.codes))[None, :] >= allowed.sum(axis=1)[:, None]] = -1
+        return ranking
 
 
 def _sample(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..arrays import Float64, Int64
-from .precision import QueryResult
+from .precision import QueryResult, Ranked
 from .retrieval import Retrieval, count_siblings
 
 RESAMPLES = 2_000
@@ -23,9 +23,6 @@ FEWEST_PERMUTATIONS = 99
 LOOKUPS = 200_000_000
 """Retrieved labels looked up in all permutations, which takes about two seconds: larger families
 have fewer permutations."""
-
-MAX_CELLS = 20_000_000
-"""Retrieved labels looked up in one permutation; a larger family is not tested."""
 
 Interval = tuple[float, float]
 
@@ -78,7 +75,7 @@ class Significance:
     """Probabilities of purities at least as high if labels meant nothing.
 
     Attributes:
-        p_value: Of the family's micro purity; None where it is too large for this to be cheap.
+        p_value: Of the family's micro purity; None where it is too large for this.
         by_dataset: Of each dataset's mean purity, not corrected for their number.
         permutations: How often labels were shuffled; p is at least 1 / (1 + permutations).
     """
@@ -88,56 +85,30 @@ class Significance:
     permutations: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    """A family's rankings, cut where no relabelling can look deeper."""
-
-    codes: Int64[np.ndarray, " models"] = field(compare=False)
-    groups: Int64[np.ndarray, " models"] = field(compare=False)
-    rows: Int64[np.ndarray, " labelled"] = field(compare=False)
-    nearest: Int64[np.ndarray, "labelled depth"] = field(compare=False)
-    n_labels: int
-
-    def means(
-        self, codes: Int64[np.ndarray, " models"]
-    ) -> tuple[float, Float64[np.ndarray, " names"]]:
-        """Mean purity of all queries and of each dataset's under these labels; NaN of none."""
-        siblings = count_siblings(codes, self.groups, self.n_labels)[self.rows]
-        own = codes[self.rows]
-        counted = np.arange(self.nearest.shape[1])[None, :] < siblings[:, None]
-        hits = (codes[self.nearest] == own[:, None]) & counted
-        is_query = siblings > 0
-        purities = hits.sum(axis=1)[is_query] / siblings[is_query]
-        counts = np.bincount(own[is_query], minlength=self.n_labels)
-        sums = np.bincount(own[is_query], purities, minlength=self.n_labels)
-        with np.errstate(invalid="ignore"):
-            return float(np.divide(sums.sum(), counts.sum())), sums / counts
-
-
 def permutation_test(
-    retrieval: Retrieval, *, seed: int = 0, permutations: int = PERMUTATIONS
+    retrieval: Retrieval, ranked: Ranked, *, seed: int = 0, permutations: int = PERMUTATIONS
 ) -> Significance:
     """Whether purity is above what labels give that mean nothing.
 
     Labels are shuffled among all labelled models; where queries are a sample, purity is that of
     the sampled models. Where one author or run stands behind many models of one label they are
     not exchangeable, and p is too small.
+
+    Args:
+        ranked: What `rank` says of the retrieval.
     """
-    labelled = np.flatnonzero(retrieval.codes >= 0)
-    rows = retrieval.queries if retrieval.is_sample else labelled
-    depth = int(np.bincount(retrieval.codes[labelled]).max()) if len(labelled) else 0
-    cells = len(rows) * depth
-    if not len(retrieval.queries) or cells > MAX_CELLS:
+    cells = ranked.nearest.size
+    if not cells:
         return Significance()
     permutations = max(min(permutations, LOOKUPS // cells), FEWEST_PERMUTATIONS)
-    ranked = _rank(retrieval, rows, depth)
-    micro, by_code = ranked.means(retrieval.codes)
+    micro, by_code = _means(retrieval, ranked, retrieval.codes)
+    labelled = np.flatnonzero(retrieval.codes >= 0)
     rng = np.random.default_rng(seed)
     shuffled = retrieval.codes.copy()
     as_high, as_high_by_code = 0, np.zeros(len(by_code), dtype=np.int64)
     for _ in range(permutations):
         shuffled[labelled] = rng.permutation(retrieval.codes[labelled])
-        other, other_by_code = ranked.means(shuffled)
+        other, other_by_code = _means(retrieval, ranked, shuffled)
         as_high += other >= micro - 1e-12
         as_high_by_code += other_by_code >= by_code - 1e-12
     return Significance(
@@ -151,11 +122,18 @@ def permutation_test(
     )
 
 
-def _rank(retrieval: Retrieval, rows: Int64[np.ndarray, " labelled"], depth: int) -> _Ranked:
-    nearest = np.full((len(rows), depth), -1, dtype=np.int64)
-    start = 0
-    for block, ranking, _ in retrieval.ranked_blocks(rows):
-        cut = ranking[:, :depth]
-        nearest[start : start + len(block), : cut.shape[1]] = cut
-        start += len(block)
-    return _Ranked(retrieval.codes, retrieval.groups, rows, nearest, len(retrieval.names))
+def _means(
+    retrieval: Retrieval, ranked: Ranked, codes: Int64[np.ndarray, " models"]
+) -> tuple[float, Float64[np.ndarray, " names"]]:
+    """Mean purity of all queries and of each dataset's under these labels; NaN of none."""
+    n_labels = len(retrieval.names)
+    siblings = count_siblings(codes, retrieval.groups, n_labels)[ranked.rows]
+    own = codes[ranked.rows]
+    counted = np.arange(ranked.nearest.shape[1])[None, :] < siblings[:, None]
+    hits = (codes[ranked.nearest] == own[:, None]) & counted
+    is_query = siblings > 0
+    purities = hits.sum(axis=1)[is_query] / siblings[is_query]
+    counts = np.bincount(own[is_query], minlength=n_labels)
+    sums = np.bincount(own[is_query], purities, minlength=n_labels)
+    with np.errstate(invalid="ignore"):
+        return float(np.divide(sums.sum(), counts.sum())), sums / counts

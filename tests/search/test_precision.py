@@ -10,7 +10,7 @@ from sklearn.metrics import average_precision_score
 
 from deltadex.search import retrieval
 from deltadex.search.labelled import LabelledModels
-from deltadex.search.precision import score_queries
+from deltadex.search.precision import rank
 from deltadex.search.retrieval import Retrieval
 
 
@@ -29,7 +29,7 @@ def make_family(vectors, labels, authors=None, runs=None, ids=None, base="base")
 
 
 def scored(family, exclude=None, **candidates):
-    return score_queries(Retrieval.of(family, exclude, **candidates))
+    return rank(Retrieval.of(family, exclude, **candidates)).results
 
 
 def purity_by_definition(family, exclude=None, with_unlabelled=False):
@@ -115,12 +115,15 @@ def test_the_order_of_models_changes_nothing(made, seed):
     assert scored(shuffled, "author") == scored(family, "author")
 
 
-def test_blocks_of_any_size_give_the_same_results(monkeypatch):
+@pytest.mark.parametrize("every_query", [40, 39], ids=["small", "large"])
+def test_blocks_of_any_size_give_the_same_results(monkeypatch, every_query):
     rng = np.random.default_rng(0)
     family = make_family(rng.normal(size=(40, 9)), [f"d{i % 5}" for i in range(40)])
     whole = scored(family)
 
+    monkeypatch.setattr(retrieval, "EVERY_QUERY", every_query)
     monkeypatch.setattr(retrieval, "BLOCK_BYTES", 8 * 100)
+    monkeypatch.setattr(retrieval, "LARGE_BYTES", 8 * 40 * 7)
 
     assert scored(family) == whole
 
@@ -219,7 +222,7 @@ def test_a_sample_of_queries_meets_every_candidate(monkeypatch):
     sample = Retrieval.of(family)
 
     assert (sample.eligible, len(sample.queries), sample.is_sample) == (59, 12, True)
-    assert score_queries(sample) == [whole[id] for id in sorted(by_digest[:12])]
+    assert rank(sample).results == [whole[id] for id in sorted(by_digest[:12])]
     assert len(set(sorted(by_digest[:12])) & set(sorted(whole)[:12])) < 12
 
 
@@ -228,5 +231,19 @@ def test_a_family_of_few_labelled_models_is_not_sampled(monkeypatch):
     monkeypatch.setattr(retrieval, "EVERY_QUERY", 5)
     monkeypatch.setattr(retrieval, "SAMPLE", 4)
 
+    ranked = rank(Retrieval.of(family))
+
     assert not Retrieval.of(family).is_sample
-    assert len(scored(family)) == 4
+    assert len(ranked.results) == 4
+    assert ranked.rows.tolist() == [0, 1, 2, 3]
+
+
+def test_singletons_of_a_large_family_are_not_ranked(monkeypatch):
+    family = make_family(np.eye(6), ["a", "a", *"bcde"])
+    small = rank(Retrieval.of(family))
+    monkeypatch.setattr(retrieval, "EVERY_QUERY", 5)
+
+    large = rank(Retrieval.of(family))
+
+    assert (len(small.rows), len(large.rows)) == (6, 2)
+    assert small.results == large.results

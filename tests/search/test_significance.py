@@ -3,9 +3,9 @@ import itertools
 import numpy as np
 import pytest
 
-from deltadex.search import retrieval, significance
+from deltadex.search import precision, retrieval, significance
 from deltadex.search.labelled import LabelledModels
-from deltadex.search.precision import QueryResult, score_queries
+from deltadex.search.precision import QueryResult, rank
 from deltadex.search.retrieval import Retrieval
 from deltadex.search.significance import (
     bootstrap_interval,
@@ -27,15 +27,16 @@ def make_family(vectors, labels, authors=None):
 
 
 def scored(family, exclude=None):
-    return score_queries(Retrieval.of(family, exclude))
+    return rank(Retrieval.of(family, exclude)).results
 
 
 def shuffled(family, exclude=None):
-    return permutation_test(Retrieval.of(family, exclude))
+    retrieval = Retrieval.of(family, exclude)
+    return permutation_test(retrieval, rank(retrieval))
 
 
 def share_of_relabellings_as_pure(family, exclude, asked=None):
-    """The exact p: every way to deal the labels, scored by `score_queries`; and by dataset."""
+    """The exact p: every way to deal the labels, scored by `rank`; and by dataset."""
     asked = family.ids if asked is None else asked
 
     def purities(family):
@@ -82,10 +83,10 @@ def test_p_of_a_sample_is_that_of_the_models_in_it(monkeypatch):
     monkeypatch.setattr(retrieval, "SAMPLE", 4)
     sample = Retrieval.of(family)
     asked = [family.ids[row] for row in sample.queries]
+
+    p = permutation_test(sample, rank(sample)).p_value
+
     monkeypatch.undo()
-
-    p = permutation_test(sample).p_value
-
     assert len(asked) == 4
     expected = share_of_relabellings_as_pure(family, None, asked)[0]
     assert abs(expected - share_of_relabellings_as_pure(family, None)[0]) > 0.02
@@ -108,7 +109,7 @@ def test_large_families_have_fewer_permutations_and_very_large_ones_none(monkeyp
     assert shuffled(family).permutations == 200
     monkeypatch.setattr(significance, "LOOKUPS", 1)
     assert shuffled(family).permutations == 99
-    monkeypatch.setattr(significance, "MAX_CELLS", 31)
+    monkeypatch.setattr(precision, "MAX_CELLS", 31)
     assert shuffled(family).p_value is None
 
 
