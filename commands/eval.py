@@ -30,7 +30,7 @@ class Evaluation:
         "--with-unlabelled", help="Let queries retrieve models without a dataset label too."
     )
     compare: str | None = option(
-        "--compare", metavar="WAYS", help="Ways of scoring side by side: raw,normalised,pooled."
+        "--compare", metavar="WAYS", help="Ways of scoring side by side, such as raw,normalised."
     )
     output: Path | None = option(
         "-o",
