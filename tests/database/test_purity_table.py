@@ -4,7 +4,7 @@ import csv
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -54,7 +54,7 @@ def latex_rows(text):
     commands = {"textbackslash": "\\", "textasciitilde": "~", "textasciicircum": "^",
                 "textless": "<", "textgreater": ">", "textbar": "|",
                 "textasciigrave": "`"}  # fmt: skip
-    token = re.compile(r"\\\\(?![\[*])\n|\\hline\n| & |\\([#$%&_{}])|\\(text\w+)\{\}|\{([^{}\\]?)\}"
+    token = re.compile(r"\\\\\n(?![\[*])|\\hline\n| & |\\([#$%&_{}])|\\(text\w+)\{\}|\{([^{}\\]?)\}"
                        r"|([^\\#$%&_{}~^<>|`\n])")  # fmt: skip
     rows, place = [[""]], 0
     while place < len(body):
@@ -103,6 +103,8 @@ PRINTED = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1
 
 
 @given(name=PRINTED, base=PRINTED)
+@example(name="[1]", base="[1]")
+@example(name="*", base="*")
 @pytest.mark.parametrize(("ending", "read"), [(".md", markdown_rows), (".tex", latex_rows)])
 def test_any_name_is_one_cell(tmp_path_factory, ending, read, name, base):
     document = make_document({name: scores(5, 0.5)}, base=base)
