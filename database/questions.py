@@ -125,29 +125,46 @@ class Questions(Opened):
         *recipes: str,
         base: str | None = None,
         exclude: Literal["author", "run"] | None = None,
+        with_unlabelled: bool = False,
+        compare: Sequence[str] = (),
     ) -> EvaluationTable:
         """How well nearest neighbours share their dataset, against chance.
 
         Args:
             recipes: Names or ids; the one of most models by default.
             exclude: Whether candidates of the query's own author or run are left out.
+            with_unlabelled: Whether models without a label are candidates.
+            compare: Ways of scoring to evaluate side by side: `("raw", "normalised")`.
 
         Returns:
-            A row for each recipe: `micro`, `macro`, `chance`, `nn1`, `map`, all 0…1.
+            A row for each recipe, way and family: `micro`, `macro`, `chance`, `nn1`, `p_value`.
 
         Raises:
-            RequestError: no two labelled models share a dataset.
+            RequestError: no two labelled models share a dataset, or there is no such way.
 
         >>> db.evaluate(exclude="author")[0]["nn1"]
         1.0
+        >>> [row["way"] for row in db.evaluate(compare=("raw", "normalised"))]
+        ['raw', 'normalised']
         """
-        from ..search import evaluate
+        from ..search import check_ways, evaluate
 
         base = self.find_base(base)
+        check_ways(compare)
         documents = [
-            evaluate(self._catalog, recipe=recipe, base=base, exclude=exclude).to_json()
+            evaluate(
+                self._catalog,
+                recipe=recipe,
+                base=base,
+                exclude=exclude,
+                with_unlabelled=with_unlabelled,
+                way=way,
+            ).to_json()
             for recipe in recipes or (None,)
+            for way in compare or ("normalised",)
         ]
+        if compare:
+            return EvaluationTable({"ways": documents})
         return EvaluationTable(documents[0] if len(documents) == 1 else {"recipes": documents})
 
     def cluster(

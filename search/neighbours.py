@@ -119,7 +119,7 @@ class Neighbours:
             "recipe_id": self.recipe.id,
             "verdict": self.verdict,
             "compared": self.compared,
-            "calibration": asdict(self.calibration),
+            "calibration": self.calibration.to_json(),
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
         }
 

@@ -186,9 +186,12 @@ def score_adapters(folder: Path, db: Path) -> str:
                     except RequestError:
                         continue
                     who = "" if exclude else ", author left in"
+                    interval = (
+                        "too few" if found.ci95 is None else "{:.2f}–{:.2f}".format(*found.ci95)
+                    )
                     lines.append(
                         f"| {family.name}{who} | {name} | {found.queries} | {found.micro:.3f} "
-                        f"| {found.ci95[0]:.2f}–{found.ci95[1]:.2f} | {found.nn1:.2f} "
+                        f"| {interval} | {found.nn1:.2f} "
                         f"| {found.chance:.2f} |"
                     )
     return "\n".join(lines)
