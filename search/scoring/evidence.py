@@ -30,11 +30,17 @@ COPY_COSINE = 0.95
 LIKELY, PERHAPS = 0.01, 0.05
 """False discovery rates up to which a neighbour is likely of the same data, or perhaps."""
 
-RATE = 1.0
+RATE = 1.1
 """Of the exponential tail of strangers, in z."""
 
 SMALL_FAMILY = 2.0
 """Models by which the rate is widened: few models know the scale of strangers badly."""
+
+UNSEEN = 0.5
+"""Data sets beside the labelled ones whose nearest stranger is as near as any that was seen."""
+
+BEYOND = np.array([0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+"""z above the nearest stranger at which the unseen ones are counted."""
 
 FEWEST_QUERIES = 8
 """Labelled models with a labelled stranger from which labels are used."""
@@ -118,21 +124,15 @@ def calibrate(
         return Calibration(rate, "the null alone", datasets, len(queries))
     weights = np.array([1.0 / sizes[name] if name else 0.0 for name in names.tolist()])
     nearest = np.array([z[row, strangers[row]].max() for row in queries.tolist()])
-    levels = np.sort(nearest)
-    by_query = _weight_above(nearest, weights[queries], levels) / weights[queries].sum()
+    levels = np.append(np.sort(nearest), nearest.max() + BEYOND)
+    unseen = UNSEEN * np.exp(-np.maximum(levels - nearest.max(), 0.0) / rate)
+    above = _weight_above(nearest, weights[queries], levels)
+    by_query = (above + unseen) / (weights[queries].sum() + UNSEEN)
     wrong = _weight_above(z[strangers], _of_pairs(weights, strangers), levels)
     right = _weight_above(z[siblings], _of_pairs(weights, siblings), levels)
-    shares = np.maximum(by_query, wrong / (wrong + right))
-    falling = np.minimum.accumulate(shares)
-    beyond = np.append(falling, 0.0)
-    return Calibration(
-        rate,
-        "labelled pairs",
-        datasets,
-        len(queries),
-        np.append(levels, np.nextafter(levels[-1], np.inf)),
-        beyond,
-    )
+    by_pair = np.divide(wrong, wrong + right, out=np.zeros(len(levels)), where=wrong > 0)
+    shares = np.minimum.accumulate(np.maximum(by_query, by_pair))
+    return Calibration(rate, "labelled pairs", datasets, len(queries), levels, shares)
 
 
 def _of_pairs(
