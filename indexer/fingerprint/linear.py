@@ -26,7 +26,7 @@ from ...records import LINEAR_DIM as DIM
 from ...records import LINEAR_LAYER_DIM, LinearSketch, Recipe, Slot
 from ..delta import DenseDelta, LowRankDelta, MatrixUpdate
 
-BLOCK = 64
+BLOCK = 128
 """Consecutive rows under one random shift."""
 
 RANKS_AT_ONCE = 64

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from deltadex.indexer.budget import Part
 from deltadex.indexer.delta import DenseDelta, LowRankDelta, MatrixUpdate
-from deltadex.indexer.fingerprint.linear import DIM, LinearPool, _matrix_hash
+from deltadex.indexer.fingerprint.linear import BLOCK, DIM, LinearPool, _matrix_hash
 from deltadex.indexer.fingerprint.sketch import sketch_recipe
 from deltadex.indexer.update import UpdateCollector, zero_share
 from deltadex.records import Slot
 
 SLOTS = [Slot("encoder", layer, role) for layer in range(3) for role in ("q", "up")]
 TOLERANCE = 1e-5
-"""Of the largest number: products of six float32 numbers and sums of up to 64 of those."""
+"""Of the largest number: products of six float32 numbers and sums of up to 128 of those."""
 
 sizes = st.integers(1, 200)
 
@@ -53,7 +53,7 @@ def _by_definition(matrix, recipe, slot=SLOTS[0]):
     numbers = np.zeros(DIM)
     for row in range(matrix.shape[0]):
         for column in range(matrix.shape[1]):
-            place = hashes.shifts[row // 64] + row % 64 * hashes.step + column
+            place = hashes.shifts[row // BLOCK] + row % BLOCK * hashes.step + column
             sign = hashes.row_signs[row] * hashes.column_signs[column]
             numbers[place % DIM] += float(sign) * float(matrix[row, column])
     return numbers
