@@ -95,7 +95,8 @@ def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> 
     recipe = next(
         (r for r in catalog.recipes_of(a.base) if r.name == "sketch" and _have(r.id, a, b)), None
     )
-    cosine, cosines = None, {}
+    cosine: float | None = None
+    cosines: dict[Slot, float] = {}
     if recipe is not None:
         sketches = (
             SketchMatrix.of_model({s.slot: s.sketch for s in stats if s.sketch}, recipe)

@@ -195,7 +195,8 @@ def test_inner_products_are_unbiased_over_seeds(kind):
     # a CountSketch of independent signs: (|a|²|b|² + ⟨a, b⟩²) / DIM; signs that are products add
     # to it where few rows and columns hold all (TensorSketch: at most (2 + 3²) / DIM in all)
     spread = np.std(estimates) / lengths
-    assert np.mean(estimates) == pytest.approx(expected, abs=4 * lengths * spread / 200**0.5)
+    error = 4 * lengths * spread / 200**0.5
+    assert np.mean(estimates) == pytest.approx(expected, abs=max(error, 1e-6 * lengths))
     assert spread < (11 / DIM) ** 0.5
     if kind == "two full updates":
         assert spread == pytest.approx((1.36 / DIM) ** 0.5, rel=0.25)
