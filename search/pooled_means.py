@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Float64, Shaped
-from ..store import FamilyView
+from ..store import FamilyView, block_dims
 from .scoring.cohort import sample_by_kind
-from .scoring.family_scores import has_sketches
 
 SHRINKAGE = 2.0
 """Weight of "nothing in common" in a mean, in models."""
@@ -44,7 +43,7 @@ class PooledMeans:
             vectors = {kind: view.vectors(view.keys[rows]) for kind, rows in sample.items()}
             return cls.over(vectors)
 
-        return view.derived(cls, make) if has_sketches(view.recipe) else cls({})
+        return view.derived(cls, make) if block_dims(view.recipe) else cls({})
 
     @classmethod
     def over(cls, vectors: Mapping[str, Shaped[np.ndarray, "models dim"]]) -> PooledMeans:

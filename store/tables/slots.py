@@ -13,7 +13,7 @@ from ...records import Indexed, Slot, SlotStats
 from ..session import Session
 
 AT_ONCE = 512
-"""Models whose sketches are fetched by one query, at about 150 KB a model."""
+"""Models whose sketches are fetched by one query, at about 150 KB a model of version 2."""
 
 SlotSketches = tuple[Slot, Int64[np.ndarray, " present"], Float16[np.ndarray, "present features"]]
 """One slot: which of the models have it, and their sketches."""
