@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 
 from ..arrays import Bool, Float64, Int64
-from .centring import id_digest
 from .labelled import BLOCK_BYTES, LabelledModels
+from .scoring.cohort import id_digest
 
 Exclude = Literal["author", "run"]
 
