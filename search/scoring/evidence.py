@@ -30,13 +30,13 @@ COPY_COSINE = 0.95
 LIKELY, PERHAPS = 0.01, 0.05
 """False discovery rates up to which a neighbour is likely of the same data, or perhaps."""
 
-RATE = 1.1
+RATE = 1.2
 """Of the exponential tail of strangers, in z."""
 
 SMALL_FAMILY = 2.0
 """Models by which the rate is widened: few models know the scale of strangers badly."""
 
-UNSEEN = 0.5
+UNSEEN = 1.0
 """Data sets beside the labelled ones whose nearest stranger is as near as any that was seen."""
 
 BEYOND = np.array([0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])

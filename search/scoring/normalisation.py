@@ -21,7 +21,7 @@ from ...arrays import Bool, Float64, Int64
 ADAPTERS = {"update": 1.0, "output": 2.0, "input": 0.5}
 """Weights among adapters, whose input side still holds the random start of their A matrices."""
 
-OTHERS = {"update": 1.0, "output": 1.0, "input": 2.0}
+OTHERS = {"update": 1.0, "output": 1.0, "input": 3.0}
 """Weights where one of two models is a full fine-tune."""
 
 PART_WEIGHTS = (1.0, 0.5, 0.25)
