@@ -89,8 +89,7 @@ def _headline(document: Document) -> str:
         return f"no model stands out among {compared} compared"
     last = neighbours[-1]["verdict"] if len(neighbours) < compared else None
     parts = (
-        f"{verdict}: {_count(n, 'model', or_more=verdict == last)}"
-        for verdict, n in counts.items()
+        f"{verdict}: {_count(n, 'model', or_more=verdict == last)}" for verdict, n in counts.items()
     )
     return f"{', '.join(parts)}, of {compared} compared"
 
@@ -99,7 +98,8 @@ def _calibration(calibration: Document) -> str:
     """What the rates of false discoveries were calibrated on."""
     datasets = _count(calibration["datasets"], "data set")
     if calibration["source"] == "labelled pairs":
-        return f"fdr calibrated on {calibration['queries']} labelled models, {datasets} with siblings"
+        models = _count(calibration["queries"], "labelled model")
+        return f"fdr calibrated on {models}, {datasets} with siblings"
     return f"fdr from the null alone: too few labels to calibrate on ({datasets} with siblings)"
 
 

@@ -135,7 +135,7 @@ class CalibrationAnswer(Answer):
 
 
 class SimilarAnswer(Answer):
-    """`verdict` is that of the nearest model; `compared` counts the models that pass the filters."""
+    """`verdict` is of the nearest model; `compared` counts the models that pass the filters."""
 
     query: QueryAnswer
     recipe: str
