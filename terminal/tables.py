@@ -96,7 +96,7 @@ def _headline(document: Document) -> str:
 
 def _calibration(calibration: Document) -> str:
     """What the rates of false discoveries were calibrated on."""
-    datasets = _count(calibration["datasets"], "data set")
+    datasets = _count(calibration["datasets"], "dataset")
     if calibration["source"] == "labelled pairs":
         models = _count(calibration["queries"], "labelled model")
         return f"fdr calibrated on {models}, {datasets} with siblings"

@@ -36,7 +36,7 @@ def test_a_row_says_how_strong_the_evidence_is(capsys):
 
     assert first == "nearest to a-0 (imdb) · recipe sketch"
     assert headline == "likely the same data: 1 model, of 30 compared"
-    assert calibrated == "fdr calibrated on 31 labelled models, 5 data sets with siblings"
+    assert calibrated == "fdr calibrated on 31 labelled models, 5 datasets with siblings"
     assert heads.split() == ["rank", "model", "verdict", "z", "fdr", "cosine", "dataset", "author"]
     assert row.split("  ")[0].strip() == "1"
     assert [cell.strip() for cell in row.split("  ") if cell.strip()] == [
@@ -74,7 +74,7 @@ def test_too_few_labels_are_said(capsys):
     shown = lines(capsys, [neighbour(1, NOTHING)], calibration=UNLABELLED)
 
     assert shown[2] == (
-        "fdr from the null alone: too few labels to calibrate on (1 data set with siblings)"
+        "fdr from the null alone: too few labels to calibrate on (1 dataset with siblings)"
     )
 
 

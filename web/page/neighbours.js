@@ -19,7 +19,7 @@
   }
 
   function calibration({ source, queries, datasets }) {
-    const siblings = `${format.count(datasets, "data set")} with siblings`;
+    const siblings = `${format.count(datasets, "dataset")} with siblings`;
     return source === "labelled pairs"
       ? `fdr calibrated on ${format.count(queries, "labelled model")}, ${siblings}.`
       : `fdr from the null alone: too few labels to calibrate on (${siblings}).`;

@@ -151,7 +151,7 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     assert page.locator("#neighbours .headline").inner_text() == (
         "Likely the same data: 2 models, perhaps: 3 models, of 59 compared"
     )
-    assert "calibrated on 54 labelled models, 5 data sets with siblings" in card.inner_text()
+    assert "calibrated on 54 labelled models, 5 datasets with siblings" in card.inner_text()
     evidence = plain(page, "#neighbours .score >> nth=0")
     assert re.fullmatch(r"likely the same data\nz \d+\.\d · fdr 0\.2 %", evidence)
     assert page.locator("#neighbours .verdict.none").count() == 5
