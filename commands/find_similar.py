@@ -39,7 +39,7 @@ class Search:
     k: int = option("-k", default=10, help="Show this many neighbours.")
     recipe: str | None = recipe_option()
     base: str | None = base_option()
-    explain: bool = option("--explain", help="Show which layers and roles carry each similarity.")
+    explain: bool = option("--explain", help="Show which layers and roles carry each cosine.")
 
 
 @click.command("find-similar")
@@ -49,6 +49,10 @@ def find_similar(common: Common, queries: Queries, search: Search, filters: Filt
 
     A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
     are answered one after the other; `-` stands for models on stdin, one per line.
+
+    The verdict of a neighbour is "copy", "likely the same data" (fdr up to 1 %) or "perhaps" (up
+    to 5 %). z counts standard deviations above the family's strangers; fdr is the share of the
+    neighbours down to this one that are expected to be wrong.
 
     \b
     Example:
@@ -88,7 +92,9 @@ def _show(document: Mapping[str, Any]) -> None:
 
 
 def _show_all(document: Mapping[str, Any]) -> None:
-    for query in document["queries"]:
+    for place, query in enumerate(document["queries"]):
+        if place:
+            click.echo()
         _show(query)
     for refused in document["failed"]:
         click.echo(plain(f"{refused['model']}: {refused['reason']}"), err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,18 @@ import numpy as np
 
 from ..arrays import Float64
 from ..search import LabelledModels, Method, place_models, read_family
-from ..store import Catalog
-from ..web import Colour, check_ending, encode_names, write_map
+from ..search.labelled import TIE_DECIMALS
+from ..search.neighbours import CANDIDATES
+from ..search.scoring.evidence import Calibration, verdict
+from ..store import Catalog, FamilyView
+from ..web import Colour, Neighbour, Neighbourhoods, check_ending, encode_names, write_map
 
 NEIGHBOURS_SHOWN = 6
 
 NEIGHBOURS_UP_TO = 20_000
 """Models up to which a page lists the nearest of each: every pair is compared, in minutes."""
 
-BLOCK_SCORES = 1 << 22
+BLOCK_SCORES = 1 << 20
 """Scores held at a time."""
 
 
@@ -46,7 +49,8 @@ def map_family(
     check_ending(path)
     placed = _place(catalog, base, recipe, layout, seed)
     document, landmarks = placed.document, placed.landmarks
-    neighbours = _neighbours(placed.models) if path.suffix.lower() == ".html" else ()
+    is_page = path.suffix.lower() == ".html"
+    neighbours = _neighbourhoods(placed.view, placed.models) if is_page else None
     write_map(document, path, landmarks=landmarks, neighbours=neighbours, colour=colour, dark=dark)
     shown = ("base", "recipe", "layout", "explained", "seed")
     return {
@@ -75,6 +79,7 @@ def layout_document(
 
 @dataclass(frozen=True, slots=True)
 class _PlacedFamily:
+    view: FamilyView
     models: LabelledModels
     document: dict[str, Any]
     landmarks: int | None
@@ -104,33 +109,53 @@ def _place(
     ):
         document[name], document[f"{name}s"] = encode_names(column)
     document["downloads"] = [row.downloads for row in rows]
-    return _PlacedFamily(models, document, placement.landmarks)
+    return _PlacedFamily(view, models, document, placement.landmarks)
 
 
-def _neighbours(family: LabelledModels) -> list[tuple[tuple[str, float], ...]]:
-    """The nearest of every model, and their scores; equal scores in order of id.
+def _neighbourhoods(view: FamilyView, family: LabelledModels) -> Neighbourhoods | None:
+    """The nearest of every model, with the evidence that a search gives.
 
-    Nothing for families of more than `NEIGHBOURS_UP_TO` models.
+    None for families of more than `NEIGHBOURS_UP_TO` models.
     """
-    n_models = len(family.ids)
-    if n_models > NEIGHBOURS_UP_TO:
-        return [()] * n_models
+    source, n_models = family.source, len(family.ids)
+    if source is None or n_models > NEIGHBOURS_UP_TO:
+        return None
+    calibration = source.family.calibration(view)
     height = max(1, BLOCK_SCORES // max(1, n_models))
     neighbours = []
     for begin in range(0, n_models, height):
         rows = np.arange(begin, min(begin + height, n_models))
-        for row, scores in zip(rows.tolist(), family.score_block(rows), strict=True):
-            neighbours.append(_nearest(family.ids, scores, row))
-    return neighbours
+        pairs = source.family.compare(source.models.take(rows), source.models)
+        for row, cosines, z in zip(rows.tolist(), pairs.cosines, pairs.z, strict=True):
+            neighbours.append(_nearest(family.ids, row, cosines, z, calibration))
+    return Neighbourhoods(neighbours, asdict(calibration))
 
 
 def _nearest(
-    ids: Sequence[str], scores: Float64[np.ndarray, " models"], row: int
-) -> tuple[tuple[str, float], ...]:
-    scores[row] = -np.inf
-    n_shown = min(NEIGHBOURS_SHOWN, len(ids) - 1)
-    if n_shown == 0:
+    ids: Sequence[str],
+    row: int,
+    cosines: Float64[np.ndarray, " models"],
+    z: Float64[np.ndarray, " models"],
+    calibration: Calibration,
+) -> tuple[Neighbour, ...]:
+    """The nearest of one model; equal scores in order of id, as rows are."""
+    n_others = len(ids) - 1
+    rounded = np.round(z, TIE_DECIMALS)
+    rounded[row] = -np.inf
+    n_ranked = min(CANDIDATES, n_others)
+    if n_ranked == 0:
         return ()
-    least = np.partition(scores, -n_shown)[-n_shown]
-    others = [(ids[i], float(scores[i])) for i in np.flatnonzero(scores >= least).tolist()]
-    return tuple(sorted(others, key=lambda pair: (-pair[1], pair[0]))[:n_shown])
+    least = np.partition(rounded, -n_ranked)[-n_ranked]
+    near = np.flatnonzero(rounded >= least)
+    near = near[np.argsort(-rounded[near], kind="stable")[:n_ranked]]
+    rates = calibration.fdr(z[near], n_others)
+    return tuple(
+        Neighbour(
+            model=ids[place],
+            z=float(z[place]),
+            fdr=float(rate),
+            cosine=float(np.clip(cosines[place], -1.0, 1.0)),
+            verdict=verdict(float(cosines[place]), float(rate)),
+        )
+        for place, rate in zip(near[:NEIGHBOURS_SHOWN].tolist(), rates, strict=False)
+    )

@@ -49,19 +49,20 @@ class Questions(Opened):
                 ids, folders and Hub ids, in which one that has no answer stops no other.
             dataset, author, where: Only neighbours that pass; `where` is a condition over the
                 columns of `models`, such as `"downloads > 100 AND kind = 'adapter'"`.
-            kind: Of the model that a vector is of, whose kind's mean is taken out.
-            explain: Whether the document says which layers and roles carry each similarity.
+            kind: Of the model that a vector is of: scores are normalised by kind.
+            explain: Whether the document says which layers and roles carry each cosine.
 
         Returns:
-            A row for each neighbour, nearest first: `query`, `rank`, `model`, `score` (−1…1).
+            A row for each neighbour, nearest first: `query`, `rank`, `model`, `verdict`, `z`, `fdr`
+            (0…1) and more.
 
         Raises:
             RequestError: `k` is below 1, or the model cannot be fingerprinted.
             BadFilter: `where` is not understood.
 
         >>> hits = db.find_similar("imdb-0", k=2)
-        >>> hits[0]["model"], hits[0]["score"] > hits[1]["score"]
-        ('imdb-1', True)
+        >>> hits[0]["model"], hits[0]["z"] > hits[1]["z"], hits[0]["verdict"]
+        ('imdb-1', True, 'likely the same data')
         >>> db.find_similar("models/imdb-0", k=1, where="run <> 'imdb-0'")[0]["model"]
         'imdb-1'
         >>> len(db.find_similar(["imdb-0", "sst2-0"], k=3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,11 @@ from .text import cell_text, plain, share, size
 Document = Mapping[str, Any]
 
 MODEL_COLUMNS = ("model", "status", "code", "dataset", "author", "run")
+
+NEIGHBOUR_COLUMNS = ("rank", "model", "verdict", "z", "fdr", "cosine", "dataset", "author")
+
+NOTHING_STANDS_OUT = "no model stands out"
+"""The verdict of a neighbour that is as near as strangers are."""
 
 
 def show_report(document: Document) -> None:
@@ -38,29 +44,85 @@ def show_report(document: Document) -> None:
 
 
 def show_neighbours(document: Document) -> None:
-    """A query's nearest models."""
+    """A query's nearest models, which of them stand out, and how the fdr is known."""
     screen = console()
     query = document["query"]
     label = f" ({text(query['dataset'])})" if query["dataset"] else ""
     screen.print(f"nearest to [bold]{text(query['model'])}[/]{label} · recipe {document['recipe']}")
-    table = Table("rank", "model", "score", "±", "dataset", "author", box=None, header_style="dim")
-    for n in document["neighbours"]:
+    neighbours = document["neighbours"]
+    if not neighbours:
+        screen.print("no other model passes the filters")
+        return
+    screen.print(f"[bold]{_headline(document)}[/]")
+    screen.print(_calibration(document["calibration"]), style="dim")
+    table = Table(box=None, header_style="dim")
+    for column in NEIGHBOUR_COLUMNS:
+        is_number = column in ("z", "fdr", "cosine")
+        table.add_column(
+            column,
+            justify="right" if is_number else "left",
+            no_wrap=is_number or column in ("rank", "verdict"),
+            overflow="fold",
+        )
+    for n in neighbours:
         table.add_row(
             str(n["rank"]),
             text(n["model"]),
-            f"{n['score']:.3f}",
-            f"{n['score_se']:.3f}",
+            n["verdict"] if _stands_out(n) else "",
+            f"{n['z']:.1f}",
+            _rate(n["fdr"]),
+            share(n["cosine"]),
             text(n["dataset"]),
             text(n["author"]),
         )
     screen.print(table)
 
 
+def _headline(document: Document) -> str:
+    """How many of the neighbours stand out, by verdict.
+
+    Where the last of them stands out and is not the last model that was compared, more may.
+    """
+    neighbours, compared = document["neighbours"], document["compared"]
+    counts = Counter(n["verdict"] for n in neighbours if _stands_out(n))
+    if not counts:
+        return f"no model stands out among {compared} compared"
+    last = neighbours[-1]["verdict"] if len(neighbours) < compared else None
+    parts = (
+        f"{verdict}: {_count(n, 'model', or_more=verdict == last)}" for verdict, n in counts.items()
+    )
+    return f"{', '.join(parts)}, of {compared} compared"
+
+
+def _calibration(calibration: Document) -> str:
+    """What the rates of false discoveries were calibrated on."""
+    datasets = _count(calibration["datasets"], "dataset")
+    if calibration["source"] == "labelled pairs":
+        models = _count(calibration["queries"], "labelled model")
+        return f"fdr calibrated on {models}, {datasets} with siblings"
+    return f"fdr from the null alone: too few labels to calibrate on ({datasets} with siblings)"
+
+
+def _stands_out(neighbour: Document) -> bool:
+    return bool(neighbour["verdict"] != NOTHING_STANDS_OUT)
+
+
+def _count(n: int, noun: str, *, or_more: bool = False) -> str:
+    return f"{n}{' or more' if or_more else ''} {noun}{'' if n == 1 and not or_more else 's'}"
+
+
+def _rate(value: float) -> str:
+    """0.0123 → `1.2 %`; whole percents from 10."""
+    if value < 0.001:
+        return "<0.1 %"
+    return f"{100 * value:.1f} %" if value < 0.0995 else _percent(value)
+
+
 def show_explanation(document: Document, *, rows: int = 8) -> None:
-    """Which roles, layers and slots carry a similarity."""
+    """Which roles, layers and slots carry the cosine of two models."""
     screen = console()
     screen.print(
-        f"\n[bold]{text(document['model'])}[/]: similarity {document['similarity']:.3f}, carried by"
+        f"\n[bold]{text(document['model'])}[/]: cosine {document['similarity']:.3f}, carried by"
     )
     for title, name in (("role", "role"), ("layer", "layer"), ("feature", "block")):
         ranked = sorted(document[f"by_{name}"], key=lambda t: -t["contribution"])[:rows]

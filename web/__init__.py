@@ -1,6 +1,13 @@
 """Maps of families, as pages for a browser and as pictures; `service` answers over HTTP."""
 
-from .family_map import Colour
+from .family_map import Colour, Neighbour, Neighbourhoods
 from .map_drawing import check_ending, encode_names, write_map
 
-__all__ = ["Colour", "check_ending", "encode_names", "write_map"]
+__all__ = [
+    "Colour",
+    "Neighbour",
+    "Neighbourhoods",
+    "check_ending",
+    "encode_names",
+    "write_map",
+]

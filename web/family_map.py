@@ -8,9 +8,10 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..errors import RequestError
 
@@ -21,8 +22,27 @@ _ICON = re.compile(r'<link rel="icon" href="[^"]*">\n')
 Colour = Literal["dataset", "author", "kind"]
 """Columns that models can be coloured by."""
 
-Neighbour = tuple[str, float] | tuple[str, float, float | None]
-"""Id and score of a neighbour and, where it is known, the score's standard error."""
+
+class Neighbour(NamedTuple):
+    """What a page shows of a neighbour, as `find-similar --json` has it."""
+
+    model: str
+    z: float
+    fdr: float
+    cosine: float
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhoods:
+    """The neighbours of every model, nearest first, and how their fdr is known.
+
+    Attributes:
+        calibration: As `find-similar --json` has it.
+    """
+
+    of_models: Sequence[Sequence[Neighbour]]
+    calibration: Mapping[str, Any]
 
 
 def write_page(
@@ -31,7 +51,7 @@ def write_page(
     *,
     title: str,
     subtitle: str = "",
-    neighbours: Sequence[Sequence[Neighbour]] = (),
+    neighbours: Neighbourhoods | None = None,
     clusters: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a map document to `path`, as a page for any browser.
@@ -41,7 +61,7 @@ def write_page(
 
     Args:
         document: As GET map answers.
-        neighbours: Of every model, nearest first.
+        neighbours: Of every model; without them the page does not list any.
         clusters: As GET clusters answers.
 
     Raises:
@@ -54,29 +74,30 @@ def write_page(
         "title": title,
         "subtitle": subtitle or None,
         "map": dict(document),
-        "neighbours": _placed(models, neighbours),
         "clusters": clusters,
     }
+    if neighbours is not None:
+        data |= _placed(models, neighbours)
     try:
         path.write_bytes(_render(title, data).encode("utf-8", "replace"))
     except OSError as err:
         raise RequestError(f"cannot write the map to {path}: {err.strerror or err}") from err
 
 
-def _placed(
-    models: Sequence[str], neighbours: Sequence[Sequence[Neighbour]]
-) -> list[list[list[int | float | None]]]:
+def _placed(models: Sequence[str], neighbours: Neighbourhoods) -> dict[str, Any]:
     """Neighbours by their place among the models; those without one are left out."""
     place = {model: i for i, model in enumerate(models)}
-    return [
-        [[place[name], *(_short(number) for number in numbers)]
-         for name, *numbers in near if name in place]
-        for near in neighbours
-    ]  # fmt: skip
-
-
-def _short(number: float | None) -> float | None:
-    return None if number is None else round(number, 4)
+    verdicts = {n.verdict: None for near in neighbours.of_models for n in near}
+    code = {verdict: i for i, verdict in enumerate(verdicts)}
+    return {
+        "neighbours": [
+            [[place[n.model], *(round(number, 4) for number in n[1:4]), code[n.verdict]]
+             for n in near if n.model in place]
+            for near in neighbours.of_models
+        ],
+        "verdicts": list(verdicts),
+        "calibration": dict(neighbours.calibration),
+    }  # fmt: skip
 
 
 def _render(title: str, data: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RequestError
-from .family_map import Colour, Neighbour, write_page
+from .family_map import Colour, Neighbourhoods, write_page
 
 ENDINGS = (".html", ".png", ".svg")
 
@@ -28,7 +28,7 @@ def write_map(
     path: Path,
     *,
     landmarks: int | None,
-    neighbours: Sequence[Sequence[Neighbour]],
+    neighbours: Neighbourhoods | None,
     colour: Colour,
     dark: bool,
 ) -> None:
@@ -37,7 +37,7 @@ def write_map(
     Args:
         document: As GET map answers.
         landmarks: Models that were placed first, the others among them; None = all alike.
-        neighbours: Of every model, nearest first; for a page.
+        neighbours: Of every model, for a page.
         colour: What marks of a picture are coloured by; a page is by dataset.
         dark: Light on dark, for a picture; a page follows its reader's setting.
 

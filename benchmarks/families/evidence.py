@@ -14,19 +14,24 @@ import numpy as np
 from deltadex.records import Recipe
 from deltadex.search.scoring.evidence import PERHAPS, calibrate
 from deltadex.search.scoring.family_scores import FamilyScores
-from deltadex.store import SketchMatrix
+from deltadex.store import FamilyView, SketchMatrix
 
 
 class Subfamily:
     """Some models of a family, scored as if there were no others."""
 
-    def __init__(self, read: Callable[[np.ndarray], SketchMatrix], rows: np.ndarray,
-                 ids: Sequence[str], kinds: Sequence[str], recipe: Recipe) -> None:  # fmt: skip
-        self.ids = [ids[row] for row in rows]
-        kinds = [kinds[row] for row in rows]
-        self.scores = FamilyScores(self.ids, kinds, recipe, lambda chosen: read(rows[chosen]))
-        places = np.arange(len(rows))
-        models = self.scores.prepare(read(rows), kinds, places.tolist())
+    def __init__(
+        self,
+        matrix: SketchMatrix,
+        rows: np.ndarray,
+        ids: Sequence[str],
+        kinds: Sequence[str],
+        recipe: Recipe,
+    ) -> None:
+        """Of some rows of the whole family's sketches."""
+        self.ids, own = [ids[row] for row in rows], [kinds[row] for row in rows]
+        self.scores = FamilyScores(self.ids, own, recipe, lambda part: matrix.take(rows[part]))
+        models = self.scores.prepare(matrix.take(rows), own, list(range(len(rows))))
         pairs = self.scores.compare(models, models)
         self.z, self.cosines = pairs.z, pairs.cosines
 
@@ -38,6 +43,29 @@ class Subfamily:
         )
         z = np.sort(self.z[query, candidates])[::-1]
         return calibration.fdr(z, len(candidates))
+
+
+class KnownCosines(SketchMatrix):
+    """Sketches whose cosines were computed once for all subfamilies."""
+
+    def __init__(self, whole: SketchMatrix, cosines: np.ndarray, rows: np.ndarray) -> None:
+        super().__init__(whole.dims, whole.slots, whole.weights[rows], whole.codes[:0])
+        self._whole, self._cosines, self._rows = whole, cosines, rows
+
+    def take(self, rows: np.ndarray) -> KnownCosines:
+        return KnownCosines(self._whole, self._cosines, self._rows[rows])
+
+    def cosines(self, other: SketchMatrix) -> np.ndarray:
+        assert isinstance(other, KnownCosines)
+        return self._cosines[:, self._rows][:, :, other._rows]
+
+
+def subfamilies(view: FamilyView, rows: np.ndarray) -> Callable[[np.ndarray], Subfamily]:
+    """Makes a family of some of these models."""
+    whole = view.sketches(view.keys[rows])
+    known = KnownCosines(whole, whole.cosines(whole), np.arange(len(rows)))
+    ids, kinds = [view.ids[row] for row in rows], [view.kinds[row] for row in rows]
+    return lambda chosen: Subfamily(known, chosen, ids, kinds, view.recipe)
 
 
 @dataclass(slots=True)
@@ -59,7 +87,7 @@ class Tally:
 
 
 HEADER = (
-    "| family | neighbours reported | wrong | siblings reported | lone queries | no model stands out |",
+    "| family | reported | wrong | siblings reported | lone queries | no model stands out |",
     "| --- | ---: | ---: | ---: | ---: | ---: |",
 )
 

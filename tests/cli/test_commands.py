@@ -57,9 +57,14 @@ def test_find_similar_prints_the_contract(family):
     assert printed["query"]["model"] == "a-0"
     assert printed["query"]["dataset"] == "a"
     assert [n["rank"] for n in printed["neighbours"]] == [1, 2]
-    assert {"rank", "model", "score", "dataset", "author", "score_se"} <= set(
-        printed["neighbours"][0]
-    )
+    assert set(printed) >= {"verdict", "compared", "calibration", "neighbours"}
+    assert set(printed["calibration"]) == {"rate", "source", "datasets", "queries"}
+    assert set(printed["neighbours"][0]) == {
+        "rank", "model", "cosine", "score", "z", "fdr", "verdict", "dataset", "author", "run",
+        "base",
+    }  # fmt: skip
+    assert printed["verdict"] == printed["neighbours"][0]["verdict"]
+    assert printed["compared"] == 3
     assert printed["neighbours"][0]["model"] == "a-1"
     assert [e["model"] for e in printed["explanations"]] == [
         n["model"] for n in printed["neighbours"]
@@ -123,7 +128,8 @@ def test_a_path_finds_the_stored_model_and_an_unknown_one_is_fingerprinted(famil
 
     assert stored["neighbours"][0]["model"] == "b-1"
     assert fresh["neighbours"][0]["model"] == "b-0"
-    assert fresh["neighbours"][0]["score"] == pytest.approx(1.0)
+    assert fresh["neighbours"][0]["cosine"] == pytest.approx(1.0)
+    assert fresh["neighbours"][0]["verdict"] == "copy"
     assert document(family, "stats")["bases"][0]["models"] == 4
 
 

@@ -34,7 +34,7 @@ def make_catalog(path, *, bases=("base",), per_base=12):
 
 
 def drawn_models(path):
-    """What the page holds of each model: its kind, and its nearest with their scores."""
+    """What the page holds of each model: its kind, and the evidence of its nearest by id."""
     text = path.read_text("utf-8")
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', text)
     page = json.loads(data.group(1))
@@ -42,7 +42,10 @@ def drawn_models(path):
     return {
         name: {
             "kind": kinds[page["map"]["kind"][i]],
-            "neighbours": [(names[place], score) for place, score in page["neighbours"][i]],
+            "neighbours": {
+                names[place]: (*numbers, page["verdicts"][verdict])
+                for place, *numbers, verdict in page["neighbours"][i]
+            },
         }
         for i, name in enumerate(names)
     }
@@ -59,7 +62,7 @@ def test_every_model_is_drawn_with_its_nearest(tmp_path, layout):
     assert drawn["models"] == len(models) == 12
     assert drawn["layout"] == ("tsne" if layout == "auto" else layout)
     assert models["m3"]["kind"] == "full"
-    names = [name for name, _ in models["m3"]["neighbours"]]
+    names = list(models["m3"]["neighbours"])
     assert len(names) == 6
     assert set(names[:3]) == {"m0", "m6", "m9"}
 
@@ -70,8 +73,11 @@ def test_the_nearest_are_those_that_a_search_finds(tmp_path):
         neighbours = find_similar(catalog, StoredQuery("m3"), k=6).neighbours
 
     listed = drawn_models(tmp_path / "map.html")["m3"]["neighbours"]
-    assert [name for name, _ in listed] == [n.model for n in neighbours]
-    assert [score for _, score in listed] == pytest.approx([n.score for n in neighbours], abs=1e-4)
+    assert list(listed) == [n.model for n in neighbours]
+    for n in neighbours:
+        *numbers, verdict = listed[n.model]
+        assert numbers == pytest.approx([n.z, n.fdr, n.cosine], abs=1e-4)
+        assert verdict == n.verdict
 
 
 def test_columns_tell_every_model_by_place(tmp_path):

@@ -12,7 +12,7 @@ from bounds import HOSTILE_TEXTS
 
 from deltadex.database.tables import html_table
 from deltadex.study.pictures import Picture, new_picture, save_picture
-from deltadex.web.family_map import write_page
+from deltadex.web.family_map import Neighbour, Neighbourhoods, write_page
 from deltadex.web.map_drawing import encode_names
 
 SCRIPTS = (
@@ -63,9 +63,16 @@ def hostile_map(folder: Path) -> Path:
     }  # fmt: skip
     for name in ("dataset", "author", "kind"):
         document[name], document[f"{name}s"] = encode_names(NAMES)
-    near = [[(NAMES[(i + 1) % n], 0.5, 0.1)] for i in range(n)]
+    near = [[Neighbour(NAMES[(i + 1) % n], 5.0, 0.1, 0.5, SCRIPTS[0])] for i in range(n)]
+    calibration = {"source": SCRIPTS[1], "datasets": 0, "queries": 0}
     path = folder / "map.html"
-    write_page(document, path, title=SCRIPTS[0], subtitle=SCRIPTS[1], neighbours=near)
+    write_page(
+        document,
+        path,
+        title=SCRIPTS[0],
+        subtitle=SCRIPTS[1],
+        neighbours=Neighbourhoods(near, calibration),
+    )
     return path
 
 

@@ -68,7 +68,7 @@ def _answers(catalog: Catalog) -> Answers:
         "scores": np.array(family.scores),
         "rankings": np.array([[place[n.model] for n in row] for row in found]),
         "ranked_scores": np.array([[n.score for n in row] for row in found]),
-        "standard_errors": np.array([[n.score_se for n in row] for row in found]),
+        "evidence": np.array([[[n.z, n.fdr] for n in row] for row in found]),
         "clusters": density.find_clusters(family, 3),
         "large_clusters": _large_clusters(),
     }

@@ -43,7 +43,7 @@ def test_any_number_of_threads_gives_the_same_bits(tmp_path):
     with np.load(tmp_path / "1.npz") as one, np.load(tmp_path / "3.npz") as three:
         assert one.keys() == three.keys()
         for name, array in one.items():
-            if name in ("scores", "ranked_scores", "standard_errors"):
+            if name in ("scores", "ranked_scores", "evidence"):
                 assert np.abs(array - three[name]).max() <= SCORES, name
             else:
                 assert np.array_equal(array, three[name]), name

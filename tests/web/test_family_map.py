@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from deltadex.errors import RequestError
-from deltadex.web.family_map import write_page
+from deltadex.web.family_map import Neighbour, Neighbourhoods, write_page
 from deltadex.web.map_drawing import encode_names
 
 HOSTILE = '</script><img src=x onerror="alert(1)">{{payload}}</body>\u2028 & <!-- é'
@@ -55,6 +55,10 @@ def make_document(n=3, *, dataset="sst2", author="someone", kind="full", **chang
     return document
 
 
+def near(model, *, z=1.0, verdict="perhaps"):
+    return Neighbour(model, z, fdr=0.25, cosine=0.5, verdict=verdict)
+
+
 def written(tmp_path, document, **options):
     path = tmp_path / "map.html"
     write_page(document, path, **({"title": "A family"} | options))
@@ -71,7 +75,13 @@ def test_every_model_is_in_the_page_as_data(tmp_path):
         2, models=["a/x", "b/y"], x=[0.25, -1.0], y=[1.0, 2.0], downloads=[7, None],
         dataset=["sst2", None], author=[None, "b"], kind=["full", "adapter"],
     )  # fmt: skip
-    neighbours = [[("b/y", 0.98765, 0.0123456), ("gone", 0.1)], [("a/x", 0.5)]]
+    neighbours = Neighbourhoods(
+        [
+            [near("b/y", z=6.98765, verdict="perhaps"), near("gone")],
+            [near("a/x", verdict="no model stands out")],
+        ],
+        {"source": "the null alone"},
+    )
 
     data = payload(written(tmp_path, document, neighbours=neighbours))
 
@@ -82,11 +92,13 @@ def test_every_model_is_in_the_page_as_data(tmp_path):
     assert (shown["authors"], shown["author"]) == (["b"], [None, 0])
     assert [shown["kinds"][i] for i in shown["kind"]] == ["full", "adapter"]
     assert shown["downloads"] == [7, None]
-    assert data["neighbours"] == [[[1, 0.9877, 0.0123]], [[0, 0.5]]]
+    assert data["neighbours"] == [[[1, 6.9877, 0.25, 0.5, 0]], [[0, 1.0, 0.25, 0.5, 1]]]
+    assert data["verdicts"] == ["perhaps", "no model stands out"]
+    assert data["calibration"] == {"source": "the null alone"}
 
 
 def test_neighbours_may_be_left_out(tmp_path):
-    assert payload(written(tmp_path, make_document()))["neighbours"] == []
+    assert "neighbours" not in payload(written(tmp_path, make_document()))
 
 
 def test_larger_datasets_come_first(tmp_path):
@@ -100,7 +112,11 @@ def test_names_stay_data_whatever_they_hold(tmp_path):
     plain = Page(written(tmp_path, make_document(1)))
 
     text = written(
-        tmp_path, document, title=HOSTILE, subtitle=HOSTILE, neighbours=[[(HOSTILE, 0.5)]]
+        tmp_path,
+        document,
+        title=HOSTILE,
+        subtitle=HOSTILE,
+        neighbours=Neighbourhoods([[near(HOSTILE)]], {}),
     )
 
     page, data = Page(text), payload(text)

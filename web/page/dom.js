@@ -51,10 +51,12 @@
     const step = Math.min(4, Math.floor(Math.log10(Math.max(n, 1)) / 3));
     return `${(n / 1000 ** step).toFixed(step ? 1 : 0)} ${["B", "kB", "MB", "GB", "TB"][step]}`;
   };
+  // A small share: 1.2 %, whole percents from 10.
+  const rate = (share) => (share < 0.001 ? "<0.1\u00a0%" : percent(share, share < 0.0995 ? 1 : 0));
   const signed = (value, digits = 3) => value.toFixed(digits).replace("-", "−");
 
   Object.assign(deltadex, {
     byId, make, draw, icon, button, options, say,
-    format: { whole, short: (n) => short.format(n), count, percent, bytes, signed },
+    format: { whole, short: (n) => short.format(n), count, percent, rate, bytes, signed },
   });
 }

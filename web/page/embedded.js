@@ -4,7 +4,7 @@
 
   // The same answers as the service's, from the document inside a map file.
   deltadex.embedded = (data) => {
-    const { map, neighbours = [], clusters = null } = data;
+    const { map, neighbours = [], verdicts = [], calibration = null, clusters = null } = data;
     const place = new Map(map.models.map((id, i) => [id, i]));
     const named = (column, i) => {
       const at = map[column][i];
@@ -46,8 +46,9 @@
     function similar({ model, k = 10 }) {
       const near = (neighbours[found(model)] ?? []).slice(0, k);
       return {
-        neighbours: near.map(([i, score, error], n) =>
-          ({ rank: n + 1, score, score_se: error ?? null, ...row(i) })),
+        compared: map.models.length - 1, calibration,
+        neighbours: near.map(([i, z, fdr, cosine, verdict], n) =>
+          ({ rank: n + 1, z, fdr, cosine, verdict: verdicts[verdict], ...row(i) })),
       };
     }
 

@@ -32,7 +32,7 @@
     box.replaceChildren(...[
       make("div", { class: "section-head" }, make("h3", { tabindex: "-1" }, "Why they are alike"),
         button({ class: "round", "aria-label": "Close the explanation", onclick: () => state.change({ other: "" }) }, icon("close"))),
-      make("p", {}, make("b", {}, found.query), " and ", make("b", {}, found.model), " have a similarity of ",
+      make("p", {}, make("b", {}, found.query), " and ", make("b", {}, found.model), " have a cosine of ",
         make("b", { class: "number" }, format.signed(found.similarity)),
         found.slots.length ? `, carried by ${format.count(found.slots.length, "matrix", "matrices")} that both changed.`
           : ". They changed no matrix in common."),
@@ -50,7 +50,7 @@
       (found) => {
         show(box, found);
         box.scrollIntoView({ block: "start", behavior: "auto" });
-      }, "Taking the similarity apart…");
+      }, "Taking the cosine apart…");
   }
 
   deltadex.explain = { update };

@@ -1,14 +1,36 @@
 "use strict";
 {
-  const { byId, make, button, icon, state, bars, load, map, legend, format, Z } = deltadex;
+  const { byId, make, button, icon, state, bars, load, map, legend, format } = deltadex;
   const COUNTS = ["5", "10", "20", "50", "100"];
+  const FULL_Z = 10; // where a bar ends, unless a neighbour's z is higher
+
+  const standsOut = (found) => found.verdict !== "no model stands out";
+  const capital = (words) => words[0].toUpperCase() + words.slice(1);
+
+  // How many stand out, by verdict; more may where the last of the list does.
+  function headline(list, answer) {
+    const counts = new Map();
+    for (const { verdict } of list.filter(standsOut)) counts.set(verdict, (counts.get(verdict) ?? 0) + 1);
+    if (!counts.size) return `No model stands out among ${format.whole(answer.compared)} compared`;
+    const last = list.length < answer.compared ? list.at(-1).verdict : null;
+    const parts = [...counts].map(([verdict, n]) => (verdict === last
+      ? `${verdict}: ${format.whole(n)} or more models` : `${verdict}: ${format.count(n, "model")}`));
+    return capital(`${parts.join(", ")}, of ${format.whole(answer.compared)} compared`);
+  }
+
+  function calibration({ source, queries, datasets }) {
+    const siblings = `${format.count(datasets, "dataset")} with siblings`;
+    return source === "labelled pairs"
+      ? `fdr calibrated on ${format.count(queries, "labelled model")}, ${siblings}.`
+      : `fdr from the null alone: too few labels to calibrate on (${siblings}).`;
+  }
 
   function light(id) {
     map.marked = id === null ? -1 : map.family.place.get(id) ?? -1;
     map.dirty();
   }
 
-  function row(found, limits, sameAs) {
+  function row(found, span, sameAs) {
     const other = state.current.other === found.model;
     const item = legend.datasetItem(found.dataset);
     const same = found.dataset !== null && found.dataset === sameAs;
@@ -19,24 +41,28 @@
       legend.swatch(item, map.family.place.has(found.model) && map.family.hollow[map.family.place.get(found.model)] === 1),
       make("span", { class: "name" }, found.model)),
     make("span", { class: same ? "soft same" : "soft" }, found.dataset ?? "unlabelled", found.author ? ` · ${found.author}` : "")),
-    make("td", { class: "score" }, make("span", { class: "number" }, bars.score(found.score, found.score_se)),
-      bars.whisker(found.score, found.score_se, limits, deltadex.colours.css(deltadex.colours.rgbOf(map.colours, item)))),
+    make("td", { class: "score" },
+      make("span", { class: standsOut(found) ? "verdict" : "verdict none", title: `cosine ${format.signed(found.cosine)}` },
+        standsOut(found) ? found.verdict : "does not stand out"),
+      bars.bar(found.z, span, deltadex.colours.css(deltadex.colours.rgbOf(map.colours, item))),
+      make("span", { class: "number" }, `z ${format.signed(found.z, 1)} · fdr ${format.rate(found.fdr)}`)),
     deltadex.source.can.explain ? make("td", {}, button({ class: "round", "aria-pressed": String(other),
       "aria-label": `Explain the likeness to ${found.model}`, title: "Explain",
       onclick: () => state.change({ other: other ? "" : found.model }) }, icon("explain"))) : null);
   }
 
+  const limits = (list) => bars.range([FULL_Z, ...list.map(({ z }) => z)]);
+
   function table(list, sameAs) {
-    const reach = list.flatMap(({ score, score_se }) => [score - Z * (score_se ?? 0), score + Z * (score_se ?? 0)]);
-    const limits = bars.range(reach);
+    const span = limits(list);
     return make("table", { class: "near" },
-      make("caption", { class: "unseen" }, "Nearest models, their scores and 95 % intervals"),
-      make("thead", { class: "unseen" }, make("tr", {}, ["rank", "model", "score", "explain"]
+      make("caption", { class: "unseen" }, "Nearest models, with verdict, z and false discovery rate"),
+      make("thead", { class: "unseen" }, make("tr", {}, ["rank", "model", "evidence", "explain"]
         .slice(0, deltadex.source.can.explain ? 4 : 3).map((text) => make("th", { scope: "col" }, text)))),
-      make("tbody", {}, list.map((found) => row(found, limits, sameAs))));
+      make("tbody", {}, list.map((found) => row(found, span, sameAs))));
   }
 
-  function show(box, list, sameAs) {
+  function show(box, list, answer, sameAs) {
     const agree = list.filter((found) => found.dataset !== null && found.dataset === sameAs).length;
     const k = make("select", { id: "k", "aria-label": "How many neighbours",
       onchange: (event) => state.change({ k: event.target.value }, "replace") });
@@ -44,15 +70,20 @@
     box.replaceChildren(
       make("div", { class: "section-head" }, make("h3", {}, "Nearest models"),
         deltadex.source.can.explain ? make("span", { class: "select small" }, k) : ""),
-      list.length ? table(list, sameAs) : make("p", { class: "soft" }, "No other model passes the filters."),
-      make("p", { class: "soft small" }, sameAs && list.length ? `${agree} of ${list.length} share its dataset. ` : "",
-        "0 is as alike as any two of the family, 1 a copy; ± is a 95 % interval."));
+      ...(list.length ? [
+        make("p", { class: "headline" }, headline(list, answer)),
+        make("p", { class: "soft small" }, calibration(answer.calibration)),
+        table(list, sameAs),
+        make("p", { class: "soft small" }, sameAs ? `${agree} of ${list.length} share its dataset. ` : "",
+          `Bars show z, standard deviations above the family's strangers; a full bar is ${format.signed(limits(list)[1], 1)}. `,
+          "fdr: the share of the models down to this one that are expected to be wrong."),
+      ] : [make("p", { class: "soft" }, "No other model passes the filters.")]));
   }
 
   function link(list) {
     const { place } = map.family;
     map.links = list.filter((found) => place.has(found.model))
-      .map((found) => ({ at: place.get(found.model), score: found.score, error: found.score_se ?? null }));
+      .map((found) => ({ at: place.get(found.model), z: found.z, standsOut: standsOut(found) }));
     map.dirty();
   }
 
@@ -70,10 +101,10 @@
       k: asked.cluster ? 100 : asked.k };
     load(box, (how) => deltadex.source.similar(params, how), (answer) => {
       const list = answer.neighbours.filter(inCluster(asked)).slice(0, Number(asked.k));
-      show(box, list, sameAs);
+      show(box, list, answer, sameAs);
       link(list);
     }, "Searching…");
   }
 
-  deltadex.neighbours = { update, format };
+  deltadex.neighbours = { update, FULL_Z };
 }

@@ -3,7 +3,6 @@
   const { css } = deltadex.colours;
   const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
   const SCORES_SHOWN = 5;
-  const Z = 1.96; // 95 % of a normal distribution
 
   // A line's ends, moved in so that it touches no mark.
   function between([x, y], [u, v], first, last) {
@@ -12,7 +11,7 @@
     return [[x + dx * first, y + dy * first], [u - dx * last, v - dy * last]];
   }
 
-  // What lies over the points: links with their uncertainty, rings, names of categories.
+  // What lies over the points: links to neighbours, rings, names of categories.
   class Overlay {
     constructor(canvas) {
       this.canvas = canvas;
@@ -37,26 +36,24 @@
       this.names(scene, labels);
     }
 
-    // A solid core as wide as the score surely is, a veil as wide as it may be.
+    // As wide as z is high; dashed where the neighbour does not stand out.
     links({ place, radiusOf, chosen, colours, radius, marked }, links) {
       const { context } = this;
-      const most = Math.max(1e-9, ...links.map((link) => link.score));
+      const most = Math.max(deltadex.neighbours.FULL_Z, ...links.map((link) => link.z));
       context.lineCap = "butt";
       for (const link of [...links].reverse()) {
         const [[x, y], [u, v]] = between(place(chosen), place(link.at), radiusOf(chosen) + 6, radiusOf(link.at) + 2);
         const lit = marked === link.at;
-        const wide = (score) => Math.max(0, Math.min(1, score / most)) * (radius > 3 ? 5 : 4);
-        const error = Z * (link.error ?? 0);
         context.strokeStyle = css(lit ? colours.accent : colours.text);
-        for (const [width, alpha] of [[wide(link.score + error) + 2.5, 0.13], [wide(link.score - error), 0.7]]) {
-          context.globalAlpha = lit ? Math.min(1, alpha * 1.5) : alpha * (0.35 + 0.65 * Math.max(0, link.score / most));
-          context.lineWidth = Math.max(0.6, width);
-          context.beginPath();
-          context.moveTo(x, y);
-          context.lineTo(u, v);
-          context.stroke();
-        }
+        context.globalAlpha = lit ? 1 : link.standsOut ? 0.7 : 0.3;
+        context.lineWidth = Math.max(1, (radius > 3 ? 5 : 4) * link.z / most);
+        context.setLineDash(link.standsOut ? [] : [3, 4]);
+        context.beginPath();
+        context.moveTo(x, y);
+        context.lineTo(u, v);
+        context.stroke();
       }
+      context.setLineDash([]);
       context.globalAlpha = 1;
     }
 
@@ -76,8 +73,7 @@
       told.sort((a, b) => (b.at === marked) - (a.at === marked));
       for (const link of told) {
         const [x, y] = place(link.at);
-        const error = link.error === null ? "" : ` ± ${(Z * link.error).toFixed(3)}`;
-        this.text(`${deltadex.format.signed(link.score)}${error}`, x, y - radiusOf(link.at) - 10, 11.5, 500, colours.text, colours);
+        this.text(`z ${deltadex.format.signed(link.z, 1)}`, x, y - radiusOf(link.at) - 10, 11.5, 500, colours.text, colours);
       }
     }
 
@@ -108,5 +104,4 @@
   }
 
   deltadex.Overlay = Overlay;
-  deltadex.Z = Z;
 }

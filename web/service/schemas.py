@@ -105,22 +105,44 @@ class QueryAnswer(Answer):
     base: str
 
 
+Verdict = Literal["copy", "likely the same data", "perhaps", "no model stands out"]
+
+
 class NeighbourAnswer(Answer):
+    """`z` is in standard deviations above the family's strangers; `score` is z, bounded to −1…1.
+    `fdr` is the share of the neighbours down to this one that are expected to be wrong."""
+
     rank: int
     model: str
-    score: float | None
-    score_se: float | None
+    verdict: Verdict
+    z: float | None
+    fdr: float | None = Field(ge=0, le=1)
     cosine: float | None
+    score: float | None
     dataset: str | None
     author: str | None
     run: str | None
     base: str
 
 
+class CalibrationAnswer(Answer):
+    """What `fdr` is known from; `datasets` have siblings among the labelled models."""
+
+    rate: float
+    source: Literal["labelled pairs", "the null alone"]
+    datasets: int
+    queries: int
+
+
 class SimilarAnswer(Answer):
+    """`verdict` is of the nearest model; `compared` counts the models that pass the filters."""
+
     query: QueryAnswer
     recipe: str
     recipe_id: str
+    verdict: Verdict
+    compared: int
+    calibration: CalibrationAnswer
     neighbours: list[NeighbourAnswer]
 
 

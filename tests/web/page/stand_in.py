@@ -172,12 +172,17 @@ class MadeUp:
         ]
         near.sort(key=lambda pair: pair[0])
         neighbours = [
-            {"rank": n + 1, "model": row["model"], "score": 0.9 * math.exp(-d) - 0.05,
-             "score_se": 0.01, "cosine": 0.5, "dataset": row["dataset"], "author": row["author"],
-             "run": None, "base": self.base}
+            {"rank": n + 1, "model": row["model"], "z": 12 * math.exp(-3 * d) - 0.5,
+             "fdr": min(1.0, 0.002 * (n + 1) ** 2), "verdict": verdict_of(n),
+             "score": math.exp(-d), "cosine": 0.5, "dataset": row["dataset"],
+             "author": row["author"], "run": None, "base": self.base}
             for n, (d, row) in enumerate(near[: int(query.get("k", 10))])
         ]  # fmt: skip
-        return 200, {"query": me, "recipe": "sketch", "neighbours": neighbours}
+        return 200, {
+            "query": me, "recipe": "sketch", "verdict": verdict_of(0), "compared": len(near),
+            "calibration": {"rate": 1.0, "source": "labelled pairs", "datasets": 5, "queries": 54},
+            "neighbours": neighbours,
+        }  # fmt: skip
 
     def explain(self, query: dict[str, str]) -> Answer:
         share = 1 / (LAYERS * len(ROLES))
@@ -258,6 +263,14 @@ class MadeUp:
             {"code": "wrong-base", "status": "skipped", "meaning": "made from another base",
              "models": bad[:1]},
         ]}  # fmt: skip
+
+
+def verdict_of(place: int) -> str:
+    """Two neighbours likely share the query's data, three perhaps do."""
+    likely, perhaps = 2, 5
+    if place < likely:
+        return "likely the same data"
+    return "perhaps" if place < perhaps else "no model stands out"
 
 
 def plain(page: Any, selector: str) -> str:

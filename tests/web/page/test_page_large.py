@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from stand_in import MadeUp, served, until
+from stand_in import MadeUp, plain, served, until
 from test_page_map import DRAWN, click_model
 
-from deltadex.web.family_map import write_page
+from deltadex.web.family_map import Neighbour, Neighbourhoods, write_page
 
 
 @pytest.fixture(scope="module")
@@ -151,14 +151,18 @@ def test_late_frames_lower_what_is_drawn_until_they_come_in_time(visit, address,
 def test_a_file_shows_the_map_without_a_service(visit, tmp_path):
     family = MadeUp(models=40)
     _, document = family.map({})
-    near = [[("lab1/m000001", 0.5, 0.01)] if i != 1 else [("lab0/m000000", 0.5)] for i in range(40)]
+    nearest = ["lab1/m000001" if i != 1 else "lab0/m000000" for i in range(40)]
+    near = Neighbourhoods(
+        [[Neighbour(model, 6.5, 0.0004, 0.5, "likely the same data")] for model in nearest],
+        {"rate": 1.5, "source": "the null alone", "datasets": 1, "queries": 7},
+    )
     path = tmp_path / "map.html"
     write_page(document, path, title="Fine-tunes of b", subtitle="made up", neighbours=near)
 
     page = visit(path.as_uri(), offline=True)
     click_model(page, 0)
     page.wait_for_selector("#neighbours tbody tr")
-    shown = page.locator("#neighbours").inner_text()
+    shown = plain(page, "#neighbours")
     page.locator("#search").fill("m000007")
     page.keyboard.press("Enter")
     page.wait_for_selector("#card-title >> text=lab0/m000007")
@@ -166,7 +170,9 @@ def test_a_file_shows_the_map_without_a_service(visit, tmp_path):
     page.wait_for_selector("#models-body tbody tr")
 
     assert page.locator("h1").inner_text() == "Fine-tunes of b"
-    assert "0.500 ± 0.020" in shown
+    assert "Likely the same data: 1 or more models, of 39 compared" in shown
+    assert "too few labels to calibrate on (1 dataset with siblings)" in shown
+    assert "z 6.5 · fdr <0.1 %" in shown
     assert page.locator("#models-body tbody tr").count() == 40
     assert page.locator("#views a:visible").all_inner_texts() == ["Map", "Models"]
     again = visit(page.url, offline=True)

@@ -148,8 +148,14 @@ def test_a_click_opens_the_card_with_neighbours_links_and_changes(visit, address
     assert link.get_attribute("href") == f"https://huggingface.co/{model['model']}"
     assert link.get_attribute("rel") == "noopener noreferrer"
     assert page.locator("#neighbours tbody tr").count() == 10
-    assert re.search(r"0\.\d{3} ± 0\.020", page.locator("#neighbours .score").first.inner_text())
-    assert page.locator("#neighbours .whisker .range").count() == 10
+    assert page.locator("#neighbours .headline").inner_text() == (
+        "Likely the same data: 2 models, perhaps: 3 models, of 59 compared"
+    )
+    assert "calibrated on 54 labelled models, 5 datasets with siblings" in card.inner_text()
+    evidence = plain(page, "#neighbours .score >> nth=0")
+    assert re.fullmatch(r"likely the same data\nz \d+\.\d · fdr 0\.2 %", evidence)
+    assert page.locator("#neighbours .verdict.none").count() == 5
+    assert page.locator("#neighbours .bar .fill").count() == 10
     assert page.evaluate("deltadex.map.links.length") == 10
     assert page.evaluate("""() => { const { width, height } = document.getElementById("overlay");
         deltadex.map.paint();

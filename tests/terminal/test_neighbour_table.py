@@ -1,0 +1,113 @@
+"""The screen of `find-similar`: a headline, how the fdr is known, and a row for each neighbour."""
+
+import pytest
+
+from deltadex.terminal import show_explanation, show_neighbours
+
+LABELLED = {"rate": 1.0, "source": "labelled pairs", "datasets": 5, "queries": 31}
+UNLABELLED = {"rate": 1.1, "source": "the null alone", "datasets": 1, "queries": 7}
+NOTHING = "no model stands out"
+
+
+def neighbour(rank, verdict, *, z=2.0, fdr=0.5, dataset="imdb"):
+    return {
+        "rank": rank, "model": f"lab/m{rank}", "verdict": verdict, "z": z, "fdr": fdr,
+        "score": 0.4, "cosine": 0.25, "dataset": dataset, "author": "lab", "run": None, "base": "b",
+    }  # fmt: skip
+
+
+def lines(capsys, neighbours, *, compared=30, calibration=LABELLED):
+    show_neighbours(
+        {
+            "query": {"model": "a-0", "dataset": "imdb", "base": "b"},
+            "recipe": "sketch",
+            "compared": compared,
+            "calibration": calibration,
+            "neighbours": neighbours,
+        }
+    )
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_row_says_how_strong_the_evidence_is(capsys):
+    first, headline, calibrated, heads, row, *rest = lines(
+        capsys, [neighbour(1, "likely the same data", z=9.31, fdr=0.0012), neighbour(2, NOTHING)]
+    )
+
+    assert first == "nearest to a-0 (imdb) · recipe sketch"
+    assert headline == "likely the same data: 1 model, of 30 compared"
+    assert calibrated == "fdr calibrated on 31 labelled models, 5 datasets with siblings"
+    assert heads.split() == ["rank", "model", "verdict", "z", "fdr", "cosine", "dataset", "author"]
+    assert row.split("  ")[0].strip() == "1"
+    assert [cell.strip() for cell in row.split("  ") if cell.strip()] == [
+        "1", "lab/m1", "likely the same data", "9.3", "0.1 %", "0.250", "imdb", "lab"]  # fmt: skip
+    assert NOTHING not in "".join(rest)
+    assert "lab/m2" in rest[0]
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "headline"),
+    [
+        ([NOTHING] * 3, "no model stands out among 30 compared"),
+        (["copy", "perhaps", NOTHING], "copy: 1 model, perhaps: 1 model, of 30 compared"),
+        (["perhaps", "perhaps", NOTHING], "perhaps: 2 models, of 30 compared"),
+        ([NOTHING, "copy", NOTHING], "copy: 1 model, of 30 compared"),
+        (
+            ["likely the same data", "perhaps", "perhaps"],
+            "likely the same data: 1 model, perhaps: 2 or more models, of 30 compared",
+        ),
+    ],
+)
+def test_the_headline_counts_verdicts(capsys, verdicts, headline):
+    shown = lines(capsys, [neighbour(rank, v) for rank, v in enumerate(verdicts, start=1)])
+
+    assert shown[1] == headline
+
+
+def test_no_more_can_stand_out_than_were_compared(capsys):
+    shown = lines(capsys, [neighbour(1, "perhaps"), neighbour(2, "perhaps")], compared=2)
+
+    assert shown[1] == "perhaps: 2 models, of 2 compared"
+
+
+def test_too_few_labels_are_said(capsys):
+    shown = lines(capsys, [neighbour(1, NOTHING)], calibration=UNLABELLED)
+
+    assert shown[2] == (
+        "fdr from the null alone: too few labels to calibrate on (1 dataset with siblings)"
+    )
+
+
+def test_filters_that_nothing_passes_leave_one_line(capsys):
+    assert lines(capsys, [], compared=0)[1:] == ["no other model passes the filters"]
+
+
+@pytest.mark.parametrize(
+    ("fdr", "text"),
+    [
+        (0.0, "<0.1 %"),
+        (0.00099, "<0.1 %"),
+        (0.001, "0.1 %"),
+        (0.0499, "5.0 %"),
+        (0.0994, "9.9 %"),
+        (0.0996, "10 %"),
+        (0.316, "32 %"),
+        (1.0, "100 %"),
+    ],
+)
+def test_rates_are_percents(capsys, fdr, text):
+    assert f" {text} " in lines(capsys, [neighbour(1, NOTHING, fdr=fdr)])[4]
+
+
+def test_an_explanation_is_of_the_cosine(capsys):
+    share = {"contribution": 0.4, "share": 1.0}
+    show_explanation(
+        {
+            "query": "a-0", "model": "a-1", "similarity": 0.4, "by_role": [{"role": "q", **share}],
+            "by_layer": [{"layer": "encoder.0", **share}],
+            "by_block": [{"block": "input", **share}],
+            "slots": [{"slot": "encoder.0.q", **share}], "only_query": [], "only_model": [],
+        }
+    )  # fmt: skip
+
+    assert "a-1: cosine 0.400, carried by" in capsys.readouterr().out
