@@ -79,7 +79,8 @@ class Calibration:
         expected = n_candidates * tail(z, self.rate) / ranks
         from_null = np.minimum.accumulate(expected[::-1])[::-1]
         rates: Float64[np.ndarray, " neighbours"] = np.maximum(from_null, self.measured(z))
-        return np.minimum(rates, 1.0)
+        np.minimum(rates, 1.0, out=rates)
+        return rates
 
     def measured(self, z: Float64[np.ndarray, " neighbours"]) -> Float64[np.ndarray, " neighbours"]:
         """The measured share of wrong answers with at least this z; 0 above all strangers."""
