@@ -92,11 +92,21 @@ class PairScores:
 HALF_SCORE = 4.0
 """z that has the score 0.71; strangers are at 0, copies near 1."""
 
+LARGEST_SCORE = 1 - 1e-9
+"""Scores are compared to as many decimals."""
+
 
 def bounded(z: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
     """Scores from −1 to 1 in the order of z, so that 1 − score is a distance."""
     scores: Float64[np.ndarray, "*shape"] = z / np.sqrt(HALF_SCORE**2 + np.square(z))
     return scores
+
+
+def unbounded(scores: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
+    """z of scores; large where a score is 1."""
+    inside = np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE)
+    z: Float64[np.ndarray, "*shape"] = HALF_SCORE * inside / np.sqrt(1 - np.square(inside))
+    return z
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,7 +211,10 @@ class FamilyScores:
         parts = first, profile_correlations(self._traits, self._traits), plain_cosines
         self._scales = [_scale(part, self.are_strangers, kinds, _deviation) for part in parts]
         total = self._sum(parts, kinds, kinds)
-        self._null = _scale(total, self.are_strangers, kinds, _lower_spread)
+        # the lower half of a few pairs is one of them: a family of four has no tail to leave out
+        few = self.are_strangers.sum() < 2 * FEWEST_PAIRS
+        measure = _deviation if few else _lower_spread
+        self._null = _scale(total, self.are_strangers, kinds, measure)
         self.cohort_z = self._null.of(total, kinds, kinds)
 
     def _counts(self, rows: Sequence[int]) -> Bool[np.ndarray, "models cohort"]:
