@@ -173,7 +173,7 @@ class Questions(Opened):
         *,
         min_size: int | None = None,
         suggest: bool = True,
-        unknown_share: float = 0.5,
+        unknown_share: float = 1.0,
         recipe: str | None = None,
         base: str | None = None,
     ) -> ClusterTable:
@@ -182,7 +182,7 @@ class Questions(Opened):
         Args:
             min_size: Fewest models of a cluster, 2 or more; grows with the family by default.
             suggest: Whether datasets are suggested for unlabelled models.
-            unknown_share: Share of the unlabelled whose dataset no labelled model has, 0…1.
+            unknown_share: Share of the unlabelled whose dataset no labelled model has, at most.
 
         >>> [len(group["models"]) for group in db.cluster(min_size=2)]
         [2, 2]

@@ -94,10 +94,10 @@ class Calibration:
         return {name: getattr(self, name) for name in ("rate", "source", "datasets", "queries")}
 
 
-def tail(z: Float64[np.ndarray, " scores"], rate: float) -> Float64[np.ndarray, " scores"]:
+def tail(z: Float64[np.ndarray, "*shape"], rate: float) -> Float64[np.ndarray, "*shape"]:
     """Probability that a stranger has at least this z."""
     above = 0.5 * np.exp(-np.abs(z) / rate)
-    probabilities: Float64[np.ndarray, " scores"] = np.where(z >= 0, above, 1.0 - above)
+    probabilities: Float64[np.ndarray, "*shape"] = np.where(z >= 0, above, 1.0 - above)
     return probabilities
 
 

@@ -253,8 +253,9 @@ def lower_spread(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
     Models of one data set are a right tail, so that the lower half alone tells of strangers
     (an empirical null by central matching: Efron 2004).
     """
-    if len(values) < 2:
-        return 0.0, 1.0
+    if len(values) < 2 * FEWEST_PAIRS:
+        # the lower half of a few pairs is one of them: they have no tail to leave out
+        return deviation(values)
     low, middle = np.quantile(values, [NORMAL_LOWER, 0.5])
     return float(middle), float(middle - low) or 1.0
 
@@ -279,8 +280,18 @@ class PairScores:
 HALF_SCORE = 4.0
 """z that has the score 0.71; strangers are at 0, copies near 1."""
 
+LARGEST_SCORE = 1 - 1e-9
+"""Scores are compared to as many decimals."""
+
 
 def bounded(z: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
     """Scores from −1 to 1 in the order of z, so that 1 − score is a distance."""
     scores: Float64[np.ndarray, "*shape"] = z / np.sqrt(HALF_SCORE**2 + np.square(z))
     return scores
+
+
+def unbounded(scores: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
+    """z of scores; large where a score is 1."""
+    inside = np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE)
+    z: Float64[np.ndarray, "*shape"] = HALF_SCORE * inside / np.sqrt(1 - np.square(inside))
+    return z

@@ -237,6 +237,7 @@ class ClustersAnswer(Answer):
     nmi: float | None
     silhouette: dict[str, Any]
     suggestions: list[dict[str, Any]]
+    hints: list[dict[str, Any]]
     abstained: int
     calibration: dict[str, Any]
 
