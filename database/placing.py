@@ -120,7 +120,7 @@ def _neighbourhoods(view: FamilyView, family: LabelledModels) -> Neighbourhoods 
     source, n_models = family.source, len(family.ids)
     if source is None or n_models > NEIGHBOURS_UP_TO:
         return None
-    calibration = source.family.calibration(view)
+    calibration = source.family.evidence.calibration(view)
     height = max(1, BLOCK_SCORES // max(1, n_models))
     neighbours = []
     for begin in range(0, n_models, height):

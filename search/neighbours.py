@@ -279,10 +279,11 @@ def _scored(
     family = FamilyScores.of(view) if query.sketches is not None else None
     if family is not None and query.sketches is not None:
         asked = family.prepare(query.sketches, [query.kind], [itself])
-        return family.compare(asked, family.stored(view, rows)), family.calibration(view)
+        pairs = family.compare(asked, family.stored(view, rows))
+        return pairs, family.evidence.calibration(view)
     vectors = VectorScores.of(view)
     vector = vectors.prepare(query.vector[None, :], [query.kind])
-    return vectors.compare(vector, vectors.stored(view, rows)), vectors.calibration(view)
+    return vectors.compare(vector, vectors.stored(view, rows)), vectors.evidence.calibration(view)
 
 
 def _neighbour(

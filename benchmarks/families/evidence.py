@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deltadex.records import Recipe
+from deltadex.search.scoring.cohort import Cohort, sample_by_kind
 from deltadex.search.scoring.evidence import PERHAPS, calibrate
 from deltadex.search.scoring.family_scores import FamilyScores
 from deltadex.store import FamilyView, SketchMatrix
@@ -30,7 +31,8 @@ class Subfamily:
     ) -> None:
         """Of some rows of the whole family's sketches."""
         self.ids, own = [ids[row] for row in rows], [kinds[row] for row in rows]
-        self.scores = FamilyScores(self.ids, own, recipe, lambda part: matrix.take(rows[part]))
+        cohort = Cohort(sample_by_kind(self.ids, own))
+        self.scores = FamilyScores(cohort, recipe, lambda part: matrix.take(rows[part]))
         models = self.scores.prepare(matrix.take(rows), own, list(range(len(rows))))
         pairs = self.scores.compare(models, models)
         self.z, self.cosines = pairs.z, pairs.cosines
@@ -38,9 +40,8 @@ class Subfamily:
     def rates(self, query: int, candidates: np.ndarray, labels: Sequence[str | None]) -> np.ndarray:
         """False discovery rates of a query's candidates, nearest first, from these labels."""
         named = [labels[row] for row in self.scores.cohort.tolist()]
-        calibration = calibrate(
-            self.scores.cohort_z, named, self.scores.are_strangers, len(self.ids)
-        )
+        cohort = self.scores.evidence
+        calibration = calibrate(cohort.z, named, cohort.are_strangers, len(self.ids))
         z = np.sort(self.z[query, candidates])[::-1]
         return calibration.fdr(z, len(candidates))
 

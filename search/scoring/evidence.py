@@ -20,7 +20,8 @@ from typing import Literal
 
 import numpy as np
 
-from ...arrays import Bool, Float64
+from ...arrays import Bool, Float64, Int64
+from ...store import FamilyView
 
 Verdict = Literal["copy", "likely the same data", "perhaps", "no model stands out"]
 
@@ -163,3 +164,28 @@ def verdict(cosine: float, fdr: float) -> Verdict:
     if fdr <= LIKELY:
         return "likely the same data"
     return "perhaps" if fdr <= PERHAPS else "no model stands out"
+
+
+class LabelledCohort:
+    """The scores of a family's cohort, and what its labels say of them."""
+
+    def __init__(
+        self,
+        rows: Int64[np.ndarray, " cohort"],
+        z: Float64[np.ndarray, "cohort cohort"],
+        are_strangers: Bool[np.ndarray, "cohort cohort"],
+    ) -> None:
+        """Of the models at some rows of a family."""
+        self.rows, self.z, self.are_strangers = rows, z, are_strangers
+        self._last: tuple[tuple[str | None, ...], Calibration] | None = None
+
+    def calibration(self, view: FamilyView) -> Calibration:
+        """By the labels as of now; computed again where one of them changed."""
+        listed = self.rows.tolist()
+        labels = view.labels_at(listed)
+        names = tuple(labels[row].dataset if row in labels else None for row in listed)
+        last = self._last
+        if last is None or last[0] != names:
+            last = names, calibrate(self.z, names, self.are_strangers, len(view))
+            self._last = last
+        return last[1]

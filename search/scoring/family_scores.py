@@ -10,8 +10,8 @@ import numpy as np
 from ...arrays import Bool, Float64, Int64
 from ...records import Recipe
 from ...store import FamilyView, SketchMatrix, block_dims, true_cosines
-from .cohort import sample_by_kind
-from .evidence import COPY_COSINE, Calibration, calibrate
+from .cohort import Cohort
+from .evidence import COPY_COSINE, LabelledCohort
 from .normalisation import (
     PART_WEIGHTS,
     PairScores,
@@ -26,6 +26,9 @@ from .normalisation import (
     profile_correlations,
     weights_by_kinds,
 )
+
+KEPT_TRAITS = 4_000
+"""Models whose comparison with the cohort is kept for later searches; 6 KB each."""
 
 COPY_MARGIN = 0.05
 """Below `COPY_COSINE`: where a model turns from a stranger into a copy."""
@@ -49,28 +52,25 @@ class FamilyScores:
     Attributes:
         cohort: Rows of the models that stand for its strangers.
         kinds: Of models, in order.
-        cohort_z: Of every pair of the cohort.
-        are_strangers: Which of these pairs are not a model with itself or a copy.
+        evidence: Of every pair of the cohort, with its labels.
         has_sketches: Whether any model of the cohort has a sketch.
     """
 
     def __init__(
         self,
-        ids: Sequence[str],
-        kinds: Sequence[str],
+        cohort: Cohort,
         recipe: Recipe,
         read: Callable[[Int64[np.ndarray, " rows"]], SketchMatrix],
     ) -> None:
-        """Of the models with these ids and kinds; `read` gives the features of some rows.
+        """Of the models that a cohort stands for; `read` gives the sketches of some rows.
 
-        Peak: the features of the cohort, and its cosines.
+        Peak: the sketches of the cohort, and its cosines.
         """
-        sample = sample_by_kind(ids, kinds)
-        self.kinds = tuple(sample)
-        self.cohort = np.concatenate([np.zeros(0, dtype=np.int64), *sample.values()])
+        self.cohort, self.kinds = cohort.rows, cohort.kinds
         self._place = {row: place for place, row in enumerate(self.cohort.tolist())}
         self._weights = weights_by_kinds(list(block_dims(recipe)), self.kinds)
-        self._cohort_kinds = codes_of([kinds[row] for row in self.cohort.tolist()], self.kinds)
+        self._cohort_kinds = cohort.codes
+        self._known: dict[int, Traits] = {}
         self._features = read(self.cohort)
         self.has_sketches = bool(self._features.has_sketches.any())
         self._measure(self._features.cosines(self._features))
@@ -84,7 +84,10 @@ class FamilyScores:
         if not block_dims(view.recipe):
             return None
         family = view.derived(
-            cls, lambda v: cls(v.ids, v.kinds, v.recipe, lambda rows: v.sketches(v.keys[rows]))
+            cls,
+            lambda view: cls(
+                Cohort.of(view), view.recipe, lambda rows: view.sketches(view.keys[rows])
+            ),
         )
         return family if family.has_sketches else None
 
@@ -101,11 +104,26 @@ class FamilyScores:
         return Scored(features, traits.with_profile(first))
 
     def stored(self, view: FamilyView, rows: Int64[np.ndarray, " rows"]) -> Scored:
-        """Some stored models, compared with the cohort."""
-        listed = rows.tolist()
-        return self.prepare(
-            view.sketches(view.keys[rows]), [view.kinds[row] for row in listed], listed
-        )
+        """Some stored models; what is known of the latest of them is kept."""
+        sketches, listed = view.sketches(view.keys[rows]), rows.tolist()
+        new = [place for place, row in enumerate(listed) if row not in self._known]
+        if len(new) > KEPT_TRAITS or len(new) == len(listed):
+            scored = self.prepare(sketches, [view.kinds[row] for row in listed], listed)
+            self._keep(listed, scored.traits)
+            return scored
+        if new:
+            added = [listed[place] for place in new]
+            some = sketches.take(np.array(new, dtype=np.int64))
+            self._keep(added, self.prepare(some, [view.kinds[r] for r in added], added).traits)
+        return Scored(sketches, Traits.joined([self._known[row] for row in listed]))
+
+    def _keep(self, rows: Sequence[int], traits: Traits) -> None:
+        """Keep the traits of some models, and forget the earliest beyond `KEPT_TRAITS`."""
+        if len(rows) <= KEPT_TRAITS:
+            singles = (traits.take(np.array([place])) for place in range(len(rows)))
+            # a new dictionary: other threads read the one there is
+            known = {**self._known, **dict(zip(rows, singles, strict=True))}
+            self._known = dict(list(known.items())[-KEPT_TRAITS:])
 
     def compare(self, left: Scored, right: Scored) -> PairScores:
         """The scores of every pair. Peak: as of their cosines."""
@@ -120,12 +138,6 @@ class FamilyScores:
         z = self._null.of(self._sum(parts, *kinds), *kinds)
         return PairScores(cosines=true_cosines(plain_cosines), z=z)
 
-    def calibration(self, view: FamilyView) -> Calibration:
-        """How the tail of the family's strangers is known, by its labels as of now."""
-        labels = view.labels_at(self.cohort.tolist())
-        names = [labels[row].dataset if row in labels else None for row in self.cohort.tolist()]
-        return calibrate(self.cohort_z, names, self.are_strangers, len(view))
-
     def _measure(self, cosines: Float64[np.ndarray, "blocks cohort cohort"]) -> None:
         """Traits of the cohort, and the scales of all that a score is a sum of."""
         kinds, counts = self._cohort_kinds, self._counts(self.cohort.tolist())
@@ -133,12 +145,13 @@ class FamilyScores:
         first = normalised(cosines, traits, traits, self._weights)
         self._traits = traits.with_profile(first)
         plain_cosines = plain(cosines, kinds, kinds, self._weights)
-        self.are_strangers = counts & (true_cosines(plain_cosines) < COPY_COSINE)
+        are_strangers = counts & (true_cosines(plain_cosines) < COPY_COSINE)
         parts = first, profile_correlations(self._traits, self._traits), plain_cosines
-        self._scales = [measure_scale(part, self.are_strangers, kinds, deviation) for part in parts]
+        self._scales = [measure_scale(part, are_strangers, kinds, deviation) for part in parts]
         total = self._sum(parts, kinds, kinds)
-        self._null = measure_scale(total, self.are_strangers, kinds, lower_spread)
-        self.cohort_z = self._null.of(total, kinds, kinds)
+        self._null = measure_scale(total, are_strangers, kinds, lower_spread)
+        z = self._null.of(total, kinds, kinds)
+        self.evidence = LabelledCohort(self.cohort, z, are_strangers)
 
     def _counts(self, rows: Sequence[int]) -> Bool[np.ndarray, "models cohort"]:
         """Which models of the cohort are another than the model itself."""

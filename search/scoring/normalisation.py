@@ -81,6 +81,17 @@ class Traits:
             counts=self.counts[rows],
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[Traits]) -> Traits:
+        """The models of some traits, one after the other."""
+        return cls(
+            kinds=np.concatenate([part.kinds for part in parts]),
+            centres=np.concatenate([part.centres for part in parts], axis=1),
+            spreads=np.concatenate([part.spreads for part in parts], axis=1),
+            profile=np.concatenate([part.profile for part in parts]),
+            counts=np.concatenate([part.counts for part in parts]),
+        )
+
     def with_profile(self, scores: Float64[np.ndarray, "models cohort"]) -> Traits:
         """The same models with their normalised scores with the cohort."""
         n = np.maximum(self.counts.sum(axis=1, keepdims=True), 1)

@@ -15,8 +15,8 @@ import numpy as np
 from ...arrays import Float64, Int64, Shaped
 from ...store import FamilyView
 from ..pooled_means import PooledMeans
-from .cohort import sample_by_kind
-from .evidence import COPY_COSINE, Calibration, calibrate
+from .cohort import Cohort
+from .evidence import COPY_COSINE, LabelledCohort
 from .normalisation import PairScores, codes_of, lower_spread, measure_scale
 
 
@@ -37,19 +37,18 @@ class VectorScores:
     """What the scores of a family's pairs are normalised with."""
 
     def __init__(self, view: FamilyView) -> None:
-        sample = sample_by_kind(view.ids, view.kinds)
-        self._kinds = tuple(sample)
+        self._kinds, self._cohort = Cohort.of(view).kinds, Cohort.of(view).rows
         self._means = PooledMeans.of(view)
-        self._cohort = np.concatenate([np.zeros(0, dtype=np.int64), *sample.values()])
         cohort = self.stored(view, self._cohort)
         plain, centred = (
             _cosines(cohort.plain, cohort.plain),
             _cosines(cohort.centred, cohort.centred),
         )
         is_other = ~np.eye(len(self._cohort), dtype=np.bool_)
-        self._are_strangers = is_other & (plain < COPY_COSINE)
-        self._null = measure_scale(centred, self._are_strangers, cohort.kinds, lower_spread)
-        self._cohort_z = self._null.of(centred, cohort.kinds, cohort.kinds)
+        are_strangers = is_other & (plain < COPY_COSINE)
+        self._null = measure_scale(centred, are_strangers, cohort.kinds, lower_spread)
+        z = self._null.of(centred, cohort.kinds, cohort.kinds)
+        self.evidence = LabelledCohort(self._cohort, z, are_strangers)
 
     @classmethod
     def of(cls, view: FamilyView) -> VectorScores:
@@ -77,12 +76,6 @@ class VectorScores:
             cosines=_cosines(left.plain, right.plain),
             z=self._null.of(centred, left.kinds, right.kinds),
         )
-
-    def calibration(self, view: FamilyView) -> Calibration:
-        """What false discovery rates are computed from, by the family's labels as of now."""
-        labels = view.labels_at(self._cohort.tolist())
-        names = [labels[row].dataset if row in labels else None for row in self._cohort.tolist()]
-        return calibrate(self._cohort_z, names, self._are_strangers, len(view))
 
 
 def _cosines(

@@ -157,16 +157,6 @@ def select_sketch_rows(
     )
 
 
-def select_sketched_keys(session: Session, base: str, recipe: str, after: int) -> list[int]:
-    """Keys of the family's models above a key that have sketches, rising."""
-    rows = session.execute(
-        "SELECT DISTINCT s.model FROM slots s JOIN models m ON m.key = s.model "
-        "WHERE m.base = ? AND s.recipe = ? AND s.sketch IS NOT NULL AND s.model > ? ORDER BY 1",
-        [base, recipe, after],
-    )
-    return [key for (key,) in rows]
-
-
 def select_sketched_slots(session: Session, base: str, recipe: str, after: int) -> set[Slot]:
     """Every slot that models of the family above a key have sketches of."""
     rows = session.execute(
