@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ def _neighbourhoods(view: FamilyView, family: LabelledModels) -> Neighbourhoods 
         pairs = source.family.compare(source.models.take(rows), source.models)
         for row, cosines, z in zip(rows.tolist(), pairs.cosines, pairs.z, strict=True):
             neighbours.append(_nearest(family.ids, row, cosines, z, calibration))
-    return Neighbourhoods(neighbours, asdict(calibration))
+    return Neighbourhoods(neighbours, calibration.to_json())
 
 
 def _nearest(

@@ -181,7 +181,7 @@ class Calibration:
             "datasets": self.datasets,
             "held_out": self.held_out,
             "unknown_share": self.unknown_share,
-            "tail": asdict(self.tail),
+            "tail": self.tail.to_json(),
             "curve": [asdict(level) for level in self.levels],
         }
 
