@@ -125,6 +125,8 @@ def _silhouette(family: LabelledModels, question: Question) -> float | None:
     distances = np.maximum(1.0 - scores, 0.0)
     np.fill_diagonal(distances, 0.0)
     labels = [_name(family.labels[row], question) for row in rows]
+    if not 1 < len(set(labels)) < len(labels):
+        return None
     return float(silhouette_score(distances, labels, metric="precomputed"))
 
 

@@ -138,7 +138,7 @@ def test_copies_do_not_vouch_for_one_another():
 
 
 def test_a_copy_of_a_labelled_model_is_suggested_its_dataset():
-    family, truth = make_labelled(40, datasets=20, strength=0.0, authors=False)
+    family, _ = make_labelled(40, datasets=20, strength=0.0, authors=False)
     vectors = family.vectors.copy()
     vectors[0] = vectors[1]
     family = replace(family, labels=(None, "its own", *family.labels[2:]))
