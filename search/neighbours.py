@@ -33,10 +33,7 @@ COMPARED_WHOLE = 256
 """Models of a family up to which all are scored; of a larger one, the best by pooled vectors."""
 
 CANDIDATES = 128
-"""How many of these."""
-
-POOLED_CANDIDATES = 28
-"""How many where vectors are all there is: four bits a number hold the ten nearest among them."""
+"""How many of these: one bit a number holds the ten nearest among them."""
 
 EVERY_MODEL = ModelFilter()
 
@@ -337,7 +334,7 @@ def _candidates(
     if (len(view) if allowed is None else len(allowed)) <= max(COMPARED_WHOLE, k):
         return np.arange(len(view)) if allowed is None else allowed
     centred = PooledMeans.of(view).centred([query.kind], query.vector[None, :])[0]
-    n = max(2 * k, CANDIDATES if query.sketches is not None else POOLED_CANDIDATES)
+    n = max(2 * k, CANDIDATES)
     single = centred.astype(np.float32)
     rows = [view.candidates(single, n, of_kind) for of_kind in _by_kind(view, allowed)]
     return np.unique(np.concatenate(rows))

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .text_sets import CUTS
+
 MIXED = ("halves", "lora", "few-steps", "frozen")
 SIZES = (8, 20)
 DOMINATED = (0.5, 0.7, 0.9)
@@ -43,6 +45,11 @@ def selections(
     yield Selection("everything", rows)
     yield Selection("mixed", np.flatnonzero(np.isin(names, MIXED) & (sets != "")))
     rng = np.random.default_rng(0)
+    apart = np.flatnonzero(np.isin(sets, _one_of_each_file(sets)))
+    yield Selection("one set of each file", apart)
+    for _ in range(DRAWS if len(apart) > DOMINATED_SIZE else 0):
+        chosen = rng.choice(apart, DOMINATED_SIZE, replace=False)
+        yield Selection(f"{DOMINATED_SIZE} of these", np.sort(chosen))
     for size in SIZES:
         for _ in range(DRAWS):
             chosen = _pairs(sets, rng, size // 2, ())
@@ -57,6 +64,15 @@ def selections(
             others = _pairs(sets, rng, (DOMINATED_SIZE - n_own) // 2, (dominating,))
             chosen = np.concatenate([rng.choice(own, n_own, replace=False), others])
             yield Selection(f"{share:.0%} of one set", np.sort(chosen))
+
+
+def _one_of_each_file(sets: np.ndarray) -> list[str]:
+    """The first cut of every file: sets of one file are alike."""
+    first: dict[str, str] = {}
+    for name in np.unique(sets).tolist():
+        if name:
+            first.setdefault(CUTS[name].file if name in CUTS else name, name)
+    return list(first.values())
 
 
 def _pairs(
