@@ -13,7 +13,7 @@ from sklearn.metrics import (
     silhouette_score,
 )
 
-from deltadex.search.centring import id_digest
+from deltadex.search.scoring.cohort import id_digest
 from deltadex.search.clusters import density
 from deltadex.search.clusters.density import default_min_size, find_clusters
 from deltadex.search.clusters.hierarchy import NOISE
