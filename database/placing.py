@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64
+from ..arrays import Float64, Int64
 from ..search import LabelledModels, Method, place_models, read_family
 from ..search.labelled import TIE_DECIMALS
 from ..search.neighbours import CANDIDATES
 from ..search.scoring.evidence import Calibration, verdict
+from ..search.scoring.normalisation import PairScores
+from ..search.scoring.vector_scores import VectorScores
 from ..store import Catalog, FamilyView
 from ..web import Colour, Neighbour, Neighbourhoods, check_ending, encode_names, write_map
 
@@ -117,18 +119,37 @@ def _neighbourhoods(view: FamilyView, family: LabelledModels) -> Neighbourhoods 
 
     None for families of more than `NEIGHBOURS_UP_TO` models.
     """
-    source, n_models = family.source, len(family.ids)
-    if source is None or n_models > NEIGHBOURS_UP_TO:
+    n_models = len(family.ids)
+    if n_models > NEIGHBOURS_UP_TO:
         return None
-    calibration = source.family.evidence.calibration(view)
+    calibration, compare = _comparison(view, family)
     height = max(1, BLOCK_SCORES // max(1, n_models))
     neighbours = []
     for begin in range(0, n_models, height):
         rows = np.arange(begin, min(begin + height, n_models))
-        pairs = source.family.compare(source.models.take(rows), source.models)
+        pairs = compare(rows)
         for row, cosines, z in zip(rows.tolist(), pairs.cosines, pairs.z, strict=True):
             neighbours.append(_nearest(family.ids, row, cosines, z, calibration))
     return Neighbourhoods(neighbours, calibration.to_json())
+
+
+def _comparison(
+    view: FamilyView, family: LabelledModels
+) -> tuple[Calibration, Callable[[Int64[np.ndarray, " rows"]], PairScores]]:
+    """What false discovery rates are computed from, and the scores of some models with all."""
+    source = family.source
+    if source is not None:
+        models = source.models
+        return (
+            source.family.evidence.calibration(view),
+            lambda rows: source.family.compare(models.take(rows), models),
+        )
+    vectors = VectorScores.of(view)
+    stored = vectors.stored(view, view.rows(family.ids))
+    return (
+        vectors.evidence.calibration(view),
+        lambda rows: vectors.compare(stored.take(rows), stored),
+    )
 
 
 def _nearest(

@@ -220,6 +220,8 @@ def _contributions(
     kinds = sorted({query.kind, other.kind})
     pair = kinds.index(query.kind), kinds.index(other.kind)
     weights = weights_by_kinds(list(block_dims(recipe)), kinds)[pair]
+    weights = weights * first.weights[0].any(axis=0) * second.weights[0].any(axis=0)
+    weights /= weights.sum() or 1.0
     parts: dict[Slot, list[float]] = {}
     for slot, block, share in first.shares(second):
         parts.setdefault(slot, []).append(float(weights[block] * share[0, 0]))

@@ -72,6 +72,7 @@ class FamilyScores:
         self._cohort_kinds = cohort.codes
         self._known: dict[int, Traits] = {}
         self._features = read(self.cohort)
+        self._cohort_blocks = _blocks_of(self._features)
         self.has_sketches = bool(self._features.has_sketches.any())
         self._measure(self._features.cosines(self._features))
 
@@ -99,7 +100,7 @@ class FamilyScores:
         """
         cosines = features.cosines(self._features)
         codes, counts = codes_of(kinds, self.kinds), self._counts(rows)
-        traits = self._traits_of(cosines, codes, counts)
+        traits = self._traits_of(cosines, codes, _blocks_of(features), counts)
         first = normalised(cosines, traits, self._traits, self._weights)
         return Scored(features, traits.with_profile(first))
 
@@ -129,7 +130,12 @@ class FamilyScores:
         """The scores of every pair. Peak: as of their cosines."""
         cosines = left.features.cosines(right.features)
         kinds = left.traits.kinds, right.traits.kinds
-        plain_cosines = plain(cosines, *kinds, self._weights)
+        plain_cosines = plain(
+            cosines,
+            (left.traits.kinds, left.traits.blocks),
+            (right.traits.kinds, right.traits.blocks),
+            self._weights,
+        )
         parts = (
             normalised(cosines, left.traits, right.traits, self._weights),
             profile_correlations(left.traits, right.traits),
@@ -141,10 +147,11 @@ class FamilyScores:
     def _measure(self, cosines: Float64[np.ndarray, "blocks cohort cohort"]) -> None:
         """Traits of the cohort, and the scales of all that a score is a sum of."""
         kinds, counts = self._cohort_kinds, self._counts(self.cohort.tolist())
-        traits = self._traits_of(cosines, kinds, counts)
+        traits = self._traits_of(cosines, kinds, self._cohort_blocks, counts)
         first = normalised(cosines, traits, traits, self._weights)
         self._traits = traits.with_profile(first)
-        plain_cosines = plain(cosines, kinds, kinds, self._weights)
+        own = kinds, self._cohort_blocks
+        plain_cosines = plain(cosines, own, own, self._weights)
         are_strangers = counts & (true_cosines(plain_cosines) < COPY_COSINE)
         parts = first, profile_correlations(self._traits, self._traits), plain_cosines
         self._scales = [measure_scale(part, are_strangers, kinds, deviation) for part in parts]
@@ -165,12 +172,16 @@ class FamilyScores:
         self,
         cosines: Float64[np.ndarray, "blocks models cohort"],
         kinds: Int64[np.ndarray, " models"],
+        blocks: Float64[np.ndarray, "models blocks"],
         counts: Bool[np.ndarray, "models cohort"],
     ) -> Traits:
         """Traits without a profile; a copy is no stranger, and a near one is less of one."""
-        whole = true_cosines(plain(cosines, kinds, self._cohort_kinds, self._weights))
+        cohort = self._cohort_kinds, self._cohort_blocks
+        whole = true_cosines(plain(cosines, (kinds, blocks), cohort, self._weights))
         weights = counts * np.clip((COPY_COSINE - whole) / COPY_MARGIN, 0.0, 1.0)
-        return measure_traits(cosines, kinds, self._cohort_kinds, weights, counts, len(self.kinds))
+        return measure_traits(
+            cosines, kinds, blocks, self._cohort_kinds, weights, counts, len(self.kinds)
+        )
 
     def _sum(
         self,
@@ -183,3 +194,8 @@ class FamilyScores:
         for part, scale, weight in zip(parts, self._scales, PART_WEIGHTS, strict=True):
             total += weight * scale.of(part, left, right)
         return total
+
+
+def _blocks_of(sketches: SketchMatrix) -> Float64[np.ndarray, "models blocks"]:
+    """Which blocks each model has in any slot: 0 or 1."""
+    return sketches.weights.any(axis=1).astype(np.float64)

@@ -56,6 +56,7 @@ class Traits:
 
     Attributes:
         kinds: Of each, as a place among the family's kinds.
+        blocks: Whether a model has a block at all, 0 or 1; a budget does not show every side.
         centres: Of the cosines with strangers of each kind, by block.
         spreads: Their standard deviations.
         profile: Normalised scores with the cohort, less their mean; 0 where they do not count.
@@ -63,6 +64,7 @@ class Traits:
     """
 
     kinds: Int64[np.ndarray, " models"]
+    blocks: Float64[np.ndarray, "models blocks"] = field(compare=False)
     centres: Float64[np.ndarray, "blocks models kinds"] = field(compare=False)
     spreads: Float64[np.ndarray, "blocks models kinds"] = field(compare=False)
     profile: Float64[np.ndarray, "models cohort"] = field(compare=False)
@@ -75,6 +77,7 @@ class Traits:
         """Some of the rows, in that order."""
         return Traits(
             kinds=self.kinds[rows],
+            blocks=self.blocks[rows],
             centres=self.centres[:, rows],
             spreads=self.spreads[:, rows],
             profile=self.profile[rows],
@@ -86,6 +89,7 @@ class Traits:
         """The models of some traits, one after the other."""
         return cls(
             kinds=np.concatenate([part.kinds for part in parts]),
+            blocks=np.concatenate([part.blocks for part in parts]),
             centres=np.concatenate([part.centres for part in parts], axis=1),
             spreads=np.concatenate([part.spreads for part in parts], axis=1),
             profile=np.concatenate([part.profile for part in parts]),
@@ -102,6 +106,7 @@ class Traits:
 def measure_traits(
     cosines: Float64[np.ndarray, "blocks models cohort"],
     kinds: Int64[np.ndarray, " models"],
+    blocks: Float64[np.ndarray, "models blocks"],
     cohort_kinds: Int64[np.ndarray, " cohort"],
     weights: Float64[np.ndarray, "models cohort"],
     counts: Bool[np.ndarray, "models cohort"],
@@ -110,6 +115,7 @@ def measure_traits(
     """Centres and spreads of some models' cosines with the cohort; no profile yet.
 
     Args:
+        blocks: Whether a model has a block.
         weights: How much of a stranger each model of the cohort is, 0…1.
         counts: Whether it counts in the profile: not the model itself.
     """
@@ -123,6 +129,7 @@ def measure_traits(
             centres[block, :, kind], spreads[block, :, kind] = _centre_and_spread(values, of_kind)
     return Traits(
         kinds=kinds,
+        blocks=blocks,
         centres=centres,
         spreads=np.maximum(spreads, LEAST_SPREAD),
         profile=np.zeros(counts.shape),
@@ -162,33 +169,57 @@ def normalised(
 ) -> Float64[np.ndarray, "models others"]:
     """Σ over blocks of weight × z."""
     scores = np.zeros(cosines.shape[1:])
-    for one in np.unique(left.kinds):
+    for one in np.unique(left.kinds).tolist():
         rows = np.flatnonzero(left.kinds == one)
-        for other in np.unique(right.kinds):
+        for other in np.unique(right.kinds).tolist():
             columns = np.flatnonzero(right.kinds == other)
+            shares = _shares(weights[one, other], left.blocks[rows], right.blocks[columns])
             part = np.zeros((len(rows), len(columns)))
-            for block, weight in enumerate(weights[one, other]):
+            for block, share in enumerate(shares):
                 values = cosines[block][np.ix_(rows, columns)]
                 own = values - left.centres[block, rows, other][:, None]
                 own /= left.spreads[block, rows, other][:, None]
                 theirs = values - right.centres[block, columns, one][None, :]
                 theirs /= right.spreads[block, columns, one][None, :]
-                part += weight / 2 * (own + theirs)
+                part += share / 2 * (own + theirs)
             scores[np.ix_(rows, columns)] = part
     return scores
 
 
 def plain(
     cosines: Float64[np.ndarray, "blocks models others"],
-    left: Int64[np.ndarray, " models"],
-    right: Int64[np.ndarray, " others"],
+    left: tuple[Int64[np.ndarray, " models"], Float64[np.ndarray, "models blocks"]],
+    right: tuple[Int64[np.ndarray, " others"], Float64[np.ndarray, "others blocks"]],
     weights: Float64[np.ndarray, "kinds kinds blocks"],
 ) -> Float64[np.ndarray, "models others"]:
-    """Σ over blocks of weight × cosine: −1…1, and 1 for copies."""
+    """Σ over blocks of weight × cosine: −1…1, and 1 for copies.
+
+    Args:
+        left: Kinds of the models, and which blocks they have.
+        right: Of the others.
+    """
     scores = np.zeros(cosines.shape[1:])
-    for block, values in enumerate(cosines):
-        scores += weights[left[:, None], right[None, :], block] * values
+    for one in np.unique(left[0]).tolist():
+        rows = np.flatnonzero(left[0] == one)
+        for other in np.unique(right[0]).tolist():
+            columns = np.flatnonzero(right[0] == other)
+            part = np.ix_(rows, columns)
+            shares = _shares(weights[one, other], left[1][rows], right[1][columns])
+            for values, share in zip(cosines, shares, strict=True):
+                scores[part] += share * values[part]
     return scores
+
+
+def _shares(
+    weights: Float64[np.ndarray, " blocks"],
+    left: Float64[np.ndarray, "models blocks"],
+    right: Float64[np.ndarray, "others blocks"],
+) -> Float64[np.ndarray, "blocks models others"]:
+    """What each block counts in each pair: its share of those that both models have."""
+    shares = weights[:, None, None] * left.T[:, :, None] * right.T[:, None, :]
+    total = shares.sum(axis=0)
+    shares /= np.where(total > 0, total, 1.0)
+    return shares
 
 
 def profile_correlations(left: Traits, right: Traits) -> Float64[np.ndarray, "models others"]:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 from scoring.sketched import VectorMatrix, make_scores
 
-from deltadex.records import Recipe
 from deltadex.search.labelled import LabelledModels
 from deltadex.search.scoring.pair_source import PairSource
 
@@ -39,9 +38,8 @@ def scored(family, vectors=None):
     """The same family with normalised scores of its vectors, or of others."""
     vectors = family.vectors if vectors is None else vectors
     matrix, kinds = VectorMatrix(vectors.astype(np.float32)), ["full"] * len(family.ids)
-    recipe = Recipe(name="mean-factors", rank=1, dim=vectors.shape[1])
-    scores = make_scores(family.ids, kinds, recipe, matrix.take)
-    models = scores.prepare(matrix, kinds, range(len(family.ids)))
+    scores = make_scores(family.ids, kinds, VECTORS, matrix.take)
+    models = scores.prepare(matrix, kinds, list(range(len(family.ids))))
     source = PairSource(scores, models, "normalised", ("vector",))
     return replace(family, vectors=vectors, source=source)
 

@@ -88,9 +88,9 @@ def test_one_vector_comes_from_the_file_as_from_the_catalog(catalog):
 
     assert path.stat().st_size == len(keys) * RECIPE.dim * 4
     for key, vectors in zip(keys, before, strict=True):
-        assert np.array_equal(_file(catalog).vector(key), vectors[0])
+        assert np.array_equal(_file(catalog).vectors(np.array([key])), vectors)
         assert np.array_equal(_view(catalog).vectors(np.array([key])), vectors)
-    assert _file(catalog).vector(10_000) is None
+    assert _file(catalog).vectors(np.array([10_000])) is None
 
 
 def test_products_from_the_file_are_those_from_the_catalog(catalog):
