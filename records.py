@@ -148,8 +148,8 @@ class LinearSketch:
     """
 
     recipe: str
-    pooled: Float32[np.ndarray, " features"]
-    layers: Mapping[tuple[str, int], Float32[np.ndarray, " features"]]
+    pooled: Float32[np.ndarray, " 1024"]
+    layers: Mapping[tuple[str, int], Float32[np.ndarray, " 256"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

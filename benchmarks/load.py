@@ -108,7 +108,7 @@ def _first(recipe: Recipe) -> Indexed:
             energy=0.9,
             stable_rank=3.0,
             noise_floor=0.0,
-            sketch=np.zeros(FEATURES, np.float16),
+            sketch=bytes(2 * FEATURES),
         )
         for slot in SLOTS
     )

@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
-from deltadex.search import StoredQuery, find_similar
-from deltadex.search.neighbours import POOLED_CANDIDATES
-from deltadex.search.sketch_scores import KindMeans, kind_means
+from deltadex.search import StoredQuery, find_similar, prepare_search
+from deltadex.search.neighbours import CANDIDATES
+from deltadex.search.pooled_means import PooledMeans
 from deltadex.store import Catalog, FamilyView
 from deltadex.store.files import index_folder
 from deltadex.store.session import Session
@@ -101,9 +101,9 @@ def insert(session: Session, recipe: Recipe, first_key: int, vectors: np.ndarray
     session.write(write)
 
 
-def exact(made: Synthetic, means: KindMeans, queries: np.ndarray, k: int) -> np.ndarray:
+def exact(made: Synthetic, means: PooledMeans, queries: np.ndarray, k: int) -> np.ndarray:
     """Keys of the k best by centred cosine with the centred `queries`, over every batch."""
-    (mean,) = means.pooled.by_kind.values()
+    (mean,) = means.by_kind.values()
     mean = mean.astype(np.float32)
     best = np.full((len(queries), k), -np.inf, dtype=np.float32)
     keys = np.zeros((len(queries), k), dtype=np.int64)
@@ -138,8 +138,11 @@ def main() -> None:
             view = catalog.family(BASE, recipe)
             _say(f"open the index of {len(view.index.keys)}", start)
             start = time.perf_counter()
-            means = kind_means(view)
+            means = PooledMeans.of(view)
             _say("means", start)
+            start = time.perf_counter()
+            prepare_search(catalog, BASE, recipe)
+            _say("write the vectors to a mapped file, as a service does", start)
             _queries(catalog, view, means, made, options.queries)
         size = sum(file.stat().st_size for file in index_folder(path).glob("*.faiss"))
         print(f"index file {size / 2**30:.2f} GiB, catalog {path.stat().st_size / 2**30:.1f} GiB")
@@ -152,16 +155,13 @@ def main() -> None:
 
 
 def _queries(
-    catalog: Catalog, view: FamilyView, means: KindMeans, made: Synthetic, n_queries: int
+    catalog: Catalog, view: FamilyView, means: PooledMeans, made: Synthetic, n_queries: int
 ) -> None:
     """Print recall and times of queries from models of the family."""
     rng = np.random.default_rng(7)
     names = [f"m{FIRST_KEY + row}" for row in rng.integers(0, made.n_models, n_queries)]
     centred = np.concatenate(
-        [
-            means.pooled.centred(["full"], view.vectors(view.keys[view.rows([name])]))
-            for name in names
-        ]
+        [means.centred(["full"], view.vectors(view.keys[view.rows([name])])) for name in names]
     ).astype(np.float32)
     truth = exact(made, means, centred, 11)
     first, found = _asked(catalog, names)
@@ -169,7 +169,7 @@ def _queries(
     bare = []
     for query in centred:
         start = time.perf_counter()
-        view.index.scan(query, POOLED_CANDIDATES)
+        view.index.scan(query, CANDIDATES)
         bare.append(time.perf_counter() - start)
     recall = np.mean(
         [

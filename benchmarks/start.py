@@ -47,11 +47,10 @@ def fill(path: Path, n_models: int) -> None:
 
     from deltadex.indexer.fingerprint import make_recipe
     from deltadex.records import Fingerprint, Indexed, ModelRecord, Slot, SlotStats
-    from deltadex.store import Catalog
+    from deltadex.store import Catalog, block_dims, encode_sketch
 
     recipe = make_recipe("sketch", None, ())
-    blocks = dict(recipe.params)["slot_blocks"].split(",")
-    n_features = sum(int(block.split(":")[1]) for block in blocks)
+    dims = block_dims(recipe)
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(DATASETS, recipe.dim))
     with Catalog.open(path) as catalog:
@@ -69,7 +68,7 @@ def fill(path: Path, n_models: int) -> None:
                     energy=0.5,
                     stable_rank=2.0,
                     noise_floor=0.0,
-                    sketch=rng.normal(size=n_features).astype(np.float16),
+                    sketch=encode_sketch([rng.normal(size=d) for d in dims.values()], [1.0] * 3),
                 )
                 for layer in range(LAYERS)
                 for role in ROLES

@@ -24,15 +24,15 @@ class Clustering:
     suggest: bool = option(
         "--suggest/--no-suggest",
         default=True,
-        help="Suggest datasets for unlabelled models, where held-out labelled models support it.",
+        help="Suggest datasets for unlabelled models, by their nearest labelled models.",
     )
     unknown_share: float = option(
         "--unknown",
-        type=click.FloatRange(min=0, max=1, max_open=True),
-        default=0.5,
+        type=click.FloatRange(min=0, max=1),
+        default=1.0,
         metavar="SHARE",
-        help="Share of the unlabelled whose dataset no labelled model has; 0 if labels name "
-        "them all.",
+        help="Share of the unlabelled whose dataset no labelled model has, at most; 0 if labels "
+        "name them all.",
     )
     recipe: str | None = recipe_option()
     base: str | None = base_option()
@@ -43,7 +43,7 @@ class Clustering:
 def cluster(common: Common, clustering: Clustering) -> None:
     """Group models that lie close together, and suggest datasets for unlabelled models.
 
-    A suggestion comes with the precision to expect; without enough evidence there is none.
+    At most 20 % of the suggestions are expected to be wrong; weaker evidence is shown as a hint.
 
     \b
     Example:

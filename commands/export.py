@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,28 @@ class Export:
         default="parquet",
         help="Write tables into a folder, or one recipe's vectors into a file.",
     )
+    scores: bool = option(
+        "--scores", help="Write every query's ranking that `eval` computes into one Parquet file."
+    )
+    exclude: Literal["author", "run"] | None = option(
+        "--exclude", help="Of --scores: leave out candidates of the same author or run."
+    )
+    with_unlabelled: bool = option(
+        "--with-unlabelled", help="Of --scores: rank models without a dataset label too."
+    )
+    ways: tuple[str, ...] = option(
+        "--way",
+        multiple=True,
+        help="Of --scores: a way of scoring, as of `eval --compare`; may be repeated.",
+    )
+
+    def check(self) -> None:
+        """Raises `click.UsageError` where options do not belong together."""
+        if self.scores and self.format != "parquet":
+            raise click.UsageError("--scores writes Parquet")
+        if not self.scores and (self.exclude or self.with_unlabelled or self.ways):
+            raise click.UsageError("--exclude, --with-unlabelled and --way belong to --scores")
+
     recipe: str | None = recipe_option()
     base: str | None = base_option()
 
@@ -36,7 +58,19 @@ def export(common: Common, options: Export) -> None:
     Example:
       deltadex export ./tables
       deltadex export vectors.safetensors --format safetensors --base bert-base-uncased
+      deltadex export --scores scores.parquet --exclude author
     """
+    options.check()
     with open_database(common) as db:
-        written = db.export(**asdict(options))
+        family: dict[str, str | None] = {"recipe": options.recipe, "base": options.base}
+        if options.scores:
+            written = db.export_scores(
+                options.target,
+                exclude=options.exclude,
+                with_unlabelled=options.with_unlabelled,
+                ways=options.ways or ("normalised",),
+                **family,
+            )
+        else:
+            written = db.export(options.target, format=options.format, **family)
     print_document({"written": [str(path) for path in written]}, show_pairs, common)

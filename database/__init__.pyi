@@ -1,6 +1,7 @@
 from .database import Database, check_picture_ending, doctor, open
 from .members import Indexing, query
 from .opened import Place, Track
+from .purity_table import check_table_ending
 from .queries import AdapterReading, read_adapter
 from .studies import Running
 from .studies.tables import (
@@ -64,6 +65,7 @@ __all__ = [
     "Table",
     "Track",
     "check_picture_ending",
+    "check_table_ending",
     "doctor",
     "open",
     "query",

@@ -257,6 +257,44 @@ class Members(Opened):
             return self._catalog.export_parquet(Path(target))
         return [self._catalog.export_safetensors(Path(target), self.find_base(base), recipe)]
 
+    def export_scores(
+        self,
+        target: Place,
+        *,
+        recipe: str | None = None,
+        base: str | None = None,
+        exclude: Literal["author", "run"] | None = None,
+        with_unlabelled: bool = False,
+        ways: Sequence[str] = ("normalised",),
+    ) -> list[Path]:
+        """Write what `evaluate` ranks into a Parquet file: a row for each query and candidate.
+
+        Args:
+            exclude, with_unlabelled: As of `evaluate`.
+            ways: Of scoring; as `compare` of `evaluate`.
+
+        Raises:
+            RequestError: the name does not end in `.parquet`; else as `evaluate`.
+
+        >>> [path.name for path in db.export_scores("scores.parquet", exclude="author")]
+        ['scores.parquet']
+        """
+        from ..search import rankings
+        from ..store import write_tables
+
+        target = Path(target)
+        if target.suffix.lower() != ".parquet":
+            raise RequestError(f"{target}: scores are a Parquet file; end its name in .parquet")
+        found = rankings(
+            self._catalog,
+            recipe=recipe,
+            base=self.find_base(base),
+            exclude=exclude,
+            with_unlabelled=with_unlabelled,
+            ways=ways,
+        )
+        return [write_tables(target, (table for one in found for table in one.tables()))]
+
     def backup(self, target: Place, *, force: bool = False) -> Table:
         """Copy the catalog as it is now into a file, which is a catalog itself.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ def _neighbourhoods(view: FamilyView, family: LabelledModels) -> Neighbourhoods 
     source, n_models = family.source, len(family.ids)
     if source is None or n_models > NEIGHBOURS_UP_TO:
         return None
-    calibration = source.family.calibration(view)
+    calibration = source.family.evidence.calibration(view)
     height = max(1, BLOCK_SCORES // max(1, n_models))
     neighbours = []
     for begin in range(0, n_models, height):
@@ -128,7 +128,7 @@ def _neighbourhoods(view: FamilyView, family: LabelledModels) -> Neighbourhoods 
         pairs = source.family.compare(source.models.take(rows), source.models)
         for row, cosines, z in zip(rows.tolist(), pairs.cosines, pairs.z, strict=True):
             neighbours.append(_nearest(family.ids, row, cosines, z, calibration))
-    return Neighbourhoods(neighbours, asdict(calibration))
+    return Neighbourhoods(neighbours, calibration.to_json())
 
 
 def _nearest(

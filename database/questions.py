@@ -126,29 +126,46 @@ class Questions(Opened):
         *recipes: str,
         base: str | None = None,
         exclude: Literal["author", "run"] | None = None,
+        with_unlabelled: bool = False,
+        compare: Sequence[str] = (),
     ) -> EvaluationTable:
         """How well nearest neighbours share their dataset, against chance.
 
         Args:
             recipes: Names or ids; the one of most models by default.
             exclude: Whether candidates of the query's own author or run are left out.
+            with_unlabelled: Whether models without a label are candidates.
+            compare: Ways of scoring to evaluate side by side: `("raw", "normalised")`.
 
         Returns:
-            A row for each recipe: `micro`, `macro`, `chance`, `nn1`, `map`, all 0…1.
+            A row for each recipe, way and family: `micro`, `macro`, `chance`, `nn1`, `p_value`.
 
         Raises:
-            RequestError: no two labelled models share a dataset.
+            RequestError: no two labelled models share a dataset, or there is no such way.
 
         >>> db.evaluate(exclude="author")[0]["nn1"]
         1.0
+        >>> [row["way"] for row in db.evaluate(compare=("raw", "normalised"))]
+        ['raw', 'normalised']
         """
-        from ..search import evaluate
+        from ..search import check_ways, evaluate
 
         base = self.find_base(base)
+        check_ways(compare)
         documents = [
-            evaluate(self._catalog, recipe=recipe, base=base, exclude=exclude).to_json()
+            evaluate(
+                self._catalog,
+                recipe=recipe,
+                base=base,
+                exclude=exclude,
+                with_unlabelled=with_unlabelled,
+                way=way,
+            ).to_json()
             for recipe in recipes or (None,)
+            for way in compare or ("normalised",)
         ]
+        if compare:
+            return EvaluationTable({"ways": documents})
         return EvaluationTable(documents[0] if len(documents) == 1 else {"recipes": documents})
 
     def cluster(
@@ -156,7 +173,7 @@ class Questions(Opened):
         *,
         min_size: int | None = None,
         suggest: bool = True,
-        unknown_share: float = 0.5,
+        unknown_share: float = 1.0,
         recipe: str | None = None,
         base: str | None = None,
     ) -> ClusterTable:
@@ -165,7 +182,7 @@ class Questions(Opened):
         Args:
             min_size: Fewest models of a cluster, 2 or more; grows with the family by default.
             suggest: Whether datasets are suggested for unlabelled models.
-            unknown_share: Share of the unlabelled whose dataset no labelled model has, 0…1.
+            unknown_share: Share of the unlabelled whose dataset no labelled model has, at most.
 
         >>> [len(group["models"]) for group in db.cluster(min_size=2)]
         [2, 2]

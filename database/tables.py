@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -170,16 +171,38 @@ class ExplanationTable(Table):
 
 
 class EvaluationTable(Table):
-    """Same-dataset retrieval precision, a row for each recipe; all shares are 0…1.
+    """Same-dataset retrieval precision, a row for each recipe, way of scoring and family.
 
-    A row has `micro` and `macro` (mean purity of queries, of datasets), `chance`, `ci95`, `nn1`,
-    `map`, `silhouette` (−1…1), `cost`, and counts of `models`, `queries`, `datasets`.
+    A row has `recipe`, `way`, `base`, `queries`, `micro` and
+    `macro` (mean purity of queries, of datasets), `chance`, `ci95`, `p_value`, `nn1`, `map`,
+    `silhouette` (−1…1), and counts of `models`, `labelled`, `datasets`, `singletons`, `dropped`.
     """
 
-    columns = ("recipe", "queries", "micro", "macro", "chance", "nn1", "map", "silhouette")
+    columns = ("recipe", "way", "base", "queries", "micro", "macro", "chance", "nn1", "p_value")
+
+    def save(self, path: str | Path) -> Path:
+        """Write a table by family and by dataset; the ending chooses .csv, .tex or .md.
+
+        Raises:
+            RequestError: another ending.
+            StoreFull: the file cannot be written.
+        """
+        from .purity_table import write_purities
+
+        return write_purities(Path(path), self._rows())
 
     def _rows(self) -> Sequence[Row]:
-        return list(self._document.get("recipes", (self._document,)))
+        documents = self._document.get("ways") or self._document.get("recipes", (self._document,))
+        return [row for document in documents for row in _by_family(document)]
+
+
+def _by_family(document: Document) -> list[Row]:
+    """An evaluation's families, each with the recipe and the way."""
+    shared = {key: document[key] for key in ("recipe", "recipe_id", "way", "exclude", "cost")}
+    families = document.get("by_base")
+    if families is None:
+        return [document]
+    return [{**shared, "base": base, **family} for base, family in families.items()]
 
 
 class ClusterTable(Table):

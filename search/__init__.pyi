@@ -1,5 +1,6 @@
 from .clusters import ClusterReport, cluster_family
-from .evaluate import Evaluation, evaluate
+from .evaluate import check_ways, evaluate
+from .evaluation import Evaluation
 from .explain import Explanation, explain_pair
 from .labelled import LabelledModels, family_views, labelled_models, read_family
 from .layout import Method, Placement, place_models
@@ -12,6 +13,7 @@ from .neighbours import (
     find_similar,
     prepare_search,
 )
+from .rankings import Rankings, rankings
 
 __all__ = [
     "ClusterReport",
@@ -24,7 +26,9 @@ __all__ = [
     "Neighbours",
     "Placement",
     "Query",
+    "Rankings",
     "StoredQuery",
+    "check_ways",
     "cluster_family",
     "evaluate",
     "explain_pair",
@@ -33,5 +37,6 @@ __all__ = [
     "labelled_models",
     "place_models",
     "prepare_search",
+    "rankings",
     "read_family",
 ]

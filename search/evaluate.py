@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
@@ -15,134 +14,30 @@ import numpy as np
 from ..arrays import Float64
 from ..errors import RequestError
 from ..store import Catalog, FamilyView
-from .labelled import LabelledModels, family_views, labelled_models
-from .precision import Exclude, QueryResult, score_queries
-from .significance import bootstrap_interval, permutation_p
+from .evaluation import (
+    Confusion,
+    Counts,
+    DatasetScores,
+    Evaluation,
+    FamilyScores,
+    RetrievedLabel,
+    Scores,
+)
+from .labelled import BLOCK_BYTES, WAYS, LabelledModels, family_views, labelled_models
+from .precision import QueryResult, rank
+from .retrieval import Exclude, Retrieval
+from .significance import (
+    FEWEST,
+    Significance,
+    bootstrap_interval,
+    dataset_interval,
+    permutation_test,
+)
 
 MOST_MODELS = 4_000
-"""Labelled models of a family up to which all their distances are held: 128 MB."""
+"""Models of a family up to which all distances are held for its silhouette: 128 MB."""
 
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The queries of one dataset, or of one base."""
-
-    name: str
-    n: int
-    purity: float
-    chance: float
-
-
-@dataclass(frozen=True, slots=True)
-class RetrievedLabel:
-    """How often the k−1 nearest of a dataset's models have a label; None = unlabelled."""
-
-    dataset: str
-    neighbour: str | None
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Confusion:
-    """How often a query's very nearest is of which dataset.
-
-    Attributes:
-        datasets: All labels, sorted; one without queries has a row of zeros.
-        counts: By the query's dataset, then its nearest's; the last column is unlabelled.
-    """
-
-    datasets: tuple[str, ...]
-    counts: tuple[tuple[int, ...], ...]
-
-    def to_json(self) -> dict[str, object]:
-        return {"datasets": list(self.datasets), "counts": [list(row) for row in self.counts]}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
-    """Same-dataset retrieval precision of the labelled models under one recipe.
-
-    Attributes:
-        labelled: queries + singletons + dropped.
-        datasets: Different labels, singletons included.
-        singletons: Labelled models whose base has no other model of that label.
-        dropped: Models all of whose siblings `exclude` removes.
-        micro: Mean purity of the queries.
-        macro: Mean over datasets of their mean purity.
-        chance: Mean of siblings / candidates: what random vectors give.
-        lift: (micro − chance) / (1 − chance); None where chance is 1.
-        ci95: Of micro, by bootstrap over datasets.
-        p_value: Of micro, by shuffling labels; None where that would take long.
-        nn1: Share of queries whose nearest is of the same dataset.
-        map: Mean average precision over the whole ranking.
-        silhouette: Mean over labelled models, by cosine distance; None where it is undefined.
-        cost: Of one model's fingerprint, where a catalog knows it: seconds and bytes.
-    """
-
-    recipe: str
-    recipe_id: str
-    exclude: Exclude | None
-    models: int
-    labelled: int
-    datasets: int
-    queries: int
-    singletons: int
-    dropped: int
-    micro: float
-    macro: float
-    chance: float
-    lift: float | None
-    ci95: tuple[float, float]
-    p_value: float | None
-    nn1: float
-    map: float
-    silhouette: float | None
-    cost: Mapping[str, Any]
-    by_dataset: tuple[Group, ...]
-    by_base: tuple[Group, ...]
-    taken_for: tuple[RetrievedLabel, ...]
-    confusion: Confusion
-
-    def to_json(self) -> dict[str, object]:
-        """The documented keys; `by_base` only where there are several bases."""
-        document: dict[str, object] = {
-            "recipe": self.recipe,
-            "recipe_id": self.recipe_id,
-            "models": self.models,
-            "labelled": self.labelled,
-            "unlabelled": self.models - self.labelled,
-            "datasets": self.datasets,
-            "queries": self.queries,
-            "singletons": self.singletons,
-            "dropped": self.dropped,
-            "k": "siblings",
-            "micro": self.micro,
-            "macro": self.macro,
-            "chance": self.chance,
-            "lift": self.lift,
-            "ci95": list(self.ci95),
-            "p_value": self.p_value,
-            "nn1": self.nn1,
-            "map": self.map,
-            "silhouette": self.silhouette,
-            "cost": dict(self.cost),
-            "by_dataset": {
-                group.name: {"n": group.n, "purity": group.purity, "chance": group.chance}
-                for group in self.by_dataset
-            },
-            "taken_for": {
-                dataset: [{"dataset": cell.neighbour, "n": cell.n} for cell in cells]
-                for dataset, cells in groupby(self.taken_for, lambda cell: cell.dataset)
-            },
-            "confusion": self.confusion.to_json(),
-            "exclude": self.exclude,
-        }
-        if len(self.by_base) > 1:
-            document["by_base"] = {
-                group.name: {"n": group.n, "micro": group.purity, "chance": group.chance}
-                for group in self.by_base
-            }
-        return document
+SEVERAL_FAMILIES = "several families: each has its own in by_base"
 
 
 def evaluate(
@@ -151,19 +46,26 @@ def evaluate(
     recipe: str | None = None,
     base: str | None = None,
     exclude: Exclude | None = None,
+    with_unlabelled: bool = False,
+    way: str = "normalised",
     seed: int = 0,
 ) -> Evaluation:
     """The evaluation of the catalog's families, or one of them, under one recipe.
 
+    Args:
+        with_unlabelled: Whether unlabelled models are candidates.
+        way: Of scoring; one of `WAYS`.
+
     Raises:
         EmptyCatalog, UnknownRecipe: As named.
-        RequestError: No such base, or no two labelled models to compare.
+        RequestError: No such base or way, or no two labelled models to compare.
     """
+    check_ways([way])
 
     def read() -> tuple[list[FamilyView], list[LabelledModels], dict[str, Any]]:
         views = family_views(catalog, recipe, base)
         cost = catalog.cost(sorted({view.recipe.id for view in views}))
-        return views, [labelled_models(view) for view in views], cost
+        return views, [labelled_models(view, way) for view in views], cost
 
     views, families, cost = catalog.look(read)
     # outside the snapshot: large families take minutes
@@ -171,10 +73,23 @@ def evaluate(
         families,
         recipe=views[0].recipe.name,
         recipe_id=", ".join(sorted({view.recipe.id for view in views})),
+        way=way,
         exclude=exclude,
+        with_unlabelled=with_unlabelled,
         seed=seed,
         cost=cost,
     )
+
+
+def check_ways(ways: Iterable[str]) -> None:
+    """Refuse what is no way of scoring.
+
+    Raises:
+        RequestError: One is none of `WAYS`.
+    """
+    for way in ways:
+        if way not in WAYS:
+            raise RequestError(f"no way of scoring {way!r}; there are: {', '.join(WAYS)}")
 
 
 def evaluate_families(
@@ -182,67 +97,144 @@ def evaluate_families(
     *,
     recipe: str,
     recipe_id: str,
+    way: str = "normalised",
     exclude: Exclude | None = None,
+    with_unlabelled: bool = False,
     seed: int = 0,
     cost: Mapping[str, Any] = MappingProxyType({}),
 ) -> Evaluation:
     """The evaluation of families whose vectors one recipe made.
 
-    A query meets the models of its own base only; means and intervals run over all queries.
+    A query meets the models of its own base only; no measure runs over several families.
 
     Raises:
         RequestError: No labelled model has a sibling that may be retrieved.
     """
-    results = [result for family in families for result in score_queries(family, exclude)]
-    labels = [label for family in families for label in family.labels if label is not None]
-    sizes = [n for f in families for label, n in Counter(f.labels).items() if label is not None]
-    singletons = sizes.count(1)
-    if not results:
-        raise RequestError(_why_no_queries(families, labels, singletons, exclude))
-    by_dataset = _grouped(results, lambda result: result.dataset)
-    micro = fmean(result.purity for result in results)
-    chance = fmean(result.siblings / result.candidates for result in results)
+    retrievals = [
+        Retrieval.of(family, exclude, with_unlabelled=with_unlabelled) for family in families
+    ]
+    check_queries(retrievals, exclude)
+    by_base = [_family_scores(retrieval, seed) for retrieval in retrievals]
+    by_base.sort(key=lambda scores: scores.base)
+    labels = {label for family in families for label in family.labels if label is not None}
+    if len(by_base) == 1:
+        measures = {entry.name: getattr(by_base[0], entry.name) for entry in fields(Scores)}
+    else:
+        measures = {**_sums(by_base, len(labels)), "ci95_reason": SEVERAL_FAMILIES}
     return Evaluation(
         recipe=recipe,
         recipe_id=recipe_id,
+        way=way,
         exclude=exclude,
-        models=sum(len(family.ids) for family in families),
-        labelled=len(labels),
-        datasets=len(set(labels)),
-        queries=len(results),
+        with_unlabelled=with_unlabelled,
+        cost=cost,
+        by_base=tuple(by_base),
+        **measures,
+    )
+
+
+def check_queries(retrievals: Sequence[Retrieval], exclude: Exclude | None) -> None:
+    """Refuse families without a query.
+
+    Raises:
+        RequestError: It says in one line what would change that.
+    """
+    if any(retrieval.eligible for retrieval in retrievals):
+        return
+    counts = [_counts(retrieval) for retrieval in retrievals]
+    n_models, labelled = sum(c.models for c in counts), sum(c.labelled for c in counts)
+    if not labelled:
+        raise RequestError(
+            f"none of the {n_models} models has a dataset label: "
+            "index them with --labels FILE (columns model,dataset)"
+        )
+    if sum(c.singletons for c in counts) == labelled:
+        raise RequestError(
+            f"{labelled} of {n_models} models are labelled, and no two share "
+            "base and dataset: index a second model of one of them"
+        )
+    raise RequestError(
+        f"--exclude {exclude} leaves no labelled model a sibling: within each base, "
+        f"every dataset comes from one {exclude}; evaluate without it"
+    )
+
+
+def _counts(retrieval: Retrieval) -> Counts:
+    labels = Counter(label for label in retrieval.family.labels if label is not None)
+    singletons = list(labels.values()).count(1)
+    return Counts(
+        models=len(retrieval.codes),
+        labelled=labels.total(),
+        datasets=len(labels),
+        queries=len(retrieval.queries),
         singletons=singletons,
-        dropped=len(labels) - singletons - len(results),
+        dropped=labels.total() - singletons - retrieval.eligible,
+        eligible=retrieval.eligible,
+        is_sample=retrieval.is_sample,
+    )
+
+
+def _sums(families: Sequence[FamilyScores], n_datasets: int) -> dict[str, Any]:
+    """The counts of several families; a dataset of two is counted once."""
+    sums = {
+        entry.name: sum(getattr(family, entry.name) for family in families)
+        for entry in fields(Counts)
+    }
+    return {**sums, "datasets": n_datasets, "is_sample": bool(sums["is_sample"])}
+
+
+def _family_scores(retrieval: Retrieval, seed: int) -> FamilyScores:
+    counts, base = asdict(_counts(retrieval)), retrieval.family.base
+    if not len(retrieval.queries):
+        return FamilyScores(base=base, **counts, ci95_reason="no queries")
+    ranked = rank(retrieval)
+    results = ranked.results
+    significance = permutation_test(retrieval, ranked, seed=seed)
+    by_dataset = _by_dataset(results, significance, seed)
+    micro = fmean(result.purity for result in results)
+    chance = fmean(result.siblings / result.candidates for result in results)
+    interval = bootstrap_interval(results, seed=seed)
+    return FamilyScores(
+        base=base,
+        **counts,
         micro=micro,
         macro=fmean(group.purity for group in by_dataset),
         chance=chance,
         lift=(micro - chance) / (1 - chance) if chance < 1 else None,
-        ci95=bootstrap_interval(results, seed=seed),
-        p_value=permutation_p(families, exclude, seed=seed),
+        ci95=interval,
+        ci95_reason=None if interval else _too_few(len(by_dataset)),
+        p_value=significance.p_value,
+        permutations=significance.permutations,
         nn1=fmean(result.nn1 for result in results),
         map=fmean(result.average_precision for result in results),
-        silhouette=mean_silhouette(families),
-        cost=cost,
+        silhouette=mean_silhouette(retrieval.family),
         by_dataset=by_dataset,
-        by_base=_grouped(results, lambda result: result.base),
         taken_for=_count_retrieved(results),
-        confusion=_confusion(results, sorted(set(labels))),
+        confusion=_confusion(results, retrieval.names),
     )
 
 
-def _grouped(
-    results: Iterable[QueryResult], name: Callable[[QueryResult], str]
-) -> tuple[Group, ...]:
+def _too_few(n_datasets: int) -> str:
+    have = "1 dataset has" if n_datasets == 1 else f"{n_datasets} datasets have"
+    return f"too few to tell: {have} siblings, an interval takes {FEWEST}"
+
+
+def _by_dataset(
+    results: Iterable[QueryResult], significance: Significance, seed: int
+) -> tuple[DatasetScores, ...]:
     members: dict[str, list[QueryResult]] = {}
     for result in results:
-        members.setdefault(name(result), []).append(result)
+        members.setdefault(result.dataset, []).append(result)
     return tuple(
-        Group(
-            name=key,
+        DatasetScores(
+            name=name,
             n=len(group),
             purity=fmean(result.purity for result in group),
             chance=fmean(result.siblings / result.candidates for result in group),
+            ci95=dataset_interval([result.purity for result in group], seed=seed),
+            p_value=significance.by_dataset.get(name),
         )
-        for key, group in sorted(members.items())
+        for name, group in sorted(members.items())
     )
 
 
@@ -260,47 +252,20 @@ def _confusion(results: Iterable[QueryResult], datasets: Sequence[str]) -> Confu
     return Confusion(tuple(datasets), rows)
 
 
-def _why_no_queries(
-    families: Sequence[LabelledModels],
-    labels: Sequence[str],
-    singletons: int,
-    exclude: Exclude | None,
-) -> str:
-    """One line: why nothing can be evaluated, and what would change that."""
-    n_models = sum(len(family.ids) for family in families)
-    if not labels:
-        return (
-            f"none of the {n_models} models has a dataset label: "
-            "index them with --labels FILE (columns model,dataset)"
-        )
-    if singletons == len(labels):
-        return (
-            f"{len(labels)} of {n_models} models are labelled, and no two share "
-            "base and dataset: index a second model of one of them"
-        )
-    return (
-        f"--exclude {exclude} leaves no labelled model a sibling: within each base, "
-        f"every dataset comes from one {exclude}; evaluate without it"
-    )
+def mean_silhouette(family: LabelledModels) -> float | None:
+    """Mean silhouette (Rousseeuw 1987) of the labelled models, by cosine distance 1 − score.
 
-
-def mean_silhouette(families: Sequence[LabelledModels]) -> float | None:
-    """Mean silhouette (Rousseeuw 1987) of all labelled models, by cosine distance 1 − score.
-
-    Models whose dataset no other model of their base has count 0, as their definition says.
-    None where no family has two datasets and a pair of siblings, or one is too large.
+    Models whose dataset no other model has count 0, as their definition says. None where there
+    are no two datasets or no pair of siblings, or more than `MOST_MODELS` models.
     """
-    values: list[float] = []
-    for family in families:
-        rows = np.array([i for i, label in enumerate(family.labels) if label is not None])
-        counts = Counter(family.labels[row] for row in rows)
-        if len(counts) < 2 or max(counts.values()) < 2:
-            continue
-        if len(rows) > MOST_MODELS:
-            return None
-        labels = [str(family.labels[row]) for row in rows]
-        values += silhouettes(family.score_block(rows)[:, rows], labels).tolist()
-    return float(np.mean(values)) if values else None
+    rows = np.array([i for i, label in enumerate(family.labels) if label is not None])
+    counts = Counter(family.labels[row] for row in rows)
+    if len(family.ids) > MOST_MODELS or len(counts) < 2 or max(counts.values()) < 2:
+        return None
+    height = max(1, BLOCK_BYTES // (8 * len(family.ids)))
+    blocks = [rows[start : start + height] for start in range(0, len(rows), height)]
+    scores = np.concatenate([family.score_block(block)[:, rows] for block in blocks])
+    return float(np.mean(silhouettes(scores, [str(family.labels[row]) for row in rows])))
 
 
 def silhouettes(

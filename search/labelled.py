@@ -11,6 +11,7 @@ from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import ModelRecord
 from ..store import Catalog, FamilyView
 from .pooled_means import PooledMeans
+from .scoring.pair_source import WAYS as WAYS
 from .scoring.pair_source import PairSource
 
 BLOCK_BYTES = 16 * 2**20

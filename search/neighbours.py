@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from ..arrays import Float32, Float64, Int64
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
-from ..records import Fingerprint, Recipe, Slot, SlotStats
-from ..store import Catalog, FamilyView, Label, ModelFilter, SketchMatrix, Stored
+from ..records import Fingerprint, Recipe, SlotStats
+from ..store import (
+    Catalog,
+    FamilyView,
+    Label,
+    ModelFilter,
+    SketchMatrix,
+    Stored,
+    block_dims,
+)
 from .labelled import TIE_DECIMALS
 from .pooled_means import PooledMeans
 from .scoring.evidence import Calibration, Verdict, verdict
-from .scoring.family_scores import (
-    Comparable,
-    FamilyScores,
-    VectorMatrix,
-    bounded,
-    has_sketches,
-)
+from .scoring.family_scores import FamilyScores
+from .scoring.normalisation import PairScores, bounded
+from .scoring.vector_scores import VectorScores
 
 SKETCH_FILE_MIN_MODELS = 1_000
 """Models of a family whose sketches are worth a file beside the catalog."""
@@ -29,7 +33,7 @@ COMPARED_WHOLE = 256
 """Models of a family up to which all are scored; of a larger one, the best by pooled vectors."""
 
 CANDIDATES = 128
-"""How many of these."""
+"""How many of these: one bit a number holds the ten nearest among them."""
 
 EVERY_MODEL = ModelFilter()
 
@@ -119,7 +123,7 @@ class Neighbours:
             "recipe_id": self.recipe.id,
             "verdict": self.verdict,
             "compared": self.compared,
-            "calibration": asdict(self.calibration),
+            "calibration": self.calibration.to_json(),
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
         }
 
@@ -130,7 +134,7 @@ class ResolvedQuery:
 
     Attributes:
         itself: The stored model that is left out of its own answer.
-        features: One row: its sketches, or its vector where the recipe keeps none.
+        sketches: One row; None where it has none.
     """
 
     model: str
@@ -138,7 +142,7 @@ class ResolvedQuery:
     kind: str
     vector: Float32[np.ndarray, " dim"]
     itself: str | None
-    features: Comparable
+    sketches: SketchMatrix | None
 
 
 def find_similar(
@@ -196,16 +200,8 @@ def resolve(
         kind=query.kind,
         vector=query.fingerprint.vector,
         itself=None,
-        features=_features(made_by, query.fingerprint.vector, sketches),
+        sketches=SketchMatrix.of_model(sketches, made_by) if sketches else None,
     )
-
-
-def _features(
-    recipe: Recipe, vector: Float32[np.ndarray, " dim"], sketches: Mapping[Slot, bytes]
-) -> Comparable:
-    if has_sketches(recipe):
-        return SketchMatrix.of_model(sketches, recipe)
-    return VectorMatrix(vector[None, :])
 
 
 def _stored_query(catalog: Catalog, view: FamilyView, stored: Stored) -> ResolvedQuery:
@@ -218,15 +214,14 @@ def _stored_query(catalog: Catalog, view: FamilyView, stored: Stored) -> Resolve
             f"{stored.id} has no {recipe.name} fingerprint ({recipe.id}), only "
             f"{', '.join(others) or 'none'}: name one of those as the recipe"
         ) from None
+    sketches = view.sketches(keys) if block_dims(view.recipe) else None
     return ResolvedQuery(
         model=stored.id,
         dataset=stored.dataset,
         kind=stored.kind,
         vector=vector,
         itself=stored.id,
-        features=(
-            view.sketches(keys) if has_sketches(view.recipe) else VectorMatrix(vector[None, :])
-        ),
+        sketches=sketches if sketches is not None and sketches.has_sketches[0] else None,
     )
 
 
@@ -241,26 +236,23 @@ def nearest(
     """
     if not len(view):
         raise EmptyCatalog(f"no model of {view.base} has a {view.recipe.name} fingerprint")
-    allowed = np.arange(len(view)) if wanted == EVERY_MODEL else view.rows_where(wanted)
-    if query.itself is not None:
-        allowed = np.setdiff1d(allowed, view.rows([query.itself]))
+    itself = -1 if query.itself is None else int(view.rows([query.itself])[0])
+    allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
     rows = _candidates(view, query, k, allowed)
     labels = view.labels_at(rows.tolist())
-    rows = np.array([row for row in rows.tolist() if row in labels], dtype=np.int64)
-    family = FamilyScores.of(view)
-    calibration = family.calibration(view)
-    itself = -1 if query.itself is None else int(view.rows([query.itself])[0])
-    asked = family.prepare(query.features, [query.kind], [itself])
-    scores = family.compare(asked, family.stored(view, rows))
+    rows = np.array([row for row in rows.tolist() if row in labels and row != itself], np.int64)
+    scores, calibration = _scored(view, query, itself, rows)
+    compared = len(view) if allowed is None else len(allowed)
+    compared -= itself >= 0 and (allowed is None or itself in allowed)
     z = scores.z[0]
     order = _ranked([view.ids[row] for row in rows.tolist()], z)
-    rates = calibration.fdr(z[order], len(allowed))
+    rates = calibration.fdr(z[order], compared)
     return Neighbours(
         model=query.model,
         dataset=query.dataset,
         base=view.base,
         recipe=view.recipe,
-        compared=len(allowed),
+        compared=compared,
         calibration=calibration,
         neighbours=tuple(
             _neighbour(
@@ -275,6 +267,20 @@ def nearest(
             for rank, (place, rate) in enumerate(zip(order[:k], rates, strict=False), start=1)
         ),
     )
+
+
+def _scored(
+    view: FamilyView, query: ResolvedQuery, itself: int, rows: Int64[np.ndarray, " rows"]
+) -> tuple[PairScores, Calibration]:
+    """The query with some models: by sketches, or by vectors where there are none."""
+    family = FamilyScores.of(view) if query.sketches is not None else None
+    if family is not None and query.sketches is not None:
+        asked = family.prepare(query.sketches, [query.kind], [itself])
+        pairs = family.compare(asked, family.stored(view, rows))
+        return pairs, family.evidence.calibration(view)
+    vectors = VectorScores.of(view)
+    vector = vectors.prepare(query.vector[None, :], [query.kind])
+    return vectors.compare(vector, vectors.stored(view, rows)), vectors.evidence.calibration(view)
 
 
 def _neighbour(
@@ -309,34 +315,40 @@ def prepare_search(
 
     def prepare(view: FamilyView) -> None:
         try:
-            if has_sketches(recipe) and len(view) >= SKETCH_FILE_MIN_MODELS:
+            if block_dims(recipe) and len(view) >= SKETCH_FILE_MIN_MODELS:
                 view.write_sketch_file(goes_on)
         finally:
-            _ = view.index, view.labels, FamilyScores.of(view)
+            _ = view.index, view.labels, FamilyScores.of(view) or VectorScores.of(view)
 
     catalog.family(base, recipe, prepare=prepare)
 
 
 def _candidates(
-    view: FamilyView, query: ResolvedQuery, k: int, allowed: Int64[np.ndarray, " allowed"]
+    view: FamilyView,
+    query: ResolvedQuery,
+    k: int,
+    allowed: Int64[np.ndarray, " allowed"] | None,
 ) -> Int64[np.ndarray, " candidates"]:
     """The rows to score: all that are allowed of a small family, else the best of each kind by
     pooled vectors."""
-    if len(allowed) <= max(COMPARED_WHOLE, k):
-        return allowed
-    pooled = PooledMeans.of(view)
-    centred = pooled.centred([query.kind], query.vector[None, :])[0].astype(np.float32)
+    if (len(view) if allowed is None else len(allowed)) <= max(COMPARED_WHOLE, k):
+        return np.arange(len(view)) if allowed is None else allowed
+    centred = PooledMeans.of(view).centred([query.kind], query.vector[None, :])[0]
     n = max(2 * k, CANDIDATES)
-    rows = [view.candidates(centred, n, of_kind) for of_kind in _by_kind(view, allowed)]
-    return np.intersect1d(np.concatenate(rows), allowed)
+    single = centred.astype(np.float32)
+    rows = [view.candidates(single, n, of_kind) for of_kind in _by_kind(view, allowed)]
+    return np.unique(np.concatenate(rows))
 
 
 def _by_kind(
-    view: FamilyView, allowed: Int64[np.ndarray, " allowed"]
+    view: FamilyView, allowed: Int64[np.ndarray, " allowed"] | None
 ) -> list[Int64[np.ndarray, " rows"] | None]:
-    """The rows that are allowed, kind by kind; None for all of a large family."""
-    if not view.index.is_exact and len(allowed) >= len(view) - 1:
-        return [None]
+    """The rows that are allowed, kind by kind, since a kind's mean shifts all of its scores alike;
+    None for all, of one kind or of a large family."""
+    if allowed is None:
+        if not view.index.is_exact or len(set(view.kinds)) <= 1:
+            return [None]
+        allowed = np.arange(len(view))
     kinds = np.array([view.kinds[row] for row in allowed.tolist()])
     return [allowed[kinds == kind] for kind in np.unique(kinds)]
 

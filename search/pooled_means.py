@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Float64, Shaped
-from ..store import FamilyView
-from .scoring.cohort import sample_by_kind
-from .scoring.family_scores import has_sketches
+from ..store import FamilyView, block_dims
+from .scoring.cohort import Cohort
 
 SHRINKAGE = 2.0
 """Weight of "nothing in common" in a mean, in models."""
@@ -40,11 +39,10 @@ class PooledMeans:
         """Of a family's kinds, over its cohort; computed once for as long as its models stay."""
 
         def make(view: FamilyView) -> PooledMeans:
-            sample = sample_by_kind(view.ids, view.kinds)
-            vectors = {kind: view.vectors(view.keys[rows]) for kind, rows in sample.items()}
-            return cls.over(vectors)
+            by_kind = Cohort.of(view).by_kind
+            return cls.over({kind: view.vectors(view.keys[rows]) for kind, rows in by_kind.items()})
 
-        return view.derived(cls, make) if has_sketches(view.recipe) else cls({})
+        return view.derived(cls, make) if block_dims(view.recipe) else cls({})
 
     @classmethod
     def over(cls, vectors: Mapping[str, Shaped[np.ndarray, "models dim"]]) -> PooledMeans:

@@ -1,121 +1,139 @@
-"""How far purity can be trusted: an interval over labels, and a test against chance."""
+"""How far purity can be trusted: an interval over datasets and models, a test against chance."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..arrays import Int64
-from .labelled import LabelledModels
-from .precision import Exclude, QueryResult, coded, count_siblings, label_codes, ranked_blocks
+from ..arrays import Float64, Int64
+from .precision import QueryResult, Ranked
+from .retrieval import Retrieval, count_siblings
 
 RESAMPLES = 2_000
-PERMUTATIONS = 999
 
-MAX_CELLS = 200_000
-"""Retrieved labels looked up in one permutation; a larger family is not tested."""
+FEWEST = 5
+"""Datasets with queries, or queries of one dataset, below which there is no interval: a bootstrap
+over two or three says nothing."""
+
+PERMUTATIONS = 999
+FEWEST_PERMUTATIONS = 99
+
+LOOKUPS = 200_000_000
+"""Retrieved labels looked up in all permutations, which takes about two seconds: larger families
+have fewer permutations."""
+
+Interval = tuple[float, float]
 
 
 def bootstrap_interval(
     results: Sequence[QueryResult], *, seed: int = 0, resamples: int = RESAMPLES
-) -> tuple[float, float]:
-    """95 % percentile interval of micro purity, labels resampled with replacement.
+) -> Interval | None:
+    """95 % percentile interval of micro purity; None below `FEWEST` datasets.
 
-    Models of one label are not independent, labels nearly are; so a label goes in or out
-    with all its queries. With one label the interval is a point and says nothing.
+    Datasets are drawn with replacement, then as many models of each as it has: models of one
+    dataset are not independent, datasets nearly are (two-stage bootstrap; Davison and Hinkley
+    1997, section 3.8).
     """
-    names = sorted({result.dataset for result in results})
-    codes = label_codes([result.dataset for result in results], names)
-    counts = np.bincount(codes, minlength=len(names))
-    sums = np.bincount(codes, [result.purity for result in results], minlength=len(names))
+    purities: dict[str, list[float]] = {}
+    for result in results:
+        purities.setdefault(result.dataset, []).append(result.purity)
+    if len(purities) < FEWEST:
+        return None
+    sizes = np.array([len(purities[name]) for name in sorted(purities)])
+    values = np.concatenate([purities[name] for name in sorted(purities)])
+    first = np.cumsum(sizes) - sizes
     rng = np.random.default_rng(seed)
-    draws = rng.integers(len(names), size=(resamples, len(names)))
-    micro = sums[draws].sum(axis=1) / counts[draws].sum(axis=1)
-    low, high = np.quantile(micro, [0.025, 0.975])
+    means = np.empty(resamples)
+    for draw in range(resamples):
+        datasets = rng.integers(len(sizes), size=len(sizes))
+        drawn = np.repeat(datasets, sizes[datasets])
+        means[draw] = values[first[drawn] + rng.integers(sizes[drawn])].mean()
+    return _percentiles(means)
+
+
+def dataset_interval(
+    purities: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
+) -> Interval | None:
+    """95 % percentile interval of one dataset's mean purity, its models drawn with replacement;
+    None below `FEWEST` models."""
+    if len(purities) < FEWEST:
+        return None
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(len(purities), size=(resamples, len(purities)))
+    return _percentiles(np.asarray(purities)[draws].mean(axis=1))
+
+
+def _percentiles(means: Float64[np.ndarray, " draws"]) -> Interval:
+    low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 
 
 @dataclass(frozen=True, slots=True)
-class _Ranked:
-    """A family's rankings, cut where no relabelling can look deeper."""
+class Significance:
+    """Probabilities of purities at least as high if labels meant nothing.
 
-    codes: Int64[np.ndarray, " models"] = field(compare=False)
-    groups: Int64[np.ndarray, " models"] = field(compare=False)
-    nearest: Int64[np.ndarray, "labelled depth"] = field(compare=False)
-    n_labels: int
-
-
-def permutation_p(
-    families: Sequence[LabelledModels],
-    exclude: Exclude | None = None,
-    *,
-    seed: int = 0,
-    permutations: int = PERMUTATIONS,
-) -> float | None:
-    """Probability of a micro purity at least this high if labels meant nothing.
-
-    Labels are shuffled among the labelled models of each base. Where one author or run
-    stands behind many models of one label they are not exchangeable, and p is too small.
-    None where the families are too large for this to be cheap, or hold no query.
+    Attributes:
+        p_value: Of the family's micro purity; None where it is too large for this.
+        by_dataset: Of each dataset's mean purity, not corrected for their number.
+        permutations: How often labels were shuffled; p is at least 1 / (1 + permutations).
     """
-    if _cells(families) > MAX_CELLS:
-        return None
-    ranked = [_rank(family, exclude) for family in families]
-    observed = _micro([(ranking, ranking.codes) for ranking in ranked])
-    if observed is None:
-        return None
+
+    p_value: float | None = None
+    by_dataset: Mapping[str, float] = field(default_factory=dict)
+    permutations: int | None = None
+
+
+def permutation_test(
+    retrieval: Retrieval, ranked: Ranked, *, seed: int = 0, permutations: int = PERMUTATIONS
+) -> Significance:
+    """Whether purity is above what labels give that mean nothing.
+
+    Labels are shuffled among all labelled models; where queries are a sample, purity is that of
+    the sampled models. Where one author or run stands behind many models of one label they are
+    not exchangeable, and p is too small.
+
+    Args:
+        ranked: What `rank` says of the retrieval.
+    """
+    cells = ranked.nearest.size
+    if not cells:
+        return Significance()
+    permutations = max(min(permutations, LOOKUPS // cells), FEWEST_PERMUTATIONS)
+    micro, by_code = _means(retrieval, ranked, retrieval.codes)
+    labelled = np.flatnonzero(retrieval.codes >= 0)
     rng = np.random.default_rng(seed)
-    as_high = 0
+    shuffled = retrieval.codes.copy()
+    as_high, as_high_by_code = 0, np.zeros(len(by_code), dtype=np.int64)
     for _ in range(permutations):
-        shuffled = _micro([(ranking, _shuffle(ranking.codes, rng)) for ranking in ranked])
-        as_high += shuffled is not None and shuffled >= observed - 1e-12
-    return (1 + as_high) / (1 + permutations)
+        shuffled[labelled] = rng.permutation(retrieval.codes[labelled])
+        other, other_by_code = _means(retrieval, ranked, shuffled)
+        as_high += other >= micro - 1e-12
+        as_high_by_code += other_by_code >= by_code - 1e-12
+    return Significance(
+        (1 + as_high) / (1 + permutations),
+        {
+            name: (1 + int(as_high_by_code[code])) / (1 + permutations)
+            for code, name in enumerate(retrieval.names)
+            if not np.isnan(by_code[code])
+        },
+        permutations,
+    )
 
 
-def _cells(families: Sequence[LabelledModels]) -> int:
-    """Labelled models × the largest label's members, summed over families."""
-    total = 0
-    for family in families:
-        counts = Counter(label for label in family.labels if label is not None)
-        total += counts.total() * max(counts.values(), default=0)
-    return total
-
-
-def _rank(family: LabelledModels, exclude: Exclude | None) -> _Ranked:
-    family, names, codes, groups = coded(family, exclude)
-    labelled = np.flatnonzero(codes >= 0)
-    depth = int(np.bincount(codes[labelled]).max()) if len(labelled) else 0
-    nearest = np.full((len(labelled), depth), -1, dtype=np.int64)
-    start = 0
-    for rows, ranking in ranked_blocks(family, groups, labelled):
-        cut = ranking[:, :depth]
-        nearest[start : start + len(rows), : cut.shape[1]] = cut
-        start += len(rows)
-    return _Ranked(codes, groups, nearest, len(names))
-
-
-def _shuffle(
-    codes: Int64[np.ndarray, " models"], rng: np.random.Generator
-) -> Int64[np.ndarray, " models"]:
-    """The same codes, permuted among the labelled models."""
-    shuffled = codes.copy()
-    labelled = codes >= 0
-    shuffled[labelled] = rng.permutation(codes[labelled])
-    return shuffled
-
-
-def _micro(relabelled: Sequence[tuple[_Ranked, Int64[np.ndarray, " _"]]]) -> float | None:
-    """Micro purity of the rankings under these labels; None without a query."""
-    total, queries = 0.0, 0
-    for ranked, codes in relabelled:
-        siblings = count_siblings(codes, ranked.groups, ranked.n_labels)[ranked.codes >= 0]
-        own = codes[ranked.codes >= 0]
-        counted = np.arange(ranked.nearest.shape[1])[None, :] < siblings[:, None]
-        hits = (codes[ranked.nearest] == own[:, None]) & counted
-        is_query = siblings > 0
-        total += float((hits.sum(axis=1)[is_query] / siblings[is_query]).sum())
-        queries += int(is_query.sum())
-    return total / queries if queries else None
+def _means(
+    retrieval: Retrieval, ranked: Ranked, codes: Int64[np.ndarray, " models"]
+) -> tuple[float, Float64[np.ndarray, " names"]]:
+    """Mean purity of all queries and of each dataset's under these labels; NaN of none."""
+    n_labels = len(retrieval.names)
+    siblings = count_siblings(codes, retrieval.groups, n_labels)[ranked.rows]
+    own = codes[ranked.rows]
+    counted = np.arange(ranked.nearest.shape[1])[None, :] < siblings[:, None]
+    hits = (codes[ranked.nearest] == own[:, None]) & counted
+    is_query = siblings > 0
+    purities = hits.sum(axis=1)[is_query] / siblings[is_query]
+    counts = np.bincount(own[is_query], minlength=n_labels)
+    sums = np.bincount(own[is_query], purities, minlength=n_labels)
+    with np.errstate(invalid="ignore"):
+        return float(np.divide(sums.sum(), counts.sum())), sums / counts

@@ -1,11 +1,13 @@
 from .care.backup import Backup, back_up
 from .care.doctor import Finding, examine
+from .care.export import write_tables
 from .care.merging import Merged, merge_catalogs
 from .catalog import Catalog
 from .derived.index import SearchIndex
 from .derived.sketch_file import SketchFiles
 from .derived.sketch_matrix import SketchMatrix, block_dims
 from .family import FamilyView
+from .files import write_atomically
 from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
 from .sql import QueryResult, query_catalog
 from .tables.bases import BaseRecord
@@ -40,4 +42,6 @@ __all__ = [
     "query_catalog",
     "sketch_bytes",
     "true_cosines",
+    "write_atomically",
+    "write_tables",
 ]

@@ -394,26 +394,11 @@ class Catalog:
         self, base: str, twin: str, model: ModelRecord, recipes: Sequence[str]
     ) -> Indexed:
         """What indexing a byte-identical copy of `twin` would give, under these recipe ids."""
-        import numpy as np
-
-        from .tables.linear_sketches import select_linear_sketch
-        from .tables.vectors import fetch_norm, fetch_vectors_of
+        from .tables.outcomes import outcome_of_copy
 
         row, by_id = self.model(twin, base), self.recipes()
-        sketched = next((id for id in recipes if by_id[id].name == "sketch"), None)
-        fingerprints = []
-        for recipe in (by_id[id] for id in recipes):
-            _, vectors = fetch_vectors_of(self._session, recipe, np.array([row.key]))
-            norm = fetch_norm(self._session, recipe, row.key)
-            fingerprints.append(Fingerprint(recipe=recipe, vector=vectors[0], norm=norm))
-        return Indexed(
-            model=replace(model, method=row.record.method, bytes_total=row.record.bytes_total),
-            fingerprints=tuple(fingerprints),
-            slots=tuple(self.slots(row.key, sketched)),
-            bytes_read=0,
-            seconds=0.0,
-            linear=select_linear_sketch(self._session, row.key, sketched) if sketched else None,
-        )
+        record = replace(model, method=row.record.method, bytes_total=row.record.bytes_total)
+        return outcome_of_copy(self._session, row.key, record, [by_id[id] for id in recipes])
 
     # the whole
 

@@ -158,10 +158,9 @@ class FamilyView:
         index: SearchIndex | None = self._members.derived.get(SearchIndex)
         if index is not None and (vectors := index.vectors(keys)) is not None:
             return vectors
-        file = self._sketch_file() if len(keys) == 1 else None
-        vector = file.vector(int(keys[0])) if file is not None else None
-        if vector is not None:
-            return vector[None, :]
+        file = self._sketch_file() if len(keys) else None
+        if file is not None and (vectors := file.vectors(keys)) is not None:
+            return vectors
         present, vectors = fetch_vectors_of(self._session, self.recipe, keys)
         positions = np.searchsorted(present, keys)
         if len(present) < len(keys):

@@ -14,7 +14,7 @@ from ..records import Slot, SlotStats
 from .report_json import JsonRecord
 
 if TYPE_CHECKING:
-    from ..store import Catalog, ModelRow
+    from ..store import Catalog, ModelRow, SketchMatrix
 
 MOST_CHANGED = 8
 
@@ -33,7 +33,7 @@ class SlotDifference(JsonRecord):
 
     Attributes:
         change: |ΔW| / |W|; |ΔW| where W was not read; 0 for a model that did not change the slot.
-        cosine: Of both updates, estimated from sketches; None where a model has no sketch.
+        cosine: Of both updates, estimated from sketches; None where a model has none.
     """
 
     slot: str
@@ -72,6 +72,8 @@ def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> 
     Raises:
         RequestError: one of them is not indexed, or they are of two families.
     """
+    from ..store import SketchMatrix
+
     a = catalog.model(first, base)
     b = catalog.model(second, base or a.base)
     for row in (a, b):
@@ -90,12 +92,24 @@ def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> 
     def pair(slot: Slot, value: Callable[[SlotStats | None], float]) -> Pair:
         return value(stats_a.get(slot)), value(stats_b.get(slot))
 
+    recipe = next(
+        (r for r in catalog.recipes_of(a.base) if r.name == "sketch" and _have(r.id, a, b)), None
+    )
+    cosine: float | None = None
+    cosines: dict[Slot, float] = {}
+    if recipe is not None:
+        sketches = (
+            SketchMatrix.of_model({s.slot: s.sketch for s in stats if s.sketch}, recipe)
+            for stats in (catalog.slots(row.key, recipe.id) for row in (a, b))
+        )
+        cosine, cosines = _cosines(*sketches)
+
     slots = tuple(
         SlotDifference(
             slot=str(slot),
             change=pair(slot, change),
             stable_rank=pair(slot, lambda stats: stats.stable_rank if stats else 0.0),
-            cosine=_cosine(stats_a, stats_b, [slot]),
+            cosine=cosines.get(slot),
         )
         for slot in in_order
     )
@@ -109,7 +123,6 @@ def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> 
             key: (_norm(stats_a, group), _norm(stats_b, group)) for key, group in groups.items()
         }
 
-    cosine = _cosine(stats_a, stats_b, in_order)
     by_layer = norms(lambda slot: f"{slot.stack} {slot.layer + 1}")
     by_role = norms(lambda slot: slot.role)
     only = [
@@ -139,24 +152,25 @@ def _norm(stats: StatsBySlot, slots: Sequence[Slot]) -> float:
     return float(sum(stats[slot].fro_norm ** 2 for slot in slots if slot in stats) ** 0.5)
 
 
-def _cosine(a: StatsBySlot, b: StatsBySlot, slots: Iterable[Slot]) -> float | None:
-    """Of the updates over these slots, where a slot that a model lacks counts as zero.
+def _have(recipe: str, *rows: ModelRow) -> bool:
+    return all(recipe in row.recipes for row in rows)
 
-    None where an update is zero, or where two sketches differ in length.
-    """
-    inner, square_a, square_b = 0.0, 0.0, 0.0
-    for slot in slots:
-        x, y = (
-            stats[slot].sketch.astype(np.float64) if slot in stats else np.zeros(0)
-            for stats in (a, b)
-        )
-        square_a, square_b = square_a + float(x @ x), square_b + float(y @ y)
-        if x.size and y.size:
-            if x.size != y.size:
-                return None
-            inner += float(x @ y)
-    lengths = (square_a * square_b) ** 0.5
-    return inner / lengths if lengths else None
+
+def _cosines(a: SketchMatrix, b: SketchMatrix) -> tuple[float | None, dict[Slot, float]]:
+    """Of the updates, by the first block of their sketches: over all slots, where one that a model
+    lacks counts as zero, and of every slot that both have."""
+    lengths = [np.linalg.norm(matrix.weights[0, :, 0].astype(np.float64)) for matrix in (a, b)]
+    if not all(lengths):
+        return None, {}
+    whole, by_slot = 0.0, {}
+    for slot, block, shares in a.shares(b):
+        if block == 0:
+            whole += float(shares[0, 0])
+            weights = (matrix.weights[0, matrix.slots.index(slot), 0] for matrix in (a, b))
+            product = float(np.prod(list(weights), dtype=np.float64))
+            if product > 0:
+                by_slot[slot] = float(shares[0, 0] * np.prod(lengths) / product)
+    return whole, by_slot
 
 
 def _profile(catalog: Catalog, row: ModelRow) -> dict[str, Any] | None:

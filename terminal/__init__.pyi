@@ -1,5 +1,6 @@
 from .cluster_tables import show_clusters
 from .demo_screen import DemoScreen
+from .evaluation_tables import show_evaluation, show_evaluations
 from .progress import RunProgress, tracked
 from .studies.ablation_table import show_ablation
 from .studies.cka_table import show_cka
@@ -13,8 +14,6 @@ from .studies.profile_table import show_profiles
 from .studies.rank_table import show_ranks
 from .studies.spectrum_table import show_spectra
 from .tables import (
-    show_evaluation,
-    show_evaluations,
     show_explanation,
     show_failures,
     show_model,

@@ -48,34 +48,52 @@ def show_clusters(document: Document) -> None:
 
 
 def _show_suggestions(screen: Console, document: Document) -> None:
-    suggestions, calibration = document["suggestions"], document["calibration"]
+    suggestions, hints = document["suggestions"], document["hints"]
+    if not len(suggestions) + document["abstained"]:
+        screen.print("\nEvery model has a dataset: nothing to suggest.")
+        return
     screen.print(
         f"\n[bold]{len(suggestions)}[/] datasets suggested, {document['abstained']} models without"
     )
-    if suggestions:
-        shown = [
-            s | {"confidence": share(s["confidence"])} for s in suggestions[:SUGGESTIONS_SHOWN]
-        ]
-        print_rows(screen, ("model", "dataset", "confidence"), shown)
-        if len(suggestions) > SUGGESTIONS_SHOWN:
-            screen.print(f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all")
-    screen.print(f"  {_evidence(calibration)}", style="dim")
+    _show_list(screen, suggestions, ("model", "dataset", "confidence", "fdr", "verdict"))
+    if hints:
+        screen.print(
+            f"[bold]{len(hints)}[/] hints: more than "
+            f"{1 - document['calibration']['target']:.0%} of these are expected to be wrong"
+        )
+        _show_list(screen, hints, ("model", "dataset (hint)", "confidence", "fdr", "verdict"))
+    screen.print(f"  {_evidence(document['calibration'])}", style="dim")
+
+
+def _show_list(screen: Console, suggestions: list[Document], columns: tuple[str, ...]) -> None:
+    """The first of some suggestions, and how many there are beside."""
+    if not suggestions:
+        return
+    rows = [
+        (s["model"], s["dataset"], share(s["confidence"]), share(s["fdr"]), s["verdict"])
+        for s in suggestions[:SUGGESTIONS_SHOWN]
+    ]
+    print_rows(screen, columns, rows)
+    if len(suggestions) > SUGGESTIONS_SHOWN:
+        screen.print(f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all")
 
 
 def _evidence(calibration: Document) -> str:
-    """The evidence for the suggestions, or what is missing."""
-    evidence = (
-        f"{calibration['answers']} held-out answers of {calibration['models']} labelled models, "
-        f"{calibration['datasets']} datasets, {calibration['unknown_share']:.0%} taken as unknown"
+    """What the suggestions are known from, or what is missing."""
+    tail = calibration["tail"]
+    known = (
+        f"strangers' scores: {tail['source']} ({tail['queries']} labelled models, "
+        f"{tail['datasets']} datasets with siblings)"
     )
-    if calibration["threshold"] is not None:
+    if calibration["precision"] is not None:
         return (
-            f"{evidence}: precision {share(calibration['precision'])} "
-            f"at coverage {share(calibration['coverage'])}"
+            f"{known}; held out, {calibration['answers']} answers of {calibration['models']} "
+            f"labelled models: precision {share(calibration['precision'])} at coverage "
+            f"{share(calibration['coverage'])}"
         )
-    best = max((level["confidence"] for level in calibration["curve"]), default=None)
-    reached = "nothing can be said" if best is None else f"{best:.2f} is all that they show"
+    if calibration["threshold"] is not None:
+        return f"{known}; no labelled model with such evidence could be held out"
     return (
-        f"{evidence}: {reached}, {calibration['target']:.2f} is needed; more labelled runs and "
-        "datasets help, and so does --unknown 0 where the labels name every dataset"
+        f"{known}: no model reaches a confidence of {calibration['target']:.2f}; more labelled "
+        "models help, and so does --unknown 0 where the labels name every dataset"
     )

@@ -7,8 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
+from .evaluation_tables import show_evaluation
 from .progress import RunProgress
-from .tables import show_evaluation, show_neighbours, show_report
+from .tables import show_neighbours, show_report
 
 _SHOW: Mapping[str, Callable[[Any], None]] = {
     "index": show_report,

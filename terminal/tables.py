@@ -137,51 +137,6 @@ def show_explanation(document: Document, *, rows: int = 8) -> None:
             screen.print(f"  {len(document[key])} slots changed only by {whose}")
 
 
-def show_evaluation(document: Document) -> None:
-    """Same-dataset retrieval precision, by dataset, and which datasets are confused."""
-    screen = console()
-    low, high = document["ci95"]
-    without = f", without the query's own {document['exclude']}" if document["exclude"] else ""
-    screen.print(
-        f"recipe [bold]{document['recipe']}[/]: {document['queries']} queries among "
-        f"{document['models']} models, {document['datasets']} datasets{without}"
-    )
-    for name, value, note in (
-        ("micro", document["micro"], f"95 % interval {low:.3f} to {high:.3f}"),
-        ("macro", document["macro"], ""),
-        ("chance", document["chance"], ""),
-        ("nn1", document["nn1"], "nearest neighbour of the same dataset"),
-        ("silhouette", document["silhouette"], "of the datasets as clusters, −1…1"),
-        ("mAP", document["map"], ""),
-    ):
-        screen.print(f"  {name:10} [bold]{share(value)}[/]  [dim]{note}[/]")
-    screen.print(f"  cost       {_cost(document['cost'])}")
-    confusion = document["taken_for"]
-    rows = [
-        (name, group["n"], share(group["purity"]), _taken_for(confusion.get(name, []), name))
-        for name, group in document["by_dataset"].items()
-    ]
-    print_rows(screen, ("dataset", "queries", "purity", "else taken for"), rows)
-
-
-def show_evaluations(document: Document) -> None:
-    """Recipes side by side, and what a fingerprint of each takes."""
-    rows = [
-        (
-            evaluation["recipe"],
-            share(evaluation["micro"]),
-            f"{evaluation['ci95'][0]:.3f} to {evaluation['ci95'][1]:.3f}",
-            share(evaluation["nn1"]),
-            share(evaluation["silhouette"]),
-            share(evaluation["chance"]),
-            _cost(evaluation["cost"]),
-        )
-        for evaluation in document["recipes"]
-    ]
-    heads = ("recipe", "micro", "95 % interval", "nn1", "silhouette", "chance", "cost per model")
-    print_rows(console(), heads, rows)
-
-
 def show_models(
     document: Document, *, columns: Sequence[str] = MODEL_COLUMNS, wide: bool = False
 ) -> None:
@@ -273,18 +228,6 @@ def print_rows(
         cells = [row[head] for head in heads] if isinstance(row, Mapping) else row
         table.add_row(*(Text("" if cell is None else plain(str(cell))) for cell in cells))
     screen.print(table)
-
-
-def _cost(cost: Document) -> str:
-    if cost.get("seconds_per_model") is None:
-        return "unknown"
-    read = f", {size(cost['bytes_per_model'])}" if cost["bytes_per_model"] is not None else ""
-    return f"{cost['seconds_per_model']:.2f} s{read}"
-
-
-def _taken_for(cells: Sequence[Document], own: str) -> str:
-    others = [c for c in cells if c["dataset"] != own][:3]
-    return ", ".join(f"{c['dataset'] or 'unlabelled'} ({c['n']})" for c in others)
 
 
 def _percent(value: float | None) -> str:

@@ -11,6 +11,7 @@ from factories import make_family
 import deltadex
 from deltadex.cli import main
 from deltadex.errors import REASONS
+from deltadex.search.labelled import WAYS
 from deltadex.store.tables.filters import COLUMNS
 
 ROOT = Path(deltadex.__file__).parent
@@ -107,6 +108,12 @@ def test_shown_commands_and_their_options_exist(page):
         help_text = CliRunner().invoke(main, [command, "--help"]).output
         for option in re.findall(r"(?<!\S)--?[a-z][a-z-]*", arguments):
             assert option in help_text, f"{command} {option}"
+
+
+def test_every_way_of_scoring_is_explained():
+    section = text_of(ROOT / "docs" / "eval.md").split("## Ways of scoring")[1].split("##")[0]
+
+    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == list(WAYS)
 
 
 def test_most_pages_show_commands():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,12 @@ from deltadex.errors import RequestError
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.records import Recipe
 from deltadex.search import LabelledModels, evaluate, family_views, labelled_models
-from deltadex.store import Catalog
+from deltadex.store import Catalog, FamilyView, block_dims
 
 from .build import write_labels
+from .evidence import HEADER, Tally, subfamilies, tally_family
+from .plan import PLANS
+from .selections import selections
 
 RESAMPLES = 2000
 
@@ -121,6 +125,8 @@ def _silhouette(family: LabelledModels, question: Question) -> float | None:
     distances = np.maximum(1.0 - scores, 0.0)
     np.fill_diagonal(distances, 0.0)
     labels = [_name(family.labels[row], question) for row in rows]
+    if not 1 < len(set(labels)) < len(labels):
+        return None
     return float(silhouette_score(distances, labels, metric="precomputed"))
 
 
@@ -146,9 +152,15 @@ def score_families(out: Path, base: Path, db: Path, budgets: Sequence[str]) -> s
             for name, budget in [("sketch", None), *(("sketch", b) for b in budgets),
                                  ("mean-factors", None)]
         ]  # fmt: skip
-        loaded = [
-            (recipe, labelled_models(family_views(catalog, recipe.id, None)[0]))
+        loaded = []
+        for recipe in recipes:
+            (view,) = family_views(catalog, recipe.id, None)
+            ways = ("normalised", "raw") if block_dims(recipe) else ("normalised",)
+            loaded += [(_shown(recipe, way), labelled_models(view, way)) for way in ways]
+        selected = [
+            score_selections(family_views(catalog, recipe.id, None)[0], _shown(recipe, ""))
             for recipe in recipes
+            if block_dims(recipe)
         ]
     lines = [
         "| question | recipe | queries | purity | 95 % | nn1 | silhouette | chance |",
@@ -158,13 +170,64 @@ def score_families(out: Path, base: Path, db: Path, budgets: Sequence[str]) -> s
         for recipe, family in loaded:
             answer = ask(family, question)
             if answer is not None:
-                lines.append(_line(question.name, _shown(recipe), answer))
+                lines.append(_line(question.name, recipe, answer))
     for recipe, family in loaded:
         found, of = parents_found(family, out / "labels.csv")
         if of:
-            lines.append(f"| merges of two: both parents' sets first | {_shown(recipe)} | {of} "
+            lines.append(f"| merges of two: both parents' sets first | {recipe} | {of} "
                          f"| {found / of:.3f} | | | | |")  # fmt: skip
+    return "\n\n".join(["\n".join(lines), *selected])
+
+
+def score_selections(view: FamilyView, recipe: str) -> str:
+    """Markdown: purity in families cut out of what was built, and whether evidence holds there."""
+    models = labelled_models(view)
+    datasets = [re.sub(" [ab]$", "", label or "") for label in models.labels]
+    rows = view.rows(models.ids)
+    make = subfamilies(view, rows)
+    purities: dict[str, list[list[float]]] = {}
+    tallies: dict[tuple[str, bool], Tally] = {}
+    kinds = [kind_of(id) for id in models.ids]
+    for selection in selections(kinds, datasets, PLANS["twelve"].dominating):
+        for hide_labels in (False, True):
+            family = tally_family(
+                tallies.setdefault((selection.name, hide_labels), Tally()),
+                make,
+                selection.rows,
+                datasets,
+                list(models.ids),
+                hide_labels=hide_labels,
+            )
+        chosen = [datasets[row] for row in selection.rows]
+        purities.setdefault(selection.name, []).append(
+            [*purity(family.z, chosen), *purity(family.cosines, chosen)[:2]]
+        )
+    lines = [
+        f"| family ({recipe}) | draws | micro | nn1 | chance | micro of the plain cosine | nn1 |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, draws in purities.items():
+        numbers = " | ".join(f"{value:.3f}" for value in np.mean(draws, axis=0))
+        lines.append(f"| {name} | {len(draws)} | {numbers} |")
+    lines += ["", *HEADER]
+    for (name, hide_labels), tally in tallies.items():
+        lines.append(tally.line(name + (", no labels" if hide_labels else "")))
     return "\n".join(lines)
+
+
+def purity(scores: np.ndarray, datasets: Sequence[str]) -> tuple[float, float, float]:
+    """Micro purity, nn1 and chance of one matrix of scores."""
+    names, results = np.array(datasets), []
+    for row in np.flatnonzero(names != ""):
+        others = np.delete(
+            np.flatnonzero(names != ""), np.searchsorted(np.flatnonzero(names != ""), row)
+        )
+        same = names[others] == names[row]
+        if same.any():
+            order = np.argsort(-scores[row, others], kind="stable")
+            results.append((same[order[: same.sum()]].mean(), same[order[0]], same.mean()))
+    micro, nn1, chance = np.mean(results, axis=0)
+    return float(micro), float(nn1), float(chance)
 
 
 def score_adapters(folder: Path, db: Path) -> str:
@@ -186,9 +249,12 @@ def score_adapters(folder: Path, db: Path) -> str:
                     except RequestError:
                         continue
                     who = "" if exclude else ", author left in"
+                    interval = (
+                        "too few" if found.ci95 is None else "{:.2f}–{:.2f}".format(*found.ci95)
+                    )
                     lines.append(
                         f"| {family.name}{who} | {name} | {found.queries} | {found.micro:.3f} "
-                        f"| {found.ci95[0]:.2f}–{found.ci95[1]:.2f} | {found.nn1:.2f} "
+                        f"| {interval} | {found.nn1:.2f} "
                         f"| {found.chance:.2f} |"
                     )
     return "\n".join(lines)
@@ -209,9 +275,9 @@ def parents_found(family: LabelledModels, labels: Path) -> tuple[int, int]:
     return found, len(merges)
 
 
-def _shown(recipe: Recipe) -> str:
+def _shown(recipe: Recipe, way: str) -> str:
     rows = dict(recipe.params).get("rows")
-    return f"{recipe.name} {rows}" if rows else recipe.name
+    return " ".join(part for part in (recipe.name, rows, way if way == "raw" else "") if part)
 
 
 def _line(question: str, recipe: str, answer: Answer) -> str:

@@ -5,9 +5,10 @@ Entry (i, j) of a slot's matrix is added, with sign s(i) t(j), to number a(i) + 
 products of two sketches estimate ⟨ΔW, ΔW'⟩ without bias, since the signs of two entries agree as
 often as not; the shifts a decide the variance, near (|ΔW|²|ΔW'|² + ⟨ΔW, ΔW'⟩²) / `DIM`.
 
-The shift a(i) is i for the rows of a block of `BLOCK`, plus a random number of the block: a block
-is sketched by one product, since its rows one below another are columns of a matrix whose rows are
-shorter by one. A low-rank ΔW has the same sketch by way of its factors' spectra.
+The shift a(i) is a random number of the row's block of `BLOCK`, plus `step` for every row further
+down in it: a block spans all `DIM` numbers. It is sketched by one product, since in a matrix whose
+rows are shorter by `step` the same numbers are shifted so. A low-rank ΔW has the same sketch by way
+of its factors' spectra.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ...records import LINEAR_DIM as DIM
 from ...records import LINEAR_LAYER_DIM, LinearSketch, Recipe, Slot
 from ..delta import DenseDelta, LowRankDelta, MatrixUpdate
 
-BLOCK = 64
+BLOCK = 128
 """Consecutive rows under one random shift."""
 
 RANKS_AT_ONCE = 64
@@ -81,11 +82,13 @@ class MatrixHash:
 
     Attributes:
         shifts: Of each block of rows, 0…`DIM` − 1.
+        step: From each row of a block to the next; odd.
         row_signs: (out,), ±1.
         column_signs: (in,), ±1.
     """
 
     shifts: tuple[int, ...]
+    step: int
     row_signs: torch.Tensor
     column_signs: torch.Tensor
 
@@ -99,7 +102,9 @@ def _matrix_hash(seed: int, key: str, shape: tuple[int, int]) -> MatrixHash:
     shifts = generator.integers(0, DIM, size=math.ceil(n_rows / BLOCK), dtype=np.int64)
     signs = generator.integers(0, 2, size=n_rows + n_columns, dtype=np.int8)
     values = torch.from_numpy(signs * 2.0 - 1.0).float()
-    return MatrixHash(tuple(shifts.tolist()), values[:n_rows], values[n_rows:])
+    step = max(1, (DIM - n_columns) // BLOCK)
+    step -= 1 - step % 2
+    return MatrixHash(tuple(shifts.tolist()), step, values[:n_rows], values[n_rows:])
 
 
 def _sketch_dense(
@@ -113,20 +118,22 @@ def _sketch_dense(
     device = matrix.device
     row_signs = hashes.row_signs[first_row : first_row + n_rows].to(device)
     column_signs = hashes.column_signs[first_column : first_column + n_columns].to(device)
-    # a row's numbers and BLOCK zeros; read as rows that are shorter by one, row r is r further on
-    width = n_columns + BLOCK
+    # numbers and zeros; read as rows that are shorter by a step, row r begins r steps further on
+    step = hashes.step
+    width = n_columns + BLOCK * step
     memory = torch.zeros(BLOCK * width, device=device)
     signed = memory.view(BLOCK, width)[:, :n_columns]
-    shifted = memory[: BLOCK * (width - 1)].view(BLOCK, width - 1)
-    longest = DIM + BLOCK + first_column + width
+    length = width - step
+    shifted = memory[: BLOCK * length].view(BLOCK, length)
+    longest = DIM + BLOCK * step + first_column + length
     sums = torch.zeros(math.ceil(longest / DIM) * DIM, dtype=torch.float64, device=device)
     row = 0
     while row < n_rows:
         block, inside = divmod(first_row + row, BLOCK)
         height = min(BLOCK - inside, n_rows - row)
         torch.mul(matrix[row : row + height], column_signs, out=signed[:height])
-        start = hashes.shifts[block] + inside + first_column
-        sums[start : start + width - 1] += row_signs[row : row + height] @ shifted[:height]
+        start = hashes.shifts[block] + inside * step + first_column
+        sums[start : start + length] += row_signs[row : row + height] @ shifted[:height]
         row += height
     return sums.view(-1, DIM).sum(0).cpu()
 
@@ -139,7 +146,7 @@ def _sketch_low_rank(
     n_columns = delta.right.shape[1]
     rows = torch.arange(first_row, first_row + n_rows)
     columns = torch.arange(first_column, first_column + n_columns)
-    row_buckets = (torch.tensor(hashes.shifts)[rows // BLOCK] + rows % BLOCK) % DIM
+    row_buckets = (torch.tensor(hashes.shifts)[rows // BLOCK] + rows % BLOCK * hashes.step) % DIM
     sums = torch.zeros(DIM // 2 + 1, dtype=torch.complex128)
     for start in range(0, rank, RANKS_AT_ONCE):
         part = slice(start, start + RANKS_AT_ONCE)

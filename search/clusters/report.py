@@ -69,7 +69,8 @@ class ClusterReport:
         clusters: The largest first.
         noise: Models of no cluster, by id.
         suggestions: For unlabelled models, by id; None where they were not requested.
-        abstained: Unlabelled models that get none.
+        hints: Likewise, for models whose evidence is too weak for a suggestion.
+        abstained: Unlabelled models without a suggestion.
         notes: Deviations from the usual method, in sentences.
     """
 
@@ -81,6 +82,7 @@ class ClusterReport:
     noise: tuple[str, ...]
     agreement: Agreement
     suggestions: tuple[Suggestion, ...] | None
+    hints: tuple[Suggestion, ...]
     abstained: int
     calibration: Calibration | None
     notes: tuple[str, ...]
@@ -104,6 +106,7 @@ class ClusterReport:
         }
         if self.suggestions is not None and self.calibration is not None:
             document["suggestions"] = [asdict(suggestion) for suggestion in self.suggestions]
+            document["hints"] = [asdict(hint) for hint in self.hints]
             document["abstained"] = self.abstained
             document["calibration"] = self.calibration.to_json()
         return document
@@ -122,16 +125,14 @@ def cluster_family(
 
     Args:
         min_size: Fewest models of a cluster, at least 2; by default it grows with the family.
-        unknown_share: Share of the unlabelled models whose dataset no labelled model has.
+        unknown_share: Share of the unlabelled models whose dataset no labelled model has, at most.
 
     Raises:
         EmptyCatalog, UnknownRecipe: As named.
         RequestError: Several families and no `base`, or a number out of its range.
     """
-    if not 0 <= unknown_share < 1:
-        raise RequestError(
-            f"the share of unknown datasets is from 0 to below 1, not {unknown_share}"
-        )
+    if not 0 <= unknown_share <= 1:
+        raise RequestError(f"the share of unknown datasets is from 0 to 1, not {unknown_share}")
     if min_size is not None and min_size < 2:
         raise RequestError(f"a cluster has at least 2 models, not {min_size}")
     view, models, records = read_family(
@@ -161,7 +162,8 @@ def cluster(
     n_models = len(family.ids)
     smallest = min_size or default_min_size(n_models)
     codes = find_clusters(family, smallest)
-    suggestions, calibration = suggest_datasets(family, unknown_share) if suggest else (None, None)
+    listed, calibration = suggest_datasets(family, unknown_share) if suggest else ([], None)
+    suggestions = tuple(one for one in listed if not one.hint)
     n_unlabelled = sum(label is None for label in family.labels)
     return ClusterReport(
         base=family.base,
@@ -171,8 +173,9 @@ def cluster(
         clusters=_clusters(family, codes, {id: records[id] for id in family.ids}),
         noise=_members(family, codes, NOISE),
         agreement=measure_agreement(family, codes),
-        suggestions=None if suggestions is None else tuple(suggestions),
-        abstained=n_unlabelled - len(suggestions or ()),
+        suggestions=suggestions if suggest else None,
+        hints=tuple(one for one in listed if one.hint),
+        abstained=n_unlabelled - len(suggestions),
         calibration=calibration,
         notes=tuple(_notes(n_models, smallest)),
     )

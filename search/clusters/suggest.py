@@ -1,36 +1,35 @@
-"""A dataset for unlabelled models, and how often such a suggestion is right.
+"""A dataset for unlabelled models, and the share of such suggestions that is expected to be wrong.
 
-Every labelled model is classified twice as if it had no label, each time without its own run,
-copies and (where there are enough) author: once as it is, and once without the models of its
-dataset, when every suggestion is wrong. How often the second case will occur cannot be measured:
-it is a setting.
+A model is suggested the dataset of its nearest labelled model. The evidence is a p-value: how
+often a model whose data no labelled one shares would be as near to that dataset. Over the list of
+unlabelled models the p-values give a false discovery rate (Benjamini, Hochberg 1995). Labelled
+models, held out one by one, say how often the nearest is of the wrong one of two known datasets.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
 from ...arrays import Bool, Float64, Int64
 from ..labelled import LabelledModels
 from ..precision import Exclude, label_codes
+from ..scoring import evidence
 from ..scoring.cohort import id_digest
+from ..scoring.evidence import Verdict, tail, verdict
+from ..scoring.normalisation import unbounded
 
-TARGET = 0.95
-"""Precision that suggestions are to have."""
+SUGGESTED = 0.2
+"""False discovery rate up to which a dataset is suggested."""
 
-UNKNOWN_SHARE = 0.5
-"""Share of the unlabelled models whose dataset no labelled model has, unless it is given."""
+HINTED = 0.5
+"""Rate up to which it is at least a hint."""
 
-DOUBT = 0.2
-"""Chance that the share of right answers is below its bound: 32 of 32 bound it by 0.95."""
-
-FEWEST_DATASETS = 3
-"""With fewer datasets no margin remains once a dataset is left out."""
+UNKNOWN_SHARE = 1.0
+"""Share of the unlabelled models whose dataset no labelled model may have, unless it is given."""
 
 BLOCK = 1_000
 """Unlabelled models at once."""
@@ -38,265 +37,363 @@ BLOCK = 1_000
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99)
 """Confidences at which the curve is shown."""
 
-VOTERS = 3
-"""Nearest models of a dataset that vote for it."""
+PRIOR_ANSWERS, PRIOR_WRONG = 5.0, 0.5
+"""What is known of confusions before any labelled model was held out: one in ten."""
 
 COPY = 0.9
 """Plain cosine from which two models count as one: rounded, copied, or trained a few steps on."""
 
 MOST_REFERENCES = 4_000
-"""Labelled models that vote; their scores take 128 MB."""
+"""Labelled models that answer; their scores take 128 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOutAnswers:
-    """Suggestions for the labelled models, whose labels are held out.
+class Answers:
+    """For each of some models, the dataset of its nearest labelled model.
 
     Attributes:
-        margins: Of the models that have a sibling in another group.
-        right: Whether their suggestion is their dataset.
+        codes: The dataset, as a place among those of the references.
+        p: Probability that a model of no known dataset is as near to it; 1 without any reference.
+        cosines: Plain cosine with the nearest.
+    """
+
+    codes: Int64[np.ndarray, " queries"] = field(compare=False)
+    p: Float64[np.ndarray, " queries"] = field(compare=False)
+    cosines: Float64[np.ndarray, " queries"] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut:
+    """Answers for the labelled models, whose labels are held out.
+
+    Attributes:
+        p: Of the models that have a sibling in another group.
+        right: Whether their answer is their dataset.
         weights: 1 shared among a group's models of one dataset: together they are one answer.
-        unknown: Margins of all models, without the models of their dataset.
+        strangers: p of all labelled models, without the models of their dataset.
         datasets: Dataset of each of these.
     """
 
-    margins: Float64[np.ndarray, " queries"] = field(compare=False)
+    p: Float64[np.ndarray, " queries"] = field(compare=False)
     right: Bool[np.ndarray, " queries"] = field(compare=False)
     weights: Float64[np.ndarray, " queries"] = field(compare=False)
-    unknown: Float64[np.ndarray, " labelled"] = field(compare=False)
+    strangers: Float64[np.ndarray, " labelled"] = field(compare=False)
     datasets: Int64[np.ndarray, " labelled"] = field(compare=False)
+
+    def confused(self, p: float) -> float:
+        """Share of the answers with at least this evidence that name another known dataset."""
+        taken = self.p <= p
+        wrong = float(self.weights[taken & ~self.right].sum()) + PRIOR_WRONG
+        return wrong / (float(self.weights[taken].sum()) + PRIOR_ANSWERS)
+
+    def precision(self, p: float) -> float | None:
+        """Share of the answers with at least this evidence that are right."""
+        taken = self.p <= p
+        n_answers = float(self.weights[taken].sum())
+        return float(self.weights[taken & self.right].sum()) / n_answers if n_answers else None
+
+    def coverage(self, p: float) -> float:
+        """Share of the models of known datasets that get such an answer."""
+        total = float(self.weights.sum())
+        return float(self.weights[self.p <= p].sum()) / total if total else 0.0
+
+    def false_answers(self, p: float) -> float:
+        """Share of the models that get such an answer once their dataset is taken away.
+
+        Every dataset counts alike.
+        """
+        if not len(self.datasets):
+            return 0.0
+        counts = np.bincount(self.datasets)
+        shares = 1.0 / counts[self.datasets] / np.count_nonzero(counts)
+        return float(shares[self.strangers <= p].sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """What is known of the suggestions with at least some margin.
+    """What held-out labelled models say of suggestions from some confidence on.
 
     Attributes:
-        confidence: Of a suggestion: what precision they will have, on the safe side.
-        precision: As it was measured.
-        coverage: Share of the models of known datasets that get one.
+        p: The weakest evidence of such a suggestion.
+        precision: Of the held-out models with this evidence; None if there are none.
+        coverage: Share of the models of known datasets that have it.
+        false_answers: Share of the models of other datasets that have it.
     """
 
-    margin: float
     confidence: float
-    precision: float
+    p: float
+    precision: float | None
     coverage: float
+    false_answers: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """Of suggestions at least as sure as this one, at least `confidence` are expected right."""
+    """A dataset for a model.
+
+    Attributes:
+        fdr: Of the suggestions with at least this evidence, the share expected to be wrong.
+        confidence: 1 − fdr.
+        hint: Whether the evidence is too weak for a suggestion.
+    """
 
     model: str
     dataset: str
     confidence: float
+    fdr: float
+    verdict: Verdict
+    hint: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """The quality of suggestions in a family, measured on its labelled models.
+    """What the suggestions of a family are known from.
 
     Attributes:
-        precision: Of suggestions at the threshold; None where no margin reaches the target.
-        coverage: Share of models of known datasets that get a suggestion, 0…1.
-        threshold: Margin, in scores, from which suggestions are made.
+        reached: What held-out models say of all that is suggested; None if nothing is.
         models: Labelled models that have a sibling in another group.
         answers: The same, a run's (or author's) models of one dataset counted once.
         datasets: That could be suggested.
         held_out: What was left out with a model, copies always.
-        unknown_share: Assumed share of models of unknown datasets.
-        levels: By rising margin.
+        unknown_share: Share of models of unknown datasets, at most.
+        levels: The same by rising confidence.
+        tail: How heavy the tail of the family's strangers is.
     """
 
-    precision: float | None
-    coverage: float
-    threshold: float | None
+    reached: Level | None
     models: int
     answers: int
     datasets: int
     held_out: Exclude
     unknown_share: float
     levels: tuple[Level, ...]
-
-    def confidence(self, margin: float) -> float:
-        """The confidence of the highest level that this margin reaches."""
-        reached = bisect_right(self.levels, margin, key=lambda level: level.margin)
-        return self.levels[reached - 1].confidence if reached else 0.0
+    tail: evidence.Calibration
 
     def to_json(self) -> dict[str, object]:
         return {
-            "precision": self.precision,
-            "coverage": self.coverage,
-            "threshold": self.threshold,
-            "target": TARGET,
+            "precision": self.reached.precision if self.reached else None,
+            "coverage": self.reached.coverage if self.reached else 0.0,
+            "false_answers": self.reached.false_answers if self.reached else None,
+            "threshold": self.reached.confidence if self.reached else None,
+            "target": 1 - SUGGESTED,
             "models": self.models,
             "answers": self.answers,
             "datasets": self.datasets,
             "held_out": self.held_out,
             "unknown_share": self.unknown_share,
-            "curve": [
-                {name: getattr(level, name) for name in ("confidence", "precision", "coverage")}
-                for level in self._curve()
-            ],
+            "tail": self.tail.to_json(),
+            "curve": [asdict(level) for level in self.levels],
         }
-
-    def _curve(self) -> list[Level]:
-        """The first level of each shown confidence, and the last of all."""
-        first_levels = [
-            next((level for level in self.levels if level.confidence >= shown), None)
-            for shown in SHOWN
-        ]
-        levels = [level for level in (*first_levels, *self.levels[-1:]) if level is not None]
-        by_margin = {level.margin: level for level in levels}
-        return [by_margin[margin] for margin in sorted(by_margin)]
 
 
 def suggest_datasets(
     family: LabelledModels, unknown_share: float = UNKNOWN_SHARE
 ) -> tuple[list[Suggestion], Calibration]:
-    """Datasets for the unlabelled models that reach the target, by id; and why these.
+    """Datasets for the unlabelled models with some evidence, by id, and what they are known from.
 
-    Each dataset speaks through its nearest models; the margin of the first dataset over the
-    second decides. Peak: `BLOCK` models' scores with the references, and those' own.
+    Peak: `BLOCK` models' scores with the references, and those' own.
 
     Args:
-        unknown_share: Share of the unlabelled models, 0 to under 1, whose dataset no labelled
-            model has.
+        unknown_share: Share of the unlabelled models, 0 to 1, whose dataset no labelled model
+            has, at most.
     """
     references = pick_references(family)
-    calibration = _calibrate(references, unknown_share)
-    if calibration.threshold is None:
-        return [], calibration
-    unlabelled = [row for row, label in enumerate(family.labels) if label is None]
-    suggestions: list[Suggestion] = []
-    for start in range(0, len(unlabelled), BLOCK):
-        suggestions += _suggest(family, unlabelled[start : start + BLOCK], references, calibration)
-    return sorted(suggestions, key=lambda suggestion: suggestion.model), calibration
-
-
-def _suggest(
-    family: LabelledModels,
-    unlabelled: Sequence[int],
-    references: References,
-    calibration: Calibration,
-) -> list[Suggestion]:
-    rows = np.array(unlabelled, dtype=np.int64)
-    scores = family.scores_between(rows, references.rows)
-    cosines = family.cosines_between(rows, references.rows)
-    allowed = may_answer(family, rows, cosines, references)
-    first, margins = elect(tally(scores, allowed, references))
-    assert calibration.threshold is not None
-    return [
+    null = _measure_tail(references, len(family.ids))
+    held_out = hold_out(references, null.rate)
+    rows = np.array([row for row, label in enumerate(family.labels) if label is None], np.int64)
+    answers = _answer_all(family, rows, references, null.rate)
+    rates = false_discovery_rates(answers.p, unknown_share, held_out)
+    suggestions = [
         Suggestion(
             model=family.ids[row],
             dataset=references.names[code],
-            confidence=calibration.confidence(margin),
+            confidence=1 - rate,
+            fdr=rate,
+            verdict=_in_words(cosine, rate),
+            hint=rate > SUGGESTED,
         )
-        for row, code, margin in zip(rows.tolist(), first.tolist(), margins.tolist(), strict=True)
-        if margin >= calibration.threshold
+        for row, code, rate, cosine in zip(
+            rows.tolist(),
+            answers.codes.tolist(),
+            rates.tolist(),
+            answers.cosines.tolist(),
+            strict=True,
+        )
+        if rate <= HINTED
     ]
-
-
-def _calibrate(references: References, unknown_share: float) -> Calibration:
-    answers = held_out_answers(references)
-    levels = measure_levels(answers, unknown_share)
-    reached = next((level for level in levels if level.confidence >= TARGET), None)
-    return Calibration(
-        precision=reached.precision if reached else None,
-        coverage=reached.coverage if reached else 0.0,
-        threshold=reached.margin if reached else None,
-        models=len(answers.margins),
-        answers=round(float(answers.weights.sum())),
+    levels = _levels(answers.p, rates, held_out)
+    calibration = Calibration(
+        reached=_level(answers.p, rates, held_out, 1 - SUGGESTED),
+        models=len(held_out.p),
+        answers=round(float(held_out.weights.sum())),
         datasets=len(references.names),
         held_out=references.held_out,
         unknown_share=unknown_share,
         levels=tuple(levels),
+        tail=null,
+    )
+    return sorted(suggestions, key=lambda suggestion: suggestion.model), calibration
+
+
+def _measure_tail(references: References, n_family: int) -> evidence.Calibration:
+    labels = [references.names[code] for code in references.codes.tolist()]
+    return evidence.calibrate(references.z, labels, references.apart, n_family)
+
+
+def _answer_all(
+    family: LabelledModels, rows: Int64[np.ndarray, " queries"], references: References, rate: float
+) -> Answers:
+    """Answers for unlabelled models, `BLOCK` at a time."""
+    parts = []
+    for start in range(0, len(rows), BLOCK):
+        block = rows[start : start + BLOCK]
+        cosines = family.cosines_between(block, references.rows)
+        z = unbounded(family.scores_between(block, references.rows))
+        allowed = may_answer(family, block, cosines, references)
+        parts.append(answer(z, cosines, allowed, references.codes, rate))
+    return Answers(
+        codes=np.concatenate([np.zeros(0, np.int64), *(part.codes for part in parts)]),
+        p=np.concatenate([np.zeros(0), *(part.p for part in parts)]),
+        cosines=np.concatenate([np.zeros(0), *(part.cosines for part in parts)]),
     )
 
 
-def held_out_answers(references: References) -> HeldOutAnswers:
-    """Suggestions for all references, each without its own group's models."""
-    groups, codes = references.groups, references.codes
-    apart = groups[:, None] != groups[None, :]
-    votes = tally(references.scores, apart, references)
-    places = np.arange(len(codes))
-    has_sibling = np.isfinite(votes[places, codes])
-    first, margins = elect(votes)
-    votes[places, codes] = -np.inf
-    _, unknown = elect(votes)
-    pairs = list(zip(codes[has_sibling].tolist(), groups[has_sibling].tolist(), strict=True))
+def answer(
+    z: Float64[np.ndarray, "queries labelled"],
+    cosines: Float64[np.ndarray, "queries labelled"],
+    allowed: Bool[np.ndarray, "queries labelled"],
+    codes: Int64[np.ndarray, " labelled"],
+    rate: float,
+) -> Answers:
+    """The dataset of each model's nearest reference, and p.
+
+    p combines the dataset's references (Simes 1986): with the r-th nearest of them at z and n
+    references in all, the least n × tail(z) / r; 0 for copies.
+
+    Args:
+        rate: Of the strangers' tail.
+    """
+    first = np.zeros(len(z), dtype=np.int64)
+    p, nearest_cosines = np.ones(len(z)), np.zeros(len(z))
+    answered = np.flatnonzero(allowed.any(axis=1))
+    if not len(answered):
+        return Answers(codes=first, p=p, cosines=nearest_cosines)
+    shown = np.where(allowed, z, -np.inf)
+    nearest = shown[answered].argmax(axis=1)
+    first[answered] = codes[nearest]
+    nearest_cosines[answered] = cosines[answered, nearest]
+    for code in np.unique(first[answered]).tolist():
+        queries = answered[first[answered] == code]
+        falling = -np.sort(-shown[queries][:, codes == code], axis=1)
+        n_candidates = allowed[queries].sum(axis=1, keepdims=True)
+        expected = n_candidates * tail(falling, rate) / np.arange(1, falling.shape[1] + 1)
+        p[queries] = np.minimum(expected.min(axis=1), 1.0)
+    p[nearest_cosines >= evidence.COPY_COSINE] = 0.0
+    return Answers(codes=first, p=p, cosines=nearest_cosines)
+
+
+def hold_out(references: References, rate: float) -> HeldOut:
+    """Answers for all references, each without its own group's models."""
+    codes, apart = references.codes, references.apart
+    same = codes[:, None] == codes[None, :]
+    own = answer(references.z, references.cosines, apart, codes, rate)
+    strangers = answer(references.z, references.cosines, apart & ~same, codes, rate)
+    has_sibling = (apart & same).any(axis=1)
+    pairs = list(
+        zip(codes[has_sibling].tolist(), references.groups[has_sibling].tolist(), strict=True)
+    )
     sizes = Counter(pairs)
-    return HeldOutAnswers(
-        margins=margins[has_sibling],
-        right=(first == codes)[has_sibling],
+    return HeldOut(
+        p=own.p[has_sibling],
+        right=(own.codes == codes)[has_sibling],
         weights=np.array([1.0 / sizes[pair] for pair in pairs], dtype=np.float64),
-        unknown=unknown,
+        strangers=strangers.p,
         datasets=codes,
     )
 
 
-def measure_levels(answers: HeldOutAnswers, unknown_share: float) -> list[Level]:
-    """Levels by rising margin, confidence always rising; empty without enough datasets."""
-    if len(set(answers.datasets[np.isfinite(answers.unknown)].tolist())) < FEWEST_DATASETS:
-        return []
-    levels: list[Level] = []
-    for margin in np.unique(answers.margins[np.isfinite(answers.margins)]).tolist():
-        level = _level(answers, margin, unknown_share)
-        if not levels or level.confidence > levels[-1].confidence:
-            levels.append(level)
-    return levels
+def false_discovery_rates(
+    p: Float64[np.ndarray, " queries"], unknown_share: float, held_out: HeldOut
+) -> Float64[np.ndarray, " queries"]:
+    """For each model: the share expected to be wrong of the answers with at least its evidence.
 
-
-def _level(answers: HeldOutAnswers, margin: float, unknown_share: float) -> Level:
-    """What the answers with at least this margin say.
-
-    Of n datasets taken away, each with its share of models that get an answer, Σ is the sum:
-    a new dataset's model gets one with probability (Σ + 1)/(n + 1) at most, whatever margins
-    are like (conformal prediction, Vovk et al. 2005): none of six does not mean never.
+    The larger of two: answers for models of unknown datasets, of which p × models × share are
+    expected (Benjamini, Hochberg 1995), and the confusions of known datasets that held-out
+    models show.
     """
-    from scipy.special import betaincinv
+    order = np.argsort(p, kind="stable")
+    expected = unknown_share * len(p) * p[order] / np.arange(1, len(p) + 1)
+    rates = np.empty(len(p))
+    rates[order] = np.minimum.accumulate(expected[::-1])[::-1]
+    confused = np.array([held_out.confused(value) for value in p.tolist()])
+    return np.where(p < 1, np.minimum(np.maximum(rates, confused), 1.0), 1.0)
 
-    taken = answers.margins >= margin
-    n_answers = float(answers.weights[taken].sum())
-    right = float(answers.weights[taken & answers.right].sum())
-    known = (1 - unknown_share) * n_answers / float(answers.weights.sum())
-    n_datasets = len(set(answers.datasets.tolist()))
-    counts = np.bincount(answers.datasets)
-    shares = 1.0 / counts[answers.datasets] / np.count_nonzero(counts)
-    wrongly = float(shares[answers.unknown >= margin].sum())
-    # one-sided Clopper-Pearson bound of a share (1934); the counts may be fractions
-    bound = float(betaincinv(right, n_answers - right + 1, DOUBT)) if right > 0 else 0.0
-    expected = (wrongly * n_datasets + 1) / (n_datasets + 1)
+
+def _in_words(cosine: float, rate: float) -> Verdict:
+    """The evidence of an answer that is worth a hint at least."""
+    words = verdict(cosine, rate)
+    return "perhaps" if words == "no model stands out" else words
+
+
+def _levels(
+    p: Float64[np.ndarray, " queries"], rates: Float64[np.ndarray, " queries"], held_out: HeldOut
+) -> list[Level]:
+    levels = (_level(p, rates, held_out, confidence) for confidence in SHOWN)
+    return [level for level in levels if level is not None]
+
+
+def _level(
+    p: Float64[np.ndarray, " queries"],
+    rates: Float64[np.ndarray, " queries"],
+    held_out: HeldOut,
+    confidence: float,
+) -> Level | None:
+    """What held-out models say of the answers with this confidence; None if there are none."""
+    taken = rates <= 1 - confidence
+    if not taken.any():
+        return None
+    weakest = float(p[taken].max())
     return Level(
-        margin=margin,
-        confidence=known * bound / (known + unknown_share * expected),
-        precision=known * (right / n_answers) / (known + unknown_share * wrongly),
-        coverage=n_answers / float(answers.weights.sum()),
+        confidence=confidence,
+        p=weakest,
+        precision=held_out.precision(weakest),
+        coverage=held_out.coverage(weakest),
+        false_answers=held_out.false_answers(weakest),
     )
 
 
-# votes of labelled models
+# labelled models that answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """The labelled models that vote for their datasets.
+    """The labelled models that answer for their datasets.
 
     Attributes:
         rows: Their rows in the family, by id.
         names: The datasets.
         codes: Each one's dataset, as its place in `names`.
-        scores: Among themselves.
-        groups: Equal for models that must not vote for each other, the cause being `held_out`:
+        z: Among themselves.
+        cosines: Likewise, plain.
+        groups: Equal for models that must not answer for each other, the cause being `held_out`:
             of the same run, copies and, where enough models remain, of the same author.
     """
 
     rows: Int64[np.ndarray, " labelled"] = field(compare=False)
     names: tuple[str, ...]
     codes: Int64[np.ndarray, " labelled"] = field(compare=False)
-    scores: Float64[np.ndarray, "labelled labelled"] = field(compare=False)
+    z: Float64[np.ndarray, "labelled labelled"] = field(compare=False)
+    cosines: Float64[np.ndarray, "labelled labelled"] = field(compare=False)
     groups: Int64[np.ndarray, " labelled"] = field(compare=False)
     held_out: Exclude
+
+    @property
+    def apart(self) -> Bool[np.ndarray, "labelled labelled"]:
+        """Which pairs are of different groups."""
+        different: Bool[np.ndarray, "labelled labelled"] = (
+            self.groups[:, None] != self.groups[None, :]
+        )
+        return different
 
 
 def pick_references(family: LabelledModels) -> References:
@@ -317,7 +414,7 @@ def pick_references(family: LabelledModels) -> References:
     rows = np.array(sorted(picked, key=family.ids.__getitem__), dtype=np.int64)
     names = tuple(sorted({family.labels[row] or "" for row in picked}))
     codes = label_codes([family.labels[row] for row in rows.tolist()], names)
-    scores, cosines = family.scores_between(rows, rows), family.cosines_between(rows, rows)
+    z, cosines = unbounded(family.scores_between(rows, rows)), family.cosines_between(rows, rows)
     runs = [family.runs[row] for row in rows.tolist()]
     authors = [family.authors[row] for row in rows.tolist()]
     by_run = _bound_together(cosines, runs)
@@ -327,7 +424,8 @@ def pick_references(family: LabelledModels) -> References:
         rows=rows,
         names=names,
         codes=codes,
-        scores=scores,
+        z=z,
+        cosines=cosines,
         groups=by_author if enough else by_run,
         held_out="author" if enough else "run",
     )
@@ -347,43 +445,6 @@ def may_answer(
             if family.authors[row] is not None:
                 allowed[place] = theirs != family.authors[row]
     return allowed | (cosines >= COPY)
-
-
-def tally(
-    scores: Float64[np.ndarray, "queries labelled"],
-    allowed: Bool[np.ndarray, "queries labelled"],
-    references: References,
-) -> Float64[np.ndarray, "queries classes"]:
-    """Each dataset's mean score over its `VOTERS` nearest that may answer; −∞ without any."""
-    shown = np.where(allowed, scores, -np.inf)
-    votes = np.full((len(scores), len(references.names)), -np.inf)
-    for code in range(len(references.names)):
-        mine = shown[:, references.codes == code]
-        nearest = -np.sort(-mine, axis=1)[:, :VOTERS]
-        counted = np.isfinite(nearest)
-        n_voters = counted.sum(axis=1)
-        has_vote = n_voters > 0
-        sums = np.where(counted, nearest, 0.0).sum(axis=1)
-        votes[has_vote, code] = sums[has_vote] / n_voters[has_vote]
-    return votes
-
-
-def elect(
-    votes: Float64[np.ndarray, "queries classes"],
-) -> tuple[Int64[np.ndarray, " queries"], Float64[np.ndarray, " queries"]]:
-    """The first dataset of each row and its margin over the second; −∞ without a second."""
-    places = np.arange(len(votes))
-    if not votes.size:
-        return np.zeros(len(votes), dtype=np.int64), np.full(len(votes), -np.inf)
-    first = votes.argmax(axis=1)
-    best = votes[places, first]
-    others = votes.copy()
-    others[places, first] = -np.inf
-    second = others.max(axis=1, initial=-np.inf)
-    two = np.isfinite(second)
-    margins = np.full(len(votes), -np.inf)
-    margins[two] = best[two] - second[two]
-    return first.astype(np.int64), margins
 
 
 def _bound_together(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...arrays import Int64
+from ...store import FamilyView
 
 COHORT = 256
 """Models of a kind at most. A mean and a spread over as many are known to a few percent."""
@@ -16,6 +18,38 @@ COHORT = 256
 def id_digest(id: str) -> bytes:
     """What a sample of models is sorted by: it depends neither on names nor on order."""
     return hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cohort:
+    """The models that stand for a family's strangers.
+
+    Attributes:
+        by_kind: Their rows.
+    """
+
+    by_kind: Mapping[str, Int64[np.ndarray, " _"]]
+
+    @classmethod
+    def of(cls, view: FamilyView) -> Cohort:
+        """Of a family at one moment; picked once for as long as its models stay the same."""
+        return view.derived(cls, lambda view: cls(sample_by_kind(view.ids, view.kinds)))
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of the family's models, in order."""
+        return tuple(self.by_kind)
+
+    @property
+    def rows(self) -> Int64[np.ndarray, " cohort"]:
+        """Kind by kind."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *self.by_kind.values()])
+
+    @property
+    def codes(self) -> Int64[np.ndarray, " cohort"]:
+        """The kind of each, as a place in `kinds`."""
+        sizes = [len(rows) for rows in self.by_kind.values()]
+        return np.repeat(np.arange(len(sizes)), sizes)
 
 
 def sample_by_kind(ids: Sequence[str], kinds: Sequence[str]) -> dict[str, Int64[np.ndarray, " _"]]:

@@ -1,24 +1,27 @@
 """What a score proves: the share of such answers that are expected to be wrong, and a verdict.
 
 z counts standard deviations above a family's strangers, but strangers are no normal sample: data
-sets are alike. Their tail is taken as exponential, P(z or more) = ½ exp(−z / rate). The rate is
-measured on labelled pairs of different data sets where there are enough; else it is
-`UNCALIBRATED`, which holds in the families of docs/scores.md without having been fitted to any one
-of them. From these p-values the false discovery rate of a list of neighbours follows by Benjamini,
-Hochberg 1995: a query whose data no model saw gets an answer below 5 % in 5 % of cases.
+sets are alike. Their tail is taken as exponential, P(z or more) = ½ exp(−z / `RATE`), which holds
+in the families of docs/scores.md without having been fitted to one of them. From these
+probabilities the false discovery rate of a list of neighbours follows by Benjamini, Hochberg 1995.
+
+Where models are labelled, their pairs say more: how many of the pairs with at least this z are of
+different data sets, and for how many models the nearest of another data set has it. Of these two
+shares and the rate from the null the largest counts, so that labels can only make an answer more
+careful: data sets that are alike show in them, and in nothing else.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from ...arrays import Bool, Float64
+from ...arrays import Bool, Float64, Int64
+from ...store import FamilyView
 
 Verdict = Literal["copy", "likely the same data", "perhaps", "no model stands out"]
 
@@ -28,42 +31,46 @@ COPY_COSINE = 0.95
 LIKELY, PERHAPS = 0.01, 0.05
 """False discovery rates up to which a neighbour is likely of the same data, or perhaps."""
 
-UNCALIBRATED = 1.0
-"""Rate without labels: in z."""
-
-FEWEST_DATASETS = 5
-"""Data sets with siblings from which labelled pairs calibrate."""
-
-FEWEST_QUERIES = 20
-"""Labelled models, likewise."""
-
-CONTROLLED = 0.05
-"""Share of queries whose nearest stranger may stand out; the rate is measured there."""
+RATE = 1.2
+"""Of the exponential tail of strangers, in z."""
 
 SMALL_FAMILY = 2.0
-"""Models by which the scale of strangers is widened: few models know it badly."""
+"""Models by which the rate is widened: few models know the scale of strangers badly."""
+
+UNSEEN = 1.0
+"""Data sets beside the labelled ones whose nearest stranger is as near as any that was seen."""
+
+BEYOND = np.array([0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+"""z above the nearest stranger at which the unseen ones are counted."""
+
+FEWEST_QUERIES = 8
+"""Labelled models with a labelled stranger from which labels are used."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """How heavy the tail of a family's strangers is.
+    """What false discovery rates are computed from.
 
     Attributes:
-        rate: In z.
-        source: What it was measured on.
-        datasets: With siblings, among the labelled models.
-        queries: Labelled models that were used.
+        rate: Of the tail of strangers.
+        source: What else is known of them.
+        datasets: With two or more labelled models.
+        queries: Labelled models that have a labelled stranger.
+        levels: z of labelled pairs, rising.
+        shares: The measured share of wrong answers from each level on, falling.
     """
 
     rate: float
     source: Literal["labelled pairs", "the null alone"]
     datasets: int
     queries: int
+    levels: Float64[np.ndarray, " levels"] = field(default_factory=lambda: np.zeros(0))
+    shares: Float64[np.ndarray, " levels"] = field(default_factory=lambda: np.zeros(0))
 
     def fdr(
         self, z: Float64[np.ndarray, " neighbours"], n_candidates: int
     ) -> Float64[np.ndarray, " neighbours"]:
-        """The false discovery rate of each neighbour, nearest first, 0…1.
+        """The false discovery rate of each neighbour, 0…1.
 
         Args:
             z: Of the nearest, falling.
@@ -71,14 +78,27 @@ class Calibration:
         """
         ranks = np.arange(1, len(z) + 1)
         expected = n_candidates * tail(z, self.rate) / ranks
-        smallest: Float64[np.ndarray, " neighbours"] = np.minimum.accumulate(expected[::-1])[::-1]
-        return np.minimum(smallest, 1.0)
+        from_null = np.minimum.accumulate(expected[::-1])[::-1]
+        rates: Float64[np.ndarray, " neighbours"] = np.maximum(from_null, self.measured(z))
+        np.minimum(rates, 1.0, out=rates)
+        return rates
+
+    def measured(self, z: Float64[np.ndarray, " neighbours"]) -> Float64[np.ndarray, " neighbours"]:
+        """The measured share of wrong answers with at least this z; 0 above all strangers."""
+        places = np.searchsorted(self.levels, z, side="right") - 1
+        shares = np.append(self.shares, self.shares[0] if len(self.shares) else 0.0)
+        measured: Float64[np.ndarray, " neighbours"] = shares[places]
+        return measured
+
+    def to_json(self) -> dict[str, object]:
+        """Plain numbers, without the levels."""
+        return {name: getattr(self, name) for name in ("rate", "source", "datasets", "queries")}
 
 
-def tail(z: Float64[np.ndarray, " scores"], rate: float) -> Float64[np.ndarray, " scores"]:
+def tail(z: Float64[np.ndarray, "*shape"], rate: float) -> Float64[np.ndarray, "*shape"]:
     """Probability that a stranger has at least this z."""
     above = 0.5 * np.exp(-np.abs(z) / rate)
-    probabilities: Float64[np.ndarray, " scores"] = np.where(z >= 0, above, 1.0 - above)
+    probabilities: Float64[np.ndarray, "*shape"] = np.where(z >= 0, above, 1.0 - above)
     return probabilities
 
 
@@ -88,33 +108,53 @@ def calibrate(
     may_answer: Bool[np.ndarray, "models models"],
     n_family: int,
 ) -> Calibration:
-    """The tail of a family, from the labelled ones of some of its models.
-
-    Each labelled model is asked for its nearest of another data set; every data set counts
-    alike. The rate is the one at which `CONTROLLED` of these would stand out.
+    """What the labels of some of a family's models say about its strangers.
 
     Args:
         may_answer: Pairs that count: not a model with itself or its copies.
         n_family: Models of the family; few widen the rate.
     """
-    widening = 1.0 + SMALL_FAMILY / max(1, n_family)
-    sizes = Counter(label for label in labels if label is not None)
+    rate = RATE * (1.0 + SMALL_FAMILY / max(1, n_family))
+    names = np.array([label or "" for label in labels], dtype=object)
+    sizes = Counter(name for name in names.tolist() if name)
     datasets = sum(size > 1 for size in sizes.values())
-    is_labelled = np.array([label is not None for label in labels], dtype=np.bool_)
-    names = np.array([label or "" for label in labels])
-    rates, weights = [], []
-    for row in np.flatnonzero(is_labelled):
-        strangers = may_answer[row] & is_labelled & (names != names[row])
-        if strangers.any():
-            nearest = float(z[row, strangers].max())
-            rates.append(nearest / math.log(strangers.sum() / (2 * CONTROLLED)))
-            weights.append(1.0 / sizes[str(names[row])])
-    if datasets < FEWEST_DATASETS or len(rates) < FEWEST_QUERIES:
-        return Calibration(UNCALIBRATED * widening, "the null alone", datasets, len(rates))
-    rate = _weighted_quantile(np.array(rates), np.array(weights), 1 - CONTROLLED)
-    return Calibration(
-        max(rate, UNCALIBRATED / 2) * widening, "labelled pairs", datasets, len(rates)
-    )
+    among = may_answer & (names != "")[:, None] & (names != "")[None, :]
+    same = names[:, None] == names[None, :]
+    strangers, siblings = among & ~same, among & same
+    queries = np.flatnonzero(strangers.any(axis=1))
+    if len(queries) < FEWEST_QUERIES:
+        return Calibration(rate, "the null alone", datasets, len(queries))
+    weights = np.array([1.0 / sizes[name] if name else 0.0 for name in names.tolist()])
+    nearest = np.array([z[row, strangers[row]].max() for row in queries.tolist()])
+    levels = np.append(np.sort(nearest), nearest.max() + BEYOND)
+    unseen = UNSEEN * np.exp(-np.maximum(levels - nearest.max(), 0.0) / rate)
+    above = _weight_above(nearest, weights[queries], levels)
+    by_query = (above + unseen) / (weights[queries].sum() + UNSEEN)
+    wrong = _weight_above(z[strangers], _of_pairs(weights, strangers), levels)
+    right = _weight_above(z[siblings], _of_pairs(weights, siblings), levels)
+    by_pair = np.divide(wrong, wrong + right, out=np.zeros(len(levels)), where=wrong > 0)
+    shares = np.minimum.accumulate(np.maximum(by_query, by_pair))
+    return Calibration(rate, "labelled pairs", datasets, len(queries), levels, shares)
+
+
+def _of_pairs(
+    weights: Float64[np.ndarray, " models"], pairs: Bool[np.ndarray, "models models"]
+) -> Float64[np.ndarray, " pairs"]:
+    """The weight of each pair: that of the model that asks."""
+    of_pairs: Float64[np.ndarray, " pairs"] = np.broadcast_to(weights[:, None], pairs.shape)[pairs]
+    return of_pairs
+
+
+def _weight_above(
+    values: Float64[np.ndarray, " values"],
+    weights: Float64[np.ndarray, " values"],
+    levels: Float64[np.ndarray, " levels"],
+) -> Float64[np.ndarray, " levels"]:
+    """The weight of the values that reach each level."""
+    order = np.argsort(values, kind="stable")
+    sums = np.append(0.0, weights[order].cumsum())
+    above: Float64[np.ndarray, " levels"] = sums[-1] - sums[np.searchsorted(values[order], levels)]
+    return above
 
 
 def verdict(cosine: float, fdr: float) -> Verdict:
@@ -126,10 +166,26 @@ def verdict(cosine: float, fdr: float) -> Verdict:
     return "perhaps" if fdr <= PERHAPS else "no model stands out"
 
 
-def _weighted_quantile(
-    values: Float64[np.ndarray, " values"], weights: Float64[np.ndarray, " values"], share: float
-) -> float:
-    """The value below which a share of the weight is, between two by interpolation."""
-    order = np.argsort(values, kind="stable")
-    middles = (weights[order].cumsum() - weights[order] / 2) / weights.sum()
-    return float(np.interp(share, middles, values[order]))
+class LabelledCohort:
+    """The scores of a family's cohort, and what its labels say of them."""
+
+    def __init__(
+        self,
+        rows: Int64[np.ndarray, " cohort"],
+        z: Float64[np.ndarray, "cohort cohort"],
+        are_strangers: Bool[np.ndarray, "cohort cohort"],
+    ) -> None:
+        """Of the models at some rows of a family."""
+        self.rows, self.z, self.are_strangers = rows, z, are_strangers
+        self._last: tuple[tuple[str | None, ...], Calibration] | None = None
+
+    def calibration(self, view: FamilyView) -> Calibration:
+        """By the labels as of now; computed again where one of them changed."""
+        listed = self.rows.tolist()
+        labels = view.labels_at(listed)
+        names = tuple(labels[row].dataset if row in labels else None for row in listed)
+        last = self._last
+        if last is None or last[0] != names:
+            last = names, calibrate(self.z, names, self.are_strangers, len(view))
+            self._last = last
+        return last[1]

@@ -11,7 +11,7 @@ docs/scores.md has what was tried, and on which families.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,11 +21,14 @@ from ...arrays import Bool, Float64, Int64
 ADAPTERS = {"update": 1.0, "output": 2.0, "input": 0.5}
 """Weights among adapters, whose input side still holds the random start of their A matrices."""
 
-OTHERS = {"update": 1.0, "output": 1.0, "input": 2.0}
+OTHERS = {"update": 1.0, "output": 1.0, "input": 3.0}
 """Weights where one of two models is a full fine-tune."""
 
 PART_WEIGHTS = (1.0, 0.5, 0.25)
 """Of the normalised cosine, the correlation with the cohort, and the plain cosine."""
+
+FEWEST_PAIRS = 10
+"""Pairs of strangers from which two kinds have a scale of their own; else all pairs together."""
 
 FEWEST_STRANGERS = 3
 """Scores from which a kind has a centre and a spread of its own; else all kinds together."""
@@ -43,7 +46,8 @@ def weights_by_kinds(
         for column, other in enumerate(kinds):
             of_pair = ADAPTERS if one == other == "adapter" else OTHERS
             weights[row, column] = [of_pair.get(block, 1.0) for block in blocks]
-    return weights / weights.sum(axis=2, keepdims=True)
+    weights /= weights.sum(axis=2, keepdims=True)
+    return weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,6 +79,17 @@ class Traits:
             spreads=self.spreads[:, rows],
             profile=self.profile[rows],
             counts=self.counts[rows],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Traits]) -> Traits:
+        """The models of some traits, one after the other."""
+        return cls(
+            kinds=np.concatenate([part.kinds for part in parts]),
+            centres=np.concatenate([part.centres for part in parts], axis=1),
+            spreads=np.concatenate([part.spreads for part in parts], axis=1),
+            profile=np.concatenate([part.profile for part in parts]),
+            counts=np.concatenate([part.counts for part in parts]),
         )
 
     def with_profile(self, scores: Float64[np.ndarray, "models cohort"]) -> Traits:
@@ -209,3 +224,85 @@ class Scale:
                 part = np.ix_(left == one, right == other)
                 scaled[part] = (values[part] - self.centre[pair]) / self.spread[pair]
         return scaled
+
+
+def codes_of(kinds: Sequence[str], known: Sequence[str]) -> Int64[np.ndarray, " models"]:
+    """Kinds as places in `known`; a kind that no stored model has counts as the first."""
+    place = {kind: code for code, kind in enumerate(known)}
+    return np.array([place.get(kind, 0) for kind in kinds], dtype=np.int64)
+
+
+def measure_scale(
+    values: Float64[np.ndarray, "cohort cohort"],
+    is_pair: Bool[np.ndarray, "cohort cohort"],
+    kinds: Int64[np.ndarray, " cohort"],
+    measure: Callable[[Float64[np.ndarray, " pairs"]], tuple[float, float]],
+) -> Scale:
+    """Centre and spread of the strangers' values by pair of kinds."""
+    everything = measure(values[is_pair])
+    centre, spread = {}, {}
+    codes = np.unique(kinds).tolist()
+    for one in codes:
+        for other in (code for code in codes if code >= one):
+            chosen = is_pair & (kinds == one)[:, None] & (kinds == other)[None, :]
+            enough = chosen.sum() >= FEWEST_PAIRS * (2 if one == other else 1)
+            pair = measure(values[chosen]) if enough else everything
+            centre[one, other], spread[one, other] = pair
+    return Scale(centre, spread)
+
+
+def deviation(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
+    """Median and standard deviation; 0 and 1 where there is nothing to measure."""
+    if len(values) < 2:
+        return 0.0, 1.0
+    return float(np.median(values)), float(values.std()) or 1.0
+
+
+def lower_spread(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
+    """Median, and its distance from the 16 % quantile: what is below it are strangers.
+
+    Models of one data set are a right tail, so that the lower half alone tells of strangers
+    (an empirical null by central matching: Efron 2004).
+    """
+    if len(values) < 2 * FEWEST_PAIRS:
+        # the lower half of a few pairs is one of them: they have no tail to leave out
+        return deviation(values)
+    low, middle = np.quantile(values, [NORMAL_LOWER, 0.5])
+    return float(middle), float(middle - low) or 1.0
+
+
+NORMAL_LOWER = 0.158655
+"""Share of a normal distribution below one standard deviation under its centre."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairScores:
+    """Scores of some models with some others.
+
+    Attributes:
+        cosines: Plain, over blocks and slots, −1…1.
+        z: Normalised, in standard deviations above the family's strangers of these kinds.
+    """
+
+    cosines: Float64[np.ndarray, "models others"] = field(compare=False)
+    z: Float64[np.ndarray, "models others"] = field(compare=False)
+
+
+HALF_SCORE = 4.0
+"""z that has the score 0.71; strangers are at 0, copies near 1."""
+
+LARGEST_SCORE = 1 - 1e-9
+"""Scores are compared to as many decimals."""
+
+
+def bounded(z: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
+    """Scores from −1 to 1 in the order of z, so that 1 − score is a distance."""
+    scores: Float64[np.ndarray, "*shape"] = z / np.sqrt(HALF_SCORE**2 + np.square(z))
+    return scores
+
+
+def unbounded(scores: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
+    """z of scores; large where a score is 1."""
+    inside = np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE)
+    z: Float64[np.ndarray, "*shape"] = HALF_SCORE * inside / np.sqrt(1 - np.square(inside))
+    return z

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...arrays import Float64, Int64
-from ...store import FamilyView
-from .family_scores import FamilyScores, Scored, blocks_of, bounded
+from ...store import FamilyView, block_dims
+from .family_scores import FamilyScores, Scored
+from .normalisation import bounded
 
 WAYS = ("normalised", "raw", "update", "output", "input", "pooled")
 """Ways of scoring a pair: as searches do; the plain cosine, and that of one block of features; the
@@ -32,10 +33,9 @@ class PairSource:
 
         Peak: the models' sketches, and their cosines with the cohort.
         """
-        blocks = blocks_of(view.recipe)
-        if way not in ("normalised", "raw", *blocks):
+        blocks, family = tuple(block_dims(view.recipe)), FamilyScores.of(view)
+        if family is None or way not in ("normalised", "raw", *blocks):
             return None
-        family = FamilyScores.of(view)
         return cls(family, family.stored(view, rows), way, blocks)
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> PairSource:
@@ -47,6 +47,7 @@ class PairSource:
     ) -> Float64[np.ndarray, "rows columns"]:
         """Of some models with some others, −1…1; 1 for a model with itself."""
         left, right = self.models.take(rows), self.models.take(columns)
+        scores: Float64[np.ndarray, "rows columns"]
         if self.way in self.blocks:
             scores = left.features.cosines(right.features)[self.blocks.index(self.way)]
         else:

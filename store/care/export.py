@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...arrays import Float32
 from ...records import Recipe
-from ..files import make_folder, write_atomically
+from ..files import atomic_file, make_folder, write_atomically
 from ..session import Session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _TABLES = {
     # `id` as before, for readers of older exports
@@ -46,6 +50,26 @@ def write_parquet(session: Session, folder: Path) -> list[Path]:
         os.replace(temporary, target)
         written.append(target)
     return written
+
+
+def write_tables(target: Path, tables: Iterable[pa.Table]) -> Path:
+    """Tables of the same columns, at least one, as one Parquet file; a row group each.
+
+    Raises:
+        StoreFull: the system refuses.
+    """
+    from pyarrow import parquet
+
+    remaining = iter(tables)
+    first = next(remaining)
+    with (
+        atomic_file(target) as temporary,
+        parquet.ParquetWriter(temporary, first.schema, compression="zstd") as writer,
+    ):
+        writer.write_table(first)
+        for table in remaining:
+            writer.write_table(table)
+    return target
 
 
 def write_safetensors(

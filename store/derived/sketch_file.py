@@ -32,8 +32,8 @@ from ..session import Session
 from ..sketch_codes import code_bytes
 from ..tables.filters import Condition
 from ..tables.models import count_models
-from ..tables.slots import select_sketch_rows, select_sketched_keys, select_sketched_slots
-from ..tables.vectors import fetch_vectors_of
+from ..tables.slots import select_sketch_rows, select_sketched_slots
+from ..tables.vectors import fetch_keys, fetch_vectors_of
 from .sketch_matrix import SketchMatrix, block_dims
 
 log = logging.getLogger(__name__)
@@ -186,11 +186,11 @@ class SketchFile:
         shapes = rows.shapes
         return SketchMatrix(shapes.blocks, shapes.slots, rows.weights[places], rows.codes[places])
 
-    def vector(self, key: int) -> Float32[np.ndarray, " dim"] | None:
-        """The vector of the model with that key; None if it is not here."""
+    def vectors(self, keys: Int64[np.ndarray, " keys"]) -> Float32[np.ndarray, "keys dim"] | None:
+        """The vectors of the models with these keys; None unless all are here."""
         rows = self._rows
-        places = rows.places(np.array([key], dtype=np.int64))
-        return None if places is None else np.array(rows.vectors[places[0]])
+        places = rows.places(keys)
+        return None if places is None else rows.vectors[places]
 
     def catch_up(
         self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[], bool]
@@ -207,7 +207,7 @@ class SketchFile:
         is_too_long = len(self._rows.keys) > 2 * n_models + AT_ONCE
         if is_too_long or shapes != self._rows.shapes:
             self._clear(shapes)
-        keys = select_sketched_keys(session, base, recipe.id, self._last_key())
+        keys = [key for key, _, _ in fetch_keys(session, base, recipe, self._last_key())]
         self._check_space(len(keys))
         for start in range(0, len(keys), AT_ONCE):
             if not goes_on():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -142,7 +143,7 @@ class SketchMatrix:
     ) -> Iterator[tuple[Slot, int, Float64[np.ndarray, "models others"]]]:
         """What each slot and block adds to the cosines, for the slots that both have."""
         columns = {slot: column for column, slot in enumerate(other.slots)}
-        own, others = self._scales(), other._scales()
+        own, others = self._scales, other._scales
         for column, slot in enumerate(self.slots):
             if slot not in columns:
                 continue
@@ -153,6 +154,7 @@ class SketchMatrix:
                 yield slot, block, scales * _products(left, right, start, dim)
                 start += dim // 4
 
+    @cached_property
     def _scales(self) -> Float64[np.ndarray, "models slots blocks"]:
         """What a slot's codes are multiplied by, so that inner products add up to cosines."""
         weights = self.weights.astype(np.float64)

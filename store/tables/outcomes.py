@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 
-from ...records import Fingerprint, Indexed, Outcome
+from ...records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe
 from ..session import Session
-from .linear_sketches import carry_over_linear, insert_linear_sketch
+from .linear_sketches import carry_over_linear, insert_linear_sketch, select_linear_sketch
 from .models import insert_model, keep_labels, new_keys, require_model
 from .recipes import tables
-from .slots import insert_slots
-from .vectors import carry_over, delete_vector, delete_vectors, insert_vector
+from .slots import insert_slots, select_slots
+from .vectors import (
+    carry_over,
+    delete_vector,
+    delete_vectors,
+    fetch_norm,
+    fetch_vectors_of,
+    insert_vector,
+)
 
 BESIDE = ("slots", "linear_sketches", "studies")
 """Tables of what belongs to a model, beside those of vectors."""
@@ -50,6 +58,26 @@ def write_outcome(session: Session, outcome: Outcome) -> None:
             insert_linear_sketch(session, key, linear)
     if old is not None:
         delete_model(session, int(old[0]))
+
+
+def outcome_of_copy(
+    session: Session, key: int, model: ModelRecord, recipes: Sequence[Recipe]
+) -> Indexed:
+    """What indexing a byte-identical copy of the model with this key would give."""
+    sketched = next((recipe.id for recipe in recipes if recipe.name == "sketch"), None)
+    fingerprints = []
+    for recipe in recipes:
+        _, vectors = fetch_vectors_of(session, recipe, np.array([key]))
+        norm = fetch_norm(session, recipe, key)
+        fingerprints.append(Fingerprint(recipe=recipe, vector=vectors[0], norm=norm))
+    return Indexed(
+        model=model,
+        fingerprints=tuple(fingerprints),
+        slots=tuple(select_slots(session, key, sketched)),
+        bytes_read=0,
+        seconds=0.0,
+        linear=select_linear_sketch(session, key, sketched) if sketched else None,
+    )
 
 
 def add_vectors(session: Session, key: int, fingerprints: Sequence[Fingerprint]) -> int:

@@ -13,7 +13,7 @@ from ...records import Indexed, Slot, SlotStats
 from ..session import Session
 
 AT_ONCE = 512
-"""Models whose sketches are fetched by one query, at about 150 KB a model."""
+"""Models whose sketches are fetched by one query, at about 150 KB a model of version 2."""
 
 SlotSketches = tuple[Slot, Int64[np.ndarray, " present"], Float16[np.ndarray, "present features"]]
 """One slot: which of the models have it, and their sketches."""
@@ -155,16 +155,6 @@ def select_sketch_rows(
         f"WHERE recipe = ? AND sketch IS NOT NULL AND {condition}",
         [recipe, *values],
     )
-
-
-def select_sketched_keys(session: Session, base: str, recipe: str, after: int) -> list[int]:
-    """Keys of the family's models above a key that have sketches, rising."""
-    rows = session.execute(
-        "SELECT DISTINCT s.model FROM slots s JOIN models m ON m.key = s.model "
-        "WHERE m.base = ? AND s.recipe = ? AND s.sketch IS NOT NULL AND s.model > ? ORDER BY 1",
-        [base, recipe, after],
-    )
-    return [key for (key,) in rows]
 
 
 def select_sketched_slots(session: Session, base: str, recipe: str, after: int) -> set[Slot]:

@@ -215,6 +215,15 @@ TOYS = {
             r"6 requests at 10/s: p50 [\d.]+, p90 [\d.]+, p95 [\d.]+, p99 [\d.]+, .+; 0 errors",
         ),
     ),
+    "linear sketches": Toy(
+        command=(
+            *("benchmarks/linear_sketches.py", "--models", "8", "--layers", "2", "--width", "16"),
+            *("--merges", "2"),
+        ),
+        page="fingerprints.md",
+        published=("| merge | parents found | all entries | 256 a slot | 256 a layer |",),
+        prints=(r"\| linear \| \d of 2 \| 0\.000 \| 0\.000 \| [\d.]+ \| [\d.]+ \|",),
+    ),
     "rank laws": Toy(
         command=("benchmarks/rank_laws.py", "--curves", "1", "--layers", "6"),
         page="studies/rank.md",

@@ -46,7 +46,7 @@ def _indexed(number: int, vector: np.ndarray) -> Indexed:
         energy=1.0,
         stable_rank=2.0,
         noise_floor=0.0,
-        sketch=vector.astype(np.float16),
+        sketch=vector.astype("<f2").tobytes(),
     )
     fingerprint = Fingerprint(recipe=RECIPE, vector=vector, norm=1.0)
     return Indexed(

@@ -22,7 +22,7 @@ from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
 from deltadex.store.sharing import access as sharing_access
 
-RECIPE = Recipe(name="sketch", rank=2, dim=8)
+RECIPE = Recipe(name="sketch", rank=2, dim=8, params=(("slot_blocks", "update:16"),))
 
 COMMAND = """
 import sys
@@ -175,7 +175,7 @@ def outcome(number, **record):
         energy=0.9,
         stable_rank=1.5,
         noise_floor=0.0,
-        sketch=rng.normal(size=16).astype(np.float16),
+        sketch=rng.normal(size=16).astype("<f2").tobytes(),
     )
     model = ModelRecord(
         id=f"m{number:03}", base="base", dataset=f"d{number % 5}", signature="s", **record

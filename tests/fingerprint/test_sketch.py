@@ -4,17 +4,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deltadex.errors import UnknownRecipe
 from deltadex.indexer.delta import DenseDelta, LowRankDelta, MatrixUpdate
+from deltadex.indexer.fingerprint import make_pool
 from deltadex.indexer.fingerprint.factors import Factors, factorise
 from deltadex.indexer.fingerprint.sketch import (
-    BLOCK_DIMS,
     LEAST_INPUT,
     SLOT_DIMS,
+    VERSION,
     WEIGHTS,
     SketchPool,
     sketch_recipe,
 )
 from deltadex.records import Slot
+from deltadex.store import SketchMatrix
+from deltadex.store.sketch_codes import decode
 
 SLOTS = [Slot("encoder", layer, role) for layer in range(4) for role in ("q", "v", "up")]
 
@@ -37,8 +41,27 @@ def _updates(seed, rank=6, width=48):
     }
 
 
-def _pool(updates, *, order=1, seed=0, rank=16):
-    pool = SketchPool(sketch_recipe(rank))
+def _numbers(pool, slot):
+    """A slot's blocks as they are stored: of version 3 decoded, and by their weights."""
+    sketch = pool.slot_sketch(slot)
+    if pool.recipe.version == 2:
+        return dict(
+            zip(
+                SLOT_DIMS,
+                np.split(np.frombuffer(sketch, "<f2").astype(float), [512, 1536]),
+                strict=True,
+            )
+        )
+    matrix = SketchMatrix.of_model({slot: sketch}, pool.recipe)
+    starts = dict(zip(SLOT_DIMS, (0, 128, 384), strict=True))
+    return {
+        block: decode(matrix.codes[:, 0], starts[block], dim)[0] * matrix.weights[0, 0, number]
+        for number, (block, dim) in enumerate(SLOT_DIMS.items())
+    }
+
+
+def _pool(updates, *, order=1, seed=0, rank=16, version=VERSION):
+    pool = SketchPool(sketch_recipe(rank, version=version))
     for slot, (left, right) in list(updates.items())[::order]:
         _add(pool, slot, "", factorise(LowRankDelta(left, right), rank, seed=seed), 0.0)
     return pool
@@ -136,7 +159,7 @@ def test_an_adapter_and_its_merged_checkpoint_have_one_fingerprint():
 
 
 def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_hardly_does():
-    low, full = SketchPool(sketch_recipe(4)), SketchPool(sketch_recipe(4))
+    low, full = (SketchPool(sketch_recipe(4, version=2)) for _ in range(2))
     generator = torch.Generator().manual_seed(0)
     left_out = []
     for slot in SLOTS:
@@ -158,15 +181,17 @@ def test_a_full_rank_update_counts_its_input_side_and_a_low_rank_one_hardly_does
 
 def _input_square(pool):
     """Squared length of a slot sketch's input block, the mean over all slots."""
-    inputs = slice(SLOT_DIMS["update"] + SLOT_DIMS["output"], None)
-    return np.mean([np.sum(pool.slot_sketch(s)[inputs].astype(float) ** 2) for s in SLOTS])
+    return np.mean([np.sum(_numbers(pool, slot)["input"] ** 2) for slot in SLOTS])
 
 
 def test_slot_sketches_estimate_what_the_pooled_vector_estimates():
     first, second = _updates(5), _related(_updates(5), 6, 2.0)
-    pools = [_pool(first), _pool(second)]
+    pools = [_pool(updates, version=2) for updates in (first, second)]
 
-    sketches = [np.concatenate([p.slot_sketch(s) for s in SLOTS]).astype(float) for p in pools]
+    sketches = [
+        np.concatenate([block for slot in SLOTS for block in _numbers(pool, slot).values()])
+        for pool in pools
+    ]
     fine = sketches[0] @ sketches[1] / np.linalg.norm(sketches[0]) / np.linalg.norm(sketches[1])
 
     assert fine == pytest.approx(float(pools[0].vector()[0] @ pools[1].vector()[0]), abs=0.1)
@@ -176,13 +201,13 @@ def test_experts_of_one_slot_count_as_one_block_matrix():
     generator = torch.Generator().manual_seed(7)
     parts = [torch.randn(20, 3, generator=generator) for _ in range(2)]
     right = torch.randn(3, 16, generator=generator)
-    pool = SketchPool(sketch_recipe(8))
+    pool = SketchPool(sketch_recipe(8, version=2))
     for number, left in enumerate(parts):
         _add(
             pool, SLOTS[0], f"expert.{number}", factorise(LowRankDelta(left, right), 8, seed=0), 0.0
         )
 
-    update = pool.slot_sketch(SLOTS[0])[: SLOT_DIMS["update"]].astype(float)
+    update = _numbers(pool, SLOTS[0])["update"]
 
     assert np.linalg.norm(update) == pytest.approx(1, abs=0.3)
 
@@ -195,4 +220,90 @@ def test_nothing_above_rounding_gives_a_zero_vector():
     vector, norm = pool.vector()
 
     assert norm == 0.0
-    assert vector.shape == (sum(BLOCK_DIMS.values()),)
+    assert vector.shape == (sum(SLOT_DIMS.values()),)
+    assert pool.slot_sketch(SLOTS[0]) == b""
+
+
+# version 3 beside version 2
+
+
+def test_sketches_of_version_3_are_the_codes_of_version_2():
+    updates = _updates(8)
+    old, new = _pool(updates, version=2), _pool(updates, version=3)
+
+    for slot in SLOTS:
+        halves, codes = (
+            SketchMatrix.of_model({slot: pool.slot_sketch(slot)}, pool.recipe)
+            for pool in (old, new)
+        )
+        numbers = np.frombuffer(old.slot_sketch(slot), "<f2")
+        differ = np.concatenate(
+            [
+                decode(halves.codes[:, 0], start, dim)[0]
+                != decode(codes.codes[:, 0], start, dim)[0]
+                for start, dim in zip((0, 128, 384), SLOT_DIMS.values(), strict=True)
+            ]
+        )
+
+        # a code is another one where float16 rounds a number, by 2⁻¹¹ of itself, over a threshold
+        # near one standard deviation: of 2,048 one, by 2 · φ(1) · 2⁻¹¹ · 2,048 = 0.5; or to 0,
+        # as what rounding leaves of an exact 0 in such small matrices
+        assert np.count_nonzero(differ & (numbers != 0)) <= 5
+        assert np.array_equal(codes.weights, np.ones((1, 1, 3)))
+        # version 2 stores the weight as the length of a sketch of 512 numbers: 1 ± 2 √(11 / 512)
+        assert np.allclose(halves.weights, 1.0, atol=0.3)
+
+
+def test_a_vector_of_version_3_estimates_what_that_of_version_2_does():
+    first, second = _updates(1), _related(_updates(1), 2, 1.5)
+
+    cosines = [
+        float(np.dot(*(_pool(updates, version=version).vector()[0] for updates in (first, second))))
+        for version in (2, 3)
+    ]
+
+    # half as many numbers: standard errors near 0.016 and 0.022
+    assert cosines[1] == pytest.approx(cosines[0], abs=4 * (0.016**2 + 0.022**2) ** 0.5)
+
+
+@pytest.mark.parametrize(("cut_axis", "unseen"), [(0, "output"), (1, "input")])
+def test_a_side_that_is_not_seen_whole_counts_nothing(cut_axis, unseen):
+    left, right = _updates(1)[SLOTS[0]]
+    pool = SketchPool(sketch_recipe(16))
+    update = MatrixUpdate(
+        slot=SLOTS[0],
+        part="",
+        delta=None,
+        shape=(48, 24),
+        noise_norm=0.0,
+        weight_norm=None,
+        cut_axis=cut_axis,
+    )
+    factors = factorise(LowRankDelta(left, right), 16, seed=0)
+    pool.take(update, factors, pool.features(update, factors))
+
+    weights = SketchMatrix.of_model({SLOTS[0]: pool.slot_sketch(SLOTS[0])}, pool.recipe).weights
+
+    assert dict(zip(SLOT_DIMS, weights[0, 0].tolist(), strict=True)) == {
+        block: float(block != unseen) for block in SLOT_DIMS
+    }
+
+
+def test_a_slot_counts_by_the_share_that_is_not_rounding():
+    left, right = _updates(1)[SLOTS[0]]
+    pool = SketchPool(sketch_recipe(16))
+    factors = factorise(LowRankDelta(left, right), 16, seed=0)
+    _add(pool, SLOTS[0], "", factors, 0.6 * factors.fro_norm)
+
+    weights = SketchMatrix.of_model({SLOTS[0]: pool.slot_sketch(SLOTS[0])}, pool.recipe).weights
+
+    # √(1 − 0.6²), in float16
+    assert np.allclose(weights, 0.8, rtol=2**-11)
+
+
+def test_an_unknown_version_is_refused():
+    recipe = sketch_recipe(16)
+    object.__setattr__(recipe, "version", 9)
+
+    with pytest.raises(UnknownRecipe, match="version 9"):
+        make_pool(recipe, ())

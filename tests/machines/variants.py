@@ -108,7 +108,6 @@ NUMERIC = (
 CUT = (
     "tests/fingerprint",
     "tests/machines/test_processors.py",
-    "tests/search/test_centring.py",
     "tests/search/test_clusters.py",
     "tests/search/test_hierarchy.py",
     "tests/search/test_precision.py",

@@ -1,8 +1,13 @@
 """Labelled families of vectors with known datasets, made from seeds."""
 
+from dataclasses import replace
+
 import numpy as np
 
+from deltadex.records import Recipe
 from deltadex.search.labelled import LabelledModels
+from deltadex.search.scoring.family_scores import FamilyScores, VectorMatrix
+from deltadex.search.scoring.pair_source import PairSource
 
 
 def unit_rows(vectors):
@@ -30,6 +35,17 @@ def make_labelled(n, *, datasets=8, strength=1.0, seed=0, dim=64, labelled=1.0, 
     return family, {f"m{i:04}": f"d{t}" for i, t in enumerate(truth)}
 
 
+def scored(family, vectors=None):
+    """The same family with normalised scores of its vectors, or of others."""
+    vectors = family.vectors if vectors is None else vectors
+    matrix, kinds = VectorMatrix(vectors.astype(np.float32)), ["full"] * len(family.ids)
+    recipe = Recipe(name="mean-factors", rank=1, dim=vectors.shape[1])
+    scores = FamilyScores(family.ids, kinds, recipe, matrix.take)
+    models = scores.prepare(matrix, kinds, range(len(family.ids)))
+    source = PairSource(scores, models, "normalised", ("vector",))
+    return replace(family, vectors=vectors, source=source)
+
+
 def shuffled(family, order):
     """The same family with its models in another order."""
     return LabelledModels(
@@ -40,4 +56,5 @@ def shuffled(family, order):
         authors=tuple(family.authors[i] for i in order),
         runs=tuple(family.runs[i] for i in order),
         scores=None if family.scores is None else family.scores[np.ix_(order, order)],
+        source=None if family.source is None else family.source.take(order),
     )

@@ -4,6 +4,7 @@ from catalogs import PLAIN, SKETCH, make_catalog, make_indexed
 from deltadex.errors import EmptyCatalog, RequestError, UnknownRecipe
 from deltadex.records import ModelRecord, Refused
 from deltadex.search import evaluate, explain_pair, find_similar
+from deltadex.search.labelled import WAYS
 from deltadex.search.neighbours import FreshQuery, StoredQuery
 
 BOTH = (SKETCH, PLAIN)
@@ -34,11 +35,11 @@ def test_only_indexed_models_of_each_family_count(catalog):
     found = evaluate(catalog)
 
     assert (found.recipe, found.models, found.queries) == ("sketch", 7, 6)
-    assert [group.name for group in found.by_base] == ["base", "other"]
-    # b1's nearest is b2, whose own nearest is a2
-    by_dataset = {group.name: group.purity for group in found.by_dataset}
-    assert by_dataset["c"] == 1.0
-    assert by_dataset["b"] == 0.5
+    base, other = found.by_base
+    assert (base.base, other.base) == ("base", "other")
+    # b1's nearest is b2, but a2 and b2 are each other's nearest
+    assert {group.name: group.purity for group in base.by_dataset} == {"a": 0.5, "b": 0.5}
+    assert {group.name: group.purity for group in other.by_dataset} == {"c": 1.0}
 
 
 def test_one_base_and_one_recipe_can_be_asked_for(catalog):
@@ -63,6 +64,7 @@ def test_authors_and_runs_come_from_the_catalog(catalog):
         ({"recipe": "none-such"}, UnknownRecipe, "none-such.*mean-factors, sketch"),
         ({"base": "nobody"}, RequestError, "no family of 'nobody'; there are: base, other"),
         ({"base": "other", "recipe": "mean-factors"}, UnknownRecipe, "sketch"),
+        ({"way": "best"}, RequestError, f"no way of scoring 'best'; there are: {', '.join(WAYS)}"),
     ],
 )
 def test_what_is_not_there_is_refused_with_what_is(catalog, options, error, message):
@@ -79,7 +81,8 @@ def test_the_nearest_found_are_the_nearest_evaluated(catalog):
     (first, *_) = find_similar(catalog, StoredQuery("b2"), k=3).neighbours
 
     assert first.model == "a2"
-    assert {"dataset": "a", "n": 1} in evaluate(catalog).to_json()["taken_for"]["b"]
+    taken_for = evaluate(catalog, base="base").to_json()["taken_for"]
+    assert {"dataset": "a", "n": 1} in taken_for["b"]
 
 
 def test_a_stored_and_a_fresh_query_explain_alike(catalog):

@@ -1,10 +1,12 @@
 import json
+import sys
 
 import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix, silhouette_score
 
 from deltadex.errors import RequestError
+from deltadex.search import retrieval
 from deltadex.search.evaluate import evaluate_families, mean_silhouette
 from deltadex.search.labelled import LabelledModels
 
@@ -26,8 +28,8 @@ def make_family(vectors, labels, authors=None, base="base"):
     )
 
 
-def evaluate(*families, exclude=None):
-    return evaluate_families(families, recipe="r", recipe_id="r-1", exclude=exclude)
+def evaluate(*families, **options):
+    return evaluate_families(families, recipe="r", recipe_id="r-1", **options)
 
 
 def test_the_numbers_of_a_small_family_worked_by_hand():
@@ -35,7 +37,7 @@ def test_the_numbers_of_a_small_family_worked_by_hand():
     vectors = np.array([[1, 0, 0], [1, 0, 0], [1, 0, 0], [0.8, 0.6, 0], [0, 0, 1], [0, 0, 1]])
     family = make_family(vectors, ["a", "a", "a", "b", "b", None])
 
-    found = evaluate(family)
+    found = evaluate(family, with_unlabelled=True)
 
     assert (found.models, found.labelled, found.queries, found.datasets) == (6, 5, 5, 2)
     assert found.micro == pytest.approx(3 / 5)
@@ -65,7 +67,8 @@ def test_the_confusion_of_nearest_neighbours_is_that_of_scikit_learn():
     nearest = [labels[row] or "~" for row in scores.argmax(axis=1)]
     names = ["alone", "x", "y", "z", "~"]
 
-    found = evaluate(make_family(vectors, labels)).to_json()["confusion"]
+    found = evaluate(make_family(vectors, labels), with_unlabelled=True)
+    found = found.to_json()["confusion"]
 
     assert found["datasets"] == names[:-1]
     expected = confusion_matrix(labels[:24], nearest[:24], labels=names)[:-1]
@@ -83,15 +86,83 @@ def test_json_has_the_documented_keys_and_survives_a_round_trip():
     assert json.loads(json.dumps(document)) == document
 
 
+def test_unlabelled_models_are_no_candidates_unless_asked_for():
+    # the unlabelled model lies between the two of a
+    family = make_family([[1, 0], [0, 1], [0.8, 0.6], [0.6, 0.8]], ["a", "a", None, "b"])
+
+    default, wanted = evaluate(family), evaluate(family, with_unlabelled=True)
+
+    assert (default.chance, wanted.chance) == (pytest.approx(1 / 2), pytest.approx(1 / 3))
+    assert default.to_json()["taken_for"] == {"a": [{"dataset": "b", "n": 2}]}
+    assert {cell["dataset"] for cell in wanted.to_json()["taken_for"]["a"]} == {None, "b"}
+    assert (default.to_json()["with_unlabelled"], wanted.to_json()["with_unlabelled"]) == (
+        False,
+        True,
+    )
+
+
 def test_models_of_two_bases_never_meet():
     one = make_family(np.eye(3)[[0, 0, 1]], ["a", "a", "b"], base="one")
     two = make_family(np.eye(3)[[0, 1, 1]], ["b", "a", "a"], base="two")
 
-    found = evaluate(one, two)
+    found = evaluate(two, one)
 
-    assert (found.queries, found.singletons, found.micro) == (4, 2, 1.0)
-    assert [(group.name, group.n) for group in found.by_base] == [("one", 2), ("two", 2)]
-    assert found.to_json()["by_base"]["one"] == {"n": 2, "micro": 1.0, "chance": 0.5}
+    assert (found.models, found.queries, found.singletons, found.datasets) == (6, 4, 2, 2)
+    assert [(family.base, family.queries) for family in found.by_base] == [("one", 2), ("two", 2)]
+    assert found.by_base == (*evaluate(one).by_base, *evaluate(two).by_base)
+
+
+def test_several_families_have_numbers_of_their_own_and_none_together():
+    one = make_family(np.eye(3)[[0, 0, 1]], ["a", "a", "b"], base="one")
+    two = make_family(np.eye(3)[[0, 1, 1]], ["b", "a", "b"], base="two")
+    none = make_family(np.eye(2), ["a", None], base="zero")
+
+    document = evaluate(one, two, none).to_json()
+    alone = evaluate(two).to_json()
+
+    measures = {"micro", "macro", "chance", "lift", "ci95", "p_value", "nn1", "map", "silhouette",
+                "by_dataset", "taken_for", "confusion"}  # fmt: skip
+    assert {document[key] for key in measures} == {None}
+    assert (document["base"], "by_base" in document["ci95_reason"]) == (None, True)
+    assert document["by_base"]["one"]["micro"] == 1.0
+    assert (alone["base"], alone["micro"]) == ("two", 0.0)
+    expected = {"n": 2, **{key: value for key, value in alone.items() if key in document}}
+    assert document["by_base"]["two"].items() <= expected.items()
+    assert measures <= document["by_base"]["two"].keys()
+    assert document["by_base"]["zero"] == {
+        **dict.fromkeys(document["by_base"]["one"]),
+        "n": 0, "models": 2, "labelled": 1, "unlabelled": 1, "datasets": 1, "queries": 0,
+        "singletons": 1, "dropped": 0, "ci95_reason": "no queries",
+    }  # fmt: skip
+
+
+def test_below_five_datasets_it_is_too_few_to_tell():
+    labels = [*"aabbccddee", "alone"]
+
+    few = evaluate(make_family(np.eye(9), [*labels[:8], "alone"])).to_json()
+    enough = evaluate(make_family(np.eye(11), labels)).to_json()
+
+    assert few["ci95"] is None
+    assert few["ci95_reason"] == "too few to tell: 4 datasets have siblings, an interval takes 5"
+    assert (len(enough["ci95"]), enough["ci95_reason"]) == (2, None)
+    assert few["by_dataset"]["a"].keys() == {"n", "purity", "chance", "ci95", "p_value"}
+
+
+def test_a_large_family_is_judged_by_a_sample_that_is_stated(monkeypatch):
+    rng = np.random.default_rng(0)
+    family = make_family(rng.normal(size=(50, 4)), [f"d{i % 6}" for i in range(48)] + ["x", None])
+    assert evaluate(family).to_json()["sampled_queries"] is None
+
+    monkeypatch.setattr(retrieval, "EVERY_QUERY", 49)
+    monkeypatch.setattr(retrieval, "SAMPLE", 10)
+    monkeypatch.setattr(sys.modules[evaluate_families.__module__], "MOST_MODELS", 49)
+    found = evaluate(family).to_json()
+
+    assert (found["queries"], found["sampled_queries"]) == (10, 10)
+    assert (found["labelled"], found["singletons"], found["dropped"]) == (49, 1, 0)
+    assert sum(group["n"] for group in found["by_dataset"].values()) == 10
+    assert found["p_value"] is not None
+    assert found["silhouette"] is None
 
 
 def test_excluding_authors_drops_queries_without_siblings():
@@ -141,7 +212,7 @@ def test_the_silhouette_is_that_of_scikit_learn():
     rows = [i for i, label in enumerate(labels) if label]
     expected = silhouette_score(vectors[rows], [labels[i] for i in rows], metric="cosine")
 
-    assert mean_silhouette([family]) == pytest.approx(expected, abs=1e-6)
+    assert mean_silhouette(family) == pytest.approx(expected, abs=1e-6)
 
 
 def test_without_two_datasets_there_is_no_silhouette():
@@ -150,4 +221,4 @@ def test_without_two_datasets_there_is_no_silhouette():
         authors=(None, None), runs=(None, None),
     )  # fmt: skip
 
-    assert mean_silhouette([family]) is None
+    assert mean_silhouette(family) is None

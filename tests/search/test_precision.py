@@ -1,14 +1,17 @@
 """Purity against a second reading of its definition, in plain Python loops."""
 
+import hashlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from deltadex.search import precision
+from deltadex.search import retrieval
 from deltadex.search.labelled import LabelledModels
-from deltadex.search.precision import score_queries
+from deltadex.search.precision import rank
+from deltadex.search.retrieval import Retrieval
 
 
 def make_family(vectors, labels, authors=None, runs=None, ids=None, base="base"):
@@ -25,7 +28,11 @@ def make_family(vectors, labels, authors=None, runs=None, ids=None, base="base")
     )
 
 
-def purity_by_definition(family, exclude=None):
+def scored(family, exclude=None, **candidates):
+    return rank(Retrieval.of(family, exclude, **candidates)).results
+
+
+def purity_by_definition(family, exclude=None, with_unlabelled=False):
     """{id: (siblings, candidates, purity, nn1, AP)}, one comparison at a time."""
     marks = {None: None, "author": family.authors, "run": family.runs}[exclude]
     answers = {}
@@ -35,6 +42,8 @@ def purity_by_definition(family, exclude=None):
         rivals = []
         for j in range(len(family.ids)):
             if j == q or (marks and marks[q] is not None and marks[q] == marks[j]):
+                continue
+            if family.labels[j] is None and not with_unlabelled:
                 continue
             score = sum(
                 float(a) * float(b)
@@ -68,13 +77,17 @@ def families(draw):
     return vectors, draw(marks), draw(marks), draw(marks), ids
 
 
-@given(made=families(), exclude=st.sampled_from([None, "author", "run"]))
+@given(
+    made=families(),
+    exclude=st.sampled_from([None, "author", "run"]),
+    with_unlabelled=st.booleans(),
+)
 @settings(max_examples=150, deadline=None)
-def test_every_query_scores_as_the_definition_says(made, exclude):
+def test_every_query_scores_as_the_definition_says(made, exclude, with_unlabelled):
     family = make_family(*made)
-    expected = purity_by_definition(family, exclude)
+    expected = purity_by_definition(family, exclude, with_unlabelled)
 
-    results = score_queries(family, exclude)
+    results = scored(family, exclude, with_unlabelled=with_unlabelled)
 
     assert [result.model for result in results] == sorted(expected)
     for result in results:
@@ -99,23 +112,26 @@ def test_the_order_of_models_changes_nothing(made, seed):
         runs=tuple(family.runs[i] for i in order),
     )
 
-    assert score_queries(shuffled, "author") == score_queries(family, "author")
+    assert scored(shuffled, "author") == scored(family, "author")
 
 
-def test_blocks_of_any_size_give_the_same_results(monkeypatch):
+@pytest.mark.parametrize("every_query", [40, 39], ids=["small", "large"])
+def test_blocks_of_any_size_give_the_same_results(monkeypatch, every_query):
     rng = np.random.default_rng(0)
     family = make_family(rng.normal(size=(40, 9)), [f"d{i % 5}" for i in range(40)])
-    whole = score_queries(family)
+    whole = scored(family)
 
-    monkeypatch.setattr(precision, "BLOCK_BYTES", 8 * 100)
+    monkeypatch.setattr(retrieval, "EVERY_QUERY", every_query)
+    monkeypatch.setattr(retrieval, "BLOCK_BYTES", 8 * 100)
+    monkeypatch.setattr(retrieval, "LARGE_BYTES", 8 * 40 * 7)
 
-    assert score_queries(family) == whole
+    assert scored(family) == whole
 
 
 def test_separated_clusters_are_pure_and_a_singleton_is_no_query():
     family = make_family(np.repeat(np.eye(4), [3, 4, 2, 1], axis=0), list("aaabbbbccd"))
 
-    results = score_queries(family)
+    results = scored(family)
 
     assert [result.purity for result in results] == [1.0] * 9
     assert {result.average_precision for result in results} == {1.0}
@@ -127,7 +143,7 @@ def test_equal_vectors_score_chance_under_random_ids():
     purities, chances = [], []
     for _ in range(20):
         ids = [f"m{i:04d}" for i in rng.permutation(1000)[:60]]
-        for result in score_queries(make_family(np.ones((60, 3)), labels, ids=ids)):
+        for result in scored(make_family(np.ones((60, 3)), labels, ids=ids)):
             purities.append(result.purity)
             chances.append(result.siblings / result.candidates)
 
@@ -137,13 +153,16 @@ def test_equal_vectors_score_chance_under_random_ids():
 def test_a_twin_with_another_label_is_a_neighbour_and_self_is_not():
     family = make_family(np.repeat(np.eye(2), 2, axis=0), list("abab"))
 
-    assert [result.purity for result in score_queries(family)] == [0.0] * 4
+    assert [result.purity for result in scored(family)] == [0.0] * 4
 
 
-def test_unlabelled_models_distract_and_never_ask():
+def test_unlabelled_models_never_ask_and_distract_where_they_are_wanted():
     family = make_family([[1, 0], [1, 1], [9, 1]], ["a", "a", None])
 
-    results = score_queries(family)
+    results = scored(family, with_unlabelled=True)
+
+    assert [result.purity for result in scored(family)] == [1.0, 1.0]
+    assert [result.candidates for result in scored(family)] == [1, 1]
 
     assert [(result.model, result.purity) for result in results] == [
         ("model-000", 0.0),
@@ -155,7 +174,7 @@ def test_unlabelled_models_distract_and_never_ask():
 def test_two_unknown_authors_are_not_one_author():
     family = make_family(np.eye(3), ["a", "a", "a"], [None, None, "x"])
 
-    assert [result.siblings for result in score_queries(family, "author")] == [2, 2, 2]
+    assert [result.siblings for result in scored(family, "author")] == [2, 2, 2]
 
 
 def test_average_precision_agrees_with_scikit_learn_where_nothing_ties():
@@ -163,7 +182,7 @@ def test_average_precision_agrees_with_scikit_learn_where_nothing_ties():
     labels = [f"d{rng.integers(4)}" for _ in range(50)]
     family = make_family(rng.normal(size=(50, 16)), labels)
 
-    results = score_queries(family)
+    results = scored(family)
 
     assert len(results) == 50
     for i, result in enumerate(results):
@@ -190,3 +209,41 @@ def test_a_family_whose_columns_disagree_is_refused():
 def test_a_duplicate_id_is_refused():
     with pytest.raises(ValueError, match="duplicate id"):
         make_family(np.eye(2), ["a", "a"], ids=["x", "x"])
+
+
+def test_a_sample_of_queries_meets_every_candidate(monkeypatch):
+    rng = np.random.default_rng(4)
+    family = make_family(rng.normal(size=(60, 5)), [f"d{i % 7}" for i in range(59)] + [None])
+    whole = {result.model: result for result in scored(family)}
+    by_digest = sorted(whole, key=lambda id: hashlib.sha256(id.encode()).digest())
+
+    monkeypatch.setattr(retrieval, "EVERY_QUERY", 59)
+    monkeypatch.setattr(retrieval, "SAMPLE", 12)
+    sample = Retrieval.of(family)
+
+    assert (sample.eligible, len(sample.queries), sample.is_sample) == (59, 12, True)
+    assert rank(sample).results == [whole[id] for id in sorted(by_digest[:12])]
+    assert len(set(sorted(by_digest[:12])) & set(sorted(whole)[:12])) < 12
+
+
+def test_a_family_of_few_labelled_models_is_not_sampled(monkeypatch):
+    family = make_family(np.eye(9), ["a", "a", "b", "b", *[None] * 5])
+    monkeypatch.setattr(retrieval, "EVERY_QUERY", 5)
+    monkeypatch.setattr(retrieval, "SAMPLE", 4)
+
+    ranked = rank(Retrieval.of(family))
+
+    assert not Retrieval.of(family).is_sample
+    assert len(ranked.results) == 4
+    assert ranked.rows.tolist() == [0, 1, 2, 3]
+
+
+def test_singletons_of_a_large_family_are_not_ranked(monkeypatch):
+    family = make_family(np.eye(6), ["a", "a", *"bcde"])
+    small = rank(Retrieval.of(family))
+    monkeypatch.setattr(retrieval, "EVERY_QUERY", 5)
+
+    large = rank(Retrieval.of(family))
+
+    assert (len(small.rows), len(large.rows)) == (6, 2)
+    assert small.results == large.results

@@ -3,10 +3,15 @@ import itertools
 import numpy as np
 import pytest
 
-from deltadex.search import significance
+from deltadex.search import precision, retrieval, significance
 from deltadex.search.labelled import LabelledModels
-from deltadex.search.precision import score_queries
-from deltadex.search.significance import bootstrap_interval, permutation_p
+from deltadex.search.precision import QueryResult, rank
+from deltadex.search.retrieval import Retrieval
+from deltadex.search.significance import (
+    bootstrap_interval,
+    dataset_interval,
+    permutation_test,
+)
 
 
 def make_family(vectors, labels, authors=None):
@@ -21,9 +26,28 @@ def make_family(vectors, labels, authors=None):
     )
 
 
-def share_of_relabellings_as_pure(family, exclude):
-    """The exact p: every way to deal the labels, scored by `score_queries`."""
-    observed = np.mean([result.purity for result in score_queries(family, exclude)])
+def scored(family, exclude=None):
+    return rank(Retrieval.of(family, exclude)).results
+
+
+def shuffled(family, exclude=None):
+    retrieval = Retrieval.of(family, exclude)
+    return permutation_test(retrieval, rank(retrieval))
+
+
+def share_of_relabellings_as_pure(family, exclude, asked=None):
+    """The exact p: every way to deal the labels, scored by `rank`; and by dataset."""
+    asked = family.ids if asked is None else asked
+
+    def purities(family):
+        results = [result for result in scored(family, exclude) if result.model in asked]
+        means = [np.mean([result.purity for result in results])] if results else [np.nan]
+        for name in "ab":
+            own = [result.purity for result in results if result.dataset == name]
+            means.append(np.mean(own) if own else np.nan)
+        return np.array(means)
+
+    observed = purities(family)
     places = [i for i, label in enumerate(family.labels) if label is not None]
     labels = [family.labels[i] for i in places]
     as_high = []
@@ -31,10 +55,9 @@ def share_of_relabellings_as_pure(family, exclude):
         relabelled = list(family.labels)
         for place, label in zip(places, dealt, strict=True):
             relabelled[place] = label
-        results = score_queries(make_family(family.vectors, relabelled, family.authors), exclude)
-        purities = [result.purity for result in results]
-        as_high.append(bool(purities) and np.mean(purities) >= observed - 1e-12)
-    return np.mean(as_high)
+        relabelled_family = make_family(family.vectors, relabelled, family.authors)
+        as_high.append(purities(relabelled_family) >= observed - 1e-12)
+    return np.mean(as_high, axis=0)
 
 
 @pytest.mark.parametrize("exclude", [None, "author"])
@@ -44,38 +67,111 @@ def test_p_is_the_share_of_relabellings_that_look_as_pure(exclude):
     labels = ["a", "a", "a", "b", "b", None, "b"]
     family = make_family(vectors, labels, ["x", None, "y", "x", "z", "z", None])
 
-    p = permutation_p([family], exclude)
+    found = shuffled(family, exclude)
 
     # 999 draws: a standard error of at most 0.016
-    assert p == pytest.approx(share_of_relabellings_as_pure(family, exclude), abs=0.06)
+    expected = share_of_relabellings_as_pure(family, exclude)
+    assert [found.p_value, *found.by_dataset.values()] == pytest.approx(expected, abs=0.06)
+    assert (list(found.by_dataset), found.permutations) == (["a", "b"], 999)
+
+
+def test_p_of_a_sample_is_that_of_the_models_in_it(monkeypatch):
+    rng = np.random.default_rng(4)
+    vectors = rng.normal(size=(7, 4)) + np.repeat(np.eye(4)[:2] * 2, [3, 4], axis=0)
+    family = make_family(vectors, ["a", "a", "a", "b", "b", None, "b"])
+    monkeypatch.setattr(retrieval, "EVERY_QUERY", 6)
+    monkeypatch.setattr(retrieval, "SAMPLE", 4)
+    sample = Retrieval.of(family)
+    asked = [family.ids[row] for row in sample.queries]
+
+    p = permutation_test(sample, rank(sample)).p_value
+
+    monkeypatch.undo()
+    assert len(asked) == 4
+    expected = share_of_relabellings_as_pure(family, None, asked)[0]
+    assert abs(expected - share_of_relabellings_as_pure(family, None)[0]) > 0.02
+    assert p == pytest.approx(expected, abs=0.06)
 
 
 def test_p_is_small_where_datasets_are_separate():
     family = make_family(np.repeat(np.eye(3), 5, axis=0), list("aaaaabbbbbccccc"))
 
-    assert permutation_p([family]) == pytest.approx(1 / 1000)
+    found = shuffled(family)
+
+    assert found.p_value == pytest.approx(1 / 1000)
+    assert set(found.by_dataset) == {"a", "b", "c"}
 
 
-def test_p_is_not_computed_where_it_would_take_long(monkeypatch):
-    monkeypatch.setattr(significance, "MAX_CELLS", 3)
+def test_large_families_have_fewer_permutations_and_very_large_ones_none(monkeypatch):
+    family = make_family(np.repeat(np.eye(2), 4, axis=0), list("aaaabbbb"))  # 8 × 4 cells
 
-    assert permutation_p([make_family(np.eye(4), list("aabb"))]) is None
+    monkeypatch.setattr(significance, "LOOKUPS", 32 * 200)
+    assert shuffled(family).permutations == 200
+    monkeypatch.setattr(significance, "LOOKUPS", 1)
+    assert shuffled(family).permutations == 99
+    monkeypatch.setattr(precision, "MAX_CELLS", 31)
+    assert shuffled(family).p_value is None
 
 
-def test_the_interval_resamples_whole_labels():
-    family = make_family(np.eye(6)[[0, 0, 1, 2, 3, 3]], ["a", "a", "b", "c", "b", "c"])
-    results = score_queries(family)
-    purities = {(result.dataset, result.purity) for result in results}
-    assert purities == {("a", 1.0), ("b", 0.0), ("c", 0.0)}
+def results_of(purities):
+    """Query results with these purities by dataset."""
+    return [
+        QueryResult(
+            base="base", model=f"{name}{i}", dataset=name, siblings=1, candidates=2, purity=purity,
+            nn1=False, average_precision=0.0, retrieved=(None,),
+        )
+        for name, values in purities.items()
+        for i, purity in enumerate(values)
+    ]  # fmt: skip
 
-    # Of 27 draws of three labels 8 hold no a and 1 holds only a: 2.5 % cuts off neither
-    assert bootstrap_interval(results) == (0.0, 1.0)
+
+def test_below_five_datasets_there_is_no_interval():
+    four = {name: [0.0, 1.0, 0.5] * 9 for name in "abcd"}
+
+    assert bootstrap_interval(results_of(four)) is None
+    assert bootstrap_interval(results_of({**four, "e": [0.0, 1.0]})) is not None
+
+
+def test_the_interval_draws_datasets_then_models():
+    rng = np.random.default_rng(0)
+    purities = {
+        name: (centre + 0.1 * rng.normal(size=size)).tolist()
+        for name, centre, size in zip("abcdef", np.linspace(0.2, 0.8, 6), [3, 9, 4, 12, 5, 7],
+                                      strict=True)
+    }  # fmt: skip
+    means = []
+    for _ in range(20_000):
+        drawn = []
+        for name in rng.choice(list(purities), size=len(purities)):
+            drawn += rng.choice(purities[name], size=len(purities[name])).tolist()
+        means.append(np.mean(drawn))
+    spread = np.quantile(means, [0.025, 0.975])
+
+    # the ends of 2,000 draws have a standard error of about 0.004
+    assert bootstrap_interval(results_of(purities)) == pytest.approx(spread, abs=0.02)
+
+
+def test_models_are_drawn_within_datasets_too():
+    """Datasets of equal means: drawing only them would give an interval of no width."""
+    purities = {name: [0.0, 1.0] for name in "abcdefgh"}
+
+    low, high = bootstrap_interval(results_of(purities))
+
+    # 16 draws of 0 or 1: a standard deviation of 1/8
+    assert (low, high) == pytest.approx((0.25, 0.75), abs=0.07)
+
+
+def test_a_dataset_of_five_models_has_an_interval_and_one_of_four_has_none():
+    purities = [0.0, 1.0] * 8
+
+    assert dataset_interval(purities) == pytest.approx((0.25, 0.75), abs=0.07)
+    assert dataset_interval([0.0, 1.0, 0.5, 0.2]) is None
 
 
 def test_the_interval_is_the_same_on_every_run():
     rng = np.random.default_rng(1)
     family = make_family(rng.normal(size=(30, 5)), [f"d{i % 6}" for i in range(30)])
-    results = score_queries(family)
+    results = scored(family)
 
     low, high = bootstrap_interval(results, seed=4)
 

@@ -2,208 +2,268 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from families import make_labelled, shuffled, unit_rows
+from families import make_labelled, scored, shuffled, unit_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom
 
 from deltadex.search.clusters import suggest_datasets
 from deltadex.search.clusters.suggest import (
-    DOUBT,
-    elect,
-    held_out_answers,
-    measure_levels,
+    PRIOR_ANSWERS,
+    PRIOR_WRONG,
+    HeldOut,
+    answer,
+    false_discovery_rates,
+    hold_out,
     pick_references,
-    tally,
+)
+from deltadex.search.scoring.evidence import tail
+
+TARGET = 0.8
+NOTHING_HELD_OUT = HeldOut(
+    p=np.zeros(0),
+    right=np.zeros(0, bool),
+    weights=np.zeros(0),
+    strangers=np.zeros(0),
+    datasets=np.zeros(0, np.int64),
 )
 
 
-def test_clear_datasets_are_suggested_and_right():
-    family, truth = make_labelled(300, datasets=25, strength=1.5, labelled=0.7)
+def make_scored(n, **options):
+    family, truth = make_labelled(n, **options)
+    return scored(family), truth
 
-    suggestions, calibration = suggest_datasets(family)
+
+def suggested(family, *unknown):
+    """Suggestions without hints."""
+    return [one for one in suggest_datasets(family, *unknown)[0] if not one.hint]
+
+
+def test_clear_datasets_are_suggested_and_right():
+    family, truth = make_scored(300, datasets=25, strength=1.5, labelled=0.7)
+
+    listed, calibration = suggest_datasets(family)
+    suggestions = [one for one in listed if not one.hint]
 
     assert len(suggestions) > 60
-    assert all(one.confidence >= 0.95 for one in suggestions)
+    assert all(one.confidence >= TARGET for one in suggestions)
     assert np.mean([truth[one.model] == one.dataset for one in suggestions]) >= 0.95
-    assert {one.model for one in suggestions} <= {
+    assert {one.model for one in listed} <= {
         id for id, label in zip(family.ids, family.labels, strict=True) if label is None
     }
     assert calibration.held_out == "author"
 
 
 def test_noise_gets_no_suggestion():
-    family, _ = make_labelled(300, datasets=25, strength=0.0, labelled=0.7)
+    family, _ = make_scored(300, datasets=25, strength=0.0, labelled=0.7)
 
-    suggestions, calibration = suggest_datasets(family, 0.0)
+    listed, calibration = suggest_datasets(family)
 
-    assert suggestions == []
-    assert calibration.threshold is None
-    assert calibration.precision is None
-
-
-@pytest.mark.parametrize(("n", "unknown"), [(30, 0.0), (120, 0.5)])
-def test_few_labels_are_not_enough_however_clear(n, unknown):
-    family, _ = make_labelled(n, datasets=6, strength=1.5, labelled=0.6)
-
-    assert suggest_datasets(family, unknown)[0] == []
+    assert [one for one in listed if not one.hint] == []
+    assert calibration.to_json()["threshold"] is None
+    assert calibration.to_json()["precision"] is None
 
 
-def test_few_datasets_are_enough_when_labels_are_known_to_name_them_all():
-    family, truth = make_labelled(120, datasets=6, strength=1.5, labelled=0.6)
+def test_noise_gets_hardly_any_where_labels_are_said_to_name_every_dataset():
+    family, _ = make_scored(300, datasets=25, strength=0.0, labelled=0.7)
 
-    suggestions, _ = suggest_datasets(family, 0.0)
+    assert len(suggested(family, 0.0)) < 0.05 * family.labels.count(None)
 
-    assert len(suggestions) > 30
+
+def test_few_labels_are_enough_where_datasets_are_clear():
+    family, truth = make_scored(30, datasets=6, strength=1.5, labelled=0.6)
+
+    suggestions = suggested(family)
+
+    assert len(suggestions) >= 5
     assert all(truth[one.model] == one.dataset for one in suggestions)
 
 
-def test_held_out_halves_confirm_the_confidence_with_datasets_that_no_label_names():
+@pytest.mark.parametrize("strength", [0.7, 0.9, 1.5])
+def test_suggestions_hold_their_rate_with_datasets_that_no_label_names(strength):
     right = total = 0
     for seed in range(6):
-        family, truth = make_labelled(400, datasets=48, strength=0.9, seed=seed, labelled=0.6)
-        known = tuple(label if label and int(label[1:]) < 36 else None for label in family.labels)
-        suggestions, _ = suggest_datasets(replace(family, labels=known))
+        family, truth = make_scored(200, datasets=24, strength=strength, seed=seed, labelled=0.6)
+        known = tuple(label if label and int(label[1:]) < 16 else None for label in family.labels)
+        suggestions = suggested(replace(family, labels=known))
         total += len(suggestions)
         right += sum(truth[one.model] == one.dataset for one in suggestions)
 
-    assert total > 200
-    assert right / total >= 0.95
+    assert total > 50
+    assert right / total >= TARGET
+
+
+def test_a_stated_share_of_unknown_datasets_gives_more_suggestions():
+    family, _ = make_scored(200, datasets=24, strength=0.7, labelled=0.6)
+
+    counts = [len(suggested(family, unknown)) for unknown in (1.0, 0.5, 0.1)]
+
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
+
+
+def test_hints_are_marked_and_less_certain_than_suggestions():
+    family, _ = make_scored(200, datasets=24, strength=0.6, labelled=0.6)
+
+    listed, _ = suggest_datasets(family)
+
+    hints = [one for one in listed if one.hint]
+    assert hints
+    assert all(0.2 < one.fdr <= 0.5 for one in hints)
+    assert all(one.fdr <= 0.2 for one in listed if not one.hint)
+    assert all(one.confidence == 1 - one.fdr for one in listed)
 
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 1000))
 def test_the_order_of_the_models_does_not_matter(seed):
-    family, _ = make_labelled(150, datasets=22, seed=seed, labelled=0.8)
-    order = np.random.default_rng(seed).permutation(150)
+    family, _ = make_scored(90, datasets=12, seed=seed, labelled=0.8)
+    order = np.random.default_rng(seed).permutation(90)
 
-    found, calibration = suggest_datasets(family)
+    listed, calibration = suggest_datasets(family)
     again, recalibrated = suggest_datasets(shuffled(family, order))
 
-    assert again == found
+    assert again == listed
     assert recalibrated.to_json() == calibration.to_json()
 
 
 def test_copies_do_not_vouch_for_one_another():
     family, _ = make_labelled(40, datasets=20, strength=0.0)
-    copied = replace(
-        family,
-        vectors=np.repeat(family.vectors[:20], 2, axis=0),
-        labels=tuple(label for label in family.labels[:20] for _ in range(2)),
-    )
+    family = replace(family, labels=tuple(label for label in family.labels[:20] for _ in range(2)))
+    copied = scored(family, np.repeat(family.vectors[:20], 2, axis=0))
 
-    asked = held_out_answers(pick_references(copied))
+    held_out = hold_out(pick_references(copied), 1.0)
 
-    assert suggest_datasets(copied, 0.0)[1].threshold is None
-    assert asked.right.mean() < 0.3  # with its copy each would find itself
+    assert held_out.right.mean() < 0.3  # with its copy each would find itself
+    assert held_out.p.min() > 0
+
+
+def test_a_copy_of_a_labelled_model_is_suggested_its_dataset():
+    family, _ = make_labelled(40, datasets=20, strength=0.0, authors=False)
+    vectors = family.vectors.copy()
+    vectors[0] = vectors[1]
+    family = replace(family, labels=(None, "its own", *family.labels[2:]))
+
+    (listed, *_), _ = suggest_datasets(scored(family, vectors))
+
+    assert (listed.model, listed.dataset, listed.verdict) == ("m0000", "its own", "copy")
 
 
 @pytest.mark.parametrize("mark", ["runs", "authors"])
 def test_models_of_one_run_or_author_count_as_one_answer(mark):
-    family, _ = make_labelled(120, datasets=4, strength=1.5, authors=False)
+    family, _ = make_scored(60, datasets=4, strength=1.5, authors=False)
     marks = tuple(f"{label}-{i % 2}" for i, label in enumerate(family.labels))
 
-    found = suggest_datasets(replace(family, **{mark: marks}), 0.0)[1]
+    calibration = suggest_datasets(replace(family, **{mark: marks}))[1]
 
-    assert found.models == 120
-    assert found.answers == 8
-    assert found.threshold is None
+    assert calibration.models == 60
+    assert calibration.answers == 8
 
 
 def test_a_family_of_one_author_holds_out_runs_instead():
-    family, _ = make_labelled(120, datasets=6, strength=1.5, labelled=0.6)
+    family, _ = make_scored(120, datasets=6, strength=1.5, labelled=0.6)
 
-    calibration = suggest_datasets(replace(family, authors=("me",) * 120), 0.0)[1]
+    listed, calibration = suggest_datasets(replace(family, authors=("me",) * 120))
 
     assert calibration.held_out == "run"
-    assert calibration.threshold is not None
+    assert listed
 
 
 def test_an_author_does_not_vouch_for_the_own_unlabelled_model():
     family, _ = make_labelled(121, datasets=6, strength=1.5, labelled=0.7)
-    labelled = [label is not None for label in family.labels]
+    row = family.labels.index(None)
+    own = [place for place, label in enumerate(family.labels) if label is not None][:3]
     habit = unit_rows(np.random.default_rng(3).normal(size=(1, 64)))[0]
-    row = labelled.index(False)
-    authors = list(family.authors)
-    vectors = family.vectors.copy()
-    own = [place for place, known in enumerate(labelled) if known][:3]
-    for place in (row, *own):
-        authors[place] = "same"
-        vectors[place] = unit_rows((family.vectors[place] * 0.8 + habit)[None])[0]
-    labels = [*family.labels]
+    authors, labels, vectors = [*family.authors], [*family.labels], family.vectors.copy()
     for place in own:
-        labels[place] = "d0"
-    mine = replace(family, vectors=vectors, authors=tuple(authors), labels=tuple(labels))
-    vectors[row] = habit
+        authors[place], labels[place] = "same", "d0"
+        vectors[place] = unit_rows((vectors[place] * 0.8 + habit)[None])[0]
+    authors[row], vectors[row] = "same", habit
+    mine = scored(replace(family, authors=tuple(authors), labels=tuple(labels)), vectors)
 
-    suggestions, _ = suggest_datasets(mine, 0.0)
+    theirs = replace(mine, authors=tuple(None if a == "same" else a for a in authors))
 
-    assert family.ids[row] not in {one.model for one in suggestions}
+    own_rate, their_rate = (
+        {one.model: one.fdr for one in suggest_datasets(family)[0]}.get(family.ids[row], 1.0)
+        for family in (mine, theirs)
+    )
+    assert their_rate < 0.2 < own_rate
 
 
 @pytest.mark.parametrize(
-    "labels", [(), (None,), ("a",), ("a", "a"), ("a", "b", None), ("a",) * 70, (None,) * 5]
+    "labels", [(), (None,), ("a",), ("a", "a"), ("a", "b", None), ("a",) * 30, (None,) * 5]
 )
 def test_families_without_evidence_get_none(labels):
-    family, _ = make_labelled(max(3, len(labels)), datasets=1)
-    family = shuffled(family, np.arange(len(labels)))
+    family, _ = make_labelled(max(3, len(labels)), datasets=1, strength=0.0)
+    family = replace(shuffled(family, np.arange(len(labels))), labels=labels)
 
-    suggestions, calibration = suggest_datasets(replace(family, labels=labels))
+    listed, calibration = suggest_datasets(scored(family))
 
-    assert suggestions == []
-    assert calibration.to_json()["curve"] == []
-    assert calibration.coverage == 0.0
-
-
-def test_the_bound_is_clopper_and_pearsons():
-    family, _ = make_labelled(200, datasets=30, strength=1.0, authors=False)
-    asked = held_out_answers(pick_references(family))
-
-    (first, *_) = measure_levels(asked, 0.0)
-
-    taken = asked.margins >= first.margin
-    n, right = taken.sum(), (taken & asked.right).sum()
-    assert np.array_equal(asked.weights, np.ones(len(asked.weights)))
-    assert first.precision == pytest.approx(right / n)
-    assert binom.sf(right - 1, n, first.confidence) == pytest.approx(DOUBT)
+    assert all(one.hint for one in listed)
+    assert calibration.to_json()["threshold"] is None
+    assert calibration.to_json()["coverage"] == 0.0
 
 
-def test_confidence_rises_with_the_margin_and_never_passes_what_was_measured():
-    family, _ = make_labelled(300, datasets=30, strength=0.8)
-
-    levels = measure_levels(held_out_answers(pick_references(family)), 0.5)
-
-    confidences = [level.confidence for level in levels]
-    assert len(levels) > 5
-    assert confidences == sorted(confidences)
-    assert all(level.confidence <= level.precision for level in levels)
+# formulas
 
 
-def test_more_unknown_datasets_mean_less_confidence():
-    family, _ = make_labelled(300, datasets=30)
-    asked = held_out_answers(pick_references(family))
+def test_the_nearest_model_names_the_dataset_and_all_of_its_models_are_evidence_by_hand():
+    z = np.array([[5.0, 1.0, 4.5, 2.0, 4.9]])
+    codes = np.array([0, 0, 0, 1, 1])
+    everyone = np.ones((1, 5), dtype=bool)
 
-    best = [max(one.confidence for one in measure_levels(asked, u)) for u in (0.0, 0.3, 0.7)]
+    answers = answer(z, z / 10, everyone, codes, 1.0)
 
-    assert best == sorted(best, reverse=True)
+    by_rank = [5 * tail(np.array([value]), 1.0)[0] / (r + 1) for r, value in enumerate((5.0, 4.5))]
+    assert answers.codes[0] == 0
+    assert answers.p[0] == pytest.approx(min(by_rank))
+    assert answers.cosines[0] == 0.5
 
 
-def test_votes_are_the_mean_of_the_three_nearest_by_hand():
-    family, _ = make_labelled(12, datasets=1)
-    references = pick_references(replace(family, labels=(*["a"] * 5, *["b"] * 2, *[None] * 5)))
-    scores = np.array([[0.9, 0.1, 0.5, 0.4, 0.2, 0.6, 0.0]])
-    everyone = np.ones((1, 7), dtype=bool)
+def test_without_a_model_that_may_answer_there_is_no_evidence():
+    answers = answer(np.ones((2, 3)), np.ones((2, 3)), np.zeros((2, 3), bool), np.arange(3), 1.0)
 
-    votes = tally(scores, everyone, references)
-    first, margins = elect(votes)
+    assert answers.p.tolist() == [1.0, 1.0]
 
-    assert votes[0] == pytest.approx([0.6, 0.3])
-    assert (first[0], margins[0]) == (0, pytest.approx(0.3))
+
+@given(
+    p=st.lists(st.floats(0, 1), min_size=1, max_size=30), unknown=st.sampled_from([0.0, 0.3, 1.0])
+)
+def test_rates_are_those_of_benjamini_and_hochberg(p, unknown):
+    found = false_discovery_rates(np.array(p), unknown, NOTHING_HELD_OUT)
+
+    floor = PRIOR_WRONG / PRIOR_ANSWERS
+    for place, own in enumerate(p):
+        thresholds = [other for other in p if other >= own]
+        at_each = [
+            unknown * len(p) * limit / sum(x <= limit for x in p) for limit in thresholds
+        ]
+        expected = min(1.0, max(floor, min(at_each))) if own < 1 else 1.0
+        assert found[place] == pytest.approx(expected)
+
+
+def test_confusions_that_held_out_models_show_count_whatever_is_known():
+    p, right = np.array([0.01, 0.01, 0.3]), np.array([True, False, True])
+    held_out = replace(NOTHING_HELD_OUT, p=p, right=right, weights=np.array([1.0, 0.5, 1.0]))
+
+    rates = false_discovery_rates(np.array([0.001, 0.01, 0.2]), 0.0, held_out)
+
+    assert rates.tolist() == pytest.approx([0.5 / 5, (0.5 + 0.5) / 6.5, (0.5 + 0.5) / 6.5])
+
+
+def test_a_taken_away_dataset_counts_as_one_however_many_models_it_has():
+    held_out = replace(
+        NOTHING_HELD_OUT,
+        strangers=np.array([0.01, 0.9, 0.9, 0.9]),
+        datasets=np.array([0, 1, 1, 1]),
+    )
+
+    assert held_out.false_answers(0.1) == pytest.approx(0.5)
+    assert held_out.false_answers(0.95) == pytest.approx(1.0)
 
 
 def test_every_dataset_has_a_voice_among_many_labelled_models(monkeypatch):
     monkeypatch.setattr("deltadex.search.clusters.suggest.MOST_REFERENCES", 20)
-    family, _ = make_labelled(200, datasets=8)
+    family, _ = make_scored(200, datasets=8)
 
     references = pick_references(family)
 

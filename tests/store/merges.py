@@ -35,6 +35,9 @@ def contents(path):
             "families": rows("FROM families"),
             "models": rows("SELECT * EXCLUDE (key) FROM models"),
             "slots": rows(f"SELECT m.base, m.id, x.* EXCLUDE (model) FROM slots x {joined}"),
+            "linear": rows(
+                f"SELECT m.base, m.id, x.* EXCLUDE (model) FROM linear_sketches x {joined}"
+            ),
             "studies": rows(f"SELECT m.base, m.id, x.* EXCLUDE (model) FROM studies x {joined}"),
             "recipes": rows("FROM recipes"),
             **{

@@ -58,5 +58,5 @@ def indexed(id, *, seed=0, base="base", recipe=RECIPE, signature="s", sketched=T
         slots=slots,
         bytes_read=10,
         seconds=0.1,
-        linear=linear(seed, recipe=recipe) if sketched else None,
+        linear=linear(seed, recipe=recipe) if sketched and recipe.name == "sketch" else None,
     )

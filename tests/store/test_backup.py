@@ -5,7 +5,7 @@ import time
 import duckdb
 import numpy as np
 import pytest
-from outcomes import OTHER, RECIPE, indexed, unit
+from outcomes import OTHER, RECIPE, indexed, linear, unit
 from processes import HOLDER, process, said
 
 from deltadex.errors import RequestError, StoreFull
@@ -174,9 +174,10 @@ def _check_prefix(path, n_models):
         for number, (id, vector) in enumerate(zip(ids, vectors, strict=True)):
             expected = indexed(id, seed=number).slots
             assert np.array_equal(vector, unit(number, 8))
-            assert [s.sketch.tolist() for s in backup.slots(backup.model(id).key)] == [
-                s.sketch.tolist() for s in expected
+            assert [s.sketch for s in backup.slots(backup.model(id).key)] == [
+                s.sketch for s in expected
             ]
+            assert backup.linear_sketch(id).pooled[0] == linear(number).pooled[0]
 
 
 def test_nobody_waits_for_a_backup(path, target, monkeypatch):

@@ -2,13 +2,14 @@ import os
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import duckdb
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from outcomes import OTHER, RECIPE, indexed, unit
+from outcomes import OTHER, RECIPE, indexed, linear, unit
 
 from deltadex.errors import (
     EmptyCatalog,
@@ -22,7 +23,7 @@ from deltadex.errors import (
     UnknownRecipe,
 )
 from deltadex.records import Fingerprint, ModelRecord, Recipe, Refused
-from deltadex.store import Catalog, ModelFilter, Page, schema
+from deltadex.store import Catalog, ModelFilter, Page, SketchMatrix, schema
 
 
 @pytest.fixture
@@ -44,7 +45,47 @@ def test_what_was_recorded_comes_back(catalog):
     assert ids == ["m"]
     assert np.array_equal(vectors[0], outcome.fingerprints[0].vector)
     assert slots == sorted(outcome.slots, key=lambda s: s.slot)
-    assert np.array_equal(slots[1].sketch, outcome.slots[1].sketch)
+    assert slots[1].sketch == outcome.slots[1].sketch
+    assert [s.zero_share for s in slots] == [0.0, 0.25]
+
+
+def _same_linear(one, other):
+    return (
+        one.recipe == other.recipe
+        and np.array_equal(one.pooled, other.pooled)
+        and {key: numbers.tolist() for key, numbers in one.layers.items()}
+        == {key: numbers.tolist() for key, numbers in other.layers.items()}
+    )
+
+
+def test_a_linear_sketch_is_read_as_it_was_written_and_goes_with_its_model(catalog):
+    catalog.record(indexed("m", seed=1))
+    catalog.record(indexed("other", seed=2))
+
+    assert _same_linear(catalog.linear_sketch("m", "base"), linear(1))
+
+    catalog.record(indexed("m", seed=3))
+    assert _same_linear(catalog.linear_sketch("m"), linear(3))
+
+    catalog.record(indexed("m", seed=4, recipe=OTHER, sketched=False))
+    assert _same_linear(catalog.linear_sketch("m"), linear(3))
+    assert catalog.linear_sketch("m", recipe=OTHER.id) is None
+
+    catalog.record(indexed("m", seed=5, recipe=OTHER, sketched=False, signature="changed"))
+    assert catalog.linear_sketch("m") is None
+
+    catalog.remove("other")
+    with catalog.snapshot():
+        assert catalog._session.execute("SELECT count(*) FROM linear_sketches") == [(0,)]
+
+
+def test_of_two_linear_sketches_that_of_more_rows_is_given(catalog):
+    some = replace(RECIPE, params=(("rows", "2%"), ("slot_blocks", "update:8")))
+    catalog.record(indexed("m", seed=1, recipe=some))
+    catalog.record(indexed("m", seed=2))
+
+    assert _same_linear(catalog.linear_sketch("m"), linear(2))
+    assert _same_linear(catalog.linear_sketch("m", recipe=some.id), linear(1, recipe=some))
 
 
 @settings(max_examples=30, deadline=None)
@@ -88,12 +129,12 @@ def test_another_recipe_keeps_the_first_ones_vectors_while_files_are_the_same(ca
 
     assert set(catalog.model("m").recipes) == {RECIPE.id, OTHER.id}
     assert np.array_equal(catalog.family("base", RECIPE).by_id()[1][0], unit(1, 8))
-    assert all(s.sketch.size for s in catalog.slots(catalog.model("m", "base").key))
+    assert all(s.sketch for s in catalog.slots(catalog.model("m", "base").key))
 
     catalog.record(indexed("m", seed=3, recipe=OTHER, signature="changed", sketched=False))
 
     assert catalog.model("m").recipes == (OTHER.id,)
-    assert not any(s.sketch.size for s in catalog.slots(catalog.model("m", "base").key))
+    assert not any(s.sketch for s in catalog.slots(catalog.model("m", "base").key))
 
 
 def test_a_labels_file_is_believed_until_one_speaks_again(catalog):
@@ -138,20 +179,21 @@ def test_one_id_in_two_families_needs_the_base_unless_one_is_indexed(catalog):
     assert catalog.model("m", "b").base == "b"
 
 
-def test_sketches_come_slot_by_slot_in_the_order_asked(catalog):
-    for number, id in enumerate("xyz"):
-        catalog.record(indexed(id, seed=number))
+def test_a_newer_version_of_a_recipe_is_the_family_s_once_most_models_have_it(catalog):
+    blocks = ("slot_blocks", "update:8")
+    old = Recipe(name="sketch", rank=4, dim=8, version=2, params=(("centring", "kind"), blocks))
+    new = Recipe(name="sketch", rank=4, dim=8, version=3, params=(("bits", "2"), blocks))
+    for number in range(20):
+        catalog.record(indexed(f"m{number}", seed=number, recipe=old))
+    for number in range(18):
+        assert catalog.find_recipe(None, "base") == old
+        catalog.record(indexed(f"m{number}", seed=number, recipe=new))
 
-    view = catalog.family("base", RECIPE)
-    found = {
-        str(slot): (places.tolist(), sketches)
-        for slot, places, sketches in view.sketches_by_slot(view.rows(["z", "x"]))
-    }
-
-    assert set(found) == {"encoder.0.q", "encoder.1.q"}
-    places, sketches = found["encoder.1.q"]
-    assert places == [0, 1]
-    assert np.array_equal(sketches[0], catalog.slots(catalog.model("z", "base").key)[1].sketch)
+    # eighteen of twenty: nine tenths
+    assert catalog.find_recipe(None, "base") == catalog.find_recipe("sketch") == new
+    assert catalog.recipes_of("base") == [new, old]
+    assert catalog.find_recipe(old.id, "base") == old
+    assert catalog.recipes_of("elsewhere") == []
 
 
 def test_a_copy_is_what_its_twin_is(catalog):
@@ -283,22 +325,23 @@ def test_a_full_disk_keeps_what_was_recorded(tmp_path):
 
 def test_sketches_of_two_recipes_stand_side_by_side(tmp_path):
     some = Recipe(
-        name="sketch", rank=4, dim=8, params=(("rows", "2%"), ("slot_blocks", "update:4"))
+        name="sketch", rank=4, dim=8, params=(("rows", "2%"), ("slot_blocks", "update:8"))
     )
     with Catalog.open(tmp_path / "c.duckdb") as catalog:
         catalog.record(indexed("a", seed=1))
         catalog.record(indexed("a", seed=2, recipe=some))
 
-        kept = {
-            recipe.id: next(catalog.family("base", recipe).sketches_by_slot(np.array([0])))[2]
+        key = catalog.model("a", "base").key
+        of_recipe = {
+            recipe.id: catalog.family("base", recipe).sketches(np.array([key]))
             for recipe in (RECIPE, some)
         }
 
-        assert not np.array_equal(kept[RECIPE.id], kept[some.id])
+        assert not np.array_equal(of_recipe[RECIPE.id].codes, of_recipe[some.id].codes)
         assert {r.id: r.share for r in catalog.recipes().values()} == {RECIPE.id: 1, some.id: 0.02}
         assert len(catalog.slots(catalog.model("a", "base").key)) == 2
-        stored = catalog.slots(catalog.model("a", "base").key)[0].sketch
-        assert np.array_equal(stored, kept[RECIPE.id][0])
+        stored = SketchMatrix.of_model({s.slot: s.sketch for s in catalog.slots(key)}, RECIPE)
+        assert np.array_equal(stored.codes, of_recipe[RECIPE.id].codes)
 
 
 def test_a_catalog_of_the_first_schema_is_brought_up_to_date(tmp_path, monkeypatch):
@@ -313,7 +356,9 @@ def test_a_catalog_of_the_first_schema_is_brought_up_to_date(tmp_path, monkeypat
 
     assert found
     with duckdb.connect(str(path)) as plain:
-        assert plain.execute("SELECT schema_version FROM meta").fetchall() == [(3,)]
+        assert plain.execute("SELECT schema_version FROM meta").fetchall() == [
+            (schema.SCHEMA_VERSION,)
+        ]
         assert plain.execute("SELECT count(*) FROM ranks").fetchall() == [(2,)]
 
 

@@ -191,6 +191,23 @@ def test_a_vector_that_is_not_of_unit_length_is_named_and_stays(db, value):
         assert connection.execute(f"SELECT count(*) FROM {VECTORS}").fetchone() == (12,)
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE linear_sketches SET numbers = list_transform(numbers, lambda x: 'nan'::FLOAT) "
+        "WHERE model = 3 AND layer = 1",
+        "UPDATE linear_sketches SET numbers = numbers[:255] WHERE model = 3 AND layer = 1",
+        "UPDATE linear_sketches SET layer = 0 WHERE model = 3 AND layer = 1",
+        "DELETE FROM linear_sketches WHERE model = 3 AND layer IS NULL",
+    ],
+)
+def test_a_damaged_linear_sketch_is_named(db, damage):
+    sql(db, damage)
+
+    assert state(look(db), "linear")[0] == "problem"
+    assert "1 model with a damaged linear sketch: m02" in state(look(db), "linear")[1]
+
+
 def test_lengths_up_to_the_tolerance_pass(db):
     scaled = "list_transform(vector, lambda x: (x * 1.0005)::FLOAT)"
     sql(db, f"UPDATE {VECTORS} SET vector = {scaled}::FLOAT[{RECIPE.dim}]")

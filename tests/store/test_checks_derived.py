@@ -89,11 +89,12 @@ def test_an_index_of_another_kind_is_made_again(coarse, monkeypatch):
     [
         (lambda db: flip(derived(db, ".sketches"), -3), "its sketches are not the catalog's"),
         (lambda db: flip(derived(db, ".vectors"), 33), "its vectors are not the catalog's"),
-        (lambda db: flip(derived(db, ".keys"), 16 * 3 + 14), "its lengths are not the catalog's"),
-        (lambda db: flip(derived(db, ".keys"), 16 * 3 + 7), "its keys are damaged"),
+        (lambda db: flip(derived(db, ".weights"), -2), "its sketches are not the catalog's"),
+        (lambda db: flip(derived(db, ".keys"), 8 * 3 + 7), "its keys are damaged"),
         (lambda db: flip(derived(db, ".slots"), 0), "its list of slots is damaged"),
-        (lambda db: flip(derived(db, ".sketches"), 0), "it cannot be read"),
-        (lambda db: _cut(derived(db, ".sketches")), "it ends before its 12 rows do"),
+        (lambda db: _other_blocks(derived(db, ".slots")), "its rows are not those of"),
+        (lambda db: _cut(derived(db, ".sketches")), "its sketches end before its 12 rows do"),
+        (lambda db: _cut(derived(db, ".weights")), "its weights end before its 12 rows do"),
         (lambda db: _cut(derived(db, ".vectors")), "its vectors end before its 12 rows do"),
     ],
 )
@@ -107,6 +108,10 @@ def test_damaged_sketches_are_taken_away_and_searches_answer_as_before(db, damag
     assert said_of_it in text
     assert not derived(db, ".keys").exists()
     assert answers(db) == before
+
+
+def _other_blocks(path):
+    path.write_bytes(path.read_bytes().replace(b'"update": 8', b'"update": 16'))
 
 
 def _cut(path):

@@ -27,8 +27,7 @@ with Catalog.open(path, read_only=True) as catalog:
 def large(number):
     """An outcome with a large sketch that no compression makes smaller."""
     outcome = indexed(f"m{number}", seed=number)
-    noise = np.random.default_rng(number).bytes(BYTES_A_MODEL)
-    sketch = np.frombuffer(noise, dtype=np.float16)
+    sketch = np.random.default_rng(number).bytes(BYTES_A_MODEL)
     return replace(outcome, slots=(replace(outcome.slots[0], sketch=sketch),))
 
 

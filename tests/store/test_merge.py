@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from merges import contents, counts, merge, refused, write
-from outcomes import OTHER, RECIPE, indexed, unit
+from outcomes import OTHER, RECIPE, indexed, linear, unit
 
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, merge_catalogs
@@ -134,7 +134,8 @@ def test_models_get_what_they_lack(a, b):
         assert catalog.studies(x.key).latest("rank") == {"mine": 1}
         assert catalog.studies(y.key).latest("layers") == {"b": 2}
         stored = catalog.slots(catalog.model("x", "base").key, RECIPE.id)
-        assert np.array_equal(stored[0].sketch, indexed("x", seed=1).slots[0].sketch)
+        assert stored[0].sketch == indexed("x", seed=1).slots[0].sketch
+        assert np.array_equal(catalog.linear_sketch("x").pooled, linear(1).pooled)
         assert len(catalog.slots(x.key)) == 2
         assert np.array_equal(catalog.family("base", RECIPE).by_id(["x"])[1][0], unit(1, 8))
 

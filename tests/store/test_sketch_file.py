@@ -2,7 +2,6 @@ import os
 import textwrap
 import threading
 
-import faiss
 import numpy as np
 import pytest
 from outcomes import RECIPE, indexed
@@ -11,7 +10,7 @@ from processes import process, said
 from deltadex.errors import StoreFull
 from deltadex.records import Slot
 from deltadex.search import StoredQuery, find_similar
-from deltadex.store import Catalog
+from deltadex.store import Catalog, SketchMatrix
 from deltadex.store.derived import sketch_file as sketch_file_module
 from deltadex.store.derived.sketch_file import SketchFile, SketchFiles
 from deltadex.store.files import derived_path
@@ -40,31 +39,35 @@ def _keys(catalog):
 def _as_stored(catalog, keys):
     """The sketches of models by way of the catalog's slots."""
     return [
-        {s.slot: s.sketch.astype(np.float64) for s in catalog.slots(key, RECIPE.id)} for key in keys
+        _rows(SketchMatrix.of_model({s.slot: s.sketch for s in catalog.slots(key)}, RECIPE))[0]
+        for key in keys
     ]
 
 
-def _same(one, other):
-    return [set(model) for model in one] == [set(model) for model in other] and all(
-        np.array_equal(a[slot], b[slot]) for a, b in zip(one, other, strict=True) for slot in a
-    )
+def _rows(matrix):
+    """Weights and codes of each model by slot, of the slots that it has."""
+    return [
+        {
+            slot: (matrix.weights[row, column].tolist(), matrix.codes[row, column].tobytes())
+            for column, slot in enumerate(matrix.slots)
+            if matrix.weights[row, column].any()
+        }
+        for row in range(len(matrix))
+    ]
 
 
 def _read(catalog, keys):
-    matrix = _view(catalog).sketches(np.array(keys))
-    rows = [matrix.row(number) for number in range(len(keys))]
-    sketches = [{s: row[columns] for s, columns in matrix.columns.of_slot.items()} for row in rows]
-    return [{slot: some for slot, some in model.items() if some.any()} for model in sketches]
+    return _rows(_view(catalog).sketches(np.array(keys)))
 
 
 def test_rows_are_those_of_the_catalog_in_any_order(catalog):
     keys = _keys(catalog)[::-2]
     stored = _as_stored(catalog, keys)
 
-    assert _same(_read(catalog, keys), stored)
+    assert _read(catalog, keys) == stored
     _view(catalog).write_sketch_file()
     assert _file(catalog).matrix(np.array(keys)) is not None
-    assert _same(_read(catalog, keys), stored)
+    assert _read(catalog, keys) == stored
 
 
 def test_answers_are_the_same_with_and_without_the_file(catalog):
@@ -75,17 +78,6 @@ def test_answers_are_the_same_with_and_without_the_file(catalog):
     _view(catalog).write_sketch_file()
 
     assert answers() == before
-
-
-def test_products_and_lengths_are_those_of_numpy(catalog):
-    _view(catalog).write_sketch_file()
-    keys = np.random.default_rng(1).permutation(_keys(catalog))[:7].tolist()
-    matrix = _view(catalog).sketches(np.array(keys))
-    rows = np.stack([matrix.row(number) for number in range(len(matrix))])
-    vectors = np.random.default_rng(0).normal(size=(3, matrix.columns.width)).astype(np.float32)
-
-    assert np.allclose(matrix.dots(vectors), rows @ vectors.T, atol=1e-4)
-    assert np.allclose(matrix.lengths, np.linalg.norm(rows, axis=1))
 
 
 def test_one_vector_comes_from_the_file_as_from_the_catalog(catalog):
@@ -101,14 +93,30 @@ def test_one_vector_comes_from_the_file_as_from_the_catalog(catalog):
     assert _file(catalog).vector(10_000) is None
 
 
-def test_the_file_is_an_index_that_faiss_reads(catalog):
+def test_products_from_the_file_are_those_from_the_catalog(catalog):
+    keys = np.random.default_rng(1).permutation(_keys(catalog))[:7]
+    before = _view(catalog).sketches(keys)
+    cosines = before.cosines(before)
     _view(catalog).write_sketch_file()
-    index = faiss.read_index(str(derived_path(catalog.path, "base", RECIPE.id, ".sketches")))
-    matrix = _view(catalog).sketches(np.array(_keys(catalog)))
+    after = _file(catalog).matrix(keys)
 
-    assert index.ntotal == 12
-    for row in range(12):
-        assert np.array_equal(index.reconstruct(row), matrix.row(row).astype(np.float32))
+    assert np.array_equal(after.cosines(after), cosines)
+
+
+def test_files_of_version_0_1_are_written_again(catalog):
+    path = derived_path(catalog.path, "base", RECIPE.id, ".sketches")
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"IxSQ" + bytes(200))
+    path.with_suffix(".slots").write_text('{"dim": 8, "slots": [["encoder", 0, "q", 8]]}')
+    path.with_suffix(".keys").write_bytes(bytes(32))
+    path.with_suffix(".vectors").write_bytes(bytes(64))
+    keys = _keys(catalog)
+
+    assert _read(catalog, keys) == _as_stored(catalog, keys)
+    catalog.access.derived(SketchFiles).close()
+    _view(catalog).write_sketch_file()
+
+    assert _rows(_file(catalog).matrix(np.array(keys))) == _as_stored(catalog, keys)
 
 
 def test_new_models_are_added_and_old_rows_stay(catalog):
@@ -118,14 +126,14 @@ def test_new_models_are_added_and_old_rows_stay(catalog):
     keys = _keys(catalog)
 
     assert _file(catalog).matrix(np.array(keys)) is None
-    assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+    assert _read(catalog, keys) == _as_stored(catalog, keys)
 
     _view(catalog).write_sketch_file()
 
     assert _file(catalog).matrix(np.array(keys)) is not None
     grown = derived_path(catalog.path, "base", RECIPE.id, ".sketches").stat().st_size
-    assert grown == size + 2 * 8  # two slots of four float16
-    assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+    assert grown == size + 2 * 2  # two slots of eight numbers of two bits
+    assert _read(catalog, keys) == _as_stored(catalog, keys)
 
 
 def test_a_slot_that_no_model_had_makes_the_file_anew(catalog, monkeypatch):
@@ -138,7 +146,7 @@ def test_a_slot_that_no_model_had_makes_the_file_anew(catalog, monkeypatch):
     _view(catalog).write_sketch_file()
 
     assert _file(catalog).matrix(np.array(keys)) is not None
-    assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+    assert _read(catalog, keys) == _as_stored(catalog, keys)
 
 
 def _moved(slot):
@@ -160,19 +168,19 @@ def test_another_opening_goes_on_with_the_file(tmp_path):
             catalog.record(indexed(f"m{number}", seed=number))
             _view(catalog).write_sketch_file()
             keys = _keys(catalog)
-            assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+            assert _read(catalog, keys) == _as_stored(catalog, keys)
             assert len(_file(catalog)._rows.keys) == number + 1
 
 
-@pytest.mark.parametrize("harm", ["rows", "vectors", "keys", "slots", "all"])
+@pytest.mark.parametrize("harm", ["sketches", "weights", "vectors", "keys", "slots", "all"])
 def test_a_file_cut_short_is_used_as_far_as_it_is_whole(tmp_path, harm):
     path = tmp_path / "c.duckdb"
     with Catalog.open(path) as catalog:
         for number in range(8):
             catalog.record(indexed(f"m{number}", seed=number))
         _view(catalog).write_sketch_file()
-    for ending in ("rows", "vectors", "keys", "slots"):
-        file = derived_path(path, "base", RECIPE.id, "." + ending.replace("rows", "sketches"))
+    for ending in ("sketches", "weights", "vectors", "keys", "slots"):
+        file = derived_path(path, "base", RECIPE.id, "." + ending)
         if harm in (ending, "all"):
             os.truncate(file, file.stat().st_size // 2 + 3)
 
@@ -181,7 +189,7 @@ def test_a_file_cut_short_is_used_as_far_as_it_is_whole(tmp_path, harm):
         keys = _keys(catalog)
 
         assert _file(catalog).matrix(np.array(keys)) is not None
-        assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+        assert _read(catalog, keys) == _as_stored(catalog, keys)
 
 
 def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
@@ -196,7 +204,7 @@ def test_rows_of_models_that_are_gone_are_cleared_away(catalog, monkeypatch):
     keys = _keys(catalog)
 
     assert len(_file(catalog)._rows.keys) <= 2 * 12 + 5
-    assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+    assert _read(catalog, keys) == _as_stored(catalog, keys)
 
 
 def test_one_process_writes_the_file_and_the_others_read_it(catalog):
@@ -211,14 +219,13 @@ def test_one_process_writes_the_file_and_the_others_read_it(catalog):
         matrix = view.sketches([2, 1])
         (read,) = files.read.values()
         print(len(files.files), read.matrix(np.array([2, 1])) is not None, flush=True)
-        values = np.concatenate([matrix.row(0), matrix.row(1)])
-        print(*(round(float(v), 3) for v in values), flush=True)
+        print(matrix.codes.tobytes().hex(), flush=True)
     """
     with process(catalog.path, "import numpy as np\n" + textwrap.dedent(code)) as other:
         assert said(other) == "0 True"
-        values = [float(word) for word in said(other).split()]
-    rows = [np.concatenate([m[s] for s in sorted(m)]) for m in _as_stored(catalog, [2, 1])]
-    assert np.allclose(values, np.concatenate(rows), atol=1e-3)
+        codes = bytes.fromhex(said(other))
+    rows = _as_stored(catalog, [2, 1])
+    assert codes == b"".join(row[slot][1] for row in rows for slot in sorted(row))
 
 
 def test_a_full_disk_leaves_the_catalog_to_be_read(catalog, monkeypatch):
@@ -228,7 +235,7 @@ def test_a_full_disk_leaves_the_catalog_to_be_read(catalog, monkeypatch):
         _view(catalog).write_sketch_file()
     keys = _keys(catalog)
 
-    assert _same(_read(catalog, keys), _as_stored(catalog, keys))
+    assert _read(catalog, keys) == _as_stored(catalog, keys)
 
 
 def test_threads_read_while_the_file_grows(catalog):
@@ -240,7 +247,7 @@ def test_threads_read_while_the_file_grows(catalog):
     def read():
         with catalog.reader() as reader:
             while not ended.is_set():
-                if not _same(_read(reader, keys), stored):
+                if _read(reader, keys) != stored:
                     wrong.append(True)
 
     threads = [threading.Thread(target=read) for _ in range(3)]

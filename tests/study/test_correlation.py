@@ -208,7 +208,7 @@ def slot(layer, norm, relative):
     return SlotStats(
         slot=Slot("encoder", layer, "q"), shape=(2, 2), fro_norm=norm, relative_norm=relative,
         sigma=np.ones(1, np.float32), energy=1.0, stable_rank=1.0 + layer, noise_floor=0.0,
-        sketch=np.zeros(0, np.float16),
+        sketch=b"",
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@
   function tiles(found) {
     const { tile } = deltadex.clusters;
     const [low, high] = found.ci95 ?? [null, null];
-    const interval = low === null ? "" : `95 % interval ${format.percent(low)} to ${format.percent(high)}`;
+    const interval = low === null ? found.ci95_reason ?? "" : `95 % interval ${format.percent(low)} to ${format.percent(high)}`;
     const share = (value) => (value === null || value === undefined ? "–" : format.percent(value, 1));
     return make("dl", { class: "tiles" },
       tile(share(found.micro), "Purity", interval), tile(share(found.macro), "By dataset", "the mean of the datasets’ means"),
@@ -47,7 +47,8 @@
   function confusion(found) {
     if (!found.confusion?.datasets?.length) return null;
     const { names, rows, size, cut } = smaller(found.confusion);
-    const columns = [...names, ...(cut ? ["other datasets"] : []), "unlabelled"];
+    const strangers = rows.some((row) => row.at(-1));
+    const columns = [...names, ...(cut ? ["other datasets"] : []), ...(strangers ? ["unlabelled"] : [])];
     const cell = (n, i, j) => make("td", { css: n ? colours.shade(map.colours, n / size[i]) : {}, class: n ? null : "nothing",
       title: `${names[i]}: ${n} of ${size[i]} nearest to ${columns[j]}` }, n ? format.whole(n) : "·");
     return make("section", { class: "block" }, make("h3", {}, "What is taken for what"),
@@ -55,7 +56,7 @@
       make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Confusion of datasets" },
         make("table", { class: "heat confusion" },
           make("thead", {}, make("tr", {}, make("td", {}), columns.map((name) => make("th", { scope: "col" }, make("span", {}, name))))),
-          make("tbody", {}, rows.map((row, i) => make("tr", {}, make("th", { scope: "row" }, names[i]), row.map((n, j) => cell(n, i, j))))))));
+          make("tbody", {}, rows.map((row, i) => make("tr", {}, make("th", { scope: "row" }, names[i]), row.slice(0, columns.length).map((n, j) => cell(n, i, j))))))));
   }
 
   // Too few labels to score is no failure.
@@ -69,8 +70,10 @@
       box.replaceChildren(empty("Nothing to score", found.told ?? "Scores need two labelled models of one dataset. A labels file names datasets: deltadex index BASE FOLDER --labels labels.csv"));
       return;
     }
+    const sampled = found.sampled_queries ? `, a sample of ${format.whole(found.labelled - found.singletons - found.dropped)}` : "";
+    const chance = typeof found.p_value === "number" ? ` By chance as good or better: p = ${found.p_value.toFixed(3)}.` : "";
     box.replaceChildren(...[tiles(found),
-      make("p", { class: "soft" }, `${format.count(found.queries ?? found.labelled, "query", "queries")} among ${format.count(found.models, "model")}, ${format.count(found.datasets, "dataset")}.`),
+      make("p", { class: "soft" }, `${format.count(found.queries ?? found.labelled, "query", "queries")}${sampled}, among ${format.count(found.models, "model")}, ${format.count(found.datasets, "dataset")}.${chance}`),
       purity(found), confusion(found)].filter(Boolean));
   }
 

@@ -179,21 +179,32 @@ class ConfusionAnswer(Answer):
 
 
 class EvaluationAnswer(Answer):
+    """Numbers are null, where `ci95_reason` says why; p is null of a family too large to test."""
+
     recipe: str
     recipe_id: str
+    way: str
     models: int
     labelled: int
+    unlabelled: int
     datasets: int
+    queries: int
+    sampled_queries: int | None
+    singletons: int
+    dropped: int
     k: Literal["siblings"]
     micro: float | None
     macro: float | None
     chance: float | None
-    ci95: list[float | None]
+    ci95: list[float] | None
+    ci95_reason: str | None
+    p_value: float | None
     nn1: float | None
     map: float | None
-    by_dataset: dict[str, Any]
-    confusion: ConfusionAnswer
+    by_dataset: dict[str, Any] | None
+    confusion: ConfusionAnswer | None
     exclude: Literal["author", "run"] | None
+    with_unlabelled: bool
 
 
 class MapAnswer(Answer):
@@ -226,6 +237,7 @@ class ClustersAnswer(Answer):
     nmi: float | None
     silhouette: dict[str, Any]
     suggestions: list[dict[str, Any]]
+    hints: list[dict[str, Any]]
     abstained: int
     calibration: dict[str, Any]
 

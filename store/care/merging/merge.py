@@ -22,7 +22,7 @@ from .model_batch import Counts, Name, Source, merge_models
 from .rules import Conflict, joined_base
 
 AT_ONCE = 256
-"""Models of one transaction: 40 MB of sketches, of a base of 36 slots."""
+"""Models of one transaction: 10 MB of sketches, of a base of 36 slots."""
 
 CACHE = "10%"
 """Of the memory, for a source: every page of it is read once."""

@@ -53,7 +53,9 @@ def answered(catalog: Catalog) -> dict[str, object]:
         "recipes": sorted(catalog.recipes()),
         "slots": {row.id: [_slot(s) for s in catalog.slots(row.key)] for row in indexed},
         "sketches": {
-            row.id: [np.frombuffer(s.sketch, "<f2").tolist() for s in catalog.slots(row.key, SKETCH.id)]
+            row.id: [
+                np.frombuffer(s.sketch, "<f2").tolist() for s in catalog.slots(row.key, SKETCH.id)
+            ]
             for row in indexed
         },
         "vectors": {
@@ -70,7 +72,7 @@ def answered(catalog: Catalog) -> dict[str, object]:
             for recipe in (SKETCH, MEAN)
             if recipe.id in row.recipes
         ],
-        "purity": evaluate(catalog, base=BASE).micro,
+        "purity": evaluate(catalog, base=BASE, with_unlabelled=True).micro,
     }
 
 

@@ -2,13 +2,15 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pytest
 from make_golden import BASE, MEAN, SKETCH, answered
 
-from deltadex.records import Fingerprint, Indexed, ModelRecord
+from deltadex.records import Fingerprint, Indexed, LinearSketch, ModelRecord
 from deltadex.store import Catalog, examine
 from deltadex.store.schema import SCHEMA_VERSION
 
@@ -23,7 +25,10 @@ def golden(request, tmp_path):
     path = tmp_path / "c.duckdb"
     path.write_bytes(gzip.decompress(request.param.read_bytes()))
     name = request.param.name.removesuffix(".duckdb.gz")
-    return path, json.loads(request.param.with_name(name + ".json").read_text("utf-8"))
+    return path, {
+        **json.loads(request.param.with_name(name + ".json").read_text("utf-8")),
+        "version": name.removeprefix("catalog-"),
+    }
 
 
 def test_there_is_one_of_the_first_release():
@@ -37,6 +42,7 @@ def test_it_answers_as_it_did(golden, read_only):
         pytest.skip("an older schema is brought up to date by a writing command")
     with Catalog.open(path, read_only=read_only) as catalog:
         answers = json.loads(json.dumps(answered(catalog)))
+    del expected["version"]
 
     nearest, purity = answers.pop("nearest"), answers.pop("purity")
     scores = [_scores(one) for one in expected.pop("nearest")]
@@ -68,9 +74,51 @@ def _is_of_this_schema(path):
 
 
 def test_it_is_well(golden):
-    states = {finding.state for finding in examine(golden[0])}
+    is_older = not _is_of_this_schema(golden[0])
 
-    assert states & {"problem", "repaired"} == set() or not _is_of_this_schema(golden[0])
+    troubles = {f.check for f in examine(golden[0]) if f.state in ("problem", "repaired")}
+
+    assert troubles == ({"catalog"} if is_older else set())
+
+
+def test_what_came_later_is_unknown_of_its_models(golden):
+    path, expected = golden
+    with Catalog.open(path) as catalog:
+        key = catalog.model("a/rot-0", BASE).key
+        sketches = catalog.family(BASE, SKETCH).sketches(np.array([key]))
+
+        assert catalog.find_recipe("sketch", BASE) == SKETCH
+        if "0.1" in expected["version"]:
+            assert [s.zero_share for s in catalog.slots(key)] == [None] * 3
+            assert catalog.linear_sketch("a/rot-0", BASE) is None
+        assert [str(slot) for slot in sketches.slots] == [
+            f"{stack}.{layer}.{role}" for stack, layer, role, *_ in expected["slots"]["a/rot-0"]
+        ]
+        # of unit length, in float16
+        assert np.allclose(sketches.weights, 1.0, atol=1e-3)
+
+
+def test_a_model_indexed_again_gets_what_came_later(golden):
+    path, _ = golden
+    with Catalog.open(path) as catalog:
+        row = catalog.model("a/rot-0", BASE)
+        vector = catalog.family(BASE, SKETCH).by_id([row.id])[1][0]
+        linear = LinearSketch(recipe=SKETCH.id, pooled=np.ones(1024, np.float32), layers={})
+        slots = [replace(s, zero_share=0.5) for s in catalog.slots(row.key, SKETCH.id)]
+        catalog.record(
+            Indexed(
+                model=row.record,
+                fingerprints=(Fingerprint(recipe=SKETCH, vector=vector, norm=1.0),),
+                slots=tuple(slots),
+                bytes_read=1,
+                seconds=0.1,
+                linear=linear,
+            )
+        )
+
+        row = catalog.model("a/rot-0", BASE)
+        assert [s.zero_share for s in catalog.slots(row.key)] == [0.5] * 3
+        assert catalog.linear_sketch(row.id, BASE).pooled.sum() == 1024
 
 
 def test_it_can_be_written_to(golden):

@@ -214,8 +214,15 @@ class MadeUp:
             "models": self.models, "labelled": self.models, "queries": self.models,
             "datasets": size, "micro": 0.75, "macro": 0.74, "chance": 0.2, "nn1": 0.8, "map": 0.7,
             "ci95": [0.7, 0.8], "by_dataset": purity, "exclude": query.get("exclude"),
+            "p_value": 0.004, "sampled_queries": None, "singletons": 0, "dropped": 0,
+            **self._few_datasets(query.get("exclude") == "run"),
             "confusion": {"datasets": list(self.datasets), "counts": counts},
         }  # fmt: skip
+
+    def _few_datasets(self, wanted: bool) -> dict[str, Any]:
+        """What a sample of queries of few datasets changes in an evaluation."""
+        reason = {"ci95": None, "ci95_reason": "too few to tell: 4 datasets have siblings"}
+        return {**reason, "queries": 7, "sampled_queries": 7} if wanted else {}
 
     def clusters(self, _: dict[str, str]) -> Answer:
         clusters = []

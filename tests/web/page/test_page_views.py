@@ -34,6 +34,18 @@ def page_of(browser) -> Iterator:
         context.close()
 
 
+def test_the_evaluation_says_what_it_cannot_tell(visit, address):
+    page = visit(address + "?view=evaluation&exclude=run")
+    page.wait_for_selector(".confusion")
+
+    text = plain(page, "#evaluation-body")
+
+    assert "too few to tell: 4 datasets have siblings" in text
+    assert "95 % interval" not in text
+    assert "7 queries, a sample of 60, among 60 models" in text
+    assert "p = 0.004" in text
+
+
 def test_the_evaluation_shows_purity_chance_and_confusion(visit, address):
     page = visit(address + "?view=evaluation")
     page.wait_for_selector(".confusion")

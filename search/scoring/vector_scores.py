@@ -1,0 +1,88 @@
+"""Scores of a family by pooled vectors alone, where its models keep no sketches.
+
+Normalising every model's scores amplifies the noise of pooled vectors (docs/scores.md), so that
+here one centre and one spread hold for all strangers of two kinds: the order is that of the cosine,
+centred where the recipe's vectors share a mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...arrays import Float64, Int64, Shaped
+from ...store import FamilyView
+from ..pooled_means import PooledMeans
+from .cohort import Cohort
+from .evidence import COPY_COSINE, LabelledCohort
+from .normalisation import PairScores, codes_of, lower_spread, measure_scale
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoredVectors:
+    """Some models' vectors, of unit length: as they are, and without their kind's mean."""
+
+    plain: Shaped[np.ndarray, "models dim"]
+    centred: Float64[np.ndarray, "models dim"]
+    kinds: Int64[np.ndarray, " models"]
+
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> ScoredVectors:
+        """Some of the rows, in that order."""
+        return ScoredVectors(self.plain[rows], self.centred[rows], self.kinds[rows])
+
+
+class VectorScores:
+    """What the scores of a family's pairs are normalised with."""
+
+    def __init__(self, view: FamilyView) -> None:
+        self._kinds, self._cohort = Cohort.of(view).kinds, Cohort.of(view).rows
+        self._means = PooledMeans.of(view)
+        cohort = self.stored(view, self._cohort)
+        plain, centred = (
+            _cosines(cohort.plain, cohort.plain),
+            _cosines(cohort.centred, cohort.centred),
+        )
+        is_other = ~np.eye(len(self._cohort), dtype=np.bool_)
+        are_strangers = is_other & (plain < COPY_COSINE)
+        self._null = measure_scale(centred, are_strangers, cohort.kinds, lower_spread)
+        z = self._null.of(centred, cohort.kinds, cohort.kinds)
+        self.evidence = LabelledCohort(self._cohort, z, are_strangers)
+
+    @classmethod
+    def of(cls, view: FamilyView) -> VectorScores:
+        """Of a family at one moment; computed once for as long as its models stay the same."""
+        return view.derived(cls, cls)
+
+    def prepare(
+        self, vectors: Shaped[np.ndarray, "models dim"], kinds: Sequence[str]
+    ) -> ScoredVectors:
+        """Some models' vectors."""
+        return ScoredVectors(
+            vectors, self._means.centred(kinds, vectors), codes_of(kinds, self._kinds)
+        )
+
+    def stored(self, view: FamilyView, rows: Int64[np.ndarray, " rows"]) -> ScoredVectors:
+        """Some stored models."""
+        return self.prepare(
+            view.vectors(view.keys[rows]), [view.kinds[row] for row in rows.tolist()]
+        )
+
+    def compare(self, left: ScoredVectors, right: ScoredVectors) -> PairScores:
+        """The scores of every pair."""
+        centred = _cosines(left.centred, right.centred)
+        return PairScores(
+            cosines=_cosines(left.plain, right.plain),
+            z=self._null.of(centred, left.kinds, right.kinds),
+        )
+
+
+def _cosines(
+    left: Shaped[np.ndarray, "models dim"], right: Shaped[np.ndarray, "others dim"]
+) -> Float64[np.ndarray, "models others"]:
+    """Of unit vectors, rounded: equal vectors have equal cosines wherever they are."""
+    cosines: Float64[np.ndarray, "models others"] = np.round(
+        left.astype(np.float64) @ right.astype(np.float64).T, 12
+    )
+    return cosines

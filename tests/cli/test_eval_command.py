@@ -1,0 +1,187 @@
+"""`eval` and `export --scores` as commands: what they print, write and refuse."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import deltadex as dx
+from deltadex.cli import main
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.search import retrieval
+from deltadex.store import Catalog
+
+RECIPE = Recipe(name="mean-factors", rank=2, dim=3)
+
+
+def make_catalog(path, families):
+    """Models by family and dataset, around directions of their own; authors in turn."""
+    rng = np.random.default_rng(0)
+    with Catalog.open(path) as catalog:
+        for base, datasets in families.items():
+            centres = {name: rng.normal(size=3) for name in datasets}
+            models = [name for name, n in datasets.items() for _ in range(n)]
+            for number, name in enumerate(models):
+                vector = (centres[name] + 0.2 * rng.normal(size=3)).astype(np.float32)
+                vector /= np.linalg.norm(vector)
+                model = ModelRecord(
+                    id=f"{base}-{number}", base=base, signature=f"{base}-{number}",
+                    dataset=name or None, author="x" if name == "by-one-author" else None,
+                )  # fmt: skip
+                fingerprint = Fingerprint(recipe=RECIPE, vector=vector, norm=1.0)
+                catalog.record(Indexed(model=model, fingerprints=(fingerprint,), slots=(),
+                                       bytes_read=0, seconds=0.5))  # fmt: skip
+    return path
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """Three datasets with siblings, of which one is by one author; a singleton; two unlabelled."""
+    counts = {"a": 4, "b": 3, "by-one-author": 2, "single": 1, "": 2}
+    return make_catalog(tmp_path_factory.mktemp("one") / "c.duckdb", {"bert": counts})
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory):
+    families = {"bert": dict.fromkeys("abcde", 3), "gpt": {"a": 2, "b": 2}, "none": {"a": 1}}
+    return make_catalog(tmp_path_factory.mktemp("several") / "c.duckdb", families)
+
+
+def run(db, *arguments):
+    return CliRunner().invoke(main, [*arguments, "--db", str(db), "--quiet"])
+
+
+def document(db, *arguments):
+    result = run(db, *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_screen_says_who_was_asked_and_who_was_not(one):
+    found = document(one, "eval", "--exclude", "author")
+
+    shown = run(one, "eval", "--exclude", "author").stdout
+
+    assert "7 queries among 12 models, 4 datasets; left out: 1 without a sibling, " in shown
+    assert "2 whose siblings --exclude author removes, 2 unlabelled" in shown
+    assert "too few to tell: 2 datasets have siblings, an interval takes 5" in shown
+    assert "interval 0" not in shown
+    assert f"{found['p_value']:.3f}  of micro by chance; 999 permutations" in shown
+
+
+def test_unlabelled_models_come_back_as_candidates(one):
+    default, wanted = document(one, "eval"), document(one, "eval", "--with-unlabelled")
+
+    # a query's candidates are the 9 other labelled models, or the 11 other models
+    siblings = (4 * 3 + 3 * 2 + 2 * 1) / 9
+    assert default["chance"] == pytest.approx(siblings / 9)
+    assert wanted["chance"] == pytest.approx(siblings / 11)
+    assert (default["with_unlabelled"], wanted["with_unlabelled"]) == (False, True)
+    assert "2 unlabelled (still candidates)" in run(one, "eval", "--with-unlabelled").stdout
+
+
+def test_several_families_are_a_row_each_and_nothing_together(several):
+    found = document(several, "eval")
+
+    lines = run(several, "eval").stdout.splitlines()
+
+    assert (found["micro"], found["ci95"], found["by_dataset"]) == (None, None, None)
+    assert list(found["by_base"]) == ["bert", "gpt", "none"]
+    rows = {line.split()[0]: line for line in lines if line.split()[0] in found["by_base"]}
+    low, high = found["by_base"]["bert"]["ci95"]
+    assert f"{low:.3f} to {high:.3f}" in rows["bert"]
+    assert "too few to tell" in rows["gpt"]
+    assert "no queries" in rows["none"]
+    assert not any("micro" in line and "0." in line for line in lines)
+
+
+def test_a_sample_is_stated(several, monkeypatch):
+    monkeypatch.setattr(retrieval, "EVERY_QUERY", 10)
+    monkeypatch.setattr(retrieval, "SAMPLE", 6)
+
+    found = document(several, "eval", "--base", "bert")
+    shown = run(several, "eval", "--base", "bert").stdout
+
+    assert (found["queries"], found["sampled_queries"]) == (6, 6)
+    assert "6 sampled of 15 queries among 15 models" in shown
+
+
+def test_ways_are_compared_in_the_order_given(several):
+    found = document(several, "eval", "--compare", "raw, normalised", "--base", "bert")
+
+    lines = run(several, "eval", "--compare", "raw,normalised", "--base", "bert").stdout
+
+    assert [way["way"] for way in found["ways"]] == ["raw", "normalised"]
+    assert [line.split()[0] for line in lines.splitlines()] == ["way", "raw", "normalised"]
+    assert "family" not in lines
+    assert "family" in run(several, "eval", "--compare", "raw").stdout
+
+
+@pytest.mark.parametrize("option", ["-o", "--output"])
+def test_a_table_is_written_beside_what_is_printed(several, tmp_path, option):
+    target = tmp_path / "purity.csv"
+
+    found = document(several, "eval", option, str(target))
+
+    rows = list(csv.DictReader(target.read_text("utf-8").splitlines()))
+    assert [(row["family"], row["dataset"]) for row in rows] == [
+        *(("bert", name) for name in ("all", *"abcde")),
+        *(("gpt", name) for name in ("all", "a", "b")),
+        ("none", "all"),
+    ]
+    for row in rows:
+        scores = found["by_base"][row["family"]]
+        if row["dataset"] != "all":
+            scores = {"micro": scores["by_dataset"][row["dataset"]]["purity"],
+                      **scores["by_dataset"][row["dataset"]]}  # fmt: skip
+        expected = [scores["n"], scores["micro"], *(scores["ci95"] or (None, None)),
+                    scores["p_value"], scores["chance"]]  # fmt: skip
+        cells = [row[name] for name in ("n", "purity", "low", "high", "p", "chance")]
+        assert [float(cell) if cell else None for cell in cells] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("eval", "-o", "table.xlsx"), "one of: .csv, .tex, .md"),
+        (("eval", "--compare", "raw,best"), "no way of scoring 'best'; there are: normalised, raw"),
+        (("eval", "--compare", ""), "there are: normalised, raw"),
+        (("export", "--scores", "scores.csv"), "end its name in .parquet"),
+        (("export", "--scores", "s.parquet", "--format", "safetensors"), "--scores writes Parquet"),
+        (("export", "tables", "--exclude", "author"), "belong to --scores"),
+    ],
+)
+def test_a_wrong_call_is_refused_with_what_would_work(one, arguments, message):
+    result = run(one, *arguments)
+
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
+def test_rankings_are_exported(several, tmp_path):
+    import pyarrow.parquet as parquet
+
+    target = tmp_path / "scores.parquet"
+
+    printed = document(
+        several, "export", "--scores", str(target), "--base", "gpt", "--way", "raw",
+        "--way", "pooled",
+    )  # fmt: skip
+
+    assert printed == {"written": [str(target)]}
+    table = parquet.read_table(target)
+    assert table.num_rows == 2 * 4 * 3
+    assert set(table["way"].to_pylist()) == {"raw", "pooled"}
+
+
+def test_python_gives_a_row_a_family(several):
+    with dx.open(several, read_only=True) as db:
+        table = db.evaluate()
+
+    assert [(row["base"], row["queries"]) for row in table] == [
+        ("bert", 15),
+        ("gpt", 4),
+        ("none", 0),
+    ]
+    assert {row["recipe"] for row in table} == {"mean-factors"}

@@ -1,0 +1,151 @@
+"""Tables of an evaluation: read back by other programs, with names that mean something to them."""
+
+import csv
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from deltadex.database import check_table_ending
+from deltadex.database.purity_table import write_purities
+from deltadex.database.tables import EvaluationTable
+from deltadex.errors import RequestError
+
+COLUMNS = ["family", "dataset", "n", "purity", "low", "high", "p", "chance"]
+HOSTILE = r"50 % of a|b_c & <d> \*e* $f$ {g} ~^#[h](i) `j` **k** --- https://l.m"
+
+
+def scores(n, purity, ci95=None, p_value=None, chance=0.25):
+    return {"n": n, "queries": n, "purity": purity, "micro": purity, "ci95": ci95,
+            "p_value": p_value, "chance": chance}  # fmt: skip
+
+
+def make_document(by_dataset, *, base="bert", recipe="sketch", way="normalised"):
+    whole = scores(7, 0.875, [0.5, 1.0], 0.001)
+    return {"recipe": recipe, "recipe_id": recipe, "way": way, "exclude": None, "cost": {},
+            "base": base, **whole, "by_dataset": by_dataset}  # fmt: skip
+
+
+def written(path, *documents):
+    table = {"ways": documents} if len(documents) > 1 else documents[0]
+    return EvaluationTable(table).save(path).read_text("utf-8")
+
+
+def markdown_rows(text):
+    """Cells as a Markdown reader shows them."""
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(text)
+    rows = []
+    for token in tokens:
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline":
+            assert {child.type for child in token.children} <= {"text", "text_special"}, token
+            rows[-1].append("".join(child.content for child in token.children))
+    return rows
+
+
+def latex_rows(text):
+    """Cells as LaTeX typesets them: a reader of as much of it as tables may use."""
+    body = re.fullmatch(
+        r"\\begin\{tabular\}\{l+r+\}\n\\hline\n(.*)\\hline\n\\end\{tabular\}\n", text, re.DOTALL
+    )[1]
+    commands = {"textbackslash": "\\", "textasciitilde": "~", "textasciicircum": "^",
+                "textless": "<", "textgreater": ">", "textbar": "|",
+                "textasciigrave": "`"}  # fmt: skip
+    token = re.compile(r"\\\\\n(?![\[*])|\\hline\n| & |\\([#$%&_{}])|\\(text\w+)\{\}|\{([^{}\\]?)\}"
+                       r"|([^\\#$%&_{}~^<>|`\n])")  # fmt: skip
+    rows, place = [[""]], 0
+    while place < len(body):
+        match = token.match(body, place)
+        assert match, body[place : place + 20]
+        sign, command, group, plain = match.groups()
+        if match[0] == " & ":
+            rows[-1].append("")
+        elif match[0] == "\\\\\n":
+            rows[-1][-1] = rows[-1][-1].removesuffix(" ")
+            rows.append([""])
+        elif match[0] != "\\hline\n":
+            rows[-1][-1] += commands[command] if command else sign or group or plain or ""
+        place = match.end()
+    assert "--" not in body
+    return rows[:-1]
+
+
+def test_csv_has_every_number_in_full(tmp_path):
+    document = make_document({HOSTILE: scores(5, 1 / 3, None, 0.002, 0.1), "b": scores(2, 0.0)})
+
+    text = written(tmp_path / "t.csv", document)
+
+    assert list(csv.reader(text.splitlines())) == [
+        COLUMNS,
+        ["bert", "all", "7", "0.875", "0.5", "1.0", "0.001", "0.25"],
+        ["bert", HOSTILE, "5", repr(1 / 3), "", "", "0.002", "0.1"],
+        ["bert", "b", "2", "0.0", "", "", "", "0.25"],
+    ]
+
+
+@pytest.mark.parametrize(("ending", "read"), [(".md", markdown_rows), (".tex", latex_rows)])
+def test_papers_get_three_decimals_and_the_names_as_they_are(tmp_path, ending, read):
+    document = make_document({HOSTILE: scores(5, 1 / 3, [0.2, 0.4])}, base="a/b_c")
+
+    rows = read(written(tmp_path / f"t{ending.upper()}", document))
+
+    assert rows == [
+        COLUMNS,
+        ["a/b_c", "all", "7", "0.875", "0.500", "1.000", "0.001", "0.250"],
+        ["a/b_c", HOSTILE, "5", "0.333", "0.200", "0.400", "", "0.250"],
+    ]
+
+
+PRINTED = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=12)
+
+
+@given(name=PRINTED, base=PRINTED)
+@example(name="[1]", base="[1]")
+@example(name="*", base="*")
+@pytest.mark.parametrize(("ending", "read"), [(".md", markdown_rows), (".tex", latex_rows)])
+def test_any_name_is_one_cell(tmp_path_factory, ending, read, name, base):
+    document = make_document({name: scores(5, 0.5)}, base=base)
+
+    rows = read(written(tmp_path_factory.mktemp("t") / f"t{ending}", document))
+
+    assert [row[:2] for row in rows[1:]] == [[base, "all"], [base, name]]
+
+
+@pytest.mark.parametrize("ending", [".md", ".tex"])
+def test_control_characters_stay_in_no_file(tmp_path, ending):
+    text = written(tmp_path / f"t{ending}", make_document({"a\nb\x1b[31m\u202ec": scores(5, 0.5)}))
+
+    assert "a?b?" in text
+    assert all(character == "\n" or character.isprintable() for character in text)
+
+
+def test_what_differs_between_evaluations_is_a_column(tmp_path):
+    raw = make_document({}, way="raw")
+    families = {
+        **make_document(None, way="pooled"),
+        "base": None,
+        "by_base": {"one": {**make_document({"a": scores(3, 0.5)})}, "two": make_document(None)},
+    }
+    for family in families["by_base"].values():
+        del family["recipe"], family["way"], family["base"]
+
+    rows = list(csv.reader(written(tmp_path / "t.csv", raw, families).splitlines()))
+
+    assert rows[0] == ["way", *COLUMNS]
+    assert [row[:3] for row in rows[1:]] == [
+        ["raw", "bert", "all"],
+        ["pooled", "one", "all"],
+        ["pooled", "one", "a"],
+        ["pooled", "two", "all"],
+    ]
+
+
+@pytest.mark.parametrize("name", ["table.xlsx", "table", ".csv"])
+def test_another_ending_is_refused_with_the_list(tmp_path, name):
+    with pytest.raises(RequestError, match=r"one of: \.csv, \.tex, \.md"):
+        check_table_ending(tmp_path / name)
+    with pytest.raises(RequestError, match=r"one of: \.csv, \.tex, \.md"):
+        write_purities(tmp_path / name, [])

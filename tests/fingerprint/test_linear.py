@@ -1,0 +1,246 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deltadex.indexer.budget import Part
+from deltadex.indexer.delta import DenseDelta, LowRankDelta, MatrixUpdate
+from deltadex.indexer.fingerprint.linear import BLOCK, DIM, LinearPool, _matrix_hash
+from deltadex.indexer.fingerprint.sketch import sketch_recipe
+from deltadex.indexer.update import UpdateCollector, zero_share
+from deltadex.records import Slot
+
+SLOTS = [Slot("encoder", layer, role) for layer in range(3) for role in ("q", "up")]
+TOLERANCE = 1e-5
+"""Of the largest number: products of six float32 numbers and sums of up to 128 of those."""
+
+sizes = st.integers(1, 200)
+
+
+def _update(slot, delta, shape, part=None, name=""):
+    return MatrixUpdate(
+        slot=slot,
+        part=name,
+        delta=delta if part is None else part.cut(delta),
+        shape=shape,
+        noise_norm=0.0,
+        weight_norm=None,
+        cut_axis=None if part is None else part.axis,
+        cut_start=0 if part is None else part.start,
+    )
+
+
+def _sketch(delta, shape, part=None, recipe=None, slot=SLOTS[0]):
+    pool = LinearPool(recipe or sketch_recipe(16))
+    return pool.features(_update(slot, delta, shape, part)).numpy()
+
+
+def _factors(seed, shape, rank=6):
+    generator = torch.Generator().manual_seed(seed)
+    left = torch.randn(shape[0], rank, generator=generator)
+    return left, torch.randn(rank, shape[1], generator=generator)
+
+
+def _close(one, other):
+    scale = max(np.abs(one).max(), np.abs(other).max(), 1e-30)
+    return np.abs(one - other).max() <= TOLERANCE * scale
+
+
+def _by_definition(matrix, recipe, slot=SLOTS[0]):
+    """Entry by entry, in float64."""
+    hashes = _matrix_hash(recipe.seed, f"{slot}/", tuple(matrix.shape))
+    numbers = np.zeros(DIM)
+    for row in range(matrix.shape[0]):
+        for column in range(matrix.shape[1]):
+            place = hashes.shifts[row // BLOCK] + row % BLOCK * hashes.step + column
+            sign = hashes.row_signs[row] * hashes.column_signs[column]
+            numbers[place % DIM] += float(sign) * float(matrix[row, column])
+    return numbers
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 1000), sizes, sizes)
+def test_a_sketch_is_what_its_definition_says(seed, n_out, n_in):
+    matrix = torch.matmul(*_factors(seed, (n_out, n_in)))
+
+    assert _close(
+        _sketch(DenseDelta(matrix), (n_out, n_in)), _by_definition(matrix, sketch_recipe(16))
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1000), sizes, st.integers(1, 2500), st.floats(-3, 3))
+def test_the_sketch_of_a_sum_is_the_sum_of_the_sketches(seed, n_out, n_in, factor):
+    shape = n_out, n_in
+    a, b = (torch.matmul(*_factors(s, shape)) for s in (seed, seed + 1001))
+
+    of_sum = _sketch(DenseDelta(a + factor * b), shape)
+
+    of_both = _sketch(DenseDelta(a), shape), factor * _sketch(DenseDelta(b), shape)
+    scale = max(np.abs(part).max() for part in of_both)
+    assert np.abs(of_sum - sum(of_both)).max() <= TOLERANCE * scale
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 2500), sizes, st.integers(1, 80))
+def test_an_adapter_and_its_dense_form_have_one_sketch(seed, n_out, n_in, rank):
+    left, right = _factors(seed, (n_out, n_in), rank)
+    shape = n_out, n_in
+
+    assert _close(
+        _sketch(LowRankDelta(left, right), shape), _sketch(DenseDelta(left @ right), shape)
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1000), sizes, sizes, st.sampled_from([0, 1]), st.data())
+def test_parts_of_a_matrix_add_up_in_either_form(seed, n_out, n_in, axis, data):
+    shape = n_out, n_in
+    cut = data.draw(st.integers(0, shape[axis]))
+    left, right = _factors(seed, shape)
+    dense, low = DenseDelta(left @ right), LowRankDelta(left, right)
+    parts = Part(axis, 0, cut), Part(axis, cut, shape[axis])
+
+    of_parts = sum(_sketch(low, shape, part) for part in parts)
+
+    assert _close(of_parts, _sketch(dense, shape))
+    assert _close(of_parts, sum(_sketch(dense, shape, part) for part in parts))
+
+
+def test_sums_stay_sums_over_the_rows_of_a_budget():
+    shape, part = (300, 70), Part(0, 117, 151)
+    a, b = (torch.matmul(*_factors(seed, shape)) for seed in (1, 2))
+
+    of_sum = _sketch(DenseDelta(a + b), shape, part)
+
+    assert _close(of_sum, _sketch(DenseDelta(a), shape, part) + _sketch(DenseDelta(b), shape, part))
+
+
+def test_a_transposed_matrix_is_the_same_matrix():
+    matrix = torch.matmul(*_factors(3, (130, 70)))
+
+    stored_in_by_out = DenseDelta(matrix.T.contiguous().T)
+
+    assert _close(_sketch(DenseDelta(matrix), (130, 70)), _sketch(stored_in_by_out, (130, 70)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 1000), st.permutations(range(len(SLOTS) * 2)))
+def test_the_order_of_slots_and_parts_changes_nothing(seed, order):
+    shape = 40, 30
+    updates = [
+        _update(slot, LowRankDelta(*_factors(seed + n, shape)), shape, name=part)
+        for n, slot in enumerate(SLOTS)
+        for part in ("expert.0", "expert.1")
+    ]
+
+    def pooled(chosen):
+        pool = LinearPool(sketch_recipe(16))
+        for update in chosen:
+            pool.take(update.slot, pool.features(update))
+        return pool.sketch()
+
+    one, other = pooled(updates), pooled([updates[n] for n in order])
+
+    assert _close(one.pooled, other.pooled)
+    assert one.layers.keys() == other.layers.keys() == {("encoder", n) for n in range(3)}
+    assert all(_close(one.layers[key], other.layers[key]) for key in one.layers)
+
+
+def test_all_layers_are_the_sum_of_the_slots_and_a_layer_is_folded():
+    pool = LinearPool(sketch_recipe(16))
+    features = {slot: _sketch(LowRankDelta(*_factors(n, (40, 30))), (40, 30), slot=slot)
+                for n, slot in enumerate(SLOTS)}  # fmt: skip
+    for slot, numbers in features.items():
+        pool.take(slot, torch.from_numpy(numbers))
+
+    sketch = pool.sketch()
+
+    assert _close(sketch.pooled, sum(features.values()))
+    of_first = features[SLOTS[0]] + features[SLOTS[1]]
+    assert _close(sketch.layers["encoder", 0], of_first.reshape(4, 256).sum(0))
+
+
+KINDS = {
+    "two full updates": lambda g: torch.randn(2, 96, 80, generator=g),
+    "two of rank one": lambda g: torch.stack(
+        [torch.outer(torch.randn(96, generator=g), torch.randn(80, generator=g)) for _ in range(2)]
+    ),
+    "two of few entries": lambda g: (
+        torch.randn(2, 96, 80, generator=g) * (torch.rand(2, 96, 80, generator=g) < 0.01)
+    ),
+    "two diagonals": lambda g: torch.stack(
+        [torch.diag(torch.randn(80, generator=g)) for _ in range(2)]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_inner_products_are_unbiased_over_seeds(kind):
+    generator = torch.Generator().manual_seed(5)
+    a, noise = KINDS[kind](generator)
+    b = 0.6 * a + 0.8 * noise
+    expected = float((a.double() * b.double()).sum())
+    lengths = float(a.norm() * b.norm())
+    shape = tuple(a.shape)
+
+    estimates = []
+    for seed in range(200):
+        recipe = sketch_recipe(16)
+        object.__setattr__(recipe, "seed", seed)
+        one, other = (_sketch(DenseDelta(m), shape, recipe=recipe) for m in (a, b))
+        estimates.append(float(one @ other))
+
+    # a CountSketch of independent signs: (|a|²|b|² + ⟨a, b⟩²) / DIM; signs that are products add
+    # to it where few rows and columns hold all (TensorSketch: at most (2 + 3²) / DIM in all)
+    spread = np.std(estimates) / lengths
+    error = 4 * lengths * spread / 200**0.5
+    assert np.mean(estimates) == pytest.approx(expected, abs=max(error, 1e-6 * lengths))
+    assert spread < (11 / DIM) ** 0.5
+    if kind == "two full updates":
+        assert spread == pytest.approx((1.36 / DIM) ** 0.5, rel=0.25)
+
+
+# the share of entries that did not change
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1000), sizes, sizes, st.floats(0, 1), st.booleans())
+def test_zeros_are_counted_exactly(seed, n_out, n_in, share, transposed):
+    generator = torch.Generator().manual_seed(seed)
+    matrix = torch.randn(n_out, n_in, generator=generator)
+    matrix[torch.rand(n_out, n_in, generator=generator) < share] = 0.0
+    expected = float((matrix == 0).sum()) / matrix.numel()
+    delta = DenseDelta(matrix.T.contiguous().T if transposed else matrix)
+
+    assert zero_share(delta) == pytest.approx(expected, abs=1e-12)
+
+
+def test_rows_and_columns_that_factors_leave_at_zero_are_counted():
+    left, right = _factors(1, (10, 8))
+    left[:4], right[:, :2] = 0.0, 0.0
+
+    low = zero_share(LowRankDelta(left, right))
+
+    assert low == pytest.approx(zero_share(DenseDelta(left @ right))) == pytest.approx(0.55)
+
+
+def test_a_slot_s_share_is_over_its_parts_and_an_equal_matrix_is_all_zeros():
+    collector = UpdateCollector([sketch_recipe(16)], ())
+    half = torch.randn(10, 8)
+    half[:5] = 0.0
+    for name, delta in (("expert.0", DenseDelta(half)), ("expert.1", None)):
+        collector.take(collector.measure(_update(SLOTS[0], delta, (10, 8), name=name)))
+
+    (stats,) = collector.statistics()
+
+    assert stats.zero_share == pytest.approx(0.75)
+    assert collector.linear_sketch().pooled.any()
+
+
+def test_version_2_has_no_linear_sketch():
+    collector = UpdateCollector([sketch_recipe(16, version=2)], ())
+    collector.take(collector.measure(_update(SLOTS[0], DenseDelta(torch.randn(10, 8)), (10, 8))))
+
+    assert collector.linear_sketch() is None

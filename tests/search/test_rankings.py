@@ -1,0 +1,138 @@
+"""Exported rankings: against brute force, and as the documented script reads them."""
+
+import re
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+from catalogs import PLAIN, SKETCH, make_catalog, make_indexed, unit
+
+import deltadex as dx
+from deltadex.errors import RequestError
+from deltadex.search import retrieval
+
+PAGE = Path(dx.__file__).parent / "docs" / "eval.md"
+DATASETS = ("a", "b", "c", "d", "e", "f", None)
+
+
+@pytest.fixture
+def vectors():
+    """By base and id; some are equal, so that scores tie."""
+    rng = np.random.default_rng(0)
+    return {
+        (base, f"{base}-{number:02}"): unit(rng.integers(-2, 3, size=4) + 0.1 * np.eye(4)[0])
+        for base, n in (("one", 37), ("two", 11))
+        for number in range(n)
+    }
+
+
+@pytest.fixture
+def db(tmp_path, monkeypatch, vectors):
+    """Two families of models whose one sketch is their vector; the last is labelled alone."""
+    monkeypatch.chdir(tmp_path)
+    outcomes = [
+        make_indexed(
+            id,
+            vector,
+            base=base,
+            recipes=(SKETCH, PLAIN),
+            dataset="alone" if place == len(vectors) - 1 else DATASETS[place % len(DATASETS)],
+            author=f"author{place % 5}" if place % 3 else None,
+            run=f"run{place // 2}",
+        )
+        for place, ((base, id), vector) in enumerate(vectors.items())
+    ]
+    make_catalog(tmp_path / "c.duckdb", *outcomes).close()
+    with dx.open("c.duckdb", read_only=True) as opened:
+        yield opened
+
+
+def rows_of(statement):
+    """What a DuckDB of its own answers."""
+    with duckdb.connect() as connection:
+        found = connection.execute(statement)
+        names = [column[0] for column in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def run_script():
+    """The page's script; rows by base and way."""
+    (script,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    return {(row["base"], row["way"]): row for row in rows_of(script)}
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="not run from a checkout")
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"exclude": "author"}, {"exclude": "run", "with_unlabelled": True}],
+    ids=["plain", "author", "run"],
+)
+@pytest.mark.parametrize("sample", [False, True], ids=["all", "sample"])
+def test_the_documented_script_computes_the_evaluation(db, options, sample, monkeypatch):
+    if sample:
+        monkeypatch.setattr(retrieval, "EVERY_QUERY", 20)
+        monkeypatch.setattr(retrieval, "SAMPLE", 13)
+    ways = ("raw", "pooled")
+
+    db.export_scores("scores.parquet", ways=ways, **options)
+    computed = run_script()
+
+    rows = list(db.evaluate(compare=ways, **options))
+    assert {(row["base"], row["way"]) for row in rows} == computed.keys()
+    assert len(computed) == 4
+    for row in rows:
+        again = computed[row["base"], row["way"]]
+        assert again["recipe"] == row["recipe_id"]
+        assert again["queries"] == row["queries"]
+        for measure in ("micro", "macro", "chance", "nn1"):
+            assert again[measure] == round(row[measure], 12), measure
+    assert any(row["sampled_queries"] for row in rows) == sample
+
+
+def test_rows_are_the_candidates_by_score_then_id(db, vectors):
+    known = {(m["base"], m["model"]): m for m in db.models()}
+
+    db.export_scores("scores.parquet", recipe="mean-factors", exclude="author", ways=("raw",))
+
+    rows = rows_of("FROM 'scores.parquet'")
+    assert list(rows[0]) == [
+        "base", "recipe", "way", "query", "query_dataset", "rank", "model", "dataset", "author",
+        "run", "score",
+    ]  # fmt: skip
+    expected = []
+    for (base, id), query in sorted(known.items()):
+        candidates = [
+            (-round(float(np.float64(vectors[base, id]) @ vectors[base, other]), 9), other)
+            for (place, other), model in known.items()
+            if place == base and other != id and model["dataset"] is not None
+            and (query["author"] is None or model["author"] != query["author"])
+        ]  # fmt: skip
+        has_sibling = any(known[base, o]["dataset"] == query["dataset"] for _, o in candidates)
+        if query["dataset"] is None or not has_sibling:
+            continue
+        for rank, (score, other) in enumerate(sorted(candidates), start=1):
+            model = known[base, other]
+            expected.append((base, PLAIN.id, "raw", id, query["dataset"], rank, other,
+                             model["dataset"], model["author"], model["run"], -score))  # fmt: skip
+    exact = [tuple(row.values())[:-1] for row in rows]
+    assert exact == [row[:-1] for row in expected]
+    # the catalog scales the vectors to unit length again, in single precision
+    assert [row["score"] for row in rows] == pytest.approx([row[-1] for row in expected], abs=1e-6)
+
+
+def test_what_cannot_be_written_is_refused(db, tmp_path):
+    with pytest.raises(RequestError, match=r"end its name in \.parquet"):
+        db.export_scores("scores.csv")
+    with pytest.raises(RequestError, match="no way of scoring 'best'; there are: normalised, raw"):
+        db.export_scores("scores.parquet", ways=("best",))
+    with pytest.raises(dx.errors.StoreFull, match="No such file"):
+        db.export_scores("nowhere/scores.parquet")
+    assert not (tmp_path / "scores.parquet").exists()
+
+
+def test_families_without_queries_have_no_scores(tmp_path):
+    make_catalog(tmp_path / "c.duckdb", make_indexed("a", [1, 0, 0, 0], dataset="a")).close()
+
+    with dx.open(tmp_path / "c.duckdb") as db, pytest.raises(RequestError, match="no two share"):
+        db.export_scores(tmp_path / "scores.parquet")
