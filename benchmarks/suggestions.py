@@ -2,8 +2,8 @@
 
     python benchmarks/suggestions.py [--db CATALOG] [--seeds 40] [--families plain "12 datasets"]
 
-Half of the authors (or runs) keep their labels, and so does none of the models of some hidden
-datasets; the other half is suggested a dataset. Calibration sees only the labels that were kept.
+The labels of 30 % of the models are hidden at random, and those of all models of some datasets;
+these models are suggested a dataset. Nothing but the labels that were kept is used for it.
 Without a catalog, synthetic families are recorded in one, of a difficulty that is known.
 """
 
@@ -22,6 +22,9 @@ from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.search import LabelledModels, family_views, labelled_models
 from deltadex.search.clusters import suggest_datasets
 from deltadex.store import Catalog
+
+HIDDEN = 0.3
+"""Share of the labelled models whose label is hidden."""
 
 RECIPE = Recipe(name="sketch", rank=1, dim=512, params=(("centring", "kind"),))
 
@@ -75,49 +78,50 @@ def unit(rows: np.ndarray) -> np.ndarray:
 def ask(family: LabelledModels, seed: int, n_hidden: int, unknown: float) -> Counter[str]:
     """Counts of one split: models of known and unknown datasets, suggestions, right ones."""
     rng = np.random.default_rng(seed)
-    units = [
-        author or run or id
-        for id, author, run in zip(family.ids, family.authors, family.runs, strict=True)
-    ]
-    names = sorted(set(units))
-    kept = set(rng.permutation(names)[: len(names) // 2].tolist())
+    labelled = [id for id, label in zip(family.ids, family.labels, strict=True) if label]
+    asked = set(rng.permutation(labelled)[: round(HIDDEN * len(labelled))].tolist())
     datasets = sorted({label for label in family.labels if label is not None})
     hidden = set(rng.permutation(datasets)[:n_hidden].tolist())
     labels = tuple(
-        label if unit in kept and label not in hidden else None
-        for unit, label in zip(units, family.labels, strict=True)
+        None if id in asked or label in hidden else label
+        for id, label in zip(family.ids, family.labels, strict=True)
     )
     truth = {
         id: label
         for id, label, shown in zip(family.ids, family.labels, labels, strict=True)
         if label is not None and shown is None
     }
-    suggestions, calibration = suggest_datasets(replace(family, labels=labels), unknown)
-    counts = Counter(active=int(calibration.threshold is not None))
-    counts.update("known" if label in labels else "unknown" for label in truth.values())
-    for one in suggestions:
+    listed, _ = suggest_datasets(replace(family, labels=labels), unknown)
+    counts = Counter("known" if label in labels else "unknown" for label in truth.values())
+    counts["active"] = any(not one.hint for one in listed)
+    for one in listed:
         if one.model in truth:
-            where = "known" if truth[one.model] in labels else "unknown"
-            counts.update([f"suggested {where}"])
-            counts["right"] += truth[one.model] == one.dataset
+            kind = "hint" if one.hint else "suggestion"
+            counts.update([kind])
+            counts[f"right {kind}"] += truth[one.model] == one.dataset
     return counts
 
 
-def report(name: str, family: LabelledModels, seeds: int) -> None:
+def report(name: str, family: LabelledModels, seeds: int, unknown: float) -> None:
     n_datasets = len({label for label in family.labels if label is not None})
-    for hidden, unknown in ((0, 0.0), (0, 0.5), (n_datasets // 3, 0.5)):
+    for hidden in (0, n_datasets // 3):
         counts: Counter[str] = Counter()
         for seed in range(seeds):
             counts.update(ask(family, seed, hidden, unknown))
-        n = counts["suggested known"] + counts["suggested unknown"]
-        met = share(counts["unknown"], counts["known"] + counts["unknown"], 2)
-        precision = share(counts["right"], n, 3)
-        coverage = share(counts["suggested known"], counts["known"], 2)
-        print(
-            f"| {name} | {hidden} of {n_datasets} | {met} | {unknown} | {n} | {precision} | "
-            f"{coverage} | {counts['active']}/{seeds} |",
-            flush=True,
+        known, right = counts["known"], counts["right suggestion"]
+        cells = (
+            name,
+            f"{hidden} of {n_datasets}",
+            share(counts["unknown"], known + counts["unknown"], 2),
+            counts["suggestion"],
+            share(right, counts["suggestion"], 3),
+            share(right, known, 2),
+            counts["hint"],
+            share(counts["right hint"], counts["hint"], 2),
+            share(right + counts["right hint"], known, 2),
+            f"{counts['active']}/{seeds}",
         )
+        print("|", " | ".join(map(str, cells)), "|", flush=True)
 
 
 def share(part: int, whole: int, decimals: int) -> str:
@@ -130,21 +134,25 @@ def main() -> None:
     parser.add_argument("--name", default="catalog")
     parser.add_argument("--only", nargs="*", help="Datasets whose labels count.")
     parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--unknown", type=float, default=1.0)
     parser.add_argument(
         "--families", nargs="+", default=list(FAMILIES), choices=list(FAMILIES), metavar="FAMILY",
         help=f"Made families, without --db: {'; '.join(FAMILIES)}.",
     )  # fmt: skip
     options = parser.parse_args()
-    heads = "family", "hidden", "unknown, met", "unknown, assumed", "suggested", "precision"
-    print("|", " | ".join((*heads, "coverage", "splits with any")), "|")
-    print("|", " --- |" * 8)
+    heads = (
+        "family", "hidden", "unknown", "suggested", "precision", "recall", "hints", "right",
+        "recall with hints", "splits with any",
+    )  # fmt: skip
+    print("|", " | ".join(heads), "|")
+    print("|" + " --- |" * len(heads))
     if options.db:
         with Catalog.open(options.db, read_only=True, create=False) as catalog:
             for family in map(labelled_models, family_views(catalog, None, None)):
                 if options.only:
                     labels = [d if d in options.only else None for d in family.labels]
                     family = replace(family, labels=tuple(labels))
-                report(options.name, family, options.seeds)
+                report(options.name, family, options.seeds, options.unknown)
         return
     for name in options.families:
         with tempfile.TemporaryDirectory() as folder:
@@ -152,7 +160,7 @@ def main() -> None:
                 for one in records(FAMILIES[name]):
                     catalog.record(one)
                 family = labelled_models(*family_views(catalog, None, None))
-            report(name, family, options.seeds)
+            report(name, family, options.seeds, options.unknown)
 
 
 if __name__ == "__main__":

@@ -291,7 +291,7 @@ def _neighbour(
         model=view.ids[row],
         base=view.base,
         cosine=min(1.0, max(-1.0, cosine)),
-        score=float(bounded(np.array(z))),
+        score=float(bounded(np.array([z]))[0]),
         z=z,
         fdr=fdr,
         verdict=verdict(cosine, fdr),

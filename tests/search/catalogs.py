@@ -4,9 +4,18 @@ import numpy as np
 
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
 from deltadex.store import Catalog
+from deltadex.store.sketch_codes import encode_sketch
 
-SKETCH = Recipe(name="sketch", rank=2, dim=4, params=(("slot_blocks", "update:2,output:2"),))
+SKETCH_DIM = 64
+SKETCH = Recipe(
+    name="sketch",
+    rank=2,
+    dim=4,
+    params=(("slot_blocks", f"update:{SKETCH_DIM},output:{SKETCH_DIM}"),),
+)
 PLAIN = Recipe(name="mean-factors", rank=2, dim=4)
+MIXING = np.random.default_rng(7).normal(size=(2, SKETCH_DIM, 4))
+"""What makes a block's numbers of a vector: Gaussian, with nearly the vectors' cosines."""
 
 
 def unit(vector):
@@ -15,7 +24,8 @@ def unit(vector):
 
 
 def make_indexed(id, vector, *, base="base", recipes=(SKETCH,), **known):
-    """A model whose fingerprints under `recipes`, and whose one sketch, are `vector`."""
+    """A model whose fingerprints under `recipes` are `vector`, and whose one sketch is of it."""
+    blocks = [mixing @ unit(vector) for mixing in MIXING]
     slot = SlotStats(
         slot=Slot("encoder", 0, "q"),
         shape=(4, 4),
@@ -25,7 +35,7 @@ def make_indexed(id, vector, *, base="base", recipes=(SKETCH,), **known):
         energy=1.0,
         stable_rank=2.0,
         noise_floor=0.0,
-        sketch=unit(vector).astype(np.float16),
+        sketch=encode_sketch(blocks, [1.0] * len(blocks)),
     )
     return Indexed(
         model=ModelRecord(id=id, base=base, signature=id, **known),

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
+from scoring.sketched import VectorMatrix, make_scores
 
 from deltadex.records import Recipe
 from deltadex.search.labelled import LabelledModels
-from deltadex.search.scoring.family_scores import FamilyScores, VectorMatrix
 from deltadex.search.scoring.pair_source import PairSource
 
 
@@ -40,7 +40,7 @@ def scored(family, vectors=None):
     vectors = family.vectors if vectors is None else vectors
     matrix, kinds = VectorMatrix(vectors.astype(np.float32)), ["full"] * len(family.ids)
     recipe = Recipe(name="mean-factors", rank=1, dim=vectors.shape[1])
-    scores = FamilyScores(family.ids, kinds, recipe, matrix.take)
+    scores = make_scores(family.ids, kinds, recipe, matrix.take)
     models = scores.prepare(matrix, kinds, range(len(family.ids)))
     source = PairSource(scores, models, "normalised", ("vector",))
     return replace(family, vectors=vectors, source=source)

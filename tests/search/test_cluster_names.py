@@ -77,5 +77,7 @@ def test_the_report_is_that_of_the_catalog(tmp_path):
 
     assert {one["name"]: one["size"] for one in found["clusters"]} == {"a": 4, "b": 4}
     assert (found["models"], found["noise"], found["ari"]) == (8, [], 1.0)
-    assert (found["suggestions"], found["abstained"]) == ([], 2)
+    copies = [(one["model"], one["dataset"], one["verdict"]) for one in found["suggestions"]]
+    assert copies == [("a0", "a", "copy"), ("b0", "b", "copy")]
+    assert (found["hints"], found["abstained"]) == ([], 0)
     assert "suggestions" not in without

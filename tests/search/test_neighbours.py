@@ -14,8 +14,8 @@ from deltadex.errors import (
 from deltadex.records import ModelRecord, Refused
 from deltadex.search import FreshQuery, StoredQuery, find_similar
 
-HALF_PRECISION = 2e-3
-"""Scores come from sketches, which are kept as float16."""
+OF_A_SKETCH = 0.25
+"""How far cosines of sketches of 2 × 64 numbers are from those of the vectors."""
 
 
 @pytest.fixture
@@ -51,8 +51,11 @@ def test_a_stored_model_leaves_out_itself_and_no_twin(catalog):
     found = find_similar(catalog, StoredQuery("a", "base"), k=10)
 
     assert names(found) == ["a-twin", "b", "c", "d"]
-    assert [one.score for one in found.neighbours] == pytest.approx(
-        [1, 0.5**0.5, 0, -1], abs=HALF_PRECISION
+    assert [one.cosine for one in found.neighbours] == pytest.approx(
+        [1, 0.5**0.5, 0, -1], abs=OF_A_SKETCH
+    )
+    assert [one.z for one in found.neighbours] == sorted(
+        (one.z for one in found.neighbours), reverse=True
     )
     assert [one.rank for one in found.neighbours] == [1, 2, 3, 4]
 
@@ -85,33 +88,45 @@ def test_filters_decide_who_may_answer(catalog, filters, expected):
     assert names(find_similar(catalog, StoredQuery("a", "base"), k=2, **filters)) == expected
 
 
+def test_the_twin_is_a_copy_and_nobody_else_stands_out_in_a_family_of_five(catalog):
+    first, *others = find_similar(catalog, StoredQuery("a", "base"), k=10).neighbours
+
+    assert (first.model, first.verdict, first.cosine) == ("a-twin", "copy", pytest.approx(1.0))
+    assert {one.verdict for one in others} == {"no model stands out"}
+
+
 def test_filtered_answers_are_the_best_of_those_allowed(tmp_path):
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(60, 4))
     models = [make_indexed(f"m{i:02d}", v, author=f"a{i % 7}") for i, v in enumerate(vectors)]
     with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
         found = find_similar(catalog, fresh([1, 2, 3, 4]), k=5, author="a3")
+        everyone = find_similar(catalog, fresh([1, 2, 3, 4]), k=60)
 
-    scores = {f"m{i:02d}": float(unit(vectors[i]) @ unit([1, 2, 3, 4])) for i in range(3, 60, 7)}
-    expected = sorted(scores, key=lambda model: -scores[model])[:5]
-    assert names(found) == expected
-    assert [one.score for one in found.neighbours] == pytest.approx(
-        [scores[model] for model in expected], abs=HALF_PRECISION
+    cosines = {f"m{i:02d}": float(unit(vectors[i]) @ unit([1, 2, 3, 4])) for i in range(60)}
+    expected = [one for one in everyone.neighbours if one.author == "a3"][:5]
+    assert names(found) == [one.model for one in expected]
+    assert [one.z for one in found.neighbours] == [one.z for one in expected]
+    assert (found.compared, everyone.compared) == (9, 60)
+    assert [one.cosine for one in found.neighbours] == pytest.approx(
+        [cosines[one.model] for one in expected], abs=OF_A_SKETCH
     )
 
 
-def test_scores_are_cosines_with_errors(catalog):
+def test_scores_are_z_between_minus_one_and_one(catalog):
     found = find_similar(catalog, fresh([1, 0, 0, 0]), k=9).neighbours
 
-    assert all(-1 <= one.score <= 1 for one in found)
-    assert found[0].score_se == pytest.approx(0, abs=HALF_PRECISION)
-    assert found[2].score_se > 0.1
+    assert all(-1 < one.score < 1 for one in found)
+    assert [one.score for one in found] == pytest.approx(
+        [one.z / np.hypot(4.0, one.z) for one in found]
+    )
+    assert all(0 <= one.fdr <= 1 for one in found)
 
 
-def test_a_recipe_without_random_features_has_no_error_to_state(catalog):
+def test_a_recipe_without_sketches_compares_vectors(catalog):
     (found,) = find_similar(catalog, fresh([1, 0, 0, 0], recipe=PLAIN), k=9).neighbours
 
-    assert (found.model, found.score_se) == ("b", 0.0)
+    assert (found.model, found.cosine) == ("b", pytest.approx(0.5**0.5))
 
 
 def test_json_has_the_documented_keys(catalog):
@@ -120,10 +135,14 @@ def test_json_has_the_documented_keys(catalog):
     assert json.loads(json.dumps(document)) == document
     assert document["query"] == {"model": "a", "dataset": "sst2", "base": "base"}
     assert document["recipe"] == "sketch"
+    assert (document["verdict"], document["compared"]) == ("copy", 4)
+    assert document["calibration"] == {
+        "rate": pytest.approx(1.4), "source": "the null alone", "datasets": 2, "queries": 4,
+    }  # fmt: skip
     (neighbour,) = document["neighbours"]
-    assert neighbour.pop("score") == pytest.approx(1.0, abs=HALF_PRECISION)
-    assert neighbour.pop("score_se") == pytest.approx(0.0, abs=HALF_PRECISION)
-    assert neighbour.pop("cosine") == pytest.approx(1.0, abs=HALF_PRECISION)
+    assert {name: neighbour.pop(name) for name in ("score", "z", "fdr")}.keys()
+    assert neighbour.pop("cosine") == pytest.approx(1.0)
+    assert neighbour.pop("verdict") == "copy"
     assert neighbour == {
         "rank": 1, "model": "a-twin", "dataset": "cola", "author": "y", "run": "r",
         "base": "base",

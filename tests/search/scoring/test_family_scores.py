@@ -1,0 +1,286 @@
+"""Laws of the scores of whole families: what they must not depend on, and what tiny ones prove."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import ortho_group
+from sketched import (
+    SKETCHES,
+    VECTORS,
+    VectorMatrix,
+    make_numbers,
+    make_scores,
+    make_vectors,
+    names,
+    score,
+    score_vectors,
+    sketch_matrix,
+)
+
+from deltadex.search.scoring.cohort import COHORT
+from deltadex.search.scoring.evidence import calibrate, verdict
+from deltadex.search.scoring.normalisation import bounded, unbounded
+from deltadex.search.scoring.pair_source import PairSource
+
+seeds = st.integers(0, 10_000)
+KINDS = ["full", "adapter", "full"] * 4
+
+
+def stands_out(family, z, n_family, labels=None):
+    """fdr of the nearest of each row of z, which has no self."""
+    cohort_labels = labels or [None] * len(family.cohort)
+    calibration = calibrate(
+        family.evidence.z, cohort_labels, family.evidence.are_strangers, n_family
+    )
+    return [calibration.fdr(np.sort(row)[::-1], len(row))[0] for row in z]
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=seeds, order=st.permutations(range(12)))
+def test_neither_order_nor_names_of_the_models_change_a_score(seed, order):
+    vectors, order = make_vectors(seed, 12), np.array(order)
+
+    _, before = score_vectors(vectors, KINDS)
+    _, after = score_vectors(vectors[order], [KINDS[i] for i in order])
+
+    assert after.z == pytest.approx(before.z[np.ix_(order, order)], abs=1e-6)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=seeds)
+def test_a_rotation_of_all_models_changes_no_score(seed):
+    vectors = make_vectors(seed, 12)
+    turned = vectors @ ortho_group.rvs(64, random_state=seed)
+
+    _, before = score_vectors(vectors)
+    _, after = score_vectors(turned)
+
+    assert after.z == pytest.approx(before.z, abs=1e-3)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=seeds)
+def test_scores_are_symmetric_and_copies_have_a_cosine_of_one(seed):
+    vectors = make_vectors(seed, 12)
+    vectors[7] = vectors[2]
+
+    _, pairs = score_vectors(vectors, KINDS)
+
+    assert pairs.z == pytest.approx(pairs.z.T)
+    assert pairs.cosines[2, 7] == pytest.approx(1.0)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=seeds)
+def test_a_model_is_compared_alone_as_it_is_among_others(seed):
+    matrix = VectorMatrix(make_vectors(seed, 12).astype(np.float32))
+    family, pairs = score(matrix, KINDS)
+    rows = np.array([5])
+
+    alone = family.prepare(matrix.take(rows), [KINDS[5]], [5])
+    everyone = family.prepare(matrix, KINDS, list(range(12)))
+
+    assert family.compare(alone, everyone).z[0] == pytest.approx(pairs.z[5])
+
+
+def test_a_copy_is_no_stranger():
+    vectors = make_vectors(0, 12)
+    vectors[7] = vectors[2]
+
+    family, _ = score_vectors(vectors)
+
+    strangers = ~np.eye(12, dtype=bool)
+    strangers[2, 7] = strangers[7, 2] = False
+    assert np.array_equal(family.evidence.are_strangers, strangers)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 8, 20])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_twin_is_the_nearest_in_a_family_of_any_size(n, seed):
+    vectors = make_vectors(seed, n)
+    vectors[1] = vectors[0]
+
+    _, pairs = score_vectors(vectors)
+
+    assert pairs.z[0, 1:].argmax() == 0
+    assert verdict(pairs.cosines[0, 1], 1.0) == "copy"
+
+
+@pytest.mark.parametrize("n", range(1, 8))
+@pytest.mark.parametrize("kinds", [["full"], ["full", "adapter"], ["adapter"] + ["full"] * 6])
+@pytest.mark.parametrize("shape", ["apart", "equal", "zero", "one zero"])
+def test_no_family_has_a_score_that_is_no_number(n, kinds, shape):
+    vectors = make_vectors(0, n)
+    if shape == "equal":
+        vectors[:] = vectors[0]
+    if shape == "zero":
+        vectors[:] = 0
+    if shape == "one zero":
+        vectors[0] = 0
+    kinds = (kinds * n)[:n]
+
+    family, pairs = score_vectors(vectors, kinds)
+    rates = stands_out(family, pairs.z, n)
+
+    assert np.isfinite(pairs.z).all()
+    assert np.isfinite(pairs.cosines).all()
+    assert np.isfinite(rates).all()
+
+
+def test_a_query_of_a_kind_that_no_stored_model_has_is_answered():
+    vectors = make_vectors(0, 12)
+    matrix = VectorMatrix(vectors.astype(np.float32))
+    family, _ = score(matrix)
+
+    query = family.prepare(matrix.take(np.array([3])), ["adapter"], [-1])
+    pairs = family.compare(query, family.prepare(matrix, ["full"] * 12, list(range(12))))
+
+    assert pairs.z[0].argmax() == 3
+    assert np.isfinite(pairs.z).all()
+
+
+def test_an_empty_family_has_scores_of_nothing():
+    family = make_scores([], [], VECTORS, VectorMatrix(np.zeros((0, 4), np.float32)).take)
+
+    assert family.evidence.z.shape == (0, 0)
+
+
+def test_siblings_stand_out_and_others_do_not():
+    _, pairs = score_vectors(make_vectors(0, 60, datasets=12))
+
+    dataset = np.arange(60) % 12
+    same = (dataset[:, None] == dataset) & ~np.eye(60, dtype=bool)
+    apart = dataset[:, None] != dataset
+    assert np.median(pairs.z[same]) > 3
+    assert abs(np.median(pairs.z[apart])) < 0.5
+    assert np.quantile(pairs.z[apart], 0.99) < np.quantile(pairs.z[same], 0.05)
+
+
+@pytest.mark.parametrize("n", [3, 4, 5, 6, 8, 12, 24])
+@pytest.mark.parametrize("common", [0.0, 1.0])
+def test_in_families_of_unrelated_models_nobody_stands_out(n, common):
+    """5 % at most: families of three and four models had 37 % and 20 %."""
+    rates = []
+    for seed in range(100):
+        family, pairs = score_vectors(make_vectors(seed, n, common=common))
+        z = np.array([np.delete(pairs.z[row], row) for row in range(min(n, 4))])
+        rates += stands_out(family, z, n)
+
+    assert np.mean([rate <= 0.05 for rate in rates]) <= 0.05
+
+
+@pytest.mark.parametrize("strength", [0.6, 1.0, 1.5])
+@pytest.mark.parametrize(("n", "datasets"), [(24, 6), (48, 12), (60, 6)])
+def test_a_lone_query_gets_no_model_stands_out(strength, n, datasets):
+    """Its siblings removed, in at least 95 % of trials; other data sets keep theirs."""
+    alone, with_labels = [], []
+    for seed in range(40):
+        vectors = make_vectors(seed, n, datasets=datasets, strength=strength)
+        kept = np.array([0, *(i for i in range(n) if i % datasets)])
+        labels = [f"d{i % datasets}" for i in kept.tolist()]
+        family, pairs = score_vectors(vectors[kept])
+        alone += stands_out(family, pairs.z[:1, 1:], len(kept))
+        with_labels += stands_out(family, pairs.z[:1, 1:], len(kept), labels)
+
+    assert np.mean([rate > 0.05 for rate in alone]) >= 0.95
+    assert np.mean([rate > 0.05 for rate in with_labels]) >= 0.95
+
+
+def test_a_large_family_is_measured_on_a_sample():
+    vectors = make_vectors(0, COHORT + 44, datasets=30)
+
+    family, pairs = score_vectors(vectors)
+
+    assert len(family.cohort) == COHORT
+    assert np.isfinite(pairs.z).all()
+    dataset = np.arange(len(vectors)) % 30
+    same = (dataset[:, None] == dataset) & ~np.eye(len(vectors), dtype=bool)
+    assert pairs.z[same].mean() > 3
+
+
+# coded sketches
+
+
+def test_equal_sketches_have_equal_cosines_bit_by_bit():
+    numbers = make_numbers(0, 30)
+    numbers[[4, 11, 29]] = numbers[0]
+    matrix = sketch_matrix(numbers)
+
+    everyone = matrix.cosines(matrix)
+    alone = matrix.take(np.array([0])).cosines(matrix)
+    few = matrix.cosines(matrix.take(np.array([29, 7])))
+
+    for twin in (4, 11, 29):
+        assert np.array_equal(everyone[:, 0], everyone[:, twin])
+        assert np.array_equal(everyone[:, :, 0], everyone[:, :, twin])
+        assert np.array_equal(few[:, 0], few[:, twin])
+    assert np.array_equal(alone[:, 0], everyone[:, 0])
+    assert np.array_equal(few[:, :, 1], everyone[:, :, 7])
+    assert everyone[:, 0, 4].tolist() == pytest.approx([1.0] * 3)
+
+
+def test_equal_sketches_have_equal_scores_and_the_cosine_of_copies():
+    numbers = make_numbers(0, 20, datasets=5)
+    numbers[13] = numbers[3]
+
+    family, pairs = score(sketch_matrix(numbers), recipe=SKETCHES)
+
+    others = [i for i in range(20) if i not in (3, 13)]
+    assert np.round(pairs.z[3, others], 9).tolist() == np.round(pairs.z[13, others], 9).tolist()
+    assert pairs.cosines[3, 13] == pytest.approx(1.0)
+    assert not family.evidence.are_strangers[3, 13]
+
+
+def test_sketches_of_siblings_stand_out():
+    _, pairs = score(sketch_matrix(make_numbers(0, 30, datasets=6)), recipe=SKETCHES)
+
+    dataset = np.arange(30) % 6
+    same = (dataset[:, None] == dataset) & ~np.eye(30, dtype=bool)
+    assert pairs.z[same].min() > pairs.z[dataset[:, None] != dataset].max()
+
+
+# scores as distances
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=20))
+def test_bounded_scores_keep_the_order_and_give_z_back(z):
+    z = np.array(sorted(z))
+
+    scores = bounded(z)
+
+    assert (np.diff(scores) >= 0).all()
+    assert ((scores > -1) & (scores < 1)).all()
+    assert unbounded(scores) == pytest.approx(z, rel=1e-3, abs=1e-9)
+
+
+def test_a_score_of_one_has_a_large_z():
+    assert unbounded(np.array([1.0]))[0] > 1e4
+
+
+@pytest.mark.parametrize("way", ["normalised", "raw", "vector"])
+def test_pairs_by_every_way_are_symmetric_and_one_with_themselves(way):
+    matrix = VectorMatrix(make_vectors(0, 12).astype(np.float32))
+    family, _ = score(matrix)
+    models = family.prepare(matrix, ["full"] * 12, list(range(12)))
+    rows = np.arange(12)
+
+    source = PairSource(family, models, way, ("vector",))
+    scores = source.scores(rows, rows)
+
+    assert scores == pytest.approx(scores.T)
+    assert (np.diag(scores) == 1).all()
+    assert (np.abs(scores) <= 1).all()
+    part = source.take(np.array([3, 5])).scores(np.array([0]), np.array([1]))
+    assert part[0, 0] == pytest.approx(scores[3, 5])
+    assert source.cosines(rows, rows) == pytest.approx(matrix.cosines(matrix)[0])
+
+
+def test_names_decide_the_sample_alone():
+    vectors = make_vectors(0, COHORT + 20)
+    ids, order = names(len(vectors)), np.random.default_rng(0).permutation(len(vectors))
+
+    before, _ = score_vectors(vectors, ids=ids)
+    after, _ = score_vectors(vectors[order], ids=[ids[i] for i in order])
+
+    assert [ids[row] for row in before.cohort] == [ids[order[row]] for row in after.cohort]

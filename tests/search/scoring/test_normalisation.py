@@ -1,0 +1,225 @@
+"""The formulas of s-norm against plain loops, and what no score may depend on."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deltadex.search.scoring.normalisation import (
+    ADAPTERS,
+    LEAST_SPREAD,
+    OTHERS,
+    Scale,
+    Traits,
+    measure_traits,
+    normalised,
+    plain,
+    profile_correlations,
+    weights_by_kinds,
+)
+
+BLOCKS = ("update", "output", "input")
+
+
+def make_cosines(seed, n=9, blocks=3):
+    """Symmetric cosines of a family of unit vectors, block by block."""
+    vectors = np.random.default_rng(seed).normal(size=(blocks, n, 6))
+    vectors /= np.linalg.norm(vectors, axis=2, keepdims=True)
+    return vectors @ vectors.transpose(0, 2, 1)
+
+
+def family_traits(cosines, kinds, n_kinds=2):
+    """Of a family that is its own cohort."""
+    counts = ~np.eye(cosines.shape[1], dtype=bool)
+    return measure_traits(cosines, kinds, kinds, counts.astype(float), counts, n_kinds)
+
+
+def halves(n, of_first):
+    return np.array([0] * of_first + [1] * (n - of_first))
+
+
+def test_z_is_the_mean_of_both_models_z_block_by_block_by_hand():
+    cosines, kinds = make_cosines(0, n=12), halves(12, 6)
+    weights = weights_by_kinds(BLOCKS, ("adapter", "full"))
+
+    scores = normalised(cosines, *[family_traits(cosines, kinds)] * 2, weights)
+
+    for i in range(12):
+        for j in range(12):
+            expected = 0.0
+            for block in range(3):
+                z = []
+                for one, other in ((i, j), (j, i)):
+                    strangers = [
+                        cosines[block, one, k]
+                        for k in range(12)
+                        if k != one and kinds[k] == kinds[other]
+                    ]
+                    z.append((cosines[block, i, j] - np.median(strangers)) / np.std(strangers))
+                expected += weights[kinds[i], kinds[j], block] * sum(z) / 2
+            assert scores[i, j] == pytest.approx(expected)
+
+
+@given(seed=st.integers(0, 10_000), of_first=st.integers(0, 9))
+def test_scores_are_symmetric(seed, of_first):
+    cosines, kinds = make_cosines(seed), halves(9, of_first)
+    traits = family_traits(cosines, kinds)
+
+    scores = normalised(cosines, traits, traits, weights_by_kinds(BLOCKS, ("adapter", "full")))
+
+    assert scores == pytest.approx(scores.T)
+
+
+@given(seed=st.integers(0, 10_000), shift=st.floats(-0.5, 0.5), factor=st.floats(0.05, 4.0))
+def test_a_shift_or_a_scale_of_a_blocks_cosines_changes_no_z(seed, shift, factor):
+    cosines, kinds = make_cosines(seed), halves(9, 4)
+    moved = cosines.copy()
+    moved[1] = factor * cosines[1] + shift
+    weights = weights_by_kinds(BLOCKS, ("adapter", "full"))
+
+    before, after = (
+        normalised(c, *[family_traits(c, kinds)] * 2, weights) for c in (cosines, moved)
+    )
+
+    assert after == pytest.approx(before, abs=1e-6)
+
+
+@given(seed=st.integers(0, 10_000), order=st.permutations(range(9)))
+def test_the_order_of_the_models_changes_no_z(seed, order):
+    cosines, kinds, order = make_cosines(seed), halves(9, 4), np.array(order)
+    weights = weights_by_kinds(BLOCKS, ("adapter", "full"))
+    moved = cosines[:, order][:, :, order]
+
+    before = normalised(cosines, *[family_traits(cosines, kinds)] * 2, weights)
+    after = normalised(moved, *[family_traits(moved, kinds[order])] * 2, weights)
+
+    assert after == pytest.approx(before[np.ix_(order, order)])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_families_of_any_size_have_finite_traits(n):
+    cosines = make_cosines(0, n=n)
+
+    traits = family_traits(cosines, halves(n, 1))
+
+    assert np.isfinite(traits.centres).all()
+    assert (traits.spreads >= LEAST_SPREAD).all()
+
+
+def test_a_kind_of_few_models_takes_the_centre_of_all():
+    cosines, kinds = make_cosines(0), halves(9, 2)
+
+    traits = family_traits(cosines, kinds)
+
+    others = [cosines[0, 5, k] for k in range(9) if k != 5]
+    assert traits.centres[0, 5, 0] == pytest.approx(np.median(others))
+    assert traits.spreads[0, 5, 0] == pytest.approx(np.std(others))
+
+
+@given(seed=st.integers(0, 10_000))
+def test_models_that_are_no_strangers_change_no_trait(seed):
+    cosines, kinds = make_cosines(seed), halves(9, 9)
+    counts = ~np.eye(9, dtype=bool)
+    weights = counts.astype(float)
+    weights[:, 3] = weights[3, :] = 0.0
+    other = cosines.copy()
+    other[:, :, 3] = other[:, 3, :] = 0.99
+
+    first, second = (measure_traits(c, kinds, kinds, weights, counts, 1) for c in (cosines, other))
+
+    rows = np.arange(9) != 3
+    assert second.centres[:, rows] == pytest.approx(first.centres[:, rows])
+    assert second.spreads[:, rows] == pytest.approx(first.spreads[:, rows])
+
+
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 12), repeats=st.integers(1, 3))
+def test_a_weighted_median_lies_among_the_values(seed, n, repeats):
+    rng = np.random.default_rng(seed)
+    values, weights = rng.normal(size=(1, 1, n)), rng.integers(0, repeats + 1, size=(1, n))
+    zero = np.zeros(1, np.int64)
+
+    traits = measure_traits(
+        values, zero, np.zeros(n, np.int64), weights.astype(float), np.ones((1, n), bool), 1
+    )
+
+    held = values[0, 0][weights[0] > 0]
+    if len(held):
+        assert held.min() <= traits.centres[0, 0, 0] <= held.max()
+        repeated = np.repeat(values[0, 0], weights[0])
+        assert traits.spreads[0, 0, 0] == pytest.approx(max(LEAST_SPREAD, repeated.std()))
+    else:
+        assert traits.centres[0, 0, 0] == 0
+
+
+# correlations with the cohort
+
+
+def make_traits(profile, counts):
+    n = len(profile)
+    return Traits(
+        kinds=np.zeros(n, np.int64),
+        centres=np.zeros((1, n, 1)),
+        spreads=np.ones((1, n, 1)),
+        profile=np.zeros_like(profile),
+        counts=counts,
+    ).with_profile(profile)
+
+
+@given(seed=st.integers(0, 10_000))
+def test_profile_correlations_are_those_of_the_scores_with_all_others(seed):
+    rng = np.random.default_rng(seed)
+    scores, counts = rng.normal(size=(7, 7)), ~np.eye(7, dtype=bool)
+    traits = make_traits(scores, counts)
+
+    found = profile_correlations(traits, traits)
+
+    for i in range(7):
+        for j in range(7):
+            both = [k for k in range(7) if k not in (i, j)]
+            left = np.array([scores[i, k] - np.delete(scores[i], i).mean() for k in both])
+            right = np.array([scores[j, k] - np.delete(scores[j], j).mean() for k in both])
+            expected = left @ right / np.linalg.norm(left) / np.linalg.norm(right)
+            assert found[i, j] == pytest.approx(expected)
+
+
+def test_a_profile_without_spread_correlates_with_nothing():
+    traits = make_traits(np.ones((4, 4)), ~np.eye(4, dtype=bool))
+
+    assert not profile_correlations(traits, traits).any()
+
+
+# weights and scales
+
+
+def test_weights_are_those_of_the_pair_of_kinds_and_sum_to_one():
+    weights = weights_by_kinds(BLOCKS, ("adapter", "full"))
+
+    among_adapters, across = np.array(list(ADAPTERS.values())), np.array(list(OTHERS.values()))
+    assert weights[0, 0] == pytest.approx(among_adapters / among_adapters.sum())
+    assert weights[0, 1] == pytest.approx(across / across.sum())
+    assert weights == pytest.approx(weights.transpose(1, 0, 2))
+    assert weights_by_kinds(("vector",), ("full",)).tolist() == [[[1.0]]]
+
+
+@given(seed=st.integers(0, 10_000))
+def test_plain_cosines_are_means_over_blocks(seed):
+    cosines, kinds = make_cosines(seed), halves(9, 4)
+    weights = weights_by_kinds(BLOCKS, ("adapter", "full"))
+
+    found = plain(cosines, kinds, kinds, weights)
+
+    assert found[0, 8] == pytest.approx(weights[0, 1] @ cosines[:, 0, 8])
+    assert np.diag(found) == pytest.approx(1.0)
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10_000))
+def test_a_scale_does_not_care_which_model_comes_first(seed):
+    rng = np.random.default_rng(seed)
+    values, left, right = rng.normal(size=(4, 5)), halves(4, 2), halves(5, 3)
+    scale = Scale({(0, 0): 1.0, (0, 1): 2.0, (1, 1): 3.0}, {(0, 0): 1.0, (0, 1): 2.0, (1, 1): 4.0})
+
+    found = scale.of(values, left, right)
+
+    assert found == pytest.approx(scale.of(values.T, right, left).T)
+    assert found[0, 4] == pytest.approx((values[0, 4] - 2.0) / 2.0)
