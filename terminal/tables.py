@@ -97,11 +97,10 @@ def _headline(document: Document) -> str:
 
 def _calibration(calibration: Document) -> str:
     """What the rates of false discoveries were calibrated on."""
-    datasets = _count(calibration["datasets"], "dataset")
-    if calibration["source"] == "labelled pairs":
-        models = _count(calibration["queries"], "labelled model")
-        return f"fdr calibrated on {models}, {datasets} with siblings"
-    return f"fdr from the null alone: too few labels to calibrate on ({datasets} with siblings)"
+    if calibration["source"] != "labelled pairs":
+        return "fdr from the null alone: too few labels to calibrate on"
+    models = _count(calibration["queries"], "labelled model")
+    return f"fdr calibrated on {models}, {_count(calibration['datasets'], 'dataset')} with siblings"
 
 
 def _stands_out(neighbour: Document) -> bool:
