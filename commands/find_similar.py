@@ -51,8 +51,8 @@ def find_similar(common: Common, queries: Queries, search: Search, filters: Filt
     are answered one after the other; `-` stands for models on stdin, one per line.
 
     The verdict of a neighbour is "copy", "likely the same data" (fdr up to 1 %) or "perhaps" (up
-    to 5 %). z counts standard deviations above the family's strangers; fdr is the share of the
-    neighbours down to this one that are expected to be wrong.
+    to 5 %). z counts standard deviations above the family's strangers; fdr is the share of
+    such answers that are expected to be wrong.
 
     \b
     Example:

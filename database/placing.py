@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from ..search import LabelledModels, Method, place_models, read_family
 from ..search.labelled import TIE_DECIMALS
 from ..search.neighbours import CANDIDATES
 from ..search.scoring.evidence import Calibration, verdict
+from ..search.scoring.family_scores import FamilyScores
 from ..search.scoring.normalisation import PairScores
 from ..search.scoring.vector_scores import VectorScores
 from ..store import Catalog, FamilyView
@@ -122,34 +123,29 @@ def _neighbourhoods(view: FamilyView, family: LabelledModels) -> Neighbourhoods 
     n_models = len(family.ids)
     if n_models > NEIGHBOURS_UP_TO:
         return None
-    calibration, compare = _comparison(view, family)
+    scores = FamilyScores.of(view) or VectorScores.of(view)
+    calibration = scores.evidence.calibration(view)
     height = max(1, BLOCK_SCORES // max(1, n_models))
-    neighbours = []
-    for begin in range(0, n_models, height):
-        rows = np.arange(begin, min(begin + height, n_models))
-        pairs = compare(rows)
-        for row, cosines, z in zip(rows.tolist(), pairs.cosines, pairs.z, strict=True):
-            neighbours.append(_nearest(family.ids, row, cosines, z, calibration))
+    neighbours: list[tuple[Neighbour, ...]] = []
+    for block in np.split(np.arange(n_models), range(height, n_models, height)):
+        pairs = _scores_with_all(view, family, block)
+        neighbours += (
+            _nearest(family.ids, row, cosines, z, calibration)
+            for row, cosines, z in zip(block.tolist(), pairs.cosines, pairs.z, strict=True)
+        )
     return Neighbourhoods(neighbours, calibration.to_json())
 
 
-def _comparison(
-    view: FamilyView, family: LabelledModels
-) -> tuple[Calibration, Callable[[Int64[np.ndarray, " rows"]], PairScores]]:
-    """What false discovery rates are computed from, and the scores of some models with all."""
-    source = family.source
-    if source is not None:
-        models = source.models
-        return (
-            source.family.evidence.calibration(view),
-            lambda rows: source.family.compare(models.take(rows), models),
-        )
+def _scores_with_all(
+    view: FamilyView, family: LabelledModels, block: Int64[np.ndarray, " block"]
+) -> PairScores:
+    """The scores of some models with all: by sketches, or by vectors where there are none."""
+    if family.source is not None:
+        models = family.source.models
+        return family.source.family.compare(models.take(block), models)
     vectors = VectorScores.of(view)
     stored = vectors.stored(view, view.rows(family.ids))
-    return (
-        vectors.evidence.calibration(view),
-        lambda rows: vectors.compare(stored.take(rows), stored),
-    )
+    return vectors.compare(stored.take(block), stored)
 
 
 def _nearest(

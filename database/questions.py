@@ -62,7 +62,7 @@ class Questions(Opened):
 
         >>> hits = db.find_similar("imdb-0", k=2)
         >>> hits[0]["model"], hits[0]["z"] > hits[1]["z"], hits[0]["verdict"]
-        ('imdb-1', True, 'likely the same data')
+        ('imdb-1', True, 'no model stands out')
         >>> db.find_similar("models/imdb-0", k=1, where="run <> 'imdb-0'")[0]["model"]
         'imdb-1'
         >>> len(db.find_similar(["imdb-0", "sst2-0"], k=3))

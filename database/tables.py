@@ -114,10 +114,9 @@ class NeighbourTable(Table):
     A row has `query` (the model that was searched from), `rank` (from 1), `model`, `base`,
     `dataset`, `author`, `run`, and the evidence: `verdict` ("copy", "likely the same data",
     "perhaps", "no model stands out"), `z` (standard deviations above the family's strangers), `fdr`
-    (the share of the neighbours down to this one that are expected to be wrong, 0…1), `cosine` of
-    the two updates (−1…1) and `score` (z, bounded to −1…1: what ranks). A query's document also has
-    the `verdict` of the nearest model, `compared` and `calibration`. `failed` lists queries that
-    have no answer.
+    (the share of such answers that are expected to be wrong, 0…1), `cosine` of the two updates
+    (−1…1) and `score` (z, bounded to −1…1: what ranks). A document also has the `verdict` of
+    the nearest model, `compared` and `calibration`. `failed` lists queries that have no answer.
     """
 
     columns = ("query", "rank", "model", "verdict", "z", "fdr", "cosine", "dataset", "author")

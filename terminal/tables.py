@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from typing import Any
 
 from rich.console import Console
@@ -96,11 +97,10 @@ def _headline(document: Document) -> str:
 
 def _calibration(calibration: Document) -> str:
     """What the rates of false discoveries were calibrated on."""
-    datasets = _count(calibration["datasets"], "dataset")
-    if calibration["source"] == "labelled pairs":
-        models = _count(calibration["queries"], "labelled model")
-        return f"fdr calibrated on {models}, {datasets} with siblings"
-    return f"fdr from the null alone: too few labels to calibrate on ({datasets} with siblings)"
+    if calibration["source"] != "labelled pairs":
+        return "fdr from the null alone: too few labels to calibrate on"
+    models = _count(calibration["queries"], "labelled model")
+    return f"fdr calibrated on {models}, {_count(calibration['datasets'], 'dataset')} with siblings"
 
 
 def _stands_out(neighbour: Document) -> bool:
@@ -112,10 +112,11 @@ def _count(n: int, noun: str, *, or_more: bool = False) -> str:
 
 
 def _rate(value: float) -> str:
-    """0.0123 → `1.2 %`; whole percents from 10."""
+    """0.0123 → `1.3 %`, rounded up so that no rate is shown below the limit that it missed."""
+    tenths = ceil(round(1000 * value, 6))
     if value < 0.001:
         return "<0.1 %"
-    return f"{100 * value:.1f} %" if value < 0.0995 else _percent(value)
+    return f"{tenths / 10:.1f} %" if tenths < 100 else _percent(value)
 
 
 def show_explanation(document: Document, *, rows: int = 8) -> None:

@@ -51,8 +51,12 @@
     const step = Math.min(4, Math.floor(Math.log10(Math.max(n, 1)) / 3));
     return `${(n / 1000 ** step).toFixed(step ? 1 : 0)} ${["B", "kB", "MB", "GB", "TB"][step]}`;
   };
-  // A small share: 1.2 %, whole percents from 10.
-  const rate = (share) => (share < 0.001 ? "<0.1\u00a0%" : percent(share, share < 0.0995 ? 1 : 0));
+  // A rate of errors: rounded up, so that none is shown below the limit that it missed.
+  const rate = (share) => {
+    const tenths = Math.ceil(+(1000 * share).toFixed(6));
+    if (share < 0.001) return "<0.1\u00a0%";
+    return tenths < 100 ? percent(tenths / 1000, 1) : percent(share);
+  };
   const signed = (value, digits = 3) => value.toFixed(digits).replace("-", "−");
 
   Object.assign(deltadex, {

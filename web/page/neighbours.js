@@ -19,10 +19,9 @@
   }
 
   function calibration({ source, queries, datasets }) {
-    const siblings = `${format.count(datasets, "dataset")} with siblings`;
     return source === "labelled pairs"
-      ? `fdr calibrated on ${format.count(queries, "labelled model")}, ${siblings}.`
-      : `fdr from the null alone: too few labels to calibrate on (${siblings}).`;
+      ? `fdr calibrated on ${format.count(queries, "labelled model")}, ${format.count(datasets, "dataset")} with siblings.`
+      : "fdr from the null alone: too few labels to calibrate on.";
   }
 
   function light(id) {
@@ -76,7 +75,7 @@
         table(list, sameAs),
         make("p", { class: "soft small" }, sameAs ? `${agree} of ${list.length} share its dataset. ` : "",
           `Bars show z, standard deviations above the family's strangers; a full bar is ${format.signed(limits(list)[1], 1)}. `,
-          "fdr: the share of the models down to this one that are expected to be wrong."),
+          "fdr: the share of such answers that are expected to be wrong."),
       ] : [make("p", { class: "soft" }, "No other model passes the filters.")]));
   }
 

@@ -110,7 +110,7 @@ Verdict = Literal["copy", "likely the same data", "perhaps", "no model stands ou
 
 class NeighbourAnswer(Answer):
     """`z` is in standard deviations above the family's strangers; `score` is z, bounded to −1…1.
-    `fdr` is the share of the neighbours down to this one that are expected to be wrong."""
+    `fdr` is the share of such answers that are expected to be wrong."""
 
     rank: int
     model: str

@@ -217,8 +217,8 @@ def _content_fault(
     held, stored = file.matrix(sample), fetch_matrix(context.session, sample_keys, recipe)
     if held is None:
         return "it cannot be read"
-    own = [file.vectors(np.array([key])) for key in sample_keys]
-    if not all(v is not None and np.array_equal(v, w) for v, w in zip(own, vectors, strict=True)):
+    own = file.vectors(sample)
+    if own is None or not np.array_equal(own, vectors):
         return "its vectors are not the catalog's"
     if not _is_same(held, stored):
         return "its sketches are not the catalog's"

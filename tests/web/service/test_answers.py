@@ -3,6 +3,8 @@
 import pytest
 from services import API, adapter_files, printed, served
 
+from deltadex.web.service.schemas import SimilarAnswer
+
 
 @pytest.fixture(scope="module")
 def db(shared_db):
@@ -127,6 +129,16 @@ def test_map_columns_fit_together_and_have_a_tag(client):
         f"{API}/map", params={"layout": "pca"}, headers={"If-None-Match": answer.headers["etag"]}
     )
     assert (again.status_code, again.content) == (304, b"")
+
+
+def test_neighbours_carry_their_evidence(client):
+    answer = SimilarAnswer.model_validate(get(client, "similar", model="a-0", k=2))
+
+    nearest, second = answer.neighbours
+    assert (answer.verdict, answer.compared) == (nearest.verdict, 3)
+    assert answer.calibration.source == "the null alone"
+    assert nearest.z >= second.z
+    assert nearest.fdr <= second.fdr
 
 
 def test_a_batch_answers_each_question_or_says_why_not(client, db):
