@@ -42,9 +42,7 @@ def code_bytes(dims: Mapping[str, int]) -> int:
     return sum(dims.values()) // 4
 
 
-def encode_sketch(
-    blocks: Sequence[Float[np.ndarray, " numbers"]], weights: Sequence[float]
-) -> bytes:
+def encode_sketch(blocks: Sequence[Float[np.ndarray, " _"]], weights: Sequence[float]) -> bytes:
     """The bytes of a slot's sketch: a weight a block, 0…1, then each block's two planes of bits.
 
     A block of zeros has no direction: its weight is stored as 0.

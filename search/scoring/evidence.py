@@ -76,7 +76,7 @@ class Calibration:
         ranks = np.arange(1, len(z) + 1)
         expected = n_candidates * tail(z, self.rate) / ranks
         smallest: Float64[np.ndarray, " neighbours"] = np.minimum.accumulate(expected[::-1])[::-1]
-        return np.minimum(smallest, 1.0)
+        return np.asarray(np.minimum(smallest, 1.0))
 
 
 def tail(z: Float64[np.ndarray, "*shape"], rate: float) -> Float64[np.ndarray, "*shape"]:

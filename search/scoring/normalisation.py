@@ -43,7 +43,8 @@ def weights_by_kinds(
         for column, other in enumerate(kinds):
             of_pair = ADAPTERS if one == other == "adapter" else OTHERS
             weights[row, column] = [of_pair.get(block, 1.0) for block in blocks]
-    return weights / weights.sum(axis=2, keepdims=True)
+    shares: Float64[np.ndarray, "kinds kinds blocks"] = weights / weights.sum(axis=2, keepdims=True)
+    return shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -47,6 +47,7 @@ class PairSource:
     ) -> Float64[np.ndarray, "rows columns"]:
         """Of some models with some others, −1…1; 1 for a model with itself."""
         left, right = self.models.take(rows), self.models.take(columns)
+        scores: Float64[np.ndarray, "rows columns"]
         if self.way in self.blocks:
             scores = left.features.cosines(right.features)[self.blocks.index(self.way)]
         else:

@@ -138,7 +138,7 @@ def test_copies_do_not_vouch_for_one_another():
 
 
 def test_a_copy_of_a_labelled_model_is_suggested_its_dataset():
-    family, truth = make_labelled(40, datasets=20, strength=0.0, authors=False)
+    family, _ = make_labelled(40, datasets=20, strength=0.0, authors=False)
     vectors = family.vectors.copy()
     vectors[0] = vectors[1]
     family = replace(family, labels=(None, "its own", *family.labels[2:]))
@@ -234,9 +234,7 @@ def test_rates_are_those_of_benjamini_and_hochberg(p, unknown):
     floor = PRIOR_WRONG / PRIOR_ANSWERS
     for place, own in enumerate(p):
         thresholds = [other for other in p if other >= own]
-        at_each = [
-            unknown * len(p) * limit / sum(x <= limit for x in p) for limit in thresholds
-        ]
+        at_each = [unknown * len(p) * limit / sum(x <= limit for x in p) for limit in thresholds]
         expected = min(1.0, max(floor, min(at_each))) if own < 1 else 1.0
         assert found[place] == pytest.approx(expected)
 

@@ -53,9 +53,9 @@ def make_numbers(seed, n, *, datasets=0, strength=1.0):
     rng = np.random.default_rng(seed)
     numbers = rng.normal(size=(n, len(SLOTS), 3, 64))
     if datasets:
-        numbers += strength * rng.normal(size=(datasets, len(SLOTS), 3, 64))[
-            np.arange(n) % datasets
-        ]
+        numbers += (
+            strength * rng.normal(size=(datasets, len(SLOTS), 3, 64))[np.arange(n) % datasets]
+        )
     return numbers
 
 

@@ -55,7 +55,7 @@ def test_rates_rise_along_the_list_and_are_at_most_one(z, more, rate):
     found = known(rate).fdr(z, len(z) + more)
 
     assert (np.diff(found) >= 0).all()
-    assert ((0 <= found) & (found <= 1)).all()
+    assert ((found >= 0) & (found <= 1)).all()
 
 
 @given(falling_z, st.floats(0.01, 20), st.integers(1, 30))

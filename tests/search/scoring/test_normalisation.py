@@ -132,9 +132,7 @@ def test_models_that_are_no_strangers_change_no_trait(seed):
     assert second.spreads[:, rows] == pytest.approx(first.spreads[:, rows])
 
 
-@given(
-    seed=st.integers(0, 10_000), n=st.integers(1, 12), repeats=st.integers(1, 3)
-)
+@given(seed=st.integers(0, 10_000), n=st.integers(1, 12), repeats=st.integers(1, 3))
 def test_a_weighted_median_lies_among_the_values(seed, n, repeats):
     rng = np.random.default_rng(seed)
     values, weights = rng.normal(size=(1, 1, n)), rng.integers(0, repeats + 1, size=(1, n))
