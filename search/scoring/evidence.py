@@ -130,7 +130,8 @@ def calibrate(
     unseen = UNSEEN * np.exp(-np.maximum(levels - nearest.max(), 0.0) / rate)
     above = _weight_above(nearest, weights[queries], levels)
     by_query = (above + unseen) / (weights[queries].sum() + UNSEEN)
-    wrong = _weight_above(z[strangers], _of_pairs(weights, strangers), levels)
+    answerable = strangers & siblings.any(axis=1)[:, None]
+    wrong = _weight_above(z[answerable], _of_pairs(weights, answerable), levels)
     right = _weight_above(z[siblings], _of_pairs(weights, siblings), levels)
     by_pair = np.divide(wrong, wrong + right, out=np.zeros(len(levels)), where=wrong > 0)
     shares = np.minimum.accumulate(np.maximum(by_query, by_pair))

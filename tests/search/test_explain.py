@@ -6,14 +6,20 @@ import pytest
 from deltadex.errors import RequestError
 from deltadex.records import Recipe, Slot, SlotStats
 from deltadex.search.explain import Explained, explain_slots
-from deltadex.search.sketch_scores import SketchMeans
+from deltadex.search.scoring.normalisation import ADAPTERS, OTHERS
+from deltadex.store import SketchMatrix, true_cosines
+from deltadex.store.sketch_codes import encode_sketch
 
 RECIPE = Recipe(
-    name="sketch", rank=4, dim=64, params=(("slot_blocks", "update:4,output:8,input:4"),)
+    name="sketch", rank=4, dim=64, params=(("slot_blocks", "update:64,output:128,input:64"),)
 )
+SIZES = {"update": 64, "output": 128, "input": 64}
+BLOCKS = tuple(SIZES)
 
 
-def make_stats(slot, sketch, fro_norm=1.0, relative_norm=0.1):
+def make_stats(slot, numbers, fro_norm=1.0, relative_norm=0.1, weights=(1.0, 1.0, 1.0)):
+    """A slot whose blocks are these 256 numbers, one after the other."""
+    blocks = np.split(np.asarray(numbers, np.float64), np.cumsum(list(SIZES.values()))[:-1])
     return SlotStats(
         slot=slot,
         shape=(8, 8),
@@ -23,33 +29,53 @@ def make_stats(slot, sketch, fro_norm=1.0, relative_norm=0.1):
         energy=1.0,
         stable_rank=1.0,
         noise_floor=0.0,
-        sketch=np.asarray(sketch, np.float16),
+        sketch=encode_sketch(blocks, list(weights)),
     )
 
 
-def explain(query, ours, model, theirs, recipe, means=None):
-    a, b = Explained(query, "full", ours), Explained(model, "full", theirs)
-    return explain_slots(a, b, recipe, means or SketchMeans())
+def explain(query, ours, model, theirs, recipe=RECIPE, kinds=("full", "full")):
+    return explain_slots(
+        Explained(query, kinds[0], ours), Explained(model, kinds[1], theirs), recipe
+    )
 
 
-def make_model(seed, slots):
-    rng = np.random.default_rng(seed)
-    return [make_stats(slot, rng.normal(size=16)) for slot in slots]
+def make_model(seed, slots, like=None):
+    """Random numbers in every slot, or half those of another seed."""
+    rng, other = np.random.default_rng(seed), np.random.default_rng(like)
+    return [
+        make_stats(
+            slot,
+            rng.normal(size=256) + (other.normal(size=256) if like is not None else 0),
+            weights=rng.uniform(0.2, 1.0, size=3),
+        )
+        for slot in slots
+    ]
 
 
 SLOTS = [Slot(stack, layer, role) for stack in ("encoder", "decoder") for layer in (0, 1)
          for role in ("q", "down")]  # fmt: skip
 
 
-def joined(model):
-    return np.concatenate([stats.sketch for stats in model]).astype(np.float64)
+def cosine_of_find_similar(ours, theirs, weights):
+    """The plain cosine of two models, as a search shows it."""
+    a, b = (
+        SketchMatrix.of_model({s.slot: s.sketch for s in model}, RECIPE) for model in (ours, theirs)
+    )
+    shares = np.array([weights[block] for block in BLOCKS])
+    coded = shares @ a.cosines(b)[:, 0, 0] / shares.sum()
+    return float(true_cosines(np.array([coded]))[0])
 
 
-def test_contributions_sum_to_the_cosine_of_all_sketches():
-    a, b = make_model(0, SLOTS), make_model(1, SLOTS)
-    expected = joined(a) @ joined(b) / np.linalg.norm(joined(a)) / np.linalg.norm(joined(b))
+@pytest.mark.parametrize(
+    ("kinds", "weights"),
+    [(("full", "full"), OTHERS), (("full", "adapter"), OTHERS), (("adapter", "adapter"), ADAPTERS)],
+)
+@pytest.mark.parametrize("like", [None, 0])
+def test_contributions_sum_to_the_cosine_that_a_search_shows(kinds, weights, like):
+    a, b = make_model(0, SLOTS), make_model(1, SLOTS[1:], like)
+    expected = cosine_of_find_similar(a, b, weights)
 
-    found = explain("a", a, "b", b, RECIPE)
+    found = explain("a", a, "b", b, kinds=kinds)
 
     assert found.similarity == pytest.approx(expected)
     for totals in (found.slots, found.by_role, found.by_layer, found.by_block):
@@ -59,7 +85,7 @@ def test_contributions_sum_to_the_cosine_of_all_sketches():
 def test_shares_sum_to_one_where_models_are_alike():
     model = make_model(0, SLOTS)
 
-    found = explain("a", model, "a", model, RECIPE)
+    found = explain("a", model, "a", model)
 
     assert found.similarity == pytest.approx(1.0)
     for totals in (found.slots, found.by_role, found.by_layer, found.by_block):
@@ -68,39 +94,56 @@ def test_shares_sum_to_one_where_models_are_alike():
 
 def test_a_similarity_in_one_place_is_found_there():
     alike = Slot("decoder", 1, "q")
+    same = np.random.default_rng(5).normal(size=256)
     a, b = (
-        [make_stats(s, np.eye(16)[5] if s == alike else np.eye(16)[k]) for s in SLOTS]
+        [
+            make_stats(
+                slot, same if slot == alike else np.random.default_rng((k, i)).normal(size=256)
+            )
+            for i, slot in enumerate(SLOTS)
+        ]
         for k in (1, 2)
     )
 
-    found = explain("a", a, "b", b, RECIPE)
+    found = explain("a", a, "b", b)
 
-    assert found.similarity == pytest.approx(1 / len(SLOTS))
-    assert (found.slots[0].slot, found.slots[0].share) == (alike, pytest.approx(1.0))
-    assert {t.name: t.share for t in found.by_role} == {"q": 1.0, "down": 0.0}
-    assert {t.name for t in found.by_layer if t.share} == {"decoder.1"}
-    assert {t.name: t.share for t in found.by_block} == {
-        "update": 0,
-        "output": 1,
-        "input": 0,
-    }
+    assert found.slots[0].slot == alike
+    assert found.slots[0].contribution > 2 * abs(found.slots[1].contribution)
+    by_role = {total.name: total.contribution for total in found.by_role}
+    assert by_role["q"] > 2 * abs(by_role["down"])
+    assert max(found.by_layer, key=lambda total: total.contribution).name == "decoder.1"
+
+
+def test_a_block_that_is_alike_is_named():
+    rng = np.random.default_rng(0)
+    same = rng.normal(size=128)
+    a, b = (
+        [
+            make_stats(slot, np.concatenate([rng.normal(size=64), same, rng.normal(size=64)]))
+            for slot in SLOTS
+        ]
+        for _ in range(2)
+    )
+
+    found = explain("a", a, "b", b)
+
+    assert max(found.by_block, key=lambda total: total.contribution).name == "output"
+    assert sum(found.slots[0].blocks.values()) == pytest.approx(found.slots[0].contribution)
 
 
 def test_slots_of_one_model_alone_are_named_and_count_in_its_length():
     a, b = make_model(0, SLOTS[:3]), make_model(1, SLOTS[2:4])
-    b.append(make_stats(SLOTS[0], np.zeros(16), fro_norm=0.0))
+    b.append(make_stats(SLOTS[0], np.zeros(256), fro_norm=0.0))
 
-    found = explain("a", a, "b", b, RECIPE)
+    found = explain("a", a, "b", b)
 
     assert found.only_query == tuple(SLOTS[:2])
     assert found.only_model == (SLOTS[3],)
-    shared = a[2].sketch.astype(float) @ b[0].sketch.astype(float)
-    lengths = np.linalg.norm(joined(a)) * np.linalg.norm(joined(b))
-    assert found.similarity == pytest.approx(shared / lengths)
+    assert found.similarity == pytest.approx(cosine_of_find_similar(a, b, OTHERS))
 
 
 def test_models_without_a_common_slot_have_no_similarity_and_no_shares():
-    found = explain("a", make_model(0, SLOTS[:1]), "b", make_model(0, SLOTS[1:]), RECIPE)
+    found = explain("a", make_model(0, SLOTS[:1]), "b", make_model(0, SLOTS[1:]))
 
     assert (found.similarity, found.slots) == (0.0, ())
     assert {total.share for total in found.by_block} == {None}
@@ -108,17 +151,17 @@ def test_models_without_a_common_slot_have_no_similarity_and_no_shares():
 
 def test_json_survives_a_round_trip_and_shows_norms_side_by_side():
     a, b = (
-        [make_stats(SLOTS[0], np.ones(16))],
-        [make_stats(SLOTS[0], np.ones(16), relative_norm=None)],
+        [make_stats(SLOTS[0], np.ones(256))],
+        [make_stats(SLOTS[0], np.ones(256), relative_norm=None)],
     )
 
-    document = explain("a", a, "b", b, RECIPE).to_json()
+    document = explain("a", a, "b", b).to_json()
 
     assert json.loads(json.dumps(document)) == document
     (slot,) = document["slots"]
     assert slot["slot"] == "encoder.0.q"
     assert slot["relative_norm"] == {"query": 0.1, "model": None}
-    assert slot["blocks"] == pytest.approx({"update": 0.25, "output": 0.5, "input": 0.25})
+    assert slot["blocks"] == pytest.approx({"update": 0.25, "output": 0.25, "input": 0.5})
 
 
 def test_a_recipe_without_sketches_cannot_explain():
@@ -129,7 +172,11 @@ def test_a_recipe_without_sketches_cannot_explain():
 
 
 def test_sketches_of_another_size_cannot_be_explained():
-    short = [make_stats(SLOTS[0], np.ones(12))]
+    (fits,) = make_model(0, SLOTS[:1])
+    short = SlotStats(
+        slot=fits.slot, shape=(8, 8), fro_norm=1.0, relative_norm=0.1, sigma=fits.sigma,
+        energy=1.0, stable_rank=1.0, noise_floor=0.0, sketch=fits.sketch[:-1],
+    )  # fmt: skip
 
-    with pytest.raises(RequestError, match=r"b has 12 features at encoder\.0\.q, expected 16"):
-        explain("a", make_model(0, SLOTS), "b", short, RECIPE)
+    with pytest.raises(RequestError, match="b has a sketch of 69 bytes, not 70: index it again"):
+        explain("a", [fits], "b", [short])
