@@ -193,7 +193,9 @@ def resolve(
     made_by = query.fingerprint.recipe
     if recipe not in (None, made_by.name, made_by.id):
         raise RequestError(f"{query.model} was fingerprinted under {made_by.name}, not {recipe}")
-    sketches = {s.slot: s.sketch for s in query.slots if s.sketch}
+    sketches = {}
+    if block_dims(made_by):
+        sketches = {s.slot: s.sketch for s in query.slots if s.sketch}
     return catalog.family(query.base, made_by), ResolvedQuery(
         model=query.model,
         dataset=query.dataset,

@@ -17,10 +17,10 @@ import numpy as np
 from ...arrays import Bool, Float64, Int64
 from ..labelled import LabelledModels
 from ..precision import Exclude, label_codes
-from ..scoring import evidence
 from ..scoring.cohort import id_digest
-from ..scoring.evidence import Verdict, tail, verdict
+from ..scoring.evidence import COPY_COSINE, Verdict, tail, verdict
 from ..scoring.normalisation import unbounded
+from .stranger_tail import StrangerTail, measure_tail
 
 SUGGESTED = 0.2
 """False discovery rate up to which a dataset is suggested."""
@@ -167,7 +167,7 @@ class Calibration:
     held_out: Exclude
     unknown_share: float
     levels: tuple[Level, ...]
-    tail: evidence.Calibration
+    tail: StrangerTail
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -235,9 +235,9 @@ def suggest_datasets(
     return sorted(suggestions, key=lambda suggestion: suggestion.model), calibration
 
 
-def _measure_tail(references: References, n_family: int) -> evidence.Calibration:
+def _measure_tail(references: References, n_family: int) -> StrangerTail:
     labels = [references.names[code] for code in references.codes.tolist()]
-    return evidence.calibrate(references.z, labels, references.apart, n_family)
+    return measure_tail(references.z, labels, references.apart, n_family)
 
 
 def _answer_all(
@@ -288,7 +288,7 @@ def answer(
         n_candidates = allowed[queries].sum(axis=1, keepdims=True)
         expected = n_candidates * tail(falling, rate) / np.arange(1, falling.shape[1] + 1)
         p[queries] = np.minimum(expected.min(axis=1), 1.0)
-    p[nearest_cosines >= evidence.COPY_COSINE] = 0.0
+    p[nearest_cosines >= COPY_COSINE] = 0.0
     return Answers(codes=first, p=p, cosines=nearest_cosines)
 
 

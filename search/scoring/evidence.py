@@ -31,7 +31,7 @@ COPY_COSINE = 0.95
 LIKELY, PERHAPS = 0.01, 0.05
 """False discovery rates up to which a neighbour is likely of the same data, or perhaps."""
 
-RATE = 1.2
+RATE = 1.1
 """Of the exponential tail of strangers, in z."""
 
 SMALL_FAMILY = 2.0

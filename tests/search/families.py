@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
-from scoring.sketched import VectorMatrix, make_scores
+from scoring.sketched import VECTORS, VectorMatrix, make_scores
 
 from deltadex.search.labelled import LabelledModels
 from deltadex.search.scoring.pair_source import PairSource

@@ -161,7 +161,7 @@ def test_json_survives_a_round_trip_and_shows_norms_side_by_side():
     (slot,) = document["slots"]
     assert slot["slot"] == "encoder.0.q"
     assert slot["relative_norm"] == {"query": 0.1, "model": None}
-    assert slot["blocks"] == pytest.approx({"update": 0.25, "output": 0.25, "input": 0.5})
+    assert slot["blocks"] == pytest.approx({"update": 0.2, "output": 0.2, "input": 0.6})
 
 
 def test_a_recipe_without_sketches_cannot_explain():

@@ -31,7 +31,14 @@ def make_cosines(seed, n=9, blocks=3):
 def family_traits(cosines, kinds, n_kinds=2):
     """Of a family that is its own cohort."""
     counts = ~np.eye(cosines.shape[1], dtype=bool)
-    return measure_traits(cosines, kinds, kinds, counts.astype(float), counts, n_kinds)
+    return measure_traits(
+        cosines, kinds, every_block(cosines), kinds, counts.astype(float), counts, n_kinds
+    )
+
+
+def every_block(cosines):
+    """Of models that have all blocks."""
+    return np.ones((cosines.shape[1], len(cosines)))
 
 
 def halves(n, of_first):
@@ -125,7 +132,10 @@ def test_models_that_are_no_strangers_change_no_trait(seed):
     other = cosines.copy()
     other[:, :, 3] = other[:, 3, :] = 0.99
 
-    first, second = (measure_traits(c, kinds, kinds, weights, counts, 1) for c in (cosines, other))
+    first, second = (
+        measure_traits(c, kinds, every_block(c), kinds, weights, counts, 1)
+        for c in (cosines, other)
+    )
 
     rows = np.arange(9) != 3
     assert second.centres[:, rows] == pytest.approx(first.centres[:, rows])
@@ -139,7 +149,13 @@ def test_a_weighted_median_lies_among_the_values(seed, n, repeats):
     zero = np.zeros(1, np.int64)
 
     traits = measure_traits(
-        values, zero, np.zeros(n, np.int64), weights.astype(float), np.ones((1, n), bool), 1
+        values,
+        zero,
+        np.ones((1, 1)),
+        np.zeros(n, np.int64),
+        weights.astype(float),
+        np.ones((1, n), bool),
+        1,
     )
 
     held = values[0, 0][weights[0] > 0]
@@ -158,6 +174,7 @@ def make_traits(profile, counts):
     n = len(profile)
     return Traits(
         kinds=np.zeros(n, np.int64),
+        blocks=np.ones((n, 1)),
         centres=np.zeros((1, n, 1)),
         spreads=np.ones((1, n, 1)),
         profile=np.zeros_like(profile),
@@ -206,7 +223,8 @@ def test_plain_cosines_are_means_over_blocks(seed):
     cosines, kinds = make_cosines(seed), halves(9, 4)
     weights = weights_by_kinds(BLOCKS, ("adapter", "full"))
 
-    found = plain(cosines, kinds, kinds, weights)
+    models = kinds, every_block(cosines)
+    found = plain(cosines, models, models, weights)
 
     assert found[0, 8] == pytest.approx(weights[0, 1] @ cosines[:, 0, 8])
     assert np.diag(found) == pytest.approx(1.0)
@@ -223,3 +241,17 @@ def test_a_scale_does_not_care_which_model_comes_first(seed):
 
     assert found == pytest.approx(scale.of(values.T, right, left).T)
     assert found[0, 4] == pytest.approx((values[0, 4] - 2.0) / 2.0)
+
+
+def test_a_block_that_one_of_two_lacks_counts_in_no_pair():
+    cosines, kinds = make_cosines(0), np.zeros(9, np.int64)
+    weights, blocks = weights_by_kinds(BLOCKS, ("full",)), every_block(cosines)
+    blocks[4, 1] = 0.0
+
+    found = plain(cosines, (kinds, blocks), (kinds, blocks), weights)
+
+    update, _, of_input = weights[0, 0]
+    left = (update * cosines[0, 4] + of_input * cosines[2, 4]) / (update + of_input)
+    assert found[4] == pytest.approx(left)
+    assert found[4] == pytest.approx(found[:, 4])
+    assert found[0, 1] == pytest.approx(weights[0, 0] @ cosines[:, 0, 1])
