@@ -30,6 +30,9 @@ from .normalisation import (
 KEPT_TRAITS = 4_000
 """Models whose comparison with the cohort is kept for later searches; 6 KB each."""
 
+Z_DECIMALS = 9
+"""Of z: what is beyond depends on the order of the models in the catalog."""
+
 COPY_MARGIN = 0.05
 """Below `COPY_COSINE`: where a model turns from a stranger into a copy."""
 
@@ -142,7 +145,7 @@ class FamilyScores:
             plain_cosines,
         )
         z = self._null.of(self._sum(parts, *kinds), *kinds)
-        return PairScores(cosines=true_cosines(plain_cosines), z=z)
+        return PairScores(cosines=true_cosines(plain_cosines), z=np.round(z, Z_DECIMALS))
 
     def _measure(self, cosines: Float64[np.ndarray, "blocks cohort cohort"]) -> None:
         """Traits of the cohort, and the scales of all that a score is a sum of."""
