@@ -93,7 +93,7 @@ def ask(family: LabelledModels, seed: int, n_hidden: int, unknown: float) -> Cou
     }
     listed, _ = suggest_datasets(replace(family, labels=labels), unknown)
     counts = Counter("known" if label in labels else "unknown" for label in truth.values())
-    counts["active"] = any(not one.hint for one in listed)
+    counts["active"] = int(any(not one.hint for one in listed))
     for one in listed:
         if one.model in truth:
             kind = "hint" if one.hint else "suggestion"

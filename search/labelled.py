@@ -12,7 +12,7 @@ from ..records import ModelRecord
 from ..store import Catalog, FamilyView
 from .pooled_means import PooledMeans
 from .scoring.pair_source import WAYS as WAYS
-from .scoring.pair_source import PairSource
+from .scoring.pair_source import PairSource, VectorSource, pair_source
 
 BLOCK_BYTES = 16 * 2**20
 """Scores held at a time. Ranking them takes about three times as much again."""
@@ -44,7 +44,7 @@ class LabelledModels:
     authors: tuple[str | None, ...]
     runs: tuple[str | None, ...]
     scores: Float64[np.ndarray, "models models"] | None = field(default=None, compare=False)
-    source: PairSource | None = field(default=None, compare=False)
+    source: PairSource | VectorSource | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         columns = (self.vectors, self.labels, self.authors, self.runs)
@@ -169,7 +169,7 @@ def labelled_models(view: FamilyView, way: str = "normalised") -> LabelledModels
     Above `WHOLE_FAMILY` models scores are computed when they are asked for.
     """
     rows = view.rows(sorted(view.ids))
-    labels, source = view.labels, PairSource.of(view, rows, way)
+    labels, source = view.labels, pair_source(view, rows, way)
     kinds = [view.kinds[row] for row in rows.tolist()]
     vectors, places = view.vectors(view.keys[rows]), np.arange(len(rows))
     if way == "normalised":

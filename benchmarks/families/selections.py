@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -42,11 +43,13 @@ def selections(
     """
     names, sets = np.array(kinds), np.array(datasets)
     rows = np.arange(len(names))
-    yield Selection("everything", rows)
-    yield Selection("mixed", np.flatnonzero(np.isin(names, MIXED) & (sets != "")))
+    for name, chosen in (("everything", rows), ("mixed", np.flatnonzero(np.isin(names, MIXED)))):
+        if _has_siblings(sets[chosen]):
+            yield Selection(name, chosen)
     rng = np.random.default_rng(0)
     apart = np.flatnonzero(np.isin(sets, _one_of_each_file(sets)))
-    yield Selection("one set of each file", apart)
+    if _has_siblings(sets[apart]):
+        yield Selection("one set of each file", apart)
     for _ in range(DRAWS if len(apart) > DOMINATED_SIZE else 0):
         chosen = rng.choice(apart, DOMINATED_SIZE, replace=False)
         yield Selection(f"{DOMINATED_SIZE} of these", np.sort(chosen))
@@ -64,6 +67,10 @@ def selections(
             others = _pairs(sets, rng, (DOMINATED_SIZE - n_own) // 2, (dominating,))
             chosen = np.concatenate([rng.choice(own, n_own, replace=False), others])
             yield Selection(f"{share:.0%} of one set", np.sort(chosen))
+
+
+def _has_siblings(sets: np.ndarray) -> bool:
+    return any(name and count > 1 for name, count in Counter(sets.tolist()).items())
 
 
 def _one_of_each_file(sets: np.ndarray) -> list[str]:

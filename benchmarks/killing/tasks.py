@@ -161,8 +161,9 @@ def write_first_schema(catalog: Path, target: Path) -> None:
     with duckdb.connect(str(target)) as connection:
         connection.execute(f"ATTACH '{catalog}' AS today (READ_ONLY)")
         vectors = connection.execute("SELECT vectors FROM today.recipes").fetchall()
-        for name in ("families", "models", "slots"):
+        for name in ("families", "models"):
             connection.execute(f"INSERT INTO {name} SELECT * FROM today.{name}")
+        connection.execute("INSERT INTO slots SELECT * EXCLUDE (zero_share) FROM today.slots")
         connection.execute("INSERT INTO recipes SELECT * EXCLUDE (share) FROM today.recipes")
         for (name,) in vectors:
             connection.execute(f"CREATE TABLE {name} AS FROM today.{name} LIMIT 0")

@@ -10,6 +10,7 @@ from ...arrays import Float64, Int64
 from ...store import FamilyView, block_dims
 from .family_scores import FamilyScores, Scored
 from .normalisation import bounded
+from .vector_scores import ScoredVectors, VectorScores
 
 WAYS = ("normalised", "raw", "update", "output", "input", "pooled")
 """Ways of scoring a pair: as searches do; the plain cosine, and that of one block of features; the
@@ -24,19 +25,6 @@ class PairSource:
     models: Scored
     way: str
     blocks: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls, view: FamilyView, rows: Int64[np.ndarray, " models"], way: str
-    ) -> PairSource | None:
-        """Of some models; None where pooled vectors are all there is to this way.
-
-        Peak: the models' sketches, and their cosines with the cohort.
-        """
-        blocks, family = tuple(block_dims(view.recipe)), FamilyScores.of(view)
-        if family is None or way not in ("normalised", "raw", *blocks):
-            return None
-        return cls(family, family.stored(view, rows), way, blocks)
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> PairSource:
         """Some of the models, in that order."""
@@ -61,3 +49,46 @@ class PairSource:
     ) -> Float64[np.ndarray, "rows columns"]:
         """Plain cosines of the same pairs: 1 for copies."""
         return self.family.compare(self.models.take(rows), self.models.take(columns)).cosines
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorSource:
+    """The same for models that keep no sketches."""
+
+    family: VectorScores
+    models: ScoredVectors
+
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> VectorSource:
+        """Some of the models, in that order."""
+        return replace(self, models=self.models.take(rows))
+
+    def scores(
+        self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
+    ) -> Float64[np.ndarray, "rows columns"]:
+        """Of some models with some others, −1…1; 1 for a model with itself."""
+        pairs = self.family.compare(self.models.take(rows), self.models.take(columns))
+        scores = bounded(pairs.z)
+        scores[rows[:, None] == columns[None, :]] = 1.0
+        return scores
+
+    def cosines(
+        self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
+    ) -> Float64[np.ndarray, "rows columns"]:
+        """Plain cosines of the same pairs: 1 for copies."""
+        return self.family.compare(self.models.take(rows), self.models.take(columns)).cosines
+
+
+def pair_source(
+    view: FamilyView, rows: Int64[np.ndarray, " models"], way: str
+) -> PairSource | VectorSource | None:
+    """How pairs of some models are scored; None where it is by the cosines of vectors as they are.
+
+    Peak: the models' sketches, and their cosines with the cohort.
+    """
+    blocks, family = tuple(block_dims(view.recipe)), FamilyScores.of(view)
+    if family is not None and way in ("normalised", "raw", *blocks):
+        return PairSource(family, family.stored(view, rows), way, blocks)
+    if way == "normalised":
+        vectors = VectorScores.of(view)
+        return VectorSource(vectors, vectors.stored(view, rows))
+    return None

@@ -46,7 +46,7 @@ def test_it_answers_as_it_did(golden, read_only):
 
     nearest, before = answers.pop("nearest"), expected.pop("nearest")
     assert answers.pop("purity") == pytest.approx(expected.pop("purity"))
-    # scores are normalised otherwise since 0.1: who is nearest must stay, strangers may change places
+    # scores are normalised otherwise since 0.1: the nearest must stay, strangers may change places
     assert [_nearest(answer) for answer in nearest] == [_nearest(answer) for answer in before]
     # later versions may say more, never less or other things
     for key, value in expected.items():
