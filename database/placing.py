@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64, Int64
+from ..arrays import Float64
 from ..search import LabelledModels, Method, place_models, read_family
 from ..search.labelled import TIE_DECIMALS
 from ..search.neighbours import CANDIDATES
 from ..search.scoring.evidence import Calibration, verdict
-from ..search.scoring.family_scores import FamilyScores
-from ..search.scoring.normalisation import PairScores
-from ..search.scoring.vector_scores import VectorScores
 from ..store import Catalog, FamilyView
 from ..web import Colour, Neighbour, Neighbourhoods, check_ending, encode_names, write_map
 
@@ -120,32 +117,19 @@ def _neighbourhoods(view: FamilyView, family: LabelledModels) -> Neighbourhoods 
 
     None for families of more than `NEIGHBOURS_UP_TO` models.
     """
-    n_models = len(family.ids)
-    if n_models > NEIGHBOURS_UP_TO:
+    source, n_models = family.source, len(family.ids)
+    if source is None or n_models > NEIGHBOURS_UP_TO:
         return None
-    scores = FamilyScores.of(view) or VectorScores.of(view)
-    calibration = scores.evidence.calibration(view)
+    calibration = source.family.evidence.calibration(view)
     height = max(1, BLOCK_SCORES // max(1, n_models))
     neighbours: list[tuple[Neighbour, ...]] = []
     for block in np.split(np.arange(n_models), range(height, n_models, height)):
-        pairs = _scores_with_all(view, family, block)
+        pairs = source.pairs(block, np.arange(n_models))
         neighbours += (
             _nearest(family.ids, row, cosines, z, calibration)
             for row, cosines, z in zip(block.tolist(), pairs.cosines, pairs.z, strict=True)
         )
     return Neighbourhoods(neighbours, calibration.to_json())
-
-
-def _scores_with_all(
-    view: FamilyView, family: LabelledModels, block: Int64[np.ndarray, " block"]
-) -> PairScores:
-    """The scores of some models with all: by sketches, or by vectors where there are none."""
-    if family.source is not None:
-        models = family.source.models
-        return family.source.family.compare(models.take(block), models)
-    vectors = VectorScores.of(view)
-    stored = vectors.stored(view, view.rows(family.ids))
-    return vectors.compare(stored.take(block), stored)
 
 
 def _nearest(

@@ -201,4 +201,4 @@ class FamilyScores:
 
 def _blocks_of(sketches: SketchMatrix) -> Float64[np.ndarray, "models blocks"]:
     """Which blocks each model has in any slot: 0 or 1."""
-    return sketches.weights.any(axis=1).astype(np.float64)
+    return np.asarray(sketches.weights.any(axis=1), dtype=np.float64)

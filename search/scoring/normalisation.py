@@ -216,7 +216,9 @@ def _shares(
     right: Float64[np.ndarray, "others blocks"],
 ) -> Float64[np.ndarray, "blocks models others"]:
     """What each block counts in each pair: its share of those that both models have."""
-    shares = weights[:, None, None] * left.T[:, :, None] * right.T[:, None, :]
+    shares: Float64[np.ndarray, "blocks models others"] = (
+        weights[:, None, None] * left.T[:, :, None] * right.T[:, None, :]
+    )
     total = shares.sum(axis=0)
     shares /= np.where(total > 0, total, 1.0)
     return shares

@@ -9,7 +9,7 @@ import numpy as np
 from ...arrays import Float64, Int64
 from ...store import FamilyView, block_dims
 from .family_scores import FamilyScores, Scored
-from .normalisation import bounded
+from .normalisation import PairScores, bounded
 from .vector_scores import ScoredVectors, VectorScores
 
 WAYS = ("normalised", "raw", "update", "output", "input", "pooled")
@@ -39,7 +39,7 @@ class PairSource:
         if self.way in self.blocks:
             scores = left.features.cosines(right.features)[self.blocks.index(self.way)]
         else:
-            pairs = self.family.compare(left, right)
+            pairs = self.pairs(rows, columns)
             scores = pairs.cosines if self.way == "raw" else bounded(pairs.z)
         scores[rows[:, None] == columns[None, :]] = 1.0
         return scores
@@ -48,7 +48,13 @@ class PairSource:
         self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
     ) -> Float64[np.ndarray, "rows columns"]:
         """Plain cosines of the same pairs: 1 for copies."""
-        return self.family.compare(self.models.take(rows), self.models.take(columns)).cosines
+        return self.pairs(rows, columns).cosines
+
+    def pairs(
+        self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
+    ) -> PairScores:
+        """Cosines and z of the same pairs."""
+        return self.family.compare(self.models.take(rows), self.models.take(columns))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,8 +72,7 @@ class VectorSource:
         self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
     ) -> Float64[np.ndarray, "rows columns"]:
         """Of some models with some others, −1…1; 1 for a model with itself."""
-        pairs = self.family.compare(self.models.take(rows), self.models.take(columns))
-        scores = bounded(pairs.z)
+        scores = bounded(self.pairs(rows, columns).z)
         scores[rows[:, None] == columns[None, :]] = 1.0
         return scores
 
@@ -75,7 +80,13 @@ class VectorSource:
         self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
     ) -> Float64[np.ndarray, "rows columns"]:
         """Plain cosines of the same pairs: 1 for copies."""
-        return self.family.compare(self.models.take(rows), self.models.take(columns)).cosines
+        return self.pairs(rows, columns).cosines
+
+    def pairs(
+        self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
+    ) -> PairScores:
+        """Cosines and z of the same pairs."""
+        return self.family.compare(self.models.take(rows), self.models.take(columns))
 
 
 def pair_source(
