@@ -17,8 +17,8 @@ FINGERPRINTS = {form: 1e-5 if form == "narrow" else 1e-6 for form in FORMS}
 1e-4, this one 1e-5."""
 
 SCORES = 5e-3
-"""A number of a sketch that lies at the threshold between two codes takes the other one: in a family
-of one slot a few of 2,048. 3e-3 was seen."""
+"""A number of a sketch that lies at the threshold between two codes takes the other one: in a
+family of one slot a few of 2,048. 3e-3 was seen."""
 ARI = 0.99
 
 
