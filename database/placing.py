@@ -19,7 +19,7 @@ from ..web import Colour, Neighbour, Neighbourhoods, check_ending, encode_names,
 
 NEIGHBOURS_SHOWN = 6
 
-NEIGHBOURS_UP_TO = 20_000
+NEIGHBOURS_UP_TO = 4_000
 """Models up to which a page lists the nearest of each: every pair is compared, in minutes."""
 
 BLOCK_SCORES = 1 << 20

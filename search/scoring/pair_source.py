@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,30 +18,39 @@ WAYS = ("normalised", "raw", "update", "output", "input", "pooled")
 cosine of the pooled vectors."""
 
 
+COMPARED_AT_ONCE = 4_000
+"""Models that are read, and compared with some others, at a time: 150 MB of sketches."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PairSource:
-    """Some models of a family, row by row, and how their pairs are scored."""
+    """Some models of a family, row by row, and how their pairs are scored.
+
+    Attributes:
+        read: Gives the models of some rows.
+    """
 
     family: FamilyScores
-    models: Scored
+    read: Callable[[Int64[np.ndarray, " rows"]], Scored]
     way: str
     blocks: tuple[str, ...]
 
     def take(self, rows: Int64[np.ndarray, " rows"]) -> PairSource:
         """Some of the models, in that order."""
-        return replace(self, models=self.models.take(rows))
+        return replace(self, read=lambda some: self.read(rows[some]))
 
     def scores(
         self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
     ) -> Float64[np.ndarray, "rows columns"]:
         """Of some models with some others, −1…1; 1 for a model with itself."""
-        left, right = self.models.take(rows), self.models.take(columns)
-        scores: Float64[np.ndarray, "rows columns"]
-        if self.way in self.blocks:
-            scores = left.features.cosines(right.features)[self.blocks.index(self.way)]
-        else:
-            pairs = self.pairs(rows, columns)
-            scores = pairs.cosines if self.way == "raw" else bounded(pairs.z)
+        left, scores = self.read(rows), np.empty((len(rows), len(columns)))
+        for part, right in self._parts(columns):
+            if self.way in self.blocks:
+                block = self.blocks.index(self.way)
+                scores[:, part] = left.features.cosines(right.features)[block]
+            else:
+                pairs = self.family.compare(left, right)
+                scores[:, part] = pairs.cosines if self.way == "raw" else bounded(pairs.z)
         scores[rows[:, None] == columns[None, :]] = 1.0
         return scores
 
@@ -54,7 +64,17 @@ class PairSource:
         self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
     ) -> PairScores:
         """Cosines and z of the same pairs."""
-        return self.family.compare(self.models.take(rows), self.models.take(columns))
+        left, shape = self.read(rows), (len(rows), len(columns))
+        pairs = PairScores(cosines=np.empty(shape), z=np.empty(shape))
+        for part, right in self._parts(columns):
+            found = self.family.compare(left, right)
+            pairs.cosines[:, part], pairs.z[:, part] = found.cosines, found.z
+        return pairs
+
+    def _parts(self, columns: Int64[np.ndarray, " columns"]) -> Iterator[tuple[slice, Scored]]:
+        for start in range(0, len(columns), COMPARED_AT_ONCE):
+            part = slice(start, start + COMPARED_AT_ONCE)
+            yield part, self.read(columns[part])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,11 +114,14 @@ def pair_source(
 ) -> PairSource | VectorSource | None:
     """How pairs of some models are scored; None where it is by the cosines of vectors as they are.
 
-    Peak: the models' sketches, and their cosines with the cohort.
+    Up to `COMPARED_AT_ONCE` models are read now; of more, those that are asked for.
+    Peak: the sketches of as many, and their cosines with the cohort.
     """
     blocks, family = tuple(block_dims(view.recipe)), FamilyScores.of(view)
     if family is not None and way in ("normalised", "raw", *blocks):
-        return PairSource(family, family.stored(view, rows), way, blocks)
+        if len(rows) <= COMPARED_AT_ONCE:
+            return PairSource(family, family.stored(view, rows).take, way, blocks)
+        return PairSource(family, lambda some: family.stored(view, rows[some]), way, blocks)
     if way == "normalised":
         vectors = VectorScores.of(view)
         return VectorSource(vectors, vectors.stored(view, rows))

@@ -40,7 +40,7 @@ def scored(family, vectors=None):
     matrix, kinds = VectorMatrix(vectors.astype(np.float32)), ["full"] * len(family.ids)
     scores = make_scores(family.ids, kinds, VECTORS, matrix.take)
     models = scores.prepare(matrix, kinds, list(range(len(family.ids))))
-    source = PairSource(scores, models, "normalised", ("vector",))
+    source = PairSource(scores, models.take, "normalised", ("vector",))
     return replace(family, vectors=vectors, source=source)
 
 

@@ -18,6 +18,7 @@ from sketched import (
     sketch_matrix,
 )
 
+from deltadex.search.scoring import pair_source
 from deltadex.search.scoring.cohort import COHORT
 from deltadex.search.scoring.evidence import calibrate, verdict
 from deltadex.search.scoring.normalisation import bounded, unbounded
@@ -266,7 +267,7 @@ def test_pairs_by_every_way_are_symmetric_and_one_with_themselves(way):
     models = family.prepare(matrix, ["full"] * 12, list(range(12)))
     rows = np.arange(12)
 
-    source = PairSource(family, models, way, ("vector",))
+    source = PairSource(family, models.take, way, ("vector",))
     scores = source.scores(rows, rows)
 
     assert scores == pytest.approx(scores.T)
@@ -286,3 +287,20 @@ def test_names_decide_the_sample_alone():
     after, _ = score_vectors(vectors[order], ids=[ids[i] for i in order])
 
     assert [ids[row] for row in before.cohort] == [ids[order[row]] for row in after.cohort]
+
+
+def test_many_models_are_compared_in_parts(monkeypatch):
+    monkeypatch.setattr(pair_source, "COMPARED_AT_ONCE", 5)
+    matrix = VectorMatrix(make_vectors(0, 12).astype(np.float32))
+    family, whole = score(matrix)
+    models = family.prepare(matrix, ["full"] * 12, list(range(12)))
+    rows = np.array([7, 2])
+
+    source = PairSource(family, models.take, "normalised", ("vector",))
+    pairs = source.pairs(rows, np.arange(12))
+
+    assert pairs.z == pytest.approx(whole.z[rows])
+    assert pairs.cosines == pytest.approx(whole.cosines[rows])
+    assert source.scores(rows, np.arange(12)) == pytest.approx(
+        np.where(rows[:, None] == np.arange(12), 1.0, bounded(whole.z[rows]))
+    )
