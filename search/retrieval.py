@@ -28,6 +28,9 @@ LARGE_BYTES = 256 * 2**20
 SAMPLE = 1_000
 """Queries of a larger family. The standard error of micro is then at most 0.016."""
 
+FEWEST_SAMPLED, MOST_PAIRS = 100, 40_000_000
+"""Above 40,000 models fewer are sampled, so that a million take minutes."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Retrieval:
@@ -127,7 +130,8 @@ def _sample(
 ) -> Int64[np.ndarray, " queries"]:
     """`SAMPLE` rows, the same in every process and whatever else is in the family."""
     by_digest = sorted(eligible.tolist(), key=lambda row: id_digest(ids[row]))
-    return np.array(sorted(by_digest[:SAMPLE]), dtype=np.int64)
+    size = min(SAMPLE, max(FEWEST_SAMPLED, MOST_PAIRS // max(1, len(ids))))
+    return np.array(sorted(by_digest[:size]), dtype=np.int64)
 
 
 def label_codes(labels: Sequence[str | None], names: Sequence[str]) -> Int64[np.ndarray, " models"]:
