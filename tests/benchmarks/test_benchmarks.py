@@ -252,7 +252,7 @@ TOYS = {
         ),
         published=("index file", "recall@10 against exact", "peak memory"),
         prints=(
-            r"open the index of 301: [\d.]+ s",
+            r"make the index of 301, and the mapped file of vectors: [\d.]+ s",
             r"find_similar\(\), vectors read for the first time: p50 [\d.]+ ms, p95 [\d.]+ ms",
             r"find_similar\(\), warm: p50 ",
             r"bare FAISS, same candidates: p50 ",
