@@ -24,7 +24,7 @@ import pyarrow as pa
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.search import StoredQuery, find_similar, prepare_search
-from deltadex.search.neighbours import CANDIDATES
+from deltadex.search.neighbours import VECTOR_CANDIDATES
 from deltadex.search.pooled_means import PooledMeans
 from deltadex.store import Catalog, FamilyView
 from deltadex.store.files import index_folder
@@ -165,7 +165,7 @@ def _queries(
     bare = []
     for query in centred:
         start = time.perf_counter()
-        view.index.scan(query, CANDIDATES)
+        view.index.scan(query, VECTOR_CANDIDATES)
         bare.append(time.perf_counter() - start)
     recall = np.mean(
         [

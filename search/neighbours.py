@@ -35,6 +35,9 @@ COMPARED_WHOLE = 256
 CANDIDATES = 128
 """How many of these: one bit a number holds the ten nearest among them."""
 
+VECTOR_CANDIDATES = 256
+"""How many where vectors are all there is: they cost little."""
+
 EVERY_MODEL = ModelFilter()
 
 
@@ -336,7 +339,7 @@ def _candidates(
     if (len(view) if allowed is None else len(allowed)) <= max(COMPARED_WHOLE, k):
         return np.arange(len(view)) if allowed is None else allowed
     centred = PooledMeans.of(view).centred([query.kind], query.vector[None, :])[0]
-    n = max(2 * k, CANDIDATES)
+    n = max(2 * k, CANDIDATES if query.sketches is not None else VECTOR_CANDIDATES)
     single = centred.astype(np.float32)
     rows = [view.candidates(single, n, of_kind) for of_kind in _by_kind(view, allowed)]
     return np.unique(np.concatenate(rows))

@@ -30,7 +30,7 @@ CODE_BITS = 1
 QUERY_BITS = 8
 """Of a query that is compared with codes; 0, FAISS's default, is a hundred times slower."""
 
-PROBED_LISTS = 28
+PROBED_LISTS = 64
 TRAINING_POINTS = 40
 """For each inverted list."""
 
