@@ -13,7 +13,6 @@ from .sql import QueryResult, query_catalog
 from .tables.bases import BaseRecord
 from .tables.filters import ModelFilter
 from .tables.models import Known, Label, Labels, ModelRow, Page, Stored
-from .tables.slots import SlotSketches
 
 __all__ = [
     "Backup",
@@ -32,7 +31,6 @@ __all__ = [
     "SearchIndex",
     "SketchFiles",
     "SketchMatrix",
-    "SlotSketches",
     "Stored",
     "back_up",
     "block_dims",

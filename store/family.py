@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +16,6 @@ from .files import derived_path
 from .session import Session
 from .tables.filters import ModelFilter
 from .tables.models import Label, Labels, select_keys, select_labels
-from .tables.slots import SlotSketches, select_sketches
 from .tables.vectors import count_vectors, fetch_keys, fetch_vectors_of
 
 if TYPE_CHECKING:
@@ -191,10 +190,6 @@ class FamilyView:
         from .derived.sketch_matrix import fetch_matrix
 
         return fetch_matrix(self._session, keys.tolist(), self.recipe)
-
-    def sketches_by_slot(self, rows: Int64[np.ndarray, " rows"]) -> Iterator[SlotSketches]:
-        """Some models' sketches slot by slot; indices are places in `rows`."""
-        yield from select_sketches(self._session, self.keys[rows].tolist(), self.recipe.id)
 
     @property
     def index(self) -> SearchIndex:

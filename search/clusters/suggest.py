@@ -247,8 +247,7 @@ def _answer_all(
     parts = []
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
-        cosines = family.cosines_between(block, references.rows)
-        z = unbounded(family.scores_between(block, references.rows))
+        z, cosines = _evidence_between(family, block, references.rows)
         allowed = may_answer(family, block, cosines, references)
         parts.append(answer(z, cosines, allowed, references.codes, rate))
     return Answers(
@@ -414,7 +413,7 @@ def pick_references(family: LabelledModels) -> References:
     rows = np.array(sorted(picked, key=family.ids.__getitem__), dtype=np.int64)
     names = tuple(sorted({family.labels[row] or "" for row in picked}))
     codes = label_codes([family.labels[row] for row in rows.tolist()], names)
-    z, cosines = unbounded(family.scores_between(rows, rows)), family.cosines_between(rows, rows)
+    z, cosines = _evidence_between(family, rows, rows)
     runs = [family.runs[row] for row in rows.tolist()]
     authors = [family.authors[row] for row in rows.tolist()]
     by_run = _bound_together(cosines, runs)
@@ -429,6 +428,17 @@ def pick_references(family: LabelledModels) -> References:
         groups=by_author if enough else by_run,
         held_out="author" if enough else "run",
     )
+
+
+def _evidence_between(
+    family: LabelledModels, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " _"]
+) -> tuple[Float64[np.ndarray, "queries labelled"], Float64[np.ndarray, "queries labelled"]]:
+    """z and plain cosines of some models with some others, compared once."""
+    if family.source is not None:
+        pairs = family.source.pairs(rows, columns)
+        return pairs.z, pairs.cosines
+    cosines = family.cosines_between(rows, columns)
+    return unbounded(family.scores_between(rows, columns)), cosines
 
 
 def may_answer(

@@ -110,6 +110,9 @@ class FamilyScores:
     def stored(self, view: FamilyView, rows: Int64[np.ndarray, " rows"]) -> Scored:
         """Some stored models; what is known of the latest of them is kept."""
         sketches, listed = view.sketches(view.keys[rows]), rows.tolist()
+        places = self._places(listed)
+        if (places >= 0).all():
+            return Scored(sketches, self._traits.take(places))
         new = [place for place, row in enumerate(listed) if row not in self._known]
         if len(new) > KEPT_TRAITS or len(new) == len(listed):
             scored = self.prepare(sketches, [view.kinds[row] for row in listed], listed)
@@ -165,11 +168,14 @@ class FamilyScores:
 
     def _counts(self, rows: Sequence[int]) -> Bool[np.ndarray, "models cohort"]:
         """Which models of the cohort are another than the model itself."""
-        places = np.array([self._place.get(row, -1) for row in rows], dtype=np.int64)
         others: Bool[np.ndarray, "models cohort"] = (
-            np.arange(len(self.cohort))[None, :] != places[:, None]
+            np.arange(len(self.cohort))[None, :] != self._places(rows)[:, None]
         )
         return others
+
+    def _places(self, rows: Sequence[int]) -> Int64[np.ndarray, " models"]:
+        """Where models are in the cohort; −1 for one that is not."""
+        return np.array([self._place.get(row, -1) for row in rows], dtype=np.int64)
 
     def _traits_of(
         self,

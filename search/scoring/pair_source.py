@@ -43,16 +43,11 @@ class PairSource:
         self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
     ) -> Float64[np.ndarray, "rows columns"]:
         """Of some models with some others, −1…1; 1 for a model with itself."""
-        left, scores = self.read(rows), np.empty((len(rows), len(columns)))
-        for part, right in self._parts(columns):
-            if self.way in self.blocks:
-                block = self.blocks.index(self.way)
-                scores[:, part] = left.features.cosines(right.features)[block]
-            else:
-                pairs = self.family.compare(left, right)
-                scores[:, part] = pairs.cosines if self.way == "raw" else bounded(pairs.z)
-        scores[rows[:, None] == columns[None, :]] = 1.0
-        return scores
+        if self.way in self.blocks:
+            return one_with_themselves(self._block_cosines(rows, columns), rows, columns)
+        pairs = self.pairs(rows, columns)
+        scores = pairs.cosines if self.way == "raw" else bounded(pairs.z)
+        return one_with_themselves(scores, rows, columns)
 
     def cosines(
         self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
@@ -70,6 +65,15 @@ class PairSource:
             found = self.family.compare(left, right)
             pairs.cosines[:, part], pairs.z[:, part] = found.cosines, found.z
         return pairs
+
+    def _block_cosines(
+        self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
+    ) -> Float64[np.ndarray, "rows columns"]:
+        left, block = self.read(rows), self.blocks.index(self.way)
+        cosines = np.empty((len(rows), len(columns)))
+        for part, right in self._parts(columns):
+            cosines[:, part] = left.features.cosines(right.features)[block]
+        return cosines
 
     def _parts(self, columns: Int64[np.ndarray, " columns"]) -> Iterator[tuple[slice, Scored]]:
         for start in range(0, len(columns), COMPARED_AT_ONCE):
@@ -92,9 +96,7 @@ class VectorSource:
         self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
     ) -> Float64[np.ndarray, "rows columns"]:
         """Of some models with some others, −1…1; 1 for a model with itself."""
-        scores = bounded(self.pairs(rows, columns).z)
-        scores[rows[:, None] == columns[None, :]] = 1.0
-        return scores
+        return one_with_themselves(bounded(self.pairs(rows, columns).z), rows, columns)
 
     def cosines(
         self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
@@ -107,6 +109,16 @@ class VectorSource:
     ) -> PairScores:
         """Cosines and z of the same pairs."""
         return self.family.compare(self.models.take(rows), self.models.take(columns))
+
+
+def one_with_themselves(
+    scores: Float64[np.ndarray, "rows columns"],
+    rows: Int64[np.ndarray, " rows"],
+    columns: Int64[np.ndarray, " columns"],
+) -> Float64[np.ndarray, "rows columns"]:
+    """The same scores, 1 where a model meets itself."""
+    scores[rows[:, None] == columns[None, :]] = 1.0
+    return scores
 
 
 def pair_source(

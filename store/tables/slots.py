@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ...arrays import Float16, Int64
 from ...records import Indexed, Slot, SlotStats
 from ..session import Session
-
-AT_ONCE = 512
-"""Models whose sketches are fetched by one query, at about 150 KB a model of version 2."""
-
-SlotSketches = tuple[Slot, Int64[np.ndarray, " present"], Float16[np.ndarray, "present features"]]
-"""One slot: which of the models have it, and their sketches."""
 
 
 def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotStats]:
@@ -39,53 +32,6 @@ def select_shapes(session: Session, base: str) -> dict[Slot, tuple[int, int]]:
         [base],
     )
     return {Slot(*slot): (n_out, n_in) for *slot, n_out, n_in in rows}
-
-
-def select_sketches(session: Session, keys: Sequence[int], recipe: str) -> Iterator[SlotSketches]:
-    """Every slot that any of the models has a sketch of; `present` indexes `keys`.
-
-    Peak: one slot's sketches; all of them for at most `AT_ONCE` models, in one pass.
-    """
-    if len(keys) <= AT_ONCE:
-        yield from _sketches_at_once(session, keys, recipe)
-        return
-    wanted = pa.table(
-        {"key": pa.array(keys, pa.int64()), "place": pa.array(range(len(keys)), pa.int64())}
-    )
-    with session.registered("wanted_models", wanted):
-        slots = session.execute(
-            "SELECT DISTINCT s.stack, s.layer, s.role FROM slots s "
-            "JOIN wanted_models a ON a.key = s.model WHERE s.recipe = ? ORDER BY ALL",
-            [recipe],
-        )
-        for stack, layer, role in slots:
-            rows = session.execute(
-                "SELECT a.place, s.sketch FROM slots s JOIN wanted_models a ON a.key = s.model "
-                "WHERE s.recipe = ? AND s.stack = ? AND s.layer = ? AND s.role = ? "
-                "AND s.sketch IS NOT NULL ORDER BY a.place",
-                [recipe, stack, layer, role],
-            )
-            if rows:
-                places = np.array([place for place, _ in rows], dtype=np.int64)
-                joined = np.frombuffer(b"".join(sketch for _, sketch in rows), dtype="<f2")
-                yield Slot(stack, layer, role), places, joined.reshape(len(rows), -1)
-
-
-def _sketches_at_once(session: Session, keys: Sequence[int], recipe: str) -> Iterator[SlotSketches]:
-    place = {key: i for i, key in enumerate(keys)}
-    rows = session.execute(
-        "SELECT stack, layer, role, model, sketch FROM slots WHERE recipe = ? "
-        "AND sketch IS NOT NULL AND model IN (SELECT unnest(?::BIGINT[]))",
-        [recipe, list(keys)],
-    )
-    by_slot: dict[tuple[str, int, str], list[tuple[int, bytes]]] = {}
-    for stack, layer, role, key, sketch in rows:
-        by_slot.setdefault((stack, layer, role), []).append((place[key], sketch))
-    for name, rows in sorted(by_slot.items()):
-        rows.sort(key=lambda row: row[0])
-        joined = np.frombuffer(b"".join(sketch for _, sketch in rows), dtype="<f2")
-        places = np.array([row[0] for row in rows], dtype=np.int64)
-        yield Slot(*name), places, joined.reshape(len(rows), -1)
 
 
 def _slot_stats(row: tuple[Any, ...]) -> SlotStats:
