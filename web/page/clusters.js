@@ -44,26 +44,34 @@
 
   function calibration({ calibration: made }) {
     if (!made) return null;
-    const enough = made.threshold !== null && made.threshold !== undefined;
-    return make("div", { class: "note" }, make("p", {}, enough
-      ? `Measured on ${format.count(made.models, "labelled model")} held out: from a confidence of ${made.threshold.toFixed(2)} on, ${format.percent(made.precision ?? 0)} of the suggestions are right, and ${format.percent(made.coverage ?? 0)} of the models get one.`
-      : `No confidence reaches a precision of ${format.percent(made.target)} on ${format.count(made.models, "labelled model")} held out, so nothing is suggested.`),
+    const answered = made.threshold !== null && made.threshold !== undefined;
+    return make("div", { class: "note" }, make("p", {}, answered
+      ? `On ${format.count(made.models, "labelled model")} held out: ${format.percent(made.precision ?? 0)} of such suggestions are right, and ${format.percent(made.coverage ?? 0)} of the models get one.`
+      : `No evidence suffices to have ${format.percent(made.target)} of the suggestions right, so nothing is suggested.`),
     made.curve?.length > 1 ? curve(made.curve) : null);
   }
 
+  function listing(name, list) {
+    const shown = list.slice(0, SUGGESTED);
+    return [make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Table of ${name}` },
+      make("table", { class: "list" },
+        make("thead", {}, make("tr", {}, ["Model", "Dataset", "Verdict", "fdr"].map((text) => make("th", { scope: "col" }, text)))),
+        make("tbody", {}, shown.map((answer) => make("tr", {},
+          make("th", { scope: "row" }, button({ class: "link", onclick: () => deltadex.card.open(answer.model, { fly: true }) }, make("span", { class: "name" }, answer.model))),
+          make("td", {}, legend.swatch(legend.datasetItem(answer.dataset)), " ", answer.dataset),
+          make("td", {}, answer.verdict),
+          make("td", { class: "number" }, format.percent(answer.fdr))))))),
+    list.length > shown.length ? make("p", { class: "soft small" }, `The first ${SUGGESTED}.`) : null];
+  }
+
   function suggestions(found) {
-    const list = found.suggestions.slice(0, SUGGESTED);
+    const hints = found.hints ?? [];
     return make("section", { class: "block" }, make("h3", {}, "Suggested datasets"),
-      make("p", { class: "soft" }, `${format.count(found.suggestions.length, "unlabelled model")} with a suggestion, ${format.whole(found.abstained)} without.`),
+      make("p", { class: "soft" }, `${format.count(found.suggestions.length, "unlabelled model")} with a suggestion, ${format.whole(found.abstained)} without; ${format.whole(hints.length)} of these with a hint. fdr: the share of all suggestions with at least this evidence that is expected to be wrong.`),
       calibration(found),
-      list.length ? make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of suggested datasets" },
-        make("table", { class: "list" },
-          make("thead", {}, make("tr", {}, ["Model", "Suggested dataset", "Confidence"].map((text) => make("th", { scope: "col" }, text)))),
-          make("tbody", {}, list.map((one) => make("tr", {},
-            make("th", { scope: "row" }, button({ class: "link", onclick: () => deltadex.card.open(one.model, { fly: true }) }, make("span", { class: "name" }, one.model))),
-            make("td", {}, legend.swatch(legend.datasetItem(one.dataset)), " ", one.dataset),
-            make("td", { class: "number" }, format.percent(one.confidence))))))) : null,
-      found.suggestions.length > list.length ? make("p", { class: "soft small" }, `The first ${SUGGESTED}.`) : null);
+      found.suggestions.length ? listing("suggested datasets", found.suggestions) : null,
+      hints.length ? [make("h3", {}, "Hints"), make("p", { class: "soft" }, "The evidence is too weak for a suggestion; up to half of the hints may be wrong."),
+        ...listing("hints", hints)] : null);
   }
 
   function show(box, found) {

@@ -247,8 +247,14 @@ class MadeUp:
             "models": self.models, "clusters": clusters, "noise": [], "ari": 0.91, "nmi": 0.88,
             "silhouette": {"labels": 0.2, "clusters": 0.3}, "abstained": 2,
             "suggestions": [
-                {"model": row["model"], "dataset": self.datasets[0], "confidence": 0.97}
+                {"model": row["model"], "dataset": self.datasets[0], "confidence": 0.97,
+                 "fdr": 0.03, "verdict": "perhaps", "hint": False}
                 for row in unlabelled[:4]
+            ],
+            "hints": [
+                {"model": row["model"], "dataset": self.datasets[1], "confidence": 0.6,
+                 "fdr": 0.4, "verdict": "perhaps", "hint": True}
+                for row in unlabelled[4:6]
             ],
             "calibration": {"precision": 0.96, "coverage": 0.7, "threshold": 0.8, "target": 0.95,
                             "models": 40, "curve": curve},

@@ -75,7 +75,10 @@ def test_clusters_come_after_a_wait_and_lead_to_the_map(visit, address, family):
 
     text = plain(page, "#clusters-body")
     assert family.requests["clusters"] == 2
-    assert "96 % of the suggestions are right" in text
+    assert "96 % of such suggestions are right" in text
+    assert "2 of these with a hint" in text
+    assert [plain(page, f"table.list >> nth={n} >> tbody >> tr >> nth=0").split("\t")[-1]
+            for n in (0, 1)] == ["3 %", "40 %"]  # fmt: skip
     page.get_by_role("button", name="Show about sst2 on the map").click()
     until(page, "document.getElementById('counted').innerText === '12 of 60 models'")
     assert page.locator("#categories >> text=about sst2").count() == 1
