@@ -254,3 +254,31 @@ class Refused:
 
 
 Outcome = Indexed | Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DataSet:
+    """A data set as a query: fingerprints of a base's gradient over its examples, no text.
+
+    Attributes:
+        name: Unique within the base.
+        base: Canonical name of the family's base.
+        loss: Whose gradient: `causal-lm`, `classification`, ….
+        sha256: Of the bytes of the file, or of all files of a folder.
+        examples: How many of its rows the gradient is of.
+        settings: Everything that changes the numbers.
+        counts: Rows read and skipped, classes.
+        fingerprint: Pooled over the slots, under the family's recipe.
+        sketches: By part and slot, as a model's: `whole`, over all examples; `group N`, over
+            disjoint groups of them; `shuffled N`, over all with their labels permuted.
+    """
+
+    name: str
+    base: str
+    loss: str
+    sha256: str
+    examples: int
+    settings: Mapping[str, object]
+    counts: Mapping[str, object]
+    fingerprint: Fingerprint
+    sketches: Mapping[str, Mapping[Slot, bytes]]

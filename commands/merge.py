@@ -63,7 +63,8 @@ def _show(document: Mapping[str, Any]) -> None:
     for source in document["sources"]:
         counts = ", ".join(f"{source[key]} {key}" for key in ("added", "updated", "unchanged"))
         differing = f", {source['differing']} of other weights" if source["differing"] else ""
-        click.echo(f"{source['source']}: {counts}{differing}")
+        data = f", data sets added: {source['data_sets']}" if source["data_sets"] else ""
+        click.echo(f"{source['source']}: {counts}{differing}{data}")
     click.echo(f"{document['target']}: {document['models']} models, {document['seconds']:.1f} s")
     _show_conflicts(document["conflicts"])
 

@@ -54,6 +54,7 @@ from .tables.recipes import (
 
 if TYPE_CHECKING:
     from .family import FamilyView
+    from .tables.data_sets import DataSets
 
 T = TypeVar("T")
 
@@ -219,6 +220,13 @@ class Catalog:
     def listings(self, base: str) -> Listings:
         """The walk of the Hub that starts at `base`."""
         return Listings(self._session, base)
+
+    @property
+    def data_sets(self) -> DataSets:
+        """Data sets that were kept as queries."""
+        from .tables.data_sets import DataSets
+
+        return DataSets(self._session)
 
     def studies(self, key: int) -> Studies:
         """The studies of the model with this key."""

@@ -11,7 +11,7 @@ import duckdb
 from ..errors import EmptyCatalog, ForeignDatabase, NewerSchema, StoreError, StoreLocked
 from .sharing import HolderNote, LocalSession, RawSession
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:

@@ -29,6 +29,8 @@ _TABLES = {
         "SELECT m.base, m.id AS model, l.* EXCLUDE (model) "
         "FROM linear_sketches l JOIN models m ON m.key = l.model ORDER BY ALL"
     ),
+    "data_sets": "SELECT * FROM data_sets ORDER BY base, name",
+    "data_sketches": "SELECT * FROM data_sketches ORDER BY ALL",
     "fingerprints": "SELECT * FROM fingerprints ORDER BY base, model, recipe",
 }
 

@@ -52,7 +52,7 @@ def test_merge_prints_the_contract(machines):
     document = json.loads(result.stdout)
     assert result.exit_code == 0
     assert set(document) == {
-        *("target", "added", "updated", "unchanged", "differing"),
+        *("target", "added", "updated", "unchanged", "differing", "data_sets"),
         *("conflicts", "sources", "models", "seconds"),
     }
     assert document["target"] == str(a)

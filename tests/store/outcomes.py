@@ -5,6 +5,7 @@ import numpy as np
 from deltadex.records import (
     LINEAR_DIM,
     LINEAR_LAYER_DIM,
+    DataSet,
     Fingerprint,
     Indexed,
     LinearSketch,
@@ -59,4 +60,25 @@ def indexed(id, *, seed=0, base="base", recipe=RECIPE, signature="s", sketched=T
         bytes_read=10,
         seconds=0.1,
         linear=linear(seed, recipe=recipe) if sketched and recipe.name == "sketch" else None,
+    )
+
+
+def data_set(name, *, seed=0, base="base", sha256="0" * 64):
+    rng = np.random.default_rng(seed)
+    return DataSet(
+        name=name,
+        base=base,
+        loss="causal-lm",
+        sha256=sha256,
+        examples=512,
+        settings={"seed": seed, "max_examples": 512},
+        counts={"rows": 600, "skipped": {"empty": 3}},
+        fingerprint=Fingerprint(recipe=RECIPE, vector=unit(seed, RECIPE.dim), norm=2.0),
+        sketches={
+            part: {
+                Slot("encoder", layer, "q"): rng.normal(size=8).astype("<f2").tobytes()
+                for layer in range(2)
+            }
+            for part in ("whole", "group 0", "group 1", "shuffled 0")
+        },
     )

@@ -9,7 +9,7 @@ from deltadex.store.files import derived_path
 
 CHECKS = [
     *("versions", "threads", "space", "holder", "catalog", "tables", "recipes", "views", "keys"),
-    *("vectors", "linear", "rows", "index", "sketches", "leftovers"),
+    *("vectors", "linear", "data sets", "rows", "index", "sketches", "leftovers"),
 ]
 VECTORS = f"vectors_{RECIPE.id[-8:]}_{RECIPE.dim}"
 

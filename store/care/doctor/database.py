@@ -214,6 +214,27 @@ def check_linear(context: CheckContext) -> Iterator[Finding]:
     yield Finding("linear", "ok", f"linear sketches of {counted(n_models, 'model')}")
 
 
+def check_data_sets(context: CheckContext) -> Iterator[Finding]:
+    """Every kept data set has sketches and a finite vector of unit length, and one row."""
+    wrong = context.select(
+        "SELECT d.name FROM data_sets d LEFT JOIN data_sketches s "
+        "ON s.base = d.base AND s.name = d.name AND s.part = 'whole' "
+        "GROUP BY d.base, d.name HAVING count(DISTINCT d.rowid) <> 1 OR count(s.name) = 0 OR "
+        "NOT bool_and(coalesce(abs(sqrt(list_sum(list_transform(d.vector, lambda x: x * x))) - 1) "
+        f"<= {UNIT_TOLERANCE} AND isfinite(d.norm), false)) "
+        "UNION SELECT DISTINCT s.name FROM data_sketches s ANTI JOIN data_sets d "
+        "ON s.base = d.base AND s.name = d.name ORDER BY 1"
+    )
+    if wrong:
+        names = listed([str(name) for (name,) in wrong])
+        detail = f"{counted(len(wrong), 'data set')} damaged: {names}"
+        advice = "`deltadex data rm` each of them, then keep it again"
+        yield Finding("data sets", "problem", detail, advice)
+        return
+    [(n_sets,)] = context.select("SELECT count(*) FROM data_sets")
+    yield Finding("data sets", "ok", counted(n_sets, "kept data set"))
+
+
 def check_references(context: CheckContext) -> Iterator[Finding]:
     """No rows of removed models, and no indexed models without their rows."""
     present = set(context.tables())

@@ -16,6 +16,7 @@ from ...sharing import Ledger, LocalSession
 from .checks import CheckContext, Finding, Track
 from .database import (
     REPLACE_FILE,
+    check_data_sets,
     check_keys,
     check_linear,
     check_recipes,
@@ -37,6 +38,7 @@ _THEN: tuple[_Check, ...] = (
     ("keys", check_keys),
     ("vectors", check_vectors),
     ("linear", check_linear),
+    ("data sets", check_data_sets),
     ("rows", check_references),
     ("index", check_indexes),
     ("sketches", check_sketches),

@@ -1,4 +1,4 @@
-"""A merge of several catalogs: models, families, vectors, slots and studies."""
+"""A merge of several catalogs: models, families, vectors, slots, studies and data sets."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ...session import Session
 from ...tables.bases import replace_base, select_base, select_bases
 from ...tables.models import count_models
 from ...tables.recipes import select_recipes, tables
+from .kept_data import merge_data_sets
 from .model_batch import Counts, Name, Source, merge_models
 from .rules import Conflict, joined_base
 
@@ -47,7 +48,7 @@ class Merged:
 
     def to_json(self) -> dict[str, Any]:
         """Sums, each source by itself, and every conflict."""
-        keys = ("added", "updated", "unchanged", "differing")
+        keys = ("added", "updated", "unchanged", "differing", "data_sets")
         by_source = [
             {"source": path, **{key: getattr(counts, key) for key in keys}}
             for path, counts in self.sources.items()
@@ -73,7 +74,8 @@ def merge_catalogs(target: Catalog, sources: Sequence[Path], *, tracked: Tracked
     A source is only read, and may be held by another process. A model that the target has not
     is copied; one of the same weights gets the vectors, slots, studies and labels that it lacks;
     one of other weights stays as the target has it, and is reported. What was merged before an
-    error or a kill stays, and the same merge goes on. Walks of the Hub are not merged.
+    error or a kill stays, and the same merge goes on. Walks of the Hub are not merged. A
+    data set is copied where the target has none of that name.
 
     Args:
         tracked: Passes on the batches that it is given; the command line draws a bar.
@@ -120,6 +122,7 @@ def _merge_source(writing: Session, source: Source, counts: Counts, tracked: Tra
     batches = [names[start : start + AT_ONCE] for start in range(0, len(names), AT_ONCE)]
     for batch in tracked(batches):
         counts.add(write(partial(merge_models, names=batch)))
+    counts.add(write(merge_data_sets))
 
 
 def merge_families(target: Session, source: Source) -> list[Conflict]:
@@ -159,7 +162,9 @@ def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
 def _check_vocabulary(source: Source) -> None:
     """Refuse statuses, codes and slots that this deltadex does not know."""
     outcomes = source.session.execute("SELECT DISTINCT status, code FROM models")
-    slots = source.session.execute("SELECT DISTINCT stack, role FROM slots")
+    slots = source.session.execute(
+        "SELECT stack, role FROM slots UNION SELECT stack, role FROM data_sketches"
+    )
     strange = [f"{status} ({code})" for status, code in outcomes if not _is_known(status, code)]
     strange += [f"{s}.{role}" for s, role in slots if s not in STACKS or role not in ROLES]
     if strange:

@@ -80,12 +80,14 @@ class Counts:
     Attributes:
         updated: Known ones that got something they lacked, or a better outcome.
         differing: Known ones of other weights: nothing of them was taken.
+        data_sets: Kept data sets that were added.
     """
 
     added: int = 0
     updated: int = 0
     unchanged: int = 0
     differing: int = 0
+    data_sets: int = 0
     conflicts: list[Conflict] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
@@ -93,6 +95,7 @@ class Counts:
         self.updated += other.updated
         self.unchanged += other.unchanged
         self.differing += other.differing
+        self.data_sets += other.data_sets
         self.conflicts += other.conflicts
 
 

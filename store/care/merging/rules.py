@@ -35,7 +35,7 @@ class Conflict:
     """Values that differ between two catalogs; the target's are kept.
 
     Attributes:
-        model: None where it is the base itself.
+        model: None where it is the base itself; the name of a data set.
         source: The catalog that was to be merged.
         kept: What the target says.
         other: What the source says.
@@ -43,7 +43,7 @@ class Conflict:
 
     base: str
     model: str | None
-    about: Literal["weights", "labels", "base"]
+    about: Literal["weights", "labels", "base", "data set"]
     source: str
     kept: Mapping[str, Any]
     other: Mapping[str, Any]

@@ -1,0 +1,133 @@
+import duckdb
+import pytest
+from merges import counts, merge, write
+from outcomes import RECIPE, data_set, indexed
+from patients import look, sql, state
+
+from deltadex.errors import RequestError
+from deltadex.store import Catalog, back_up
+
+
+@pytest.fixture
+def kept(a):
+    """A catalog that keeps two data sets."""
+    write(a, indexed("x", seed=1))
+    with Catalog.open(a) as catalog:
+        catalog.data_sets.save(data_set("reviews", seed=1))
+        catalog.data_sets.save(data_set("chats", seed=2))
+    return a
+
+
+def assert_equal(one, other):
+    assert one.fingerprint.vector.tolist() == other.fingerprint.vector.tolist()
+    assert one.fingerprint == other.fingerprint
+    names = ("name", "base", "loss", "sha256", "examples", "settings", "counts", "sketches")
+    assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
+
+
+def test_a_data_set_comes_back_as_it_was_kept(kept):
+    with Catalog.open(kept) as catalog:
+        assert_equal(catalog.data_sets.load("reviews"), data_set("reviews", seed=1))
+        assert [s.name for s in catalog.data_sets.all("base", RECIPE.id)] == ["chats", "reviews"]
+        assert catalog.data_sets.all("base", "other") == []
+
+
+def test_a_second_of_a_name_replaces_the_first_and_no_other(kept):
+    with Catalog.open(kept) as catalog:
+        catalog.data_sets.save(data_set("reviews", seed=3))
+
+        assert_equal(catalog.data_sets.load("reviews"), data_set("reviews", seed=3))
+        assert_equal(catalog.data_sets.load("chats"), data_set("chats", seed=2))
+        assert len(catalog.data_sets.listed()) == 2
+
+
+def test_a_removed_data_set_leaves_no_row(kept):
+    with Catalog.open(kept) as catalog:
+        assert catalog.data_sets.remove("reviews")["examples"] == 512
+        with pytest.raises(RequestError, match="no data set 'reviews' is kept; kept: chats"):
+            catalog.data_sets.load("reviews")
+    with duckdb.connect(str(kept)) as connection:
+        for table in ("data_sets", "data_sketches"):
+            names = connection.execute(f"SELECT DISTINCT name FROM {table}").fetchall()
+            assert names == [("chats",)]
+
+
+def test_a_name_in_two_families_needs_its_base(kept):
+    with Catalog.open(kept) as catalog:
+        catalog.data_sets.save(data_set("reviews", seed=3, base="second"))
+        with pytest.raises(RequestError, match="add --base: base, second"):
+            catalog.data_sets.load("reviews")
+        assert_equal(
+            catalog.data_sets.load("reviews", "second"),
+            data_set("reviews", seed=3, base="second"),
+        )
+
+
+def test_a_merge_copies_data_sets_and_reports_another_of_the_same_name(kept, b):
+    write(b, indexed("y", seed=2))
+    with Catalog.open(b) as catalog:
+        catalog.data_sets.save(data_set("reviews", seed=1))
+        catalog.data_sets.save(data_set("chats", seed=9, sha256="9" * 64))
+
+    document = merge(kept, b)
+
+    assert (document["data_sets"], counts(document)) == (0, [1, 0, 0, 0])
+    [conflict] = document["conflicts"]
+    assert (conflict["about"], conflict["model"]) == ("data set", "chats")
+    assert conflict["other"]["sha256"] == "9" * 64
+    with Catalog.open(kept) as catalog:
+        assert_equal(catalog.data_sets.load("chats"), data_set("chats", seed=2))
+
+
+def test_a_merge_into_nothing_copies_data_sets_once(kept, b):
+    assert merge(b, kept)["data_sets"] == 2
+    assert merge(b, kept)["data_sets"] == 0
+
+    with Catalog.open(b) as catalog:
+        assert_equal(catalog.data_sets.load("reviews"), data_set("reviews", seed=1))
+
+
+def test_a_backup_and_an_export_hold_data_sets(kept, tmp_path):
+    with Catalog.open(kept) as catalog:
+        back_up(catalog, tmp_path / "backup.duckdb")
+        written = {path.name for path in catalog.export_parquet(tmp_path / "out")}
+    assert {"data_sets.parquet", "data_sketches.parquet"} <= written
+    with Catalog.open(tmp_path / "backup.duckdb") as catalog:
+        assert_equal(catalog.data_sets.load("reviews"), data_set("reviews", seed=1))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE data_sets SET norm = 'nan' WHERE name = 'chats'",
+        "UPDATE data_sets SET vector = list_transform(vector, lambda x: 2 * x) "
+        "WHERE name = 'chats'",
+        "DELETE FROM data_sketches WHERE name = 'chats'",
+        "DELETE FROM data_sets WHERE name = 'chats'",
+        "INSERT INTO data_sets FROM data_sets WHERE name = 'chats'",
+    ],
+)
+def test_doctor_names_a_damaged_data_set(kept, damage):
+    assert state(look(kept), "data sets") == ("ok", "2 kept data sets ")
+    sql(kept, damage)
+
+    worst, text = state(look(kept), "data sets")
+
+    assert worst == "problem"
+    assert "1 data set damaged: chats" in text
+
+
+def test_no_column_holds_text_of_the_examples(kept):
+    """The tables have these columns and no others: a new one is a decision about privacy."""
+    with duckdb.connect(str(kept)) as connection:
+        columns = {
+            table: {row[0] for row in connection.execute(f"DESCRIBE {table}").fetchall()}
+            for table in ("data_sets", "data_sketches")
+        }
+    assert columns == {
+        "data_sets": {
+            "base", "name", "recipe", "loss", "sha256", "examples", "settings", "counts",
+            "vector", "norm", "made_at",
+        },
+        "data_sketches": {"base", "name", "part", "stack", "layer", "role", "sketch"},
+    }  # fmt: skip
