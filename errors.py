@@ -10,6 +10,7 @@
     │   ├── HolderLost            the process that holds the file ended in a transaction
     │   ├── StoreDamaged          the file is not a readable DuckDB database
     │   ├── ForeignDatabase       a DuckDB database, but not a deltadex catalog
+    │   ├── OlderSchema           written by an earlier deltadex, and may not be changed
     │   ├── NewerSchema           written by a later deltadex
     │   ├── StoreFull             no space left, or the folder refuses writes
     │   └── RecipeMismatch        vectors of different recipes or sizes would meet
@@ -172,6 +173,10 @@ class StoreDamaged(StoreError):
 
 class ForeignDatabase(StoreError):
     """A DuckDB database, but not a deltadex catalog."""
+
+
+class OlderSchema(StoreError):
+    """The catalog was written by an earlier deltadex, and may not be changed."""
 
 
 class NewerSchema(StoreError):

@@ -87,18 +87,25 @@ class Catalog:
 
     @classmethod
     def open(
-        cls, path: Path, *, read_only: bool = False, create: bool = True, cache: str = CACHE_SHARE
+        cls,
+        path: Path,
+        *,
+        read_only: bool = False,
+        create: bool = True,
+        cache: str = CACHE_SHARE,
+        migrates: bool = True,
     ) -> Catalog:
         """The catalog in the file `path`.
 
         Args:
+            migrates: Bring an older file up to date, also for one who only reads.
             cache: How much memory DuckDB may take, as it has it: `2GB`, `10%`.
 
         Raises:
             EmptyCatalog: there is none and `create` is false.
-            StoreError: it is locked, damaged, no catalog, or of a later version.
+            StoreError: it is locked, damaged, no catalog, or of another version.
         """
-        access = connect(path, read_only=read_only, create=create, cache=cache)
+        access = connect(path, read_only=read_only, create=create, cache=cache, migrates=migrates)
         return cls(access, path, read_only=read_only)
 
     def reader(self, *, waits_for_index: bool = True) -> Catalog:
@@ -181,16 +188,9 @@ class Catalog:
             author, run: None leaves them as they are.
         """
         before = self.model(id, base)
-        record = replace(
-            before.record,
-            dataset=before.dataset if dataset is None else dataset or None,
-            dataset_raw=dataset or before.record.dataset_raw,
-            label_source="labels",
-            author=author or before.author,
-            run=run or before.run,
-        )
-        self.relabel(record.base, [record])
-        return before, replace(before, record=record)
+        after = before.labelled(dataset, author, run)
+        self.relabel(after.base, [after.record])
+        return before, after
 
     def save_base(
         self, base: str, revision: str | None, architecture: str | None, slots: Mapping[str, Any]
@@ -432,7 +432,8 @@ class Catalog:
             return spelling
         if (folder := str(Path(spelling).expanduser().resolve())) in bases:
             return folder
-        alike = [base for base in bases if _last_part(base) == _last_part(spelling)]
+        last = spelling.rstrip("/").rsplit("/", 1)[-1].lower()
+        alike = [base for base in bases if base.rsplit("/", 1)[-1].lower() == last]
         if len(alike) == 1:
             return alike[0]
         raise UnknownBase(f"no family of {spelling!r}; there are: {', '.join(bases)}")
@@ -492,11 +493,6 @@ class Catalog:
         changes = self.changes
         if self._remembered[0] != changes:
             self._remembered = (changes, {})
-        answers = self._remembered[1]
-        if name not in answers:
+        if name not in (answers := self._remembered[1]):
             answers[name] = select(self._session)
         return answers[name]
-
-
-def _last_part(base: str) -> str:
-    return base.rstrip("/").rsplit("/", 1)[-1].lower()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import duckdb
 
-from ..errors import EmptyCatalog, ForeignDatabase, NewerSchema, StoreError, StoreLocked
+from ..errors import EmptyCatalog, ForeignDatabase, NewerSchema, OlderSchema, StoreLocked
 from .sharing import HolderNote, LocalSession, RawSession
 
 SCHEMA_VERSION = 5
@@ -18,15 +18,17 @@ def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
     """Bring a file that this process holds up to this version.
 
     Raises:
-        StoreError: it is read-only and older, or one of its subclasses.
+        OlderSchema: it is older, and opened read-only.
+        StoreError: another of its subclasses.
     """
     version = schema_version(own, path)
     _refuse_newer(version, path)
     if version == 0 and read_only:
         raise EmptyCatalog(f"{path}: an empty catalog; `deltadex index` fills it")
     if read_only and version < SCHEMA_VERSION:
-        raise StoreError(
-            f"{path}: schema version {version}; any writing command brings it up to date"
+        raise OlderSchema(
+            f"{path}: schema version {version}, this deltadex has {SCHEMA_VERSION}; "
+            "`deltadex doctor` brings a file that may be written up to date"
         )
     for number in range(version + 1, SCHEMA_VERSION + 1):
         own.begin()

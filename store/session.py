@@ -7,6 +7,8 @@ process that held the file ended.
 from __future__ import annotations
 
 import itertools
+import logging
+import os
 import re
 import sys
 import threading
@@ -18,10 +20,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from ..errors import EmptyCatalog, HolderLost, StoreDamaged, StoreError, StoreFull, StoreLocked
+from ..errors import (
+    EmptyCatalog,
+    HolderLost,
+    OlderSchema,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreLocked,
+)
 from .files import make_folder
-from .schema import check_schema, migrate
+from .schema import SCHEMA_VERSION, check_schema, migrate
 from .sharing import UNSETTLED, Access, Gone, Ledger, LocalSession, RawSession
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
@@ -55,8 +67,18 @@ CACHE_SHARE = "50%"
 """Of the memory; a search index of a large family needs the other half."""
 
 
-def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHARE) -> Access:
+def connect(
+    path: Path,
+    *,
+    read_only: bool,
+    create: bool,
+    cache: str = CACHE_SHARE,
+    migrates: bool = True,
+) -> Access:
     """Access to the catalog at `path`, at this schema version: held, or through its holder.
+
+    Args:
+        migrates: Bring an older file up to date, also for one who only reads.
 
     Raises:
         EmptyCatalog: there is no file and none is to be made.
@@ -73,10 +95,22 @@ def connect(path: Path, *, read_only: bool, create: bool, cache: str = CACHE_SHA
         read_only = False
     return Access(
         path,
-        lambda: _open_file(path, read_only=read_only, cache=cache),
+        lambda: _open_up_to_date(path, read_only=read_only, cache=cache, migrates=migrates),
         lambda guest, note: check_schema(guest, note, path),
         shares=not read_only,
     )
+
+
+def _open_up_to_date(path: Path, *, read_only: bool, cache: str, migrates: bool) -> LocalSession:
+    """As `_open_file`; a reader of an older file that may be written migrates it first."""
+    try:
+        return _open_file(path, read_only=read_only, cache=cache)
+    except OlderSchema:
+        if not migrates or not os.access(path, os.W_OK):
+            raise
+    _open_file(path, read_only=False, cache=cache).close()
+    log.info("%s: brought to schema version %d", path, SCHEMA_VERSION)
+    return _open_file(path, read_only=read_only, cache=cache)
 
 
 def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:

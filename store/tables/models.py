@@ -58,6 +58,19 @@ class ModelRow:
     def run(self) -> str | None:
         return self.record.run
 
+    def labelled(self, dataset: str | None, author: str | None, run: str | None) -> ModelRow:
+        """The row with these labels, as from a labels file; a None leaves what there is, and the
+        dataset "" takes the dataset away."""
+        record = replace(
+            self.record,
+            dataset=self.dataset if dataset is None else dataset or None,
+            dataset_raw=dataset or self.record.dataset_raw,
+            label_source="labels",
+            author=author or self.author,
+            run=run or self.run,
+        )
+        return replace(self, record=record)
+
     @classmethod
     def columns(cls) -> tuple[str, ...]:
         """The keys of `to_json`."""

@@ -11,6 +11,7 @@ from deltadex.errors import (
     EmptyCatalog,
     ForeignDatabase,
     NewerSchema,
+    OlderSchema,
     RecipeMismatch,
     RequestError,
     StoreDamaged,
@@ -121,7 +122,7 @@ def test_nothing_is_merged_when_one_source_is_missing(a, b, tmp_path):
 
 @pytest.mark.parametrize(
     ("version", "kind", "says"),
-    [(2, StoreError, "any writing command brings it up to date"), (99, NewerSchema, "upgrade")],
+    [(2, OlderSchema, "`deltadex doctor` brings"), (99, NewerSchema, "upgrade")],
 )
 def test_a_source_of_another_version_is_refused_by_name(a, b, version, kind, says):
     write(b, indexed("x"))

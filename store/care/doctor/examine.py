@@ -126,7 +126,7 @@ def _open(path: Path, repairs: bool) -> tuple[Catalog, bool]:
             return Catalog.open(path, create=False, cache=CACHE), True
         except StoreFull:
             pass
-    return Catalog.open(path, create=False, read_only=True, cache=CACHE), False
+    return Catalog.open(path, create=False, read_only=True, cache=CACHE, migrates=False), False
 
 
 def _schema_before(path: Path) -> int | None:

@@ -95,7 +95,9 @@ def merge_catalogs(target: Catalog, sources: Sequence[Path], *, tracked: Tracked
     with closing(Session(target.access)) as writing:
         for path in sources:
             with (
-                Catalog.open(path, read_only=True, create=False, cache=CACHE) as opened,
+                Catalog.open(
+                    path, read_only=True, create=False, cache=CACHE, migrates=False
+                ) as opened,
                 closing(Session(opened.access)) as reading,
             ):
                 source = Source(str(path), reading, _recipes(reading, path))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from make_golden import BASE, MEAN, SKETCH, answered
 
+from deltadex.errors import OlderSchema
 from deltadex.records import Fingerprint, Indexed, LinearSketch, ModelRecord
 from deltadex.store import Catalog, examine
 from deltadex.store.schema import SCHEMA_VERSION
@@ -38,8 +39,6 @@ def test_there_is_one_of_the_first_release():
 @pytest.mark.parametrize("read_only", [True, False])
 def test_it_answers_as_it_did(golden, read_only):
     path, expected = golden
-    if read_only and not _is_of_this_schema(path):
-        pytest.skip("an older schema is brought up to date by a writing command")
     with Catalog.open(path, read_only=read_only) as catalog:
         answers = json.loads(json.dumps(answered(catalog)))
     del expected["version"]
@@ -51,6 +50,20 @@ def test_it_answers_as_it_did(golden, read_only):
     # later versions may say more, never less or other things
     for key, value in expected.items():
         assert _part(answers[key], value) == value
+
+
+def test_a_reader_leaves_an_older_file_alone_where_it_must(golden, monkeypatch):
+    path, _ = golden
+    before = path.read_bytes()
+    if _is_of_this_schema(path):
+        return
+
+    with pytest.raises(OlderSchema, match="deltadex doctor"):
+        Catalog.open(path, read_only=True, migrates=False)
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(OlderSchema, match="deltadex doctor"):
+        Catalog.open(path, read_only=True)
+    assert path.read_bytes() == before
 
 
 def _nearest(answer):
