@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TextIO, cast
+from typing import cast
 
 from ..errors import DataError
 
@@ -54,7 +54,7 @@ class TextStream:
     """
 
     name: str
-    characters: TextIO
+    characters: io.TextIOWrapper
     encoding: str
     is_marked: bool
 
@@ -82,11 +82,11 @@ def open_text(path: Path, assumed: str = "utf-8") -> Iterator[TextStream]:
     """
     with ExitStack() as files, translated_errors(path):
         source = files.enter_context(path.open("rb", buffering=BLOCK_BYTES))
-        data = cast(BinaryIO, source)
+        data: io.BufferedReader = source
         if source.peek(2)[:2] == GZIP_MAGIC:
             unpacked = files.enter_context(gzip.GzipFile(fileobj=source, mode="rb"))
-            data = cast(BinaryIO, io.BufferedReader(unpacked, BLOCK_BYTES))
-        head = cast(io.BufferedReader, data).peek(HEAD_BYTES)[:HEAD_BYTES]
+            data = io.BufferedReader(cast(io.RawIOBase, unpacked), BLOCK_BYTES)
+        head = data.peek(HEAD_BYTES)[:HEAD_BYTES]
         mark = next((name for mark, name in BYTE_ORDER_MARKS if head.startswith(mark)), None)
         if mark is None:
             _refuse_binary(path, head)

@@ -135,14 +135,14 @@ def _arrow_schema(path: Path) -> pa.Schema:
     import pyarrow as pa
 
     with pa.OSFile(str(path), "rb") as source:
-        return _arrow_reader(pa, source).schema
+        return _arrow_reader(source).schema
 
 
 def _arrow_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     with pa.OSFile(str(path), "rb") as source:
-        reader = _arrow_reader(pa, source)
+        reader = _arrow_reader(source)
         if isinstance(reader, pa.RecordBatchFileReader):
             batches = (reader.get_batch(place) for place in range(reader.num_record_batches))
         else:
@@ -151,9 +151,10 @@ def _arrow_batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatc
             yield batch.select(columns)
 
 
-def _arrow_reader(pa, source):  # type: ignore[no-untyped-def]
+def _arrow_reader(source: pa.NativeFile) -> pa.RecordBatchReader | pa.RecordBatchFileReader:
     """A reader of the file format, or of the stream that `datasets` writes."""
+    import pyarrow as pa
+
     magic = source.read(len(ARROW_FILE_MAGIC))
     source.seek(0)
-    opened = pa.ipc.open_file if magic == ARROW_FILE_MAGIC else pa.ipc.open_stream
-    return opened(source)
+    return pa.ipc.open_file(source) if magic == ARROW_FILE_MAGIC else pa.ipc.open_stream(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,7 +72,7 @@ class CsvTable:
                 else:
                     reason = ""
                 row = reason or {name: fields[place] for name, place in places}
-                yield reader.line_num, row
+                yield record.number, row
                 record.lines.clear()
 
 
@@ -122,17 +122,19 @@ class _Record:
 
     def __init__(self, path: Path, stream: TextStream) -> None:
         self.lines: list[str] = []
+        self.number = 0
         self._path = path
         self._lines = stream.lines()
 
     def __iter__(self) -> Iterator[str]:
         characters = 0
-        for number, line in enumerate(self._lines, start=1):
+        for line in self._lines:
+            self.number += 1
             characters = characters * bool(self.lines) + len(line or "")
             if line is None or characters > LONGEST_LINE:
                 raise DataError(
-                    f"{self._path}, line {number}: a row of more than {LONGEST_LINE:,} characters; "
-                    "is there a quote before it that is never closed?"
+                    f"{self._path}, line {self.number}: a row of more than {LONGEST_LINE:,} "
+                    "characters; is there a quote before it that is never closed?"
                 )
             self.lines.append(line)
             yield line
@@ -142,10 +144,11 @@ class _Record:
         return len(self.lines) > 1 and bool(sum(line.count('"') for line in self.lines) % 2)
 
 
-def _reader(lines: Iterator[str] | Sequence[str] | _Record, delimiter: str, quotes: bool):  # type: ignore[no-untyped-def]
+def _reader(lines: Iterable[str], delimiter: str, has_quotes: bool) -> Iterator[list[str]]:
     csv.field_size_limit(LONGEST_FIELD)
-    quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
-    return csv.reader(lines, delimiter=delimiter, quoting=quoting)
+    if has_quotes:
+        return csv.reader(lines, delimiter=delimiter)
+    return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
 
 
 def _are_quotes_plain(lines: Sequence[str], delimiter: str) -> bool:

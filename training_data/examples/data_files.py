@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,7 +88,8 @@ def locate_data_files(path: Path, split: str | None = None) -> DataFiles:
 def _in_folder(folder: Path, split: str | None) -> DataFiles:
     """The files as saved by `datasets`, or by the splits that their paths name."""
     if (folder / "dataset_dict.json").is_file():
-        splits = _list(_document(folder / "dataset_dict.json").get("splits"))
+        listed = _list(_document(folder / "dataset_dict.json").get("splits"))
+        splits = [name for name in listed if isinstance(name, str) and name in os.listdir(folder)]
         chosen = _choose_split(folder, splits, split)
         saved = _saved(folder, folder / chosen)
         return DataFiles(
@@ -108,7 +110,7 @@ def _in_folder(folder: Path, split: str | None) -> DataFiles:
         by_split.setdefault(_split_of(path.relative_to(folder)), []).append(path)
     if not by_split:
         raise DataError(f"{folder}: no data file in it ({', '.join(FORMATS)})")
-    splits = sorted(filter(None, by_split))
+    splits = sorted(name for name in by_split if name)
     chosen = _choose_split(folder, splits, split) if splits else ""
     if split is not None and not splits:
         raise DataError(f"{folder}: its files name no splits; leave out --split")

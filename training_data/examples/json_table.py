@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
 
 from ...errors import DataError
 from ...text_files.text_stream import LONGEST_LINE, TextStream, open_text
@@ -106,7 +106,7 @@ def _record(value: object) -> Row | str:
     return value if isinstance(value, dict) else "not an object with columns"
 
 
-def _list_records(path: Path, characters: TextIO) -> Iterator[NumberedRow]:
+def _list_records(path: Path, characters: TextIOWrapper) -> Iterator[NumberedRow]:
     """The elements of one list, decoded one by one as its text comes in."""
     decoder = json.JSONDecoder()
     text = characters.read(BLOCK_CHARACTERS).lstrip()[1:]

@@ -22,6 +22,8 @@ def class_name(value: object) -> str | None:
 
     None: no single value, or no number.
     """
+    if isinstance(value, str) and value.isalnum() and value not in ("True", "False"):
+        return value
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():

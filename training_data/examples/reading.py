@@ -16,7 +16,7 @@ from .example import Example
 from .example_set import ExampleSet, Kind, SkippedRows, count_classes
 from .labels import MOST_COUNTED, LabelKind, as_number, label_kind
 from .messages import Template
-from .row_examples import LISTS, RowReader, is_cut
+from .row_examples import LISTS, LONGEST_TEXT, RowReader, is_cut
 from .sample import Sample
 from .table import NumberedRow, Table
 
@@ -166,7 +166,7 @@ def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | 
     kind, found, examples = _labelled(scan, examples, labelled)
     cut = sum(map(is_cut, examples))
     if cut:
-        scan.notes.append(f"{cut} examples cut to 100,000 characters")
+        scan.notes.append(f"{cut} example{'s' * (cut != 1)} cut to {LONGEST_TEXT:,} characters")
     if kind == "messages" and template is None:
         scan.notes.append('messages joined as "role: content", without a chat template')
     return ExampleSet(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .columns import FoundColumn
+from .columns import FoundColumn, Part
 from .example import Example
 from .labels import NO_CLASS, class_name
 from .messages import Message, plain_template, read_messages, until_last_answer
@@ -23,7 +23,7 @@ LISTS = "label is a list"
 class RowReader:
     """The columns of a table's rows, and the names of its classes."""
 
-    columns: Mapping[str, str]
+    columns: Mapping[Part, str]
     class_names: Sequence[str] = ()
 
     @classmethod
@@ -45,8 +45,8 @@ class RowReader:
             text, completion = plain_template(messages)
         else:
             text = self._text(row, "text")
-            more = self._text(row, "input")
-            text = f"{text}\n\n{more}" if text and more else text
+            if "input" in self.columns and text and (more := self._text(row, "input")):
+                text = f"{text}\n\n{more}"
             completion = self._text(row, "completion")
         if not text:
             return "empty"
@@ -69,10 +69,14 @@ class RowReader:
         )
         return example, messages
 
-    def _text(self, row: Row, part: str) -> str:
+    def _text(self, row: Row, part: Part) -> str:
         column = self.columns.get(part)
-        value = None if column is None else row[column]
-        if isinstance(value, Mapping):
+        if column is None:
+            return ""
+        value = row[column]
+        if isinstance(value, str):
+            return value.strip()
+        if isinstance(value, dict):
             value = value.get("text")
         if isinstance(value, list):
             value = next(iter(value), None)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 Row = Mapping[str, object]
 NumberedRow = tuple[int, Row | str]
 """The number of a row, or of its last line, from 1, and its values or why it has none."""
 
 
+@runtime_checkable
 class Table(Protocol):
     """A data file that can be read again and again.
 
