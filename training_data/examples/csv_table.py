@@ -86,7 +86,8 @@ def open_csv(path: Path, encoding: str, wanted: Collection[str]) -> CsvTable:
         head = stream.characters.read(HEAD_CHARACTERS)
         used = stream.encoding
     lines = head.splitlines()
-    if len(head) == HEAD_CHARACTERS and len(lines) > 1:
+    is_part = len(head) == HEAD_CHARACTERS
+    if is_part and len(lines) > 1:
         lines.pop()
     first = next((line for line in lines if line.strip()), None)
     if first is None:
@@ -94,7 +95,7 @@ def open_csv(path: Path, encoding: str, wanted: Collection[str]) -> CsvTable:
     lower = path.name.lower().removesuffix(".gz")
     own = "\t" if lower.endswith(".tsv") else ","
     delimiter = choose_delimiter(first, wanted, own)
-    has_quotes = not _are_quotes_plain(lines, delimiter)
+    has_quotes = not _are_quotes_plain(lines, delimiter, is_part)
     fields = next(filter(None, _reader(lines, delimiter, has_quotes)))
     names = tuple(field.strip() for field in fields)
     has_header = _is_header(names)
@@ -151,17 +152,23 @@ def _reader(lines: Iterable[str], delimiter: str, has_quotes: bool) -> Iterator[
     return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
 
 
-def _are_quotes_plain(lines: Sequence[str], delimiter: str) -> bool:
+def _are_quotes_plain(lines: Sequence[str], delimiter: str, is_part: bool) -> bool:
     """Whether the lines are a table without quoting, and none with it.
 
     Taken as plain characters, quotes leave every line with the same number of fields, and a field
-    begins with a quote that it does not end with.
+    begins with a quote that it does not end with. `is_part`: the last row may be cut.
     """
     rows = [line.split(delimiter) for line in lines if line.strip()]
     widths = {len(row) for row in rows}
     if len(widths) != 1 or widths == {1}:
         return False
-    return any(field[:1] == '"' and not _is_quoted(field) for row in rows for field in row)
+    if all(field[:1] != '"' or _is_quoted(field) for row in rows for field in row):
+        return False
+    reader = csv.reader([f"{line}\n" for line in lines], delimiter=delimiter, strict=True)
+    try:
+        return len({len(row) for row in reader if row}) > 1
+    except csv.Error:
+        return not is_part or reader.line_num < len(lines)
 
 
 def _is_quoted(field: str) -> bool:

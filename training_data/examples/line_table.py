@@ -61,8 +61,8 @@ def open_lines(path: Path, encoding: str) -> LineTable:
         used = stream.encoding
     if not head.strip():
         raise DataError(f"{path}: the file is empty")
-    blocks = [block.strip() for block in re.split(r"(?:\r\n|\r|\n)[ \t]*(?:\r\n|\r|\n)\s*", head)]
-    lines = [len(re.findall(r"\r\n|\r|\n", block)) + 1 for block in blocks if block]
+    blocks = re.split(r"\n\s*\n", head.replace("\r\n", "\n").replace("\r", "\n").strip())
+    lines = [block.count("\n") + 1 for block in blocks]
     has_paragraphs = len(lines) >= PARAGRAPHS and (
         sum(lines) / len(lines) >= MIN_LINES_OF_PARAGRAPHS
     )

@@ -128,7 +128,12 @@ def _scan(files: DataFiles, choice: ColumnChoice, sample: Sample, encoding: str)
     tables = files.tables(encoding, (*(name.lower() for name in choice.names), *NAMES_OF_TEXTS))
     names = tuple(dict.fromkeys(name for table in tables for name in table.columns))
     first = tables[0]
-    rows = (row for _, row in _head(first) if not isinstance(row, str))
+    head = [row for _, row in _head(first)]
+    rows = [row for row in head if not isinstance(row, str)]
+    if not rows:
+        raise DataError(
+            f"{first.name}: no row with values in it{''.join(f'; {row}' for row in head[:1])}"
+        )
     found = find_columns(files.root.name, names, look_at(rows, names), choice)
     parts = {column.column for column in found}
     scan = _Scan(files.root.name, sample, found, list(first.notes))

@@ -9,7 +9,7 @@ from data_set_files import reviews, write_csv, write_jsonl, write_parquet
 
 from deltadex.errors import DataError
 from deltadex.text_files import text_stream
-from deltadex.training_data.examples import ColumnChoice, read_examples, reading
+from deltadex.training_data.examples import ColumnChoice, csv_table, line_table, read_examples
 
 ROWS = reviews()
 LINES = "".join(f"some words {i},{i % 2}\n" for i in range(40))
@@ -28,7 +28,7 @@ def write(path, content):
         ("a.txt", "\n \n", "the file is empty"),
         ("a.jsonl", "", "the file is empty"),
         ("a.parquet", b"", "the file is empty"),
-        ("a.csv", "text,label\n", "0 examples in 0 rows"),
+        ("a.csv", "text,label\n", "no row with values"),
         ("a.csv", "text,label\none two,1\nthree four,0\nfive,1\n", "3 examples in 3 rows"),
         ("a.csv", "text\n" + "the same\n" * 50, "1 example in 50 rows, equal texts counted once"),
         ("a.csv", "id,n\n" + "1,2\n" * 20, "no column of texts found; .* --text: id, n"),
@@ -137,13 +137,12 @@ def test_a_chosen_label_that_only_names_rows_is_refused(tmp_path):
     [
         ("a.jsonl", '{"text": "cut off\n', "not JSON", "line 41"),
         ("a.jsonl", '["text"]\n', "not an object with columns", "line 41"),
-        ("a.jsonl", '{"text": "half \\ud83d"}\n', "undecodable", "line 41"),
+        ("a.jsonl", '{"text": "half \\ud83d", "label": 1}\n', "undecodable", "line 41"),
         ("a.jsonl", '{"text": 7}\n', "empty", "line 41"),
         ("a.csv", "one,two,three\n", "more fields than the header", "line 42"),
         ("a.csv", "alone\n", "fewer fields than the header", "line 42"),
         ("a.csv", "nul \0 within,1\n", "NUL characters", "line 42"),
         ("a.csv", b"b\xe4d words,1\n", "undecodable", "line 42"),
-        ("a.csv", '"open,1\nmore,1\n', "a quote that is never closed", "line 43"),
     ],
 )
 def test_a_broken_row_is_counted_with_its_place(tmp_path, name, extra, reason, first):
@@ -208,8 +207,23 @@ def test_quotes_that_are_never_closed_are_plain_characters(tmp_path):
     assert "quotes are plain characters" in read.describe()
 
 
+def test_a_quote_that_is_never_closed_costs_the_last_row_alone(tmp_path):
+    rows = [{"text": f"words, and {i}", "label": i % 2} for i in range(40)]
+    path = write_csv(tmp_path / "a.csv", rows)
+    path.write_text(path.read_text() + '"open, it is,1\nmore,1\n')
+
+    read = read_examples(path)
+
+    assert {example.text for example in read.examples} == {row["text"] for row in rows}
+    assert [(skip.reason, skip.first) for skip in read.skipped] == [
+        ("a quote that is never closed", "line 43")
+    ]
+
+
 def test_a_table_without_a_header_has_numbered_columns(tmp_path):
-    lines = "".join(f'{i % 4 + 1},"Headline {i} of it","A longer text, {i}"\n' for i in range(60))
+    lines = "".join(
+        f'{i % 4 + 1},"Headline {i} of it","A text of more words, {i}"\n' for i in range(60)
+    )
 
     read = read_examples(write(tmp_path / "a.csv", lines))
 
@@ -221,11 +235,8 @@ def test_a_table_without_a_header_has_numbered_columns(tmp_path):
 
 
 def test_a_line_or_a_row_without_end_is_not_held(tmp_path, monkeypatch):
-    for module in (text_stream, reading.locate_data_files.__globals__["open_csv"].__globals__):
-        if isinstance(module, dict):
-            monkeypatch.setitem(module, "LONGEST_LINE", 1000)
-        else:
-            monkeypatch.setattr(module, "LONGEST_LINE", 1000)
+    for module in (csv_table, line_table, text_stream):
+        monkeypatch.setattr(module, "LONGEST_LINE", 1000)
     lines = "".join(f"some words {i}\n" for i in range(20))
 
     read = read_examples(write(tmp_path / "a.txt", lines + "x y " * 5000 + "\nlast words\n"))

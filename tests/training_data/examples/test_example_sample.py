@@ -19,7 +19,7 @@ ROWS = TEXTS.map(
     lambda texts: [{"text": f"words {text} é", "label": i % 2} for i, text in enumerate(texts)]
 ).filter(lambda rows: len({row["text"] for row in rows}) >= 9)
 FILES = settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
