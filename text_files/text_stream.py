@@ -81,7 +81,9 @@ def open_text(path: Path, assumed: str = "utf-8") -> Iterator[TextStream]:
         DataError: no such file, a binary file, a damaged or truncated gzip file, broken UTF-16.
     """
     with ExitStack() as files, translated_errors(path):
-        source = files.enter_context(path.open("rb", buffering=BLOCK_BYTES))
+        source = files.enter_context(
+            io.BufferedReader(cast(io.RawIOBase, io.FileIO(path)), BLOCK_BYTES)
+        )
         data: io.BufferedReader = source
         if source.peek(2)[:2] == GZIP_MAGIC:
             unpacked = files.enter_context(gzip.GzipFile(fileobj=source, mode="rb"))
