@@ -84,7 +84,7 @@ def open_text(path: Path, assumed: str = "utf-8") -> Iterator[TextStream]:
         source = files.enter_context(
             io.BufferedReader(cast(io.RawIOBase, io.FileIO(path)), BLOCK_BYTES)
         )
-        data: io.BufferedReader = source
+        data = source
         if source.peek(2)[:2] == GZIP_MAGIC:
             unpacked = files.enter_context(gzip.GzipFile(fileobj=source, mode="rb"))
             data = io.BufferedReader(cast(io.RawIOBase, unpacked), BLOCK_BYTES)
