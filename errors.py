@@ -4,6 +4,7 @@
     ├── ModelError                one model cannot be fingerprinted; carries a reason code
     ├── BaseError                 the base itself cannot be used, so no model can
     ├── SourceError               a folder, list, label file or Hub listing cannot be read
+    ├── DataError                 a data set cannot be read, or has no usable examples
     ├── StudyError                a study cannot be made of this model or these texts
     ├── StoreError                the catalog or its index
     │   ├── StoreLocked           another process holds the database file
@@ -149,6 +150,10 @@ class BaseError(DeltadexError):
 
 class SourceError(DeltadexError):
     """A folder, list, label file or Hub listing cannot be read."""
+
+
+class DataError(DeltadexError):
+    """A data set cannot be read, or has no usable examples."""
 
 
 class StudyError(DeltadexError):

@@ -12,7 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import StudyError
-from .csv_columns import DELIMITERS, choose_delimiter, column_names, decoded_lines, split_rows
+from ..text_files.csv_columns import (
+    DELIMITERS,
+    choose_delimiter,
+    column_names,
+    decoded_lines,
+    split_rows,
+)
 
 TEXT_COLUMNS = ("text", "sentence", "content")
 GROUP_COLUMNS = ("group", "language", "lang")

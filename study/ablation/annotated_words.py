@@ -13,7 +13,7 @@ import numpy as np
 
 from ...arrays import Int64
 from ...errors import StudyError
-from ..csv_columns import choose_delimiter, column_names, decoded_lines, split_rows
+from ...text_files.csv_columns import choose_delimiter, column_names, decoded_lines, split_rows
 from ..texts import NOT_UNICODE
 
 TEXT_KEYS = ("text", "sentence")

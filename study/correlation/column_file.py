@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import RequestError
-from ..csv_columns import DELIMITERS, choose_delimiter, column_names, decoded_lines, split_rows
+from ...text_files.csv_columns import (
+    DELIMITERS,
+    choose_delimiter,
+    column_names,
+    decoded_lines,
+    split_rows,
+)
 from ..texts import GROUP_COLUMNS
 
 Over = Literal["models", "groups"]

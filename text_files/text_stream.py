@@ -1,0 +1,131 @@
+"""A file as a stream of characters: its compression and its encoding, found by its first bytes."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from ..errors import DataError
+
+GZIP_MAGIC = b"\x1f\x8b"
+BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""UTF-32 first: its mark in little-endian order begins with that of UTF-16."""
+
+BINARY_MAGICS = {
+    b"PAR1": "a parquet file",
+    b"ARROW1": "an Arrow file",
+    b"PK\x03\x04": "a zip archive",
+    b"SQLite format 3\x00": "an SQLite database",
+    b"%PDF": "a PDF",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"BZh": "a bzip2 file",
+    b"\xfd7zXZ\x00": "an xz file",
+}
+HEAD_BYTES = 1 << 16
+BINARY_SHARE = 0.05
+"""Text has next to no control characters; a tenth of compressed or random bytes are some."""
+
+CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
+BLOCK_BYTES = 1 << 20
+LONGEST_LINE = 1 << 23
+"""Characters: 32 MiB in memory at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextStream:
+    """An open file.
+
+    Attributes:
+        encoding: By its byte order mark, or else the one that was assumed.
+        is_marked: Whether a byte order mark gave the encoding.
+    """
+
+    name: str
+    characters: io.TextIOWrapper
+    encoding: str
+    is_marked: bool
+
+    def lines(self) -> Iterator[str | None]:
+        """The lines with their ends; None for a line of more than `LONGEST_LINE` characters."""
+        read = self.characters.readline
+        while line := read(LONGEST_LINE):
+            if len(line) < LONGEST_LINE or line[-1] in "\r\n":
+                yield line
+                continue
+            while (rest := read(LONGEST_LINE)) and rest[-1] not in "\r\n":
+                pass
+            yield None
+
+
+@contextmanager
+def open_text(path: Path, assumed: str = "utf-8") -> Iterator[TextStream]:
+    """The file's characters, decompressed if it is a gzip file, whatever its name.
+
+    A byte order mark decides the encoding; without one it is `assumed`, and a byte that does not
+    fit becomes a surrogate. Peak: `BLOCK_BYTES` of the file and the same decompressed.
+
+    Raises:
+        DataError: no such file, a binary file, a damaged or truncated gzip file, broken UTF-16.
+    """
+    with ExitStack() as files, translated_errors(path):
+        source = files.enter_context(
+            io.BufferedReader(cast(io.RawIOBase, io.FileIO(path)), BLOCK_BYTES)
+        )
+        data = source
+        if source.peek(2)[:2] == GZIP_MAGIC:
+            unpacked = files.enter_context(gzip.GzipFile(fileobj=source, mode="rb"))
+            data = io.BufferedReader(cast(io.RawIOBase, unpacked), BLOCK_BYTES)
+        head = data.peek(HEAD_BYTES)[:HEAD_BYTES]
+        mark = next((name for mark, name in BYTE_ORDER_MARKS if head.startswith(mark)), None)
+        if mark is None:
+            _refuse_binary(path, head)
+        errors = "strict" if mark in ("utf-16", "utf-32") else "surrogateescape"
+        encoding = mark or assumed
+        stream = io.TextIOWrapper(data, encoding=encoding, errors=errors, newline="")
+        yield TextStream(path.name, files.enter_context(stream), encoding, mark is not None)
+
+
+@contextmanager
+def translated_errors(path: Path) -> Iterator[None]:
+    """What can go wrong while a data file is read, as a `DataError` with its remedy."""
+    try:
+        yield
+    except FileNotFoundError as err:
+        raise DataError(f"{path}: no such file") from err
+    except EOFError as err:
+        raise DataError(
+            f"{path}: the gzip file ends before its data does; copy or download it again"
+        ) from err
+    except (gzip.BadGzipFile, zlib.error) as err:
+        raise DataError(f"{path}: a damaged gzip file ({err}); copy or download it again") from err
+    except OSError as err:
+        raise DataError(f"{path}: {err.strerror or err}") from err
+    except UnicodeDecodeError as err:
+        raise DataError(
+            f"{path}: its byte order mark says {err.encoding.upper()}, which its bytes are not "
+            f"({err.reason}); save it as UTF-8"
+        ) from err
+
+
+def _refuse_binary(path: Path, head: bytes) -> None:
+    kind = next((kind for magic, kind in BINARY_MAGICS.items() if head.startswith(magic)), None)
+    if kind is not None:
+        raise DataError(f"{path}: {kind}, not a file of text; give it the ending of its format")
+    controls = len(head) - len(head.translate(None, CONTROL_BYTES))
+    if controls > BINARY_SHARE * len(head):
+        raise DataError(
+            f"{path}: a binary file, or UTF-16 without a byte order mark; save it as UTF-8 text"
+        )

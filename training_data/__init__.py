@@ -1,0 +1,1 @@
+"""Training data as a query: which fine-tunes were trained on it."""

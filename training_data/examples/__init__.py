@@ -1,0 +1,16 @@
+"""Examples of a data set, drawn from its files."""
+
+from .columns import ColumnChoice, FoundColumn
+from .example import Example
+from .example_set import ClassCount, ExampleSet, SkippedRows
+from .reading import read_examples
+
+__all__ = [
+    "ClassCount",
+    "ColumnChoice",
+    "Example",
+    "ExampleSet",
+    "FoundColumn",
+    "SkippedRows",
+    "read_examples",
+]
