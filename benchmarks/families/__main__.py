@@ -14,7 +14,7 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 BASE = click.option(
     "--base",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The base model's folder.  [default: all-MiniLM-L6-v2 of its package]",
+    help="The base model's folder.  [default: all-MiniLM-L6-v2 of its package; OUT-base if causal]",
 )
 
 
@@ -52,7 +52,7 @@ def build_command(
     """Train what is missing under OUT; killed, the same command goes on."""
     from .build import build
 
-    build(out, texts, base or base_folder(), kinds, sets, PLANS[plan], runs, steps, workers)
+    build(out, texts, base, kinds, sets, PLANS[plan], runs, steps, workers)
 
 
 @main.command("score")
