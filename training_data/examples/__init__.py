@@ -1,0 +1,1 @@
+"""Examples of a data set, as a model reads them."""
