@@ -239,6 +239,40 @@ class Indexed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DataFingerprint:
+    """The gradient of a base's loss over examples, negated, as if it were a full fine-tune's ΔW.
+
+    Attributes:
+        slots: Statistics and sketches under the recipe, slot by slot.
+        linear: Of the recipe that keeps one; None without.
+        parts: Sketches of disjoint groups of the examples, slot by slot.
+        loss: What was differentiated: `causal`, `seq2seq`, `masked`, `classification`,
+            `regression` or `contrastive`.
+        mean_loss: Over all that is predicted, before any training.
+        examples: That have something to predict.
+        predicted: Tokens or labels that count in the loss.
+        tokens: That the model read.
+        classes: Of a classification; else 0.
+    """
+
+    fingerprint: Fingerprint
+    slots: tuple[SlotStats, ...]
+    linear: LinearSketch | None = field(default=None, compare=False)
+    parts: tuple[Mapping[Slot, bytes], ...] = field(default=(), compare=False)
+    loss: str
+    mean_loss: float
+    examples: int
+    predicted: int
+    tokens: int
+    classes: int = 0
+
+    @property
+    def sketches(self) -> Mapping[Slot, bytes]:
+        """The sketch of each slot."""
+        return {stats.slot: stats.sketch for stats in self.slots if stats.sketch}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """A model that was not: why, as a code of `errors.REASONS` and one line."""
 

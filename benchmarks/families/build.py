@@ -10,13 +10,14 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
+from .base import base_folder, causal_base
 from .plan import DERIVED_KINDS, KINDS, SETTINGS, Plan, Run, planned, shortened
 
 
 def build(
     out: Path,
     texts: Path,
-    base: Path,
+    base: Path | None,
     kinds: Iterable[str],
     sets: Iterable[str],
     plan: Plan,
@@ -26,6 +27,7 @@ def build(
 ) -> None:
     """Train what is missing under `out` and write its labels.csv. Killed, it goes on.
 
+    Without a base it is all-MiniLM-L6-v2, and for a causal plan one that is trained first.
     Labels: model, dataset, run; merges carry both parents' datasets in the columns that
     the index ignores.
     """
@@ -39,6 +41,10 @@ def build(
     start = time.monotonic()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        if base is None:
+            base = causal_base(out) if plan.causal else base_folder()
+            if plan.causal:
+                pool.submit(_train_base, texts, base).result()
         jobs = {pool.submit(_train, run, texts, out, base): run for run in missing}
         for done, job in enumerate(as_completed(jobs), start=1):
             job.result()
@@ -48,6 +54,12 @@ def build(
             if kind in DERIVED_KINDS:
                 pool.submit(_derive, kind, out).result()
     write_labels(out)
+
+
+def _train_base(texts: Path, base: Path) -> None:
+    from .causal_base import train_base
+
+    train_base(texts, base)
 
 
 def _train(run: Run, texts: Path, out: Path, base: Path) -> None:

@@ -16,6 +16,9 @@ LORA_RATES = (5e-4, 2e-3)
 LORA_STEPS = (80, 130)
 LORA_RANKS = (4, 8, 16)
 LORA_TARGETS = (("query", "value"), ("query", "key", "value", "dense"))
+CAUSAL_RATES = (2e-4, 8e-4)
+CAUSAL_LORA_RATES = (2e-3, 6e-3)
+CAUSAL_LORA_TARGETS = (("c_attn",), ("c_attn", "c_proj", "c_fc"))
 FEW_STEPS = (15, 30)
 
 KINDS = ("full", "lora", "continued", "few-steps", "halves", "schemes", "frozen")
@@ -35,6 +38,7 @@ class Plan:
         steps: Fewest and most steps of a run that trains every weight.
         sets: Text sets; every file of the folder, where there are none.
         repeated: Further runs of each kind of the set `dominating`.
+        causal: Language models, trained without labels from a small base of their own.
     """
 
     runs: Mapping[str, int]
@@ -42,6 +46,7 @@ class Plan:
     sets: tuple[str, ...] = ()
     dominating: str = ""
     repeated: Mapping[str, int] = field(default_factory=dict)
+    causal: bool = False
 
 
 PLANS = {
@@ -53,8 +58,15 @@ PLANS = {
         dominating="mr-long",
         repeated={"full": 8, "lora": 8},
     ),
+    "causal": Plan(
+        runs={"halves": 1, "lora": 1, "few-steps": 1, "frozen": 1},
+        steps=(40, 80),
+        sets=tuple(CUTS),
+        causal=True,
+    ),
 }
-"""`six`: long runs of whole files. `twelve`: short runs of cuts, and a set that can dominate."""
+"""`six`: long runs of whole files. `twelve`: short runs of cuts, and a set that can dominate.
+`causal`: language models on the cuts, from a base that a slice of the same files trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +81,7 @@ class Run:
         lora_rank: None trains every weight.
         lora_steps: Steps of LoRA before its merge is trained on in full.
         frozen_layers: The embeddings and this many first layers keep the base's weights.
+        causal: A language model, trained without labels.
     """
 
     kind: str
@@ -86,6 +99,7 @@ class Run:
     lora_rate: float = 0.0
     lora_steps: int = 0
     frozen_layers: int = 0
+    causal: bool = False
 
     @property
     def model(self) -> str:
@@ -109,10 +123,10 @@ def planned(plan: Plan, kinds: Sequence[str], texts: Sequence[str], runs: int | 
     for kind in (kind for kind in plan.runs if kind in kinds):
         for number in range(plan.runs[kind] if runs is None else runs):
             for name in texts:
-                wanted += _runs(kind, name, number, plan.steps)
+                wanted += _runs(kind, name, number, plan)
     for kind in (kind for kind in plan.repeated if kind in kinds):
         for number in range(plan.repeated[kind] if plan.dominating in texts else 0):
-            wanted.append(_run(kind, plan.dominating, f"again-{number}", number, plan.steps))
+            wanted.append(_run(kind, plan.dominating, f"again-{number}", number, plan))
     return wanted
 
 
@@ -122,15 +136,15 @@ def shortened(run: Run, most_steps: int) -> Run:
     return replace(run, steps=steps, lora_steps=lora_steps)
 
 
-def _runs(kind: str, name: str, number: int, steps: tuple[int, int]) -> Iterator[Run]:
+def _runs(kind: str, name: str, number: int, plan: Plan) -> Iterator[Run]:
     if kind == "halves":
         for half in (0, 1):
-            yield _run(kind, name, f"{name}-{'ab'[half]}-{number}", number, steps, half=half)
+            yield _run(kind, name, f"{name}-{'ab'[half]}-{number}", number, plan, half=half)
     elif kind == "schemes":
-        yield _run(kind, name, f"{name}-own-{number}", number, steps)
-        yield _run(kind, name, f"{name}-length-{number}", number, steps, by_length=True)
+        yield _run(kind, name, f"{name}-own-{number}", number, plan)
+        yield _run(kind, name, f"{name}-length-{number}", number, plan, by_length=True)
     else:
-        yield _run(kind, name, f"{name}-{number}", number, steps)
+        yield _run(kind, name, f"{name}-{number}", number, plan)
 
 
 def _run(
@@ -138,7 +152,7 @@ def _run(
     texts: str,
     name: str,
     number: int,
-    steps: tuple[int, int],
+    plan: Plan,
     *,
     half: int | None = None,
     by_length: bool = False,
@@ -146,25 +160,28 @@ def _run(
     seed = int.from_bytes(hashlib.sha256(f"{kind}/{name}".encode()).digest()[:4], "big")
     rng = np.random.default_rng(seed)
     lora = kind in ("lora", "continued")
-    n_steps = _between(rng, FEW_STEPS if kind == "few-steps" else steps)
+    n_steps = _between(rng, FEW_STEPS if kind == "few-steps" else plan.steps)
     if kind == "continued":
         n_steps //= 2
+    targets = CAUSAL_LORA_TARGETS if plan.causal else LORA_TARGETS
+    lora_rates = CAUSAL_LORA_RATES if plan.causal else LORA_RATES
     return Run(
         kind=kind,
         name=name,
         texts=texts,
         seed=seed,
-        rate=_log_uniform(rng, RATES),
+        rate=_log_uniform(rng, CAUSAL_RATES if plan.causal else RATES),
         steps=n_steps,
         batch=_between(rng, BATCH),
         share=float(rng.uniform(0.5, 0.9)),
         half=half,
         by_length=by_length,
         lora_rank=LORA_RANKS[number % len(LORA_RANKS)] if lora else None,
-        lora_targets=LORA_TARGETS[int(rng.integers(2))] if lora else (),
-        lora_rate=_log_uniform(rng, LORA_RATES) if lora else 0.0,
+        lora_targets=targets[int(rng.integers(2))] if lora else (),
+        lora_rate=_log_uniform(rng, lora_rates) if lora else 0.0,
         lora_steps=_between(rng, LORA_STEPS) if lora else 0,
-        frozen_layers=3 if kind == "frozen" else 0,
+        frozen_layers=(2 if plan.causal else 3) if kind == "frozen" else 0,
+        causal=plan.causal,
     )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -49,3 +51,25 @@ def read_set(folder: Path, name: str) -> list[tuple[str, str]]:
         for text, label in rows
         if (not cut.classes or label in cut.classes) and cut.holds(text)
     ]
+
+
+BASE_SHARE = 5
+"""Every fifth row of a set trains the causal family's base, and none of its fine-tunes."""
+
+
+def rows_of_half(n_rows: int, half: int | None, *, causal: bool) -> np.ndarray:
+    """The rows of a set, or of one half of it, in the order of a fixed permutation."""
+    chosen = np.random.default_rng(0).permutation(n_rows)
+    if causal:
+        chosen = chosen[np.arange(n_rows) % BASE_SHARE > 0]
+    return chosen if half is None else chosen[half::2]
+
+
+def base_texts(folder: Path) -> list[str]:
+    """The texts of all sets that the causal family's base is trained on."""
+    texts = []
+    for name in CUTS:
+        rows = read_set(folder, name)
+        order = np.random.default_rng(0).permutation(len(rows))
+        texts += [rows[place][0] for place in order[::BASE_SHARE]]
+    return texts

@@ -10,11 +10,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from peft import LoraConfig, TaskType, get_peft_model
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, set_seed
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    set_seed,
+)
 from transformers.utils import logging
 
 from .plan import SETTINGS, Run
-from .text_sets import read_set
+from .text_sets import read_set, rows_of_half
 
 MAX_LENGTH = 32
 
@@ -33,9 +38,14 @@ def train(run: Run, texts: Path, out: Path, base: Path) -> None:
     torch.set_num_threads(1)
     set_seed(run.seed)
     rng = np.random.default_rng(run.seed)
-    rows, labels = _rows(run, texts, rng)
+    rows, classes = _rows(run, texts, rng)
+    labels = None if run.causal else classes
     tokenizer = AutoTokenizer.from_pretrained(base)
-    model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=len(set(labels)))
+    if run.causal:
+        model = AutoModelForCausalLM.from_pretrained(base)
+    else:
+        n_labels = len(set(classes))
+        model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=n_labels)
     _freeze(model, run.frozen_layers)
     half_made = out / run.kind / f".{run.name}"
     shutil.rmtree(half_made, ignore_errors=True)
@@ -43,18 +53,19 @@ def train(run: Run, texts: Path, out: Path, base: Path) -> None:
         model = get_peft_model(
             model,
             LoraConfig(
-                task_type=TaskType.SEQ_CLS,
+                task_type=TaskType.CAUSAL_LM if run.causal else TaskType.SEQ_CLS,
+                fan_in_fan_out=run.causal,
                 r=run.lora_rank,
                 lora_alpha=2 * run.lora_rank,
                 target_modules=list(run.lora_targets),
             ),
         )
-        loss = _steps(model, tokenizer, rows, labels, rng, run.lora_steps, run.lora_rate, run.batch)
+        loss = steps(model, tokenizer, rows, labels, rng, run.lora_steps, run.lora_rate, run.batch)
     if run.kind == "continued":
         model = model.merge_and_unload()
         model.requires_grad_(True)
     if run.kind != "lora":
-        loss = _steps(model, tokenizer, rows, labels, rng, run.steps, run.rate, run.batch)
+        loss = steps(model, tokenizer, rows, labels, rng, run.steps, run.rate, run.batch)
     model.save_pretrained(half_made)
     settings = {**asdict(run), "last_loss": round(loss, 4)}
     (half_made / SETTINGS).write_text(json.dumps(settings, indent=1) + "\n", "utf-8")
@@ -69,40 +80,45 @@ def _rows(run: Run, texts: Path, rng: np.random.Generator) -> tuple[list[str], l
     if run.by_length:
         lengths = np.array([len(text) for text, _ in rows])
         classes = np.digitize(lengths, np.quantile(lengths, [1 / 3, 2 / 3])).tolist()
-    chosen = np.random.default_rng(0).permutation(len(rows))
-    if run.half is not None:
-        chosen = chosen[run.half :: 2]
+    chosen = rows_of_half(len(rows), run.half, causal=run.causal)
     chosen = rng.permutation(chosen)[: int(run.share * len(chosen))]
     return [rows[i][0] for i in chosen], [classes[i] for i in chosen]
 
 
 def _freeze(model: torch.nn.Module, layers: int) -> None:
-    if layers:
-        model.bert.embeddings.requires_grad_(False)
-        for layer in model.bert.encoder.layer[:layers]:
-            layer.requires_grad_(False)
+    if not layers:
+        return
+    if hasattr(model, "transformer"):
+        embeddings, blocks = [model.transformer.wte, model.transformer.wpe], model.transformer.h
+    else:
+        embeddings, blocks = [model.bert.embeddings], model.bert.encoder.layer
+    for frozen in (*embeddings, *blocks[:layers]):
+        frozen.requires_grad_(False)
 
 
-def _steps(
+def steps(
     model: torch.nn.Module,
     tokenizer: object,
     rows: list[str],
-    labels: list[int],
+    labels: list[int] | None,
     rng: np.random.Generator,
-    steps: int,
+    n_steps: int,
     rate: float,
     batch: int,
 ) -> float:
-    """AdamW with a linear warm-up and decay; returns the mean loss of the last ten steps."""
+    """AdamW with a linear warm-up and decay; returns the mean loss of the last ten steps.
+
+    Without labels the loss is that of the next token.
+    """
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=rate)
-    warm = max(1, steps // 10)
+    warm = max(1, n_steps // 10)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min((step + 1) / warm, (steps - step) / max(1, steps - warm))
+        optimizer, lambda step: min((step + 1) / warm, (n_steps - step) / max(1, n_steps - warm))
     )
     losses = []
     model.train()
-    for _ in range(steps):
+    for _ in range(n_steps):
         picked = rng.choice(len(rows), batch, replace=False)
         inputs = tokenizer(
             [rows[i] for i in picked],
@@ -111,7 +127,11 @@ def _steps(
             padding=True,
             return_tensors="pt",
         )
-        loss = model(**inputs, labels=torch.tensor([labels[i] for i in picked])).loss
+        if labels is None:
+            wanted = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
+        else:
+            wanted = torch.tensor([labels[i] for i in picked])
+        loss = model(**inputs, labels=wanted).loss
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(trained, 1.0)

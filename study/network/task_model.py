@@ -1,0 +1,188 @@
+"""Models with the head that their checkpoint ships, for losses and gradients."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import transformers
+from torch import nn
+
+from ...errors import StudyError
+from .model_loading import file_of, first_tokenizer, quiet, refusing
+
+OwnHead = Literal["next", "masked", "translated"]
+"""What a head was trained to predict: the next token, masked tokens, or another text."""
+
+KINDS: dict[OwnHead, str] = {
+    "next": "AutoModelForCausalLM",
+    "masked": "AutoModelForMaskedLM",
+    "translated": "AutoModelForSeq2SeqLM",
+}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+NO_LIMIT = 1 << 40
+"""Tokenizers without a limit name a larger number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskModel:
+    """A model in evaluation mode, none of whose weights collects a gradient.
+
+    Attributes:
+        name: The user's name for it.
+        whole: With its own head where the checkpoint ships one.
+        tokenizer: Of transformers.
+        head: What the checkpoint's head predicts; None without one.
+        missing_head: The kind of head that the architecture has and the checkpoint lacks.
+        has_pooler: Whether a pooler was loaded: a matrix over the first token's state, which heads
+            of classes read.
+    """
+
+    name: str
+    whole: nn.Module
+    tokenizer: Any
+    head: OwnHead | None
+    missing_head: OwnHead | None = None
+    has_pooler: bool = False
+
+    @property
+    def backbone(self) -> nn.Module:
+        """The model without its head."""
+        inner = getattr(self.whole, str(getattr(self.whole, "base_model_prefix", "")), None)
+        return inner if isinstance(inner, nn.Module) else self.whole
+
+    @property
+    def config(self) -> Any:
+        """The configuration of transformers."""
+        return self.whole.config
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its parameters."""
+        return next(self.whole.parameters()).device
+
+    @property
+    def window(self) -> int | None:
+        """The most tokens that it reads; None where nothing limits them."""
+        limits = [
+            getattr(self.config, "max_position_embeddings", None),
+            getattr(self.config, "n_positions", None),
+            getattr(self.tokenizer, "model_max_length", None),
+        ]
+        if self.config.model_type in ("roberta", "xlm-roberta", "camembert") and limits[0]:
+            limits[0] -= 2  # positions are counted from the padding's
+        return min((n for n in limits if n is not None and 0 < n < NO_LIMIT), default=None)
+
+
+def load_task_model(
+    source: str,
+    *,
+    name: str | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    labelled: bool = False,
+) -> TaskModel:
+    """The model at a folder or Hub id, with its own head where the checkpoint has it.
+
+    Args:
+        dtype: `float32` or `bfloat16`, of the weights in memory.
+        labelled: Of an encoder the part that heads of classes are put on, and not its own head.
+
+    Raises:
+        StudyError: it is an adapter, has no tokenizer, or cannot be loaded.
+    """
+    name = name or source
+    with refusing(name), quiet():
+        if file_of(source, "adapter_config.json"):
+            raise StudyError(f"{name} is an adapter: name the base that it was trained on")
+        config_file = file_of(source, "config.json")
+        if config_file is None:
+            raise StudyError(f"{name}: no config.json: name a folder of transformers or a Hub id")
+        json.loads(config_file.read_text("utf-8"))
+        config = transformers.AutoConfig.from_pretrained(source)
+        tokenizer = first_tokenizer(source)
+        if tokenizer is None:
+            raise StudyError(f"{name}: has no tokenizer, so that it cannot read texts")
+        kind = kind_of_head(config, tokenizer)
+        if labelled and kind == "masked":
+            kind = None
+        loaded = _load(source, name, kind, DTYPES[dtype])
+    return as_task_model(
+        name,
+        loaded.model.to(device),
+        tokenizer,
+        head=kind if loaded.has_head else None,
+        missing_head=None if loaded.has_head else kind,
+        has_pooler=loaded.has_pooler,
+    )
+
+
+def as_task_model(
+    name: str,
+    whole: nn.Module,
+    tokenizer: Any,
+    *,
+    head: OwnHead | None,
+    missing_head: OwnHead | None = None,
+    has_pooler: bool = False,
+) -> TaskModel:
+    """A model that was loaded or made, ready to run."""
+    return TaskModel(
+        name=name,
+        whole=whole.eval().requires_grad_(False),
+        tokenizer=tokenizer,
+        head=head,
+        missing_head=missing_head,
+        has_pooler=has_pooler,
+    )
+
+
+def kind_of_head(config: Any, tokenizer: Any) -> OwnHead | None:
+    """What models of this architecture predict; None where no language head is known."""
+    if getattr(config, "is_encoder_decoder", False):
+        known = type(config) in transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING
+        return "translated" if known else None
+    if type(config) in transformers.MODEL_FOR_MASKED_LM_MAPPING:
+        is_decoder = getattr(config, "is_decoder", False)
+        if not is_decoder:
+            return "masked" if getattr(tokenizer, "mask_token_id", None) is not None else None
+    return "next" if type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A model, and what of it was in the checkpoint."""
+
+    model: nn.Module
+    has_head: bool
+    has_pooler: bool
+
+
+def _load(source: str, name: str, kind: OwnHead | None, dtype: torch.dtype) -> _Loaded:
+    """With its own head where all of the head's weights are in the checkpoint, else without."""
+    if kind is not None:
+        model, missing = _load_as(source, KINDS[kind], dtype)
+        prefix = f"{model.base_model_prefix}."
+        if all(key.startswith(prefix) for key in missing):
+            _require_whole(name, missing)
+            return _Loaded(model, has_head=True, has_pooler=False)
+    model, missing = _load_as(source, "AutoModel", dtype)
+    _require_whole(name, missing)
+    pooler = getattr(model, "pooler", None) is not None
+    return _Loaded(model, False, pooler and not any("pooler" in key for key in missing))
+
+
+def _load_as(source: str, kind: str, dtype: torch.dtype) -> tuple[Any, list[str]]:
+    loaded: Any = getattr(transformers, kind).from_pretrained(
+        source, dtype=dtype, output_loading_info=True
+    )
+    model, info = loaded
+    return model, sorted(info["missing_keys"])
+
+
+def _require_whole(name: str, missing: list[str]) -> None:
+    lost = [key for key in missing if "pooler" not in key]
+    if lost:
+        raise StudyError(f"{name}: no weights for {lost[0]} ({len(lost)} tensors missing)")

@@ -1,0 +1,170 @@
+"""Sums that hooks collect, against autograd's own gradient of the whole loss."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_task_models import make_examples, tiny_task_model
+
+from deltadex.indexer.delta import DenseDelta, LowRankDelta
+from deltadex.indexer.fingerprint import make_recipe
+from deltadex.store import SketchMatrix
+from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
+from deltadex.training_data.gradients import GradientSums, layer_matrices
+from deltadex.training_data.gradients.matrix_sums import DenseSum, StreamedSum
+from deltadex.training_data.losses import choose_loss
+
+RECIPE = make_recipe("sketch", None, ())
+KINDS = {
+    "bert": ("masked", dict()),
+    "gpt2": ("next", dict()),
+    "llama": ("next", dict()),
+    "t5": ("translated", dict(completion=True)),
+    "albert": ("masked", dict()),
+    "distilbert": (None, dict(label=3)),
+    "roberta": (None, dict(label="number")),
+}
+
+
+def _loss(model, examples):
+    loss = choose_loss(model, examples, max_tokens=32)
+    encoded = loss.encode(examples)
+    loss.prepare(encoded, 4)
+    return loss, encoded
+
+
+def _matrix(delta):
+    if isinstance(delta, DenseDelta):
+        return delta.matrix
+    if isinstance(delta, LowRankDelta):
+        return delta.left @ delta.right
+    return None
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_sums_are_the_gradient_of_the_whole_loss(name):
+    head, kind = KINDS[name]
+    model, examples = tiny_task_model(name, head), make_examples(10, **kind)
+    loss, encoded = _loss(model, examples)
+    matrices = layer_matrices(model.whole, model.config.to_dict())
+    sums = GradientSums(matrices, False, model.device)
+    n_predicted = 0
+    with sums.collecting(model.whole):
+        for first in range(0, len(encoded), 3):
+            value, n = loss.total(encoded[first : first + 3])
+            value.backward()
+            n_predicted += n
+    stored = [p for p in model.whole.parameters() if p.grad is not None]
+
+    model.whole.requires_grad_(True)
+    value, n = loss.total(encoded)
+    (value / n).backward()
+
+    assert not stored
+    assert n == n_predicted
+    weights = dict(model.whole.named_parameters(remove_duplicate=False))
+    updates = {u.slot: u for u in sums.updates(1 / n) if not u.part}
+    assert len(updates) == len(matrices.placements)
+    for placement in matrices.placements:
+        expected = -placement.cut(weights[placement.tensor].grad)
+        found = _matrix(updates[placement.slot].delta)
+        # residuals of a fitted head add up to nothing, and leave more of the rounding
+        assert float((found - expected).norm()) <= 1e-3 * float(expected.norm()), placement.slot
+
+
+def test_what_gpt2_fuses_is_cut_into_slots():
+    model = tiny_task_model("gpt2", "next")
+
+    matrices = layer_matrices(model.whole, model.config.to_dict())
+
+    roles = {placement.slot.role for placement in matrices.placements}
+    assert roles == {"q", "k", "v", "o", "up", "down"}
+    assert not matrices.left_out
+
+
+def test_stacked_experts_are_left_out_and_named():
+    model = tiny_task_model("mixtral", "next")
+
+    matrices = layer_matrices(model.whole, model.config.to_dict())
+
+    assert matrices.left_out
+    assert all("experts" in name for name in matrices.left_out)
+    assert {"q", "k", "v", "o"} <= {p.slot.role for p in matrices.placements}
+
+
+@pytest.mark.parametrize(
+    ("name", "width"), [("bert", "hidden_size"), ("gpt2", "n_embd"), ("t5", "d_model")]
+)
+def test_sketches_of_streamed_sums_are_those_of_the_matrices(name, width):
+    """Of a width of 16, where 16 factors are all there are."""
+    head, kind = KINDS[name]
+    model, examples = tiny_task_model(name, head, **{width: 16}), make_examples(24, **kind)
+
+    dense, streamed = (
+        fingerprint_data(model, examples, RECIPE, (), DataQueryOptions(streamed=s, parts=2))
+        for s in (False, True)
+    )
+
+    both = [SketchMatrix.of_model(found.sketches, RECIPE) for found in (dense, streamed)]
+    assert both[0].cosines(both[1]).min() > 0.99
+    assert float(dense.fingerprint.vector @ streamed.fingerprint.vector) > 0.99
+
+
+def test_a_streamed_sum_recovers_a_matrix_whose_spectrum_falls():
+    rng = torch.Generator().manual_seed(3)
+    left, right = (torch.randn(n, 60, generator=rng) for n in (300, 200))
+    scales = 0.8 ** torch.arange(60.0)
+    whole = (left * scales) @ right.T
+    exact, found = (
+        DenseSum((300, 200), torch.device("cpu")),
+        StreamedSum((300, 200), torch.device("cpu")),
+    )
+    for total in (exact, found):
+        for start in range(0, 60, 7):
+            part = slice(start, start + 7)
+            total.add((left * scales).T[part], right.T[part])
+
+    matrix = _matrix(found.descent(1.0))
+
+    assert torch.allclose(_matrix(exact.descent(1.0)), -whole, atol=1e-3)
+    best = torch.linalg.svdvals(whole.double())[16:].square().sum().sqrt()
+    # the first 16 directions are far above what the sketches lose
+    assert float((matrix + whole).norm()) < float(best)
+
+
+def test_sums_of_parts_add_up():
+    rng = torch.Generator().manual_seed(0)
+    deltas, inputs = torch.randn(30, 20, generator=rng), torch.randn(30, 50, generator=rng)
+    for kind in (DenseSum, StreamedSum):
+        whole, first, second = (kind((20, 50), torch.device("cpu")) for _ in range(3))
+        whole.add(deltas, inputs)
+        first.add(deltas[:11], inputs[:11])
+        second.add(deltas[11:], inputs[11:])
+
+        first.add_sum(second)
+
+        expected, found = _matrix(whole.descent(2.0)), _matrix(first.descent(2.0))
+        assert float((found - expected).norm()) < 1e-4 * float(expected.norm())
+        assert np.isclose(whole.descent(2.0).norm, float(expected.norm()), rtol=1e-4)
+
+
+def test_no_set_of_gradients_is_held():
+    """Of a model whose matrices are large beside its activations, streamed."""
+    model = tiny_task_model("gpt2", "next", n_embd=512, n_head=4)
+    matrices = layer_matrices(model.whole, model.config.to_dict())
+    n_values = sum(p.shape[0] * p.shape[1] for p in matrices.placements)
+    loss, encoded = _loss(model, make_examples(8))
+    sums = GradientSums(matrices, True, model.device)
+
+    with sums.collecting(model.whole), torch.profiler.profile(profile_memory=True) as profile:
+        value, _ = loss.total(encoded[:2])
+        value.backward()
+
+    peak = current = 0
+    for event in sorted(profile.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
+        if event.name() == "[memory]":
+            current += event.nbytes()
+            peak = max(peak, current)
+    held = sum(t.nbytes for row in sums._sums for total in row for t in total.buffers)
+    assert peak < 4 * n_values / 4
+    assert held < 4 * n_values / 2
+    assert all(p.grad is None for p in model.whole.parameters())

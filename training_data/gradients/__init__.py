@@ -1,0 +1,6 @@
+"""Gradients of layer matrices, added up from what hooks see, as sketches."""
+
+from .gradient_sums import GradientSums as GradientSums
+from .gradient_sums import LayerMatrices as LayerMatrices
+from .gradient_sums import layer_matrices as layer_matrices
+from .gradient_sums import should_stream as should_stream

@@ -1,0 +1,116 @@
+"""Which loss a base and a data set allow, or what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+from ...errors import RequestError
+from ...study.network import TaskModel
+from ..examples.example import Example
+from .contrastive import ContrastiveLoss
+from .fitted_head import FittedHeadLoss
+from .language_model import CausalLoss
+from .loss import Loss, LossName
+from .masked_words import MaskedLoss
+from .sequence_to_sequence import SequenceToSequenceLoss
+
+LOSSES: tuple[LossName, ...] = get_args(LossName)
+
+MOST_CLASSES = 0.5
+"""Classes for each example, above which labels are texts or numbers of rows."""
+
+
+def choose_loss(
+    model: TaskModel,
+    examples: Sequence[Example],
+    *,
+    max_tokens: int,
+    seed: int = 0,
+    wanted: LossName | None = None,
+) -> Loss:
+    """The loss that fine-tunes of this base would minimise on these examples.
+
+    A base that predicts the next token takes its own loss, whatever labels there are; an encoder
+    takes labels where there are some.
+
+    Args:
+        wanted: Instead of the base's usual loss.
+
+    Raises:
+        RequestError: what the base or the examples lack.
+    """
+    name = wanted or _usual(model, examples)
+    _require_head(model, name)
+    if name == "causal":
+        return CausalLoss(model, max_tokens)
+    if name == "seq2seq":
+        if not any(example.completion or example.label is not None for example in examples):
+            raise RequestError(
+                f"{model.name} writes one text from another, and the data set has no second text: "
+                "name the column of answers"
+            )
+        return SequenceToSequenceLoss(model, max_tokens)
+    if name == "masked":
+        return MaskedLoss(model, max_tokens, seed)
+    if name == "contrastive":
+        return ContrastiveLoss(model, max_tokens)
+    labels = [example.label for example in examples if example.label is not None]
+    if name == "regression":
+        _require_numbers(labels)
+        return FittedHeadLoss(model, max_tokens, "regression")
+    return FittedHeadLoss(model, max_tokens, "classification", _classes(model, labels))
+
+
+def _usual(model: TaskModel, examples: Sequence[Example]) -> LossName:
+    """By the base's head; for encoders, labels come first."""
+    if model.head == "next":
+        return "causal"
+    if model.head == "translated":
+        return "seq2seq"
+    labels = {example.label for example in examples if example.label is not None}
+    if len(labels) > 1:
+        is_number = all(isinstance(label, float) for label in labels)
+        return "regression" if is_number else "classification"
+    if model.head == "masked":
+        return "masked"
+    if model.missing_head in (None, "masked"):
+        return "contrastive"
+    raise RequestError(
+        f"{model.name} was saved without its language-model head, and the data set has no labels: "
+        "name a base with its head, or the column of labels"
+    )
+
+
+def _require_head(model: TaskModel, name: LossName) -> None:
+    needed = {"causal": "next", "seq2seq": "translated", "masked": "masked"}.get(name)
+    if needed is not None and model.head != needed:
+        why = (
+            "its checkpoint lacks the head"
+            if model.missing_head == needed
+            else "it has no such head"
+        )
+        raise RequestError(f"{model.name}: no {name} loss: {why}")
+
+
+def _require_numbers(labels: Sequence[str | float]) -> None:
+    if not labels or not all(isinstance(label, float) for label in labels):
+        raise RequestError("a regression needs a column of numbers as labels")
+    if len(set(labels)) < 2:
+        raise RequestError(f"every label is {labels[0]}: there is nothing to predict")
+
+
+def _classes(model: TaskModel, labels: Sequence[str | float]) -> tuple[str, ...]:
+    classes = tuple(sorted({str(label) for label in labels}))
+    if not classes:
+        raise RequestError(
+            f"{model.name}: a classification needs labels: name the column that has them"
+        )
+    if len(classes) == 1:
+        raise RequestError(f"every label is {classes[0]!r}: there is nothing to predict")
+    if len(classes) > MOST_CLASSES * len(labels):
+        raise RequestError(
+            f"{len(classes)} classes in {len(labels)} examples: the labels are no classes; name "
+            "another column"
+        )
+    return classes
