@@ -237,8 +237,8 @@ class _PairHash:
     A bucket's rows are gathered and added, several times as fast as adding every row to its bucket.
 
     Attributes:
-        rows: Of every bucket in turn, in order; the right side's after the left's. int32.
-        starts: (2 · dim,), where each bucket's rows begin; the right side's after the left's. int32.
+        rows: Of every bucket in turn, in order; the right side's after the left's.
+        starts: (2 · dim,), where each bucket's rows begin; the right side's after the left's.
         signs: Of the rows, ±1.
     """
 
