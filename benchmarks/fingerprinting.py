@@ -2,24 +2,28 @@
 against other SVDs of the same matrices, in one run.
 
     python benchmarks/fingerprinting.py [--shapes bert-base llama-1b] [--types float32 bfloat16]
-        [--rivals deltadex torch.linalg.svd]
+        [--rivals deltadex torch.linalg.svd] [--threads 1]
 
 Checkpoints are made on the fly (a random base, an update of decaying spectrum and relative
 size 0.01). Every figure is taken in a process of its own; exact SVDs and the rivals'
-randomised ones run on one layer and are scaled to all layers, as the table says. The shape `tiny`
-says nothing about speed: it shows that this program works.
+randomised ones run on one layer and are scaled to all layers, as the table says. What is measured
+of whole models is measured in turns, with files in the page cache and with cold ones, which are
+dropped from it before every run (Linux). The shape `tiny` says nothing about speed: it shows that
+this program works.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -119,12 +123,13 @@ def read_and_subtract(folder: Path) -> float:
 
 
 def deltadex(folder: Path) -> float:
+    """On as many threads as torch has."""
     from deltadex.indexer.base import Base
     from deltadex.indexer.family import Wanted, find_member
     from deltadex.indexer.fingerprint import make_recipe
     from deltadex.indexer.job import Job
     from deltadex.indexer.model import fingerprint_member
-    from deltadex.indexer.parallel import cpu_count, single_torch_thread
+    from deltadex.indexer.parallel import single_torch_thread
     from deltadex.records import Indexed
 
     base = Base(name="base", folder=folder / "base")
@@ -133,7 +138,7 @@ def deltadex(folder: Path) -> float:
         wanted=Wanted(names=("base",)),
         recipes=[make_recipe("sketch", RANK, ())],
         layout=(),
-        threads=cpu_count(),
+        threads=torch.get_num_threads(),
     )
     with single_torch_thread():
         outcome = fingerprint_member(find_member(str(folder / "tuned"), "base"), job)
@@ -165,34 +170,83 @@ RIVALS: dict[str, Callable[[Path], float]] = {
     "sklearn randomized_svd": one_layer(sklearn_svd),
 }
 WHOLE = (READING, "deltadex")
+FILES = ("cached", "cold")
 IMPORTS = {"deltadex": "deltadex.indexer", "sklearn randomized_svd": "sklearn.utils.extmath"}
 """What rivals import beside torch and safetensors, which must not count."""
 
 
-def measure(folder: Path, rival: str, layers: int, runs: int) -> tuple[float, float]:
-    """(seconds, peak MiB above the imports) of a rival, the best of its runs."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--one", rival, "--folder", str(folder), "--runs", str(runs)],
-        check=True,
-        stdout=subprocess.PIPE,
-        encoding="utf-8",
-    )
-    seconds, peak = json.loads(done.stdout.splitlines()[-1])
-    return seconds * (1 if rival in WHOLE else layers), peak
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What one measurement took.
+
+    Attributes:
+        seconds: Wall-clock.
+        processor: Seconds of all threads.
+        peak: MiB above the imports.
+    """
+
+    seconds: float
+    processor: float
+    peak: float
+
+    def best(self, other: Figures) -> Figures:
+        """The shorter times of both, and the higher peak."""
+        return Figures(
+            min(self.seconds, other.seconds),
+            min(self.processor, other.processor),
+            max(self.peak, other.peak),
+        )
+
+    def scaled(self, layers: int) -> Figures:
+        """For all layers, of which one was measured."""
+        return Figures(self.seconds * layers, self.processor * layers, self.peak)
 
 
-def run_one(folder: Path, rival: str, runs: int) -> None:
+def measure(folder: Path, rival: str, options: argparse.Namespace, *, cold: bool) -> Figures:
+    """The best of a rival's runs, in a process of their own."""
+    runs = options.runs if rival in WHOLE else 1
+    command = [sys.executable, __file__, "--one", rival, "--folder", str(folder)]
+    command += ["--runs", str(runs), "--threads", str(options.threads), *["--cold"] * cold]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, encoding="utf-8")
+    return Figures(*json.loads(done.stdout.splitlines()[-1]))
+
+
+def measure_in_turns(
+    folder: Path, rivals: Sequence[str], options: argparse.Namespace, *, cold: bool
+) -> dict[str, Figures]:
+    """The best of every rival over all rounds."""
+    figures: dict[str, Figures] = {}
+    for _ in range(options.rounds):
+        for rival in rivals:
+            one = measure(folder, rival, options, cold=cold)
+            figures[rival] = one.best(figures.get(rival, one))
+    return figures
+
+
+def run_one(folder: Path, rival: str, runs: int, *, cold: bool) -> None:
     if rival in IMPORTS:
         import_module(IMPORTS[rival])
     torch.randn(64, 64) @ torch.randn(64, 64)
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the imports
     before = peak_kib()
-    best = float("inf")
+    seconds = processor = float("inf")
     for _ in range(runs):
-        start = time.perf_counter()
+        if cold:
+            drop_from_page_cache(folder)
+        start, processor_start = time.perf_counter(), time.process_time()
         RIVALS[rival](folder)
-        best = min(best, time.perf_counter() - start)
-    print(json.dumps([best, (peak_kib() - before) / 1024]))
+        processor = min(processor, time.process_time() - processor_start)
+        seconds = min(seconds, time.perf_counter() - start)
+    print(json.dumps([seconds, processor, (peak_kib() - before) / 1024]))
+
+
+def drop_from_page_cache(folder: Path) -> None:
+    """The next read of the folder's weights comes from the disk."""
+    for path in folder.rglob("*.safetensors"):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)  # pages that are not written yet are not dropped
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
 
 
 def peak_kib() -> int:
@@ -206,35 +260,54 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", default=PUBLISHED, choices=list(SHAPES))
     parser.add_argument("--types", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--rivals", nargs="+", default=list(RIVALS), choices=list(RIVALS))
+    parser.add_argument("--files", nargs="+", default=list(FILES), choices=list(FILES))
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--one", choices=list(RIVALS), help=argparse.SUPPRESS)
+    parser.add_argument("--cold", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help="Where the checkpoints are made.")
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     if options.one:
-        run_one(options.folder, options.one, options.runs)
+        run_one(options.folder, options.one, options.runs, cold=options.cold)
         return
     print(
         f"{platform.machine()}, {torch.get_num_threads()} threads, "
         f"torch {torch.__version__}, rank {RANK}, seed 0"
     )
-    print("| shape | stored as | what | seconds | × read and subtract | peak MiB |")
-    print("| --- | --- | --- | ---: | ---: | ---: |")
+    print(
+        "| shape | stored as | files | what | seconds | × read and subtract "
+        "| processor seconds | × | peak MiB |"
+    )
+    print("| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |")
     for shape in options.shapes:
         for name in options.types:
             with tempfile.TemporaryDirectory(dir=options.folder) as temporary:
                 folder = Path(temporary)
                 make_pair(folder, shape, getattr(torch, name))
-                reading = None
-                for rival in dict.fromkeys((READING, *options.rivals)):
-                    runs = options.runs if rival in WHOLE else 1
-                    seconds, peak = measure(folder, rival, SHAPES[shape][0], runs)
-                    reading = reading or seconds
-                    scaled = "" if rival in WHOLE else " (one layer, scaled)"
-                    print(
-                        f"| {shape} | {name} | {rival}{scaled} | {seconds:.2f} "
-                        f"| {seconds / reading:.1f} | {peak:.0f} |",
-                        flush=True,
-                    )
+                print_rows(f"| {shape} | {name} |", folder, SHAPES[shape][0], options)
+
+
+def print_rows(head: str, folder: Path, layers: int, options: argparse.Namespace) -> None:
+    """The rows of one pair of checkpoints."""
+    rivals = dict.fromkeys((READING, *options.rivals))
+    whole = [rival for rival in rivals if rival in WHOLE]
+    for files in options.files:
+        figures = measure_in_turns(folder, whole, options, cold=files == "cold")
+        if files == "cached":
+            for rival in rivals:
+                if rival not in WHOLE:
+                    figures[rival] = measure(folder, rival, options, cold=False).scaled(layers)
+        reading = figures[READING]
+        for rival, taken in figures.items():
+            scaled = "" if rival in WHOLE else " (one layer, scaled)"
+            print(
+                f"{head} {files} | {rival}{scaled} | {taken.seconds:.2f} "
+                f"| {taken.seconds / reading.seconds:.1f} | {taken.processor:.2f} "
+                f"| {taken.processor / reading.processor:.1f} | {taken.peak:.0f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -121,7 +121,8 @@ def _sketch_dense(
     # numbers and zeros; read as rows that are shorter by a step, row r begins r steps further on
     step = hashes.step
     width = n_columns + BLOCK * step
-    memory = torch.zeros(BLOCK * width, device=device)
+    memory = torch.empty(BLOCK * width, device=device)
+    memory.view(BLOCK, width)[:, n_columns:] = 0.0
     signed = memory.view(BLOCK, width)[:, :n_columns]
     length = width - step
     shifted = memory[: BLOCK * length].view(BLOCK, length)

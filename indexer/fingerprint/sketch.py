@@ -128,10 +128,9 @@ class SketchPool:
         self, key: str, block: str, left: torch.Tensor, right: torch.Tensor, weight: torch.Tensor
     ) -> torch.Tensor:
         """Fourier transform of the TensorSketch of Σ weightᵢ leftᵢ rightᵢᵀ: (dim // 2 + 1,)."""
-        dim = BLOCK_DIMS[block]
-        spectra = torch.fft.rfft(sketch_pair(left, right, self.recipe.seed, key, dim))
-        summed: torch.Tensor = weight.to(torch.complex64) @ (spectra[:, 0] * spectra[:, 1])
-        return summed
+        sketches = sketch_pair(left, right, self.recipe.seed, key, BLOCK_DIMS[block])
+        left_spectra, right_spectra = torch.fft.rfft(sketches, dim=1)
+        return (left_spectra * right_spectra) @ weight.to(torch.complex64)
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The pooled fingerprint, unit length, and its length before; zeros if no slot counts."""
@@ -215,22 +214,45 @@ def hash_rows(seed: int, key: str, n_rows: int, dim: int) -> tuple[torch.Tensor,
 def sketch_pair(
     left: torch.Tensor, right: torch.Tensor, seed: int, key: str, dim: int
 ) -> torch.Tensor:
-    """Count sketches of the columns of two matrices, (n, rank) each: (rank, 2, dim), float32.
+    """Count sketches of the columns of two matrices, (n, rank) each: (2, dim, rank), float32.
 
     Charikar, Chen, Farach-Colton 2002: inner products are preserved in expectation. Both sides in
     one pass, under hashes of their own.
     """
-    buckets, signs = _pair_hash(seed, key, len(left), len(right), dim)
-    rows = torch.cat([left, right]).mul_(signs)
-    sketch = torch.zeros(2 * dim, left.shape[1]).index_add_(0, buckets, rows)
-    return sketch.T.contiguous().view(-1, 2, dim)
+    hashes = _pair_hash(seed, key, len(left), len(right), dim)
+    sketch = torch.nn.functional.embedding_bag(
+        hashes.rows,
+        torch.cat([left, right]),
+        hashes.starts,
+        mode="sum",
+        per_sample_weights=hashes.signs,
+    )
+    return sketch.view(2, dim, -1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PairHash:
+    """The hashes of both sides of a matrix, bucket by bucket.
+
+    A bucket's rows are gathered and added, several times as fast as adding every row to its bucket.
+
+    Attributes:
+        rows: Of every bucket in turn, in order; the right side's after the left's.
+        starts: (2 · dim,), where each bucket's rows begin; the right side's after the left's.
+        signs: Of the rows, ±1.
+    """
+
+    rows: torch.Tensor
+    starts: torch.Tensor
+    signs: torch.Tensor
 
 
 @lru_cache(maxsize=4096)
-def _pair_hash(
-    seed: int, key: str, n_left: int, n_right: int, dim: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Buckets of both sides, the right's after the left's, and signs as a column."""
-    left = hash_rows(seed, key + "/a", n_left, dim)
-    right = hash_rows(seed, key + "/b", n_right, dim)
-    return torch.cat([left[0], right[0] + dim]), torch.cat([left[1], right[1]])[:, None]
+def _pair_hash(seed: int, key: str, n_left: int, n_right: int, dim: int) -> _PairHash:
+    left_buckets, left_signs = hash_rows(seed, key + "/a", n_left, dim)
+    right_buckets, right_signs = hash_rows(seed, key + "/b", n_right, dim)
+    buckets = torch.cat([left_buckets, right_buckets + dim])
+    rows = torch.argsort(buckets, stable=True)
+    sizes = torch.bincount(buckets, minlength=2 * dim)
+    signs = torch.cat([left_signs, right_signs])[rows]
+    return _PairHash(rows.int(), (sizes.cumsum(0) - sizes).int(), signs)

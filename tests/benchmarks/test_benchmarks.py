@@ -105,14 +105,18 @@ TOYS = {
     "fingerprinting": Toy(
         command=(
             *("benchmarks/fingerprinting.py", "--shapes", "tiny", "--types", "bfloat16"),
-            *("--rivals", "deltadex", "--runs", "1", "--folder", FOLDER),
+            *("--rivals", "deltadex", "--runs", "1", "--rounds", "1", "--folder", FOLDER),
         ),
         published=(
-            "| shape | stored as | what | seconds | × read and subtract | peak MiB |",
+            "| shape | stored as | files | what | seconds | × read and subtract "
+            "| processor seconds | × | peak MiB |",
             "read and subtract |",
             "deltadex |",
         ),
-        prints=(r"\| tiny \| bfloat16 \| deltadex \| \d+\.\d\d \| [\d.]+ \| \d+ \|",),
+        prints=(
+            r"\| tiny \| bfloat16 \| cached \| deltadex \| \d+\.\d\d \| [\d.]+ \| \d+\.\d\d ",
+            r"\| tiny \| bfloat16 \| cold \| deltadex \| \d+\.\d\d \| [\d.]+ \| \d+\.\d\d ",
+        ),
     ),
     "frames": Toy(
         command=(
@@ -358,7 +362,7 @@ SLOW_TOYS = {
     "fingerprinting beside every rival": Toy(
         command=(
             *("benchmarks/fingerprinting.py", "--shapes", "tiny", "--types", "float32"),
-            *("--runs", "1", "--folder", FOLDER),
+            *("--runs", "1", "--rounds", "1", "--files", "cached", "--folder", FOLDER),
         ),
         published=(
             "torch.linalg.svd (one layer, scaled) |",

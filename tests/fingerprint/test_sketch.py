@@ -14,6 +14,8 @@ from deltadex.indexer.fingerprint.sketch import (
     VERSION,
     WEIGHTS,
     SketchPool,
+    hash_rows,
+    sketch_pair,
     sketch_recipe,
 )
 from deltadex.records import Slot
@@ -307,3 +309,21 @@ def test_an_unknown_version_is_refused():
 
     with pytest.raises(UnknownRecipe, match="version 9"):
         make_pool(recipe, ())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1000), st.integers(1, 90), st.integers(1, 90), st.sampled_from([1, 8, 64]))
+def test_a_pair_of_count_sketches_is_what_its_definition_says(seed, n_left, n_right, dim):
+    """Few rows leave buckets empty, few buckets take many rows."""
+    generator = torch.Generator().manual_seed(seed)
+    sides = [torch.randn(n, 3, generator=generator) for n in (n_left, n_right)]
+
+    pair = sketch_pair(*sides, seed, "encoder.0.q//update", dim)
+
+    assert pair.shape == (2, dim, 3)
+    for name, side, numbers in zip("ab", sides, pair, strict=True):
+        buckets, signs = hash_rows(seed, f"encoder.0.q//update/{name}", len(side), dim)
+        expected = np.zeros((dim, 3))
+        for row in range(len(side)):
+            expected[int(buckets[row])] += float(signs[row]) * side[row].double().numpy()
+        assert np.allclose(numbers.numpy(), expected, atol=1e-5)
