@@ -95,6 +95,11 @@ class FamilyScores:
         )
         return family if family.has_sketches else None
 
+    @property
+    def strangers(self) -> Scored:
+        """The models of the cohort."""
+        return Scored(self._features, self._traits)
+
     def prepare(self, features: SketchMatrix, kinds: Sequence[str], rows: Sequence[int]) -> Scored:
         """Some models, compared with the cohort.
 
