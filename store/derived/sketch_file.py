@@ -103,6 +103,7 @@ class _Rows:
     weights: Float32[np.ndarray, "models slots blocks"]
     vectors: Float32[np.ndarray, "models dim"]
     mapped: mmap.mmap | None
+    _compared: dict[str, tuple[Int64[np.ndarray, " models"], bool]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, shapes: Shapes, keys: Int64[np.ndarray, " models"]) -> _Rows:
@@ -124,6 +125,14 @@ class _Rows:
             arrays[".vectors"],
             maps[".sketches"],
         )
+
+    def begins_with(self, keys: Int64[np.ndarray, " models"]) -> bool:
+        """Whether the first rows are those of these keys; known at once for the same array."""
+        known = self._compared.get("last")
+        if known is None or known[0] is not keys:
+            known = keys, np.array_equal(self.keys[: len(keys)], keys)
+            self._compared["last"] = known
+        return known[1]
 
     def places(self, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " keys"] | None:
         """Where the models with these keys are; None unless all are here."""
@@ -191,6 +200,14 @@ class SketchFile:
         rows = self._rows
         places = rows.places(keys)
         return None if places is None else rows.vectors[places]
+
+    def vectors_at(
+        self, keys: Int64[np.ndarray, " models"], rows: Int64[np.ndarray, " rows"]
+    ) -> Float32[np.ndarray, "rows dim"] | None:
+        """The vectors of those models of a family with these keys that are at some rows of it; None
+        unless all are here."""
+        here = self._rows
+        return here.vectors[rows] if here.begins_with(keys) else self.vectors(keys[rows])
 
     def catch_up(
         self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[], bool]
