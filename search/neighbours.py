@@ -227,15 +227,17 @@ def _found(
 
 def _stored_query(catalog: Catalog, view: FamilyView, stored: Stored) -> ResolvedQuery:
     keys = np.array([stored.key], dtype=np.int64)
+    rows = view.rows([stored.id])
     try:
-        (vector,) = view.vectors(keys)
+        is_here = len(rows) == 1 and view.keys[rows[0]] == stored.key
+        (vector,) = view.vectors_at(rows) if is_here else view.vectors(keys)
     except KeyError:
         recipe, others = view.recipe, catalog.model(stored.id, stored.base).recipes
         raise UnknownRecipe(
             f"{stored.id} has no {recipe.name} fingerprint ({recipe.id}), only "
             f"{', '.join(others) or 'none'}: name one of those as the recipe"
         ) from None
-    sketches = view.sketches(keys) if block_dims(view.recipe) else None
+    sketches = view.sketches(keys) if FamilyScores.of(view) is not None else None
     return ResolvedQuery(
         model=stored.id,
         dataset=stored.dataset,

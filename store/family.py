@@ -195,6 +195,16 @@ class FamilyView:
             raise KeyError("a model has no vector, or was removed since")
         return vectors[positions]
 
+    def _present_vectors(
+        self, keys: Int64[np.ndarray, " keys"]
+    ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
+        """Those of some keys, rising, that have a vector, and the vectors: from the file where it
+        has them all."""
+        file = self._sketch_file()
+        if file is not None and (vectors := file.vectors(keys)) is not None:
+            return keys, vectors
+        return fetch_vectors_of(self._session, self.recipe, keys)
+
     def vectors_at(self, rows: Int64[np.ndarray, " rows"]) -> Float32[np.ndarray, "rows dim"]:
         """The vectors of the models at some rows; of unit length.
 
@@ -241,7 +251,7 @@ class FamilyView:
             return SearchIndex.of(
                 self.keys,
                 self.recipe.dim,
-                lambda keys: fetch_vectors_of(self._session, self.recipe, keys),
+                self._present_vectors,
                 self._file(),
                 before,
             )

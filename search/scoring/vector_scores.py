@@ -90,10 +90,12 @@ class VectorScores:
             part = slice(start, start + ROWS_AT_ONCE)
             numbers = vectors[part].astype(np.float64)
             plain[part] = np.vecdot(numbers, query.plain[0].astype(np.float64))
-            for kind in np.unique(kinds[part]).tolist():
-                if means[kind] is not None:
-                    of_kind = kinds[part] == kind
-                    np.subtract(numbers, means[kind], out=numbers, where=of_kind[:, None])
+            for kind, mean in enumerate(means):
+                of_kind = kinds[part] == kind
+                if mean is not None and of_kind.all():
+                    numbers -= mean
+                elif mean is not None:
+                    numbers[of_kind] -= mean
             lengths = np.sqrt(np.vecdot(numbers, numbers))
             products = np.vecdot(numbers, query.centred[0])
             centred[part] = products / np.where(lengths > 0, lengths, 1.0)

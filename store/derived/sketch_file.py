@@ -39,7 +39,10 @@ from .sketch_matrix import SketchMatrix, block_dims
 log = logging.getLogger(__name__)
 
 AT_ONCE = 256
-"""Models whose sketches are written by one pass."""
+"""Models whose sketches are written by one pass, at least."""
+
+BYTES_AT_ONCE = 1 << 26
+"""That one pass writes, if these are more models."""
 
 KEY = np.dtype("<i8")
 
@@ -226,10 +229,11 @@ class SketchFile:
             self._clear(shapes)
         keys = [key for key, _, _ in fetch_keys(session, base, recipe, self._last_key())]
         self._check_space(len(keys))
-        for start in range(0, len(keys), AT_ONCE):
+        at_once = max(AT_ONCE, BYTES_AT_ONCE // max(1, sum(shapes.row_bytes.values())))
+        for start in range(0, len(keys), at_once):
             if not goes_on():
                 return
-            self._append(session, recipe, keys[start : start + AT_ONCE])
+            self._append(session, recipe, keys[start : start + at_once])
 
     def bring_into_memory(self) -> None:
         """Load the sketches into memory, where the system can: otherwise the first search waits
@@ -249,13 +253,14 @@ class SketchFile:
         matrix = SketchMatrix.of(table, keys, recipe, shapes.slots)
         added = {
             ".sketches": matrix.codes,
-            ".weights": matrix.weights.astype("<f4"),
-            ".vectors": vectors.astype("<f4"),
+            ".weights": matrix.weights.astype("<f4", copy=False),
+            ".vectors": vectors.astype("<f4", copy=False),
         }
         every_key = np.concatenate([rows.keys, np.array(keys, dtype=np.int64)])
         try:
             for ending, n_bytes in shapes.row_bytes.items():
-                _write(self._beside(ending), len(rows.keys) * n_bytes, added[ending].tobytes())
+                data = np.ascontiguousarray(added[ending]).reshape(-1).view(np.uint8)
+                _write(self._beside(ending), len(rows.keys) * n_bytes, memoryview(data))
             new = every_key[len(rows.keys) :].astype(KEY)
             _write(self._beside(".keys"), len(rows.keys) * KEY.itemsize, new.tobytes())
         except OSError as err:
@@ -336,7 +341,7 @@ def _map(
     return mapped, np.frombuffer(mapped, dtype).reshape(shape)
 
 
-def _write(path: Path, at: int, data: bytes) -> None:
+def _write(path: Path, at: int, data: bytes | memoryview) -> None:
     """Write data at a position of a file, and flush it to the disk."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     with os.fdopen(descriptor, "r+b") as file:
