@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .derived.index import SearchIndex
     from .derived.sketch_file import SketchFile
     from .derived.sketch_matrix import SketchMatrix
+    from .derived.trait_file import TraitFile
 
 T = TypeVar("T")
 
@@ -291,6 +292,17 @@ class FamilyView:
                     results[kind] = make(self)
         result: T = results[kind]
         return result
+
+    def trait_file(self, depends_on: bytes, n_numbers: int) -> TraitFile:
+        """The file of what normalisation knows of the family's models.
+
+        Args:
+            depends_on: A digest of everything that decides a row but the model itself.
+            n_numbers: Of a row.
+        """
+        from .derived.trait_file import TraitFile
+
+        return TraitFile(self._file(".traits"), depends_on, n_numbers)
 
     def write_sketch_file(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Bring the file of the family's sketches up to date; made, where there is none.
