@@ -258,7 +258,9 @@ def _checksums(sketches: SketchMatrix) -> Int64[np.ndarray, " models"]:
     sums = []
     for codes, weights in zip(sketches.codes, sketches.weights, strict=True):
         has = weights.any(axis=1)
-        slots = "".join(str(slot) for slot, is_there in zip(sketches.slots, has, strict=True) if is_there)
+        slots = "".join(
+            str(slot) for slot, is_there in zip(sketches.slots, has, strict=True) if is_there
+        )
         value = zlib.crc32(weights[has].tobytes(), zlib.crc32(slots.encode()))
         sums.append(zlib.crc32(codes[has].tobytes(), value))
     return np.array(sums, dtype=np.int64)

@@ -38,11 +38,11 @@ TRAINING_ROUNDS = 8
 
 FOLDED = 256
 """Numbers of the vectors that lists are trained with, and by which many vectors find theirs: an
-eighth of the work, and the same recall."""
+eighth of the work, with the same recall as long as `CLEAR_LEAD` holds."""
 
 CLEAR_LEAD = 0.2
-"""Lead of the nearest list over the next, in lengths of the vector, from which folded vectors decide:
-inner products of folded vectors err by 0.06 (s.d.), and differences of two by 0.09."""
+"""Lead of the nearest list over the next, in lengths of the vector, from which folded vectors
+decide: their inner products err by 0.06 (s.d.), and differences of two by 0.09."""
 
 FOLDED_FROM = 1_000
 """Vectors that are added at a time; fewer find their lists by all numbers."""

@@ -47,7 +47,9 @@ class TraitFile:
         self._numbers, self._entries = path.with_suffix(".traits"), path.with_suffix(".traitkeys")
         self._claim = FileLock(path.with_suffix(".traitlock"))
         self._n_numbers = n_numbers
-        self._header = hashlib.sha256(FORMAT + depends_on + n_numbers.to_bytes(8, "little")).digest()
+        self._header = hashlib.sha256(
+            FORMAT + depends_on + n_numbers.to_bytes(8, "little")
+        ).digest()
         self._lock = threading.Lock()
         self._inode = -1
         self._place: dict[int, int] = {}
@@ -103,7 +105,9 @@ class TraitFile:
                 if (n_rows + len(keys)) * self._row_bytes > MOST_BYTES:
                     return
                 _write(self._numbers, n_rows * self._row_bytes, data.tobytes())
-                _write(self._entries, len(self._header) + n_rows * ENTRY.itemsize, entries.tobytes())
+                _write(
+                    self._entries, len(self._header) + n_rows * ENTRY.itemsize, entries.tobytes()
+                )
         except (OSError, Timeout, StoreFull) as err:
             log.info("traits are not kept in a file: %s", err)
 

@@ -44,7 +44,7 @@ def test_an_open_file_sees_the_rows_of_others(tmp_path):
 def test_rows_of_other_sketches_are_not_read(tmp_path):
     _file(tmp_path).append(KEYS, SUMS, ROWS)
 
-    assert _file(tmp_path).read(KEYS, SUMS + [0, 1, 0])[0].tolist() == [True, False, True]
+    assert _file(tmp_path).read(KEYS, np.array([30, 91, 40]))[0].tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("other", [{"depends_on": b"others"}, {"n_numbers": 4}])
@@ -144,6 +144,15 @@ def test_answers_are_the_same_with_and_without_the_file(large):
     for path in _endings(large):
         path.unlink()
     assert _answers(large) == without
+
+
+def test_answers_are_the_same_however_many_traits_are_kept_in_memory(large, monkeypatch):
+    monkeypatch.setattr(family_scores, "TRAIT_FILE_MIN_MODELS", 10_000)
+    expected = _answers(large)
+
+    for kept in (1, 12, 15):
+        monkeypatch.setattr(family_scores, "KEPT_TRAITS", kept)
+        assert _answers(large) == expected
 
 
 def test_answers_follow_a_model_that_changes_the_cohort(large, monkeypatch):
