@@ -401,5 +401,5 @@ def _ranked(
         starts = np.flatnonzero(np.concatenate([[True], ~is_tie]))
         for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
             if stop - start > 1:
-                order[start:stop] = sorted(order[start:stop], key=lambda i: ids[rows[i]])
+                order[start:stop] = sorted(order[start:stop], key=lambda i: ids[int(rows[i])])
     return order

@@ -34,11 +34,9 @@ PROBED_LISTS = 64
 TRAINING_POINTS = 40
 """For each inverted list."""
 
-TRAINING_ROUNDS = 8
-
 FOLDED = 256
-"""Numbers of the vectors that lists are trained with, and by which many vectors find theirs: an
-eighth of the work, with the same recall as long as `CLEAR_LEAD` holds."""
+"""Numbers of the vectors by which many vectors find their lists: an eighth of the work. Lists that
+are trained with so few are worse: recall 0.945 instead of 0.987 among a million."""
 
 CLEAR_LEAD = 0.2
 """Lead of the nearest list over the next, in lengths of the vector, from which folded vectors
@@ -89,48 +87,20 @@ def make_index(dim: int, n_vectors: int, sample: Float32[np.ndarray, "sample dim
         return faiss.IndexFlatIP(dim)
     lists = n_lists(n_vectors)
     coarse = faiss.IndexFlatIP(dim)
-    coarse.add(_centroids(sample - sample.mean(axis=0), lists))
     codes = faiss.IndexIVFRaBitQ(
         coarse, dim, lists, faiss.METRIC_INNER_PRODUCT, OWN_INVERTED_LISTS, CODE_BITS
     )
     codes.own_fields = True
+    codes.cp.spherical = True
+    codes.cp.niter = 8
+    codes.cp.max_points_per_centroid = TRAINING_POINTS
     centring = faiss.CenteringTransform(dim)
     index = faiss.IndexPreTransform(centring, codes)
     index.own_fields = True
     for owned in (coarse, codes, centring):
         owned.this.disown()  # type: ignore[union-attr]
-    centring.train(sample)
-    codes.train(centring.apply(sample[:lists]))
-    index.is_trained = True
+    index.train(sample)
     return index
-
-
-def _centroids(
-    sample: Float32[np.ndarray, "sample dim"], n_lists: int
-) -> Float32[np.ndarray, "lists dim"]:
-    """Directions of the inverted lists: spherical k-means of the folded sample, and the means of
-    what is in each cluster."""
-    folded = _folded(sample)
-    means = faiss.Kmeans(
-        folded.shape[1],
-        n_lists,
-        niter=TRAINING_ROUNDS,
-        spherical=True,
-        min_points_per_centroid=1,
-        max_points_per_centroid=TRAINING_POINTS,
-    )
-    means.train(folded)
-    _, nearest = means.index.search(folded, 1)
-    order = np.argsort(nearest[:, 0], kind="stable")
-    n_members = np.bincount(nearest[:, 0], minlength=n_lists)
-    # a list that is empty has one vector of the sample, so that it is near something
-    members = np.split(order, np.cumsum(n_members)[:-1])
-    centres = np.array(
-        [sample[held].sum(axis=0) if len(held) else sample[i] for i, held in enumerate(members)]
-    )
-    lengths = np.linalg.norm(centres, axis=1, keepdims=True)
-    unit: Float32[np.ndarray, "lists dim"] = centres / np.where(lengths > 0, lengths, 1.0)
-    return unit
 
 
 def _folded(vectors: Float32[np.ndarray, "models dim"]) -> Float32[np.ndarray, "models folded"]:
@@ -167,10 +137,13 @@ def add(
         index.add_with_ids(vectors, keys)
     else:
         lists = faiss.extract_index_ivf(index)
-        centred = faiss.downcast_VectorTransform(index.chain.at(0)).apply(vectors)
+        whole = faiss.downcast_index(index)
+        assert isinstance(whole, faiss.IndexPreTransform)
+        centring = faiss.downcast_VectorTransform(whole.chain.at(0))  # type: ignore[attr-defined]
+        centred = centring.apply(vectors)
         arrays = centred, keys.astype(np.int64), _nearest_lists(lists, centred)
         lists.add_core(len(keys), *(faiss.swig_ptr(array) for array in arrays))
-        index.ntotal = lists.ntotal
+        whole.ntotal = lists.ntotal
 
 
 def _nearest_lists(
@@ -183,7 +156,7 @@ def _nearest_lists(
     scores, chosen = directions.search(folded, 2)
     nearest: Int64[np.ndarray, " added"] = chosen[:, 0].copy()
     lead = scores[:, 0] - scores[:, 1]
-    is_open = lead < CLEAR_LEAD * np.linalg.norm(centred, axis=1)
+    is_open = lead < CLEAR_LEAD * np.sqrt(np.vecdot(centred, centred))
     if is_open.any():
         nearest[is_open] = lists.quantizer.search(centred[is_open], 1)[1][:, 0]
     return nearest

@@ -260,7 +260,7 @@ class SketchFile:
         try:
             for ending, n_bytes in shapes.row_bytes.items():
                 data = np.ascontiguousarray(added[ending]).reshape(-1).view(np.uint8)
-                _write(self._beside(ending), len(rows.keys) * n_bytes, memoryview(data))
+                _write(self._beside(ending), len(rows.keys) * n_bytes, data.data)
             new = every_key[len(rows.keys) :].astype(KEY)
             _write(self._beside(".keys"), len(rows.keys) * KEY.itemsize, new.tobytes())
         except OSError as err:
