@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import sys
@@ -79,10 +80,15 @@ class Recipe:
     @property
     def id(self) -> str:
         """`name-xxxxxxxx`: a hash over everything that changes the numbers."""
-        body = json.dumps(
-            [self.name, self.rank, self.dim, self.seed, self.version, sorted(self.params)]
-        )
-        return f"{self.name}-{hashlib.sha256(body.encode()).hexdigest()[:8]}"
+        return _recipe_id(self)
+
+
+@functools.lru_cache(maxsize=256)
+def _recipe_id(recipe: Recipe) -> str:
+    body = json.dumps(
+        [recipe.name, recipe.rank, recipe.dim, recipe.seed, recipe.version, sorted(recipe.params)]
+    )
+    return f"{recipe.name}-{hashlib.sha256(body.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,9 @@ def find_query(
     """
     from ..search import StoredQuery
 
+    exact = catalog.stored_models(model, base)
+    if len(exact) == 1:
+        return StoredQuery(exact[0].id, exact[0].base)
     try:
         row = catalog.model(model, base)
         if row.status == "indexed" or not Path(model).is_dir():

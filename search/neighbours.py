@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..store import (
 )
 from .labelled import TIE_DECIMALS
 from .pooled_means import PooledMeans
+from .scoring.cohort import KindCodes
 from .scoring.evidence import Calibration, Verdict, verdict
 from .scoring.family_scores import FamilyScores
 from .scoring.normalisation import PairScores, bounded
@@ -190,8 +192,7 @@ def resolve(
             its subclass.
     """
     if isinstance(query, StoredQuery):
-        stored = catalog.stored(query.model, query.base or base)
-        view = catalog.family(stored.base, catalog.find_recipe(recipe, stored.base))
+        view, stored = _found(catalog, query.model, query.base or base, recipe)
         return view, _stored_query(catalog, view, stored)
     made_by = query.fingerprint.recipe
     if recipe not in (None, made_by.name, made_by.id):
@@ -209,17 +210,34 @@ def resolve(
     )
 
 
+def _found(
+    catalog: Catalog, id: str, base: str | None, recipe: str | None
+) -> tuple[FamilyView, Stored]:
+    """A stored model and its family: from memory where the family is known, else by statements."""
+    bases = catalog.bases()
+    family = bases[0] if base is None and len(bases) == 1 else base
+    if family in bases and catalog.recipes_of(family):
+        with suppress(UnknownRecipe):
+            view = catalog.family(family, catalog.find_recipe(recipe, family))
+            if (known := view.stored(id)) is not None:
+                return view, known
+    stored = catalog.stored(id, base)
+    return catalog.family(stored.base, catalog.find_recipe(recipe, stored.base)), stored
+
+
 def _stored_query(catalog: Catalog, view: FamilyView, stored: Stored) -> ResolvedQuery:
     keys = np.array([stored.key], dtype=np.int64)
+    rows = view.rows([stored.id])
     try:
-        (vector,) = view.vectors(keys)
+        is_here = len(rows) == 1 and view.keys[rows[0]] == stored.key
+        (vector,) = view.vectors_at(rows) if is_here else view.vectors(keys)
     except KeyError:
         recipe, others = view.recipe, catalog.model(stored.id, stored.base).recipes
         raise UnknownRecipe(
             f"{stored.id} has no {recipe.name} fingerprint ({recipe.id}), only "
             f"{', '.join(others) or 'none'}: name one of those as the recipe"
         ) from None
-    sketches = view.sketches(keys) if block_dims(view.recipe) else None
+    sketches = view.sketches(keys) if FamilyScores.of(view) is not None else None
     return ResolvedQuery(
         model=stored.id,
         dataset=stored.dataset,
@@ -244,14 +262,17 @@ def nearest(
     itself = -1 if query.itself is None else int(view.rows([query.itself])[0])
     allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
     rows = _candidates(view, query, k, allowed)
-    labels = view.labels_at(rows.tolist())
-    rows = np.array([row for row in rows.tolist() if row in labels and row != itself], np.int64)
+    if not view.is_current:
+        rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)
+    rows = rows[rows != itself]
     scores, calibration = _scored(view, query, itself, rows)
     compared = len(view) if allowed is None else len(allowed)
     compared -= itself >= 0 and (allowed is None or itself in allowed)
     z = scores.z[0]
-    order = _ranked([view.ids[row] for row in rows.tolist()], z)
+    order = _ranked(view.ids, rows, z)
     rates = calibration.fdr(z[order], compared)
+    best, bounds = rows[order[:k]].tolist(), bounded(z[order[:k]]).tolist()
+    labels = view.labels_at(best)
     return Neighbours(
         model=query.model,
         dataset=query.dataset,
@@ -262,14 +283,17 @@ def nearest(
         neighbours=tuple(
             _neighbour(
                 view,
-                int(rows[place]),
-                labels[int(rows[place])],
+                row,
+                labels[row],
                 rank=rank,
                 cosine=float(scores.cosines[0, place]),
                 z=float(z[place]),
+                score=score,
                 fdr=float(rate),
             )
-            for rank, (place, rate) in enumerate(zip(order[:k], rates, strict=False), start=1)
+            for rank, (row, place, rate, score) in enumerate(
+                zip(best, order.tolist(), rates, bounds, strict=False), start=1
+            )
         ),
     )
 
@@ -285,18 +309,26 @@ def _scored(
         return pairs, family.evidence.calibration(view)
     vectors = VectorScores.of(view)
     vector = vectors.prepare(query.vector[None, :], [query.kind])
-    return vectors.compare(vector, vectors.stored(view, rows)), vectors.evidence.calibration(view)
+    return vectors.search(view, vector, rows), vectors.evidence.calibration(view)
 
 
 def _neighbour(
-    view: FamilyView, row: int, label: Label, *, rank: int, cosine: float, z: float, fdr: float
+    view: FamilyView,
+    row: int,
+    label: Label,
+    *,
+    rank: int,
+    cosine: float,
+    score: float,
+    z: float,
+    fdr: float,
 ) -> Neighbour:
     return Neighbour(
         rank=rank,
         model=view.ids[row],
         base=view.base,
         cosine=min(1.0, max(-1.0, cosine)),
-        score=float(bounded(np.array([z]))[0]),
+        score=score,
         z=z,
         fdr=fdr,
         verdict=verdict(cosine, fdr),
@@ -351,13 +383,23 @@ def _by_kind(
     """The rows that are allowed, kind by kind, since a kind's mean shifts all of its scores alike;
     None for all, of one kind or of a large family."""
     if allowed is None:
-        if not view.index.is_exact or len(set(view.kinds)) <= 1:
+        if not view.index.is_exact or len(KindCodes.of(view).names) <= 1:
             return [None]
         allowed = np.arange(len(view))
-    kinds = np.array([view.kinds[row] for row in allowed.tolist()])
+    kinds = KindCodes.of(view).codes[allowed]
     return [allowed[kinds == kind] for kind in np.unique(kinds)]
 
 
-def _ranked(ids: Sequence[str], scores: Float64[np.ndarray, " models"]) -> list[int]:
-    """Places, the best first; equal scores in order of id."""
-    return sorted(range(len(ids)), key=lambda i: (-round(float(scores[i]), TIE_DECIMALS), ids[i]))
+def _ranked(
+    ids: Sequence[str], rows: Int64[np.ndarray, " models"], scores: Float64[np.ndarray, " models"]
+) -> Int64[np.ndarray, " models"]:
+    """Places of some of a family's models, the best first; equal scores in order of id."""
+    falling = -np.round(scores, TIE_DECIMALS)
+    order: Int64[np.ndarray, " models"] = np.argsort(falling, kind="stable")
+    is_tie = np.diff(falling[order]) == 0
+    if is_tie.any():
+        starts = np.flatnonzero(np.concatenate([[True], ~is_tie]))
+        for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+            if stop - start > 1:
+                order[start:stop] = sorted(order[start:stop], key=lambda i: ids[int(rows[i])])
+    return order

@@ -58,9 +58,13 @@ class PooledMeans:
         self, kinds: Sequence[str], vectors: Shaped[np.ndarray, "models dim"]
     ) -> Float64[np.ndarray, "models dim"]:
         """The vectors without their kind's mean, of unit length again."""
-        centred = vectors.astype(np.float64)
-        for row, kind in enumerate(kinds):
-            centred[row] -= self.by_kind.get(kind, 0.0)
-        lengths = np.linalg.norm(centred, axis=1, keepdims=True)
-        unit: Float64[np.ndarray, "models dim"] = centred / np.where(lengths > 0, lengths, 1.0)
-        return unit
+        centred: Float64[np.ndarray, "models dim"] = vectors.astype(np.float64)
+        for kind in set(kinds) & set(self.by_kind):
+            of_kind = [other == kind for other in kinds]
+            if all(of_kind):
+                centred -= self.by_kind[kind]
+            else:
+                centred[of_kind] -= self.by_kind[kind]
+        lengths = np.sqrt(np.vecdot(centred, centred))[:, None]
+        centred /= np.where(lengths > 0, lengths, 1.0)
+        return centred

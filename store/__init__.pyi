@@ -6,6 +6,7 @@ from .catalog import Catalog
 from .derived.index import SearchIndex
 from .derived.sketch_file import SketchFiles
 from .derived.sketch_matrix import SketchMatrix, block_dims
+from .derived.trait_file import TraitFile
 from .family import FamilyView
 from .files import write_atomically
 from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
@@ -32,6 +33,7 @@ __all__ = [
     "SketchFiles",
     "SketchMatrix",
     "Stored",
+    "TraitFile",
     "back_up",
     "block_dims",
     "encode_sketch",

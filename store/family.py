@@ -15,15 +15,19 @@ from ..records import Recipe
 from .files import derived_path
 from .session import Session
 from .tables.filters import ModelFilter
-from .tables.models import Label, Labels, select_keys, select_labels
+from .tables.models import Label, Labels, Stored, select_keys, select_labels
 from .tables.vectors import count_vectors, fetch_keys, fetch_vectors_of
 
 if TYPE_CHECKING:
     from .derived.index import SearchIndex
     from .derived.sketch_file import SketchFile
     from .derived.sketch_matrix import SketchMatrix
+    from .derived.trait_file import TraitFile
 
 T = TypeVar("T")
+
+LABELS_ASKED = 4
+"""How often labels of a few models are read at one moment, before those of all are."""
 
 HELD_WHOLE = 256
 """Models of a family whose sketches are all held, once some are asked for; 40 KB each."""
@@ -83,11 +87,16 @@ class Members:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Moment:
-    """A family's members at one moment of the catalog, and their labels, once they are read."""
+    """A family's members at one moment of the catalog, and their labels, once they are read.
+
+    Attributes:
+        n_asked: How often labels were read from the catalog.
+    """
 
     changes: str
     members: Members
     labels: Labels | None = None
+    n_asked: int = 0
 
 
 class FamilyView:
@@ -118,11 +127,32 @@ class FamilyView:
         row_of = self._members.row_of
         return np.array([row_of[id] for id in ids if id in row_of], dtype=np.int64)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the catalog has not changed since: then every model is still there."""
+        return self._moment.changes == self._session.changes
+
+    @property
+    def changes(self) -> str:
+        """The token of the moment."""
+        return self._moment.changes
+
+    def stored(self, id: str) -> Stored | None:
+        """The model of that id; None where it has no vector, or the catalog has changed since."""
+        row = self._members.row_of.get(id)
+        if row is None or not self.is_current:
+            return None
+        label = self.labels_at([row])[row]
+        return Stored(int(self.keys[row]), id, self.base, self.kinds[row], label.dataset)
+
     def labels_at(self, rows: Sequence[int]) -> dict[int, Label]:
         """The labels of some models, as of now; removed models are left out."""
-        labels = self._moment.labels
-        if labels is not None and self._moment.changes == self._session.changes:
-            return {row: labels.at(row) for row in rows}
+        if self.is_current:
+            self._moment.n_asked += 1
+            asks_often = self._moment.n_asked > LABELS_ASKED
+            labels = self.labels if asks_often else self._moment.labels
+            if labels is not None:
+                return {row: labels.at(row) for row in rows}
         by_key = select_labels(self._session, [int(self.keys[row]) for row in rows])
         return {row: by_key[key] for row in rows if (key := int(self.keys[row])) in by_key}
 
@@ -166,6 +196,27 @@ class FamilyView:
             raise KeyError("a model has no vector, or was removed since")
         return vectors[positions]
 
+    def _present_vectors(
+        self, keys: Int64[np.ndarray, " keys"]
+    ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
+        """Those of some keys, rising, that have a vector, and the vectors: from the file where it
+        has them all."""
+        file = self._sketch_file()
+        if file is not None and (vectors := file.vectors(keys)) is not None:
+            return keys, vectors
+        return fetch_vectors_of(self._session, self.recipe, keys)
+
+    def vectors_at(self, rows: Int64[np.ndarray, " rows"]) -> Float32[np.ndarray, "rows dim"]:
+        """The vectors of the models at some rows; of unit length.
+
+        Raises:
+            KeyError: one was removed since.
+        """
+        file = self._sketch_file()
+        if file is not None and (vectors := file.vectors_at(self.keys, rows)) is not None:
+            return vectors
+        return self.vectors(self.keys[rows])
+
     def by_id(
         self, ids: Sequence[str] | None = None
     ) -> tuple[list[str], Float32[np.ndarray, "models dim"]]:
@@ -201,7 +252,7 @@ class FamilyView:
             return SearchIndex.of(
                 self.keys,
                 self.recipe.dim,
-                lambda keys: fetch_vectors_of(self._session, self.recipe, keys),
+                self._present_vectors,
                 self._file(),
                 before,
             )
@@ -241,6 +292,17 @@ class FamilyView:
                     results[kind] = make(self)
         result: T = results[kind]
         return result
+
+    def trait_file(self, depends_on: bytes, n_numbers: int) -> TraitFile:
+        """The file of what normalisation knows of the family's models.
+
+        Args:
+            depends_on: A digest of everything that decides a row but the model itself.
+            n_numbers: Of a row.
+        """
+        from .derived.trait_file import TraitFile
+
+        return TraitFile(self._file(".traits"), depends_on, n_numbers)
 
     def write_sketch_file(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Bring the file of the family's sketches up to date; made, where there is none.
@@ -332,5 +394,10 @@ def _read_labels(session: Session, base: str, keys: Int64[np.ndarray, " models"]
     there = table.column("key").to_numpy()
     places = np.searchsorted(there, keys)
     places[np.append(there, -1)[places] != keys] = -1
-    columns = ([*table.column(name).to_pylist(), None] for name in ("dataset", "author", "run"))
-    return Labels(*(tuple(column[place] for place in places.tolist()) for column in columns))
+    columns = []
+    for name in ("dataset", "author", "run"):
+        known: dict[str | None, str | None] = {None: None}
+        # one object for every name, instead of one for every model
+        names = [known.setdefault(label, label) for label in table.column(name).to_pylist()]
+        columns.append(tuple(np.array([*names, None], dtype=object)[places].tolist()))
+    return Labels(*columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ def index_folder(catalog: Path) -> Path:
     return catalog.with_name(catalog.name + ".index")
 
 
+@functools.lru_cache(maxsize=256)
 def derived_path(catalog: Path, base: str, recipe: str, ending: str = "") -> Path:
     """A file of one family under one recipe."""
     name = hashlib.sha256(f"{base}\n{recipe}".encode()).hexdigest()[:16]

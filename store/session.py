@@ -61,6 +61,11 @@ BETWEEN_TRIES_S = 0.002
 
 _UNIQUE = itertools.count()
 
+
+class _MomentPassed(Exception):
+    """The catalog changed between a question's first look at its token and its first statement."""
+
+
 _HELD = ("conflicting lock", "could not set lock", "being used by", "unique file handle conflict")
 
 CACHE_SHARE = "50%"
@@ -151,6 +156,8 @@ class Session:
         self._registered: dict[str, pa.Table] = {}
         self._is_inside = self._will_look = False
         self._changes_seen: str | None = None
+        self._may_assume = False
+        self._assumed: str | None = None
         with translated(self.path):
             self._generation, self._session = access.session()
 
@@ -201,22 +208,22 @@ class Session:
             finally:
                 if self._is_inside:
                     self._run(lambda raw: raw.rollback())
-                self._is_inside = self._will_look = False
-                self._changes_seen = None
+                self._is_inside = self._will_look = self._may_assume = False
+                self._changes_seen = self._assumed = None
 
     def look(self, question: Callable[[], T]) -> T:
         """The answer to a question in a snapshot of its own, or in the one it is part of.
 
-        Its own snapshot is taken again where the process that held the file ended.
+        Its own snapshot begins with the first statement: a question that is answered from memory
+        executes none. It is taken again where the process that held the file ended, or where the
+        catalog changed between the question's first look at `changes` and its first statement.
         """
         with self.turn():
-            is_part = self._is_inside or self._will_look
-            try:
-                with self.snapshot():
-                    return question()
-            except HolderLost:
-                if is_part:
-                    raise
+            if self._is_inside or self._will_look:
+                return question()
+            with suppress(HolderLost, _MomentPassed), self.snapshot():
+                self._may_assume = True
+                return question()
             with self.snapshot():
                 return question()
 
@@ -225,6 +232,11 @@ class Session:
         """A token that differs after every change of the catalog, whichever process made it; in a
         snapshot, that of its moment."""
         with self.turn():
+            if self._may_assume and self._will_look:
+                token = self._assumed or self._run(lambda raw: raw.changes())
+                if not token.endswith(UNSETTLED):
+                    self._assumed = token
+                    return token
             self._begin_to_look()
             return self._changes_seen or self._run(lambda raw: raw.changes())
 
@@ -276,6 +288,8 @@ class Session:
             time.sleep(BETWEEN_TRIES_S)
         self._changes_seen = token if is_exact else f"{token}{UNSETTLED}{next(_UNIQUE)}"
         self._will_look = False
+        if self._assumed not in (None, self._changes_seen):
+            raise _MomentPassed
 
     def _run(self, question: Callable[[RawSession], T]) -> T:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,29 @@ class Cohort:
         return np.repeat(np.arange(len(sizes)), sizes)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KindCodes:
+    """The kind of every model of a family, as a place among its kinds.
+
+    Attributes:
+        names: The kinds, in order.
+    """
+
+    names: tuple[str, ...]
+    codes: Int64[np.ndarray, " models"]
+
+    @classmethod
+    def of(cls, view: FamilyView) -> KindCodes:
+        """Of a family at one moment; computed once for as long as its models stay the same."""
+
+        def make(view: FamilyView) -> KindCodes:
+            names = tuple(sorted(set(view.kinds)))
+            place = {name: code for code, name in enumerate(names)}
+            return cls(names, np.array([place[kind] for kind in view.kinds], dtype=np.int64))
+
+        return view.derived(cls, make)
+
+
 def sample_by_kind(ids: Sequence[str], kinds: Sequence[str]) -> dict[str, Int64[np.ndarray, " _"]]:
     """Rows of each kind, in order of id: all, or `COHORT` of them picked by their ids.
 
@@ -61,7 +85,7 @@ def sample_by_kind(ids: Sequence[str], kinds: Sequence[str]) -> dict[str, Int64[
     for kind in sorted(set(kinds)):
         rows = [row for row, other in enumerate(kinds) if other == kind]
         if len(rows) > COHORT:
-            rows.sort(key=lambda row: id_digest(ids[row]))
-        rows = sorted(rows[:COHORT], key=ids.__getitem__)
+            rows = heapq.nsmallest(COHORT, rows, key=lambda row: id_digest(ids[row]))
+        rows.sort(key=ids.__getitem__)
         chosen[kind] = np.array(rows, dtype=np.int64)
     return chosen

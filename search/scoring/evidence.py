@@ -178,15 +178,20 @@ class LabelledCohort:
     ) -> None:
         """Of the models at some rows of a family."""
         self.rows, self.z, self.are_strangers = rows, z, are_strangers
-        self._last: tuple[tuple[str | None, ...], Calibration] | None = None
+        self._last: tuple[str, tuple[str | None, ...], Calibration] | None = None
 
     def calibration(self, view: FamilyView) -> Calibration:
         """By the labels as of now; computed again where one of them changed."""
+        last = self._last
+        if last is not None and last[0] == view.changes and view.is_current:
+            return last[2]
         listed = self.rows.tolist()
         labels = view.labels_at(listed)
         names = tuple(labels[row].dataset if row in labels else None for row in listed)
-        last = self._last
-        if last is None or last[0] != names:
-            last = names, calibrate(self.z, names, self.are_strangers, len(view))
-            self._last = last
-        return last[1]
+        if last is not None and last[1] == names:
+            calibration = last[2]
+        else:
+            calibration = calibrate(self.z, names, self.are_strangers, len(view))
+        if view.is_current:
+            self._last = view.changes, names, calibration
+        return calibration

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +11,7 @@ import numpy as np
 
 from ...arrays import Bool, Float64, Int64
 from ...records import Recipe
-from ...store import FamilyView, SketchMatrix, block_dims, true_cosines
+from ...store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
 from .cohort import Cohort
 from .evidence import COPY_COSINE, LabelledCohort
 from .normalisation import (
@@ -29,6 +31,12 @@ from .normalisation import (
 
 KEPT_TRAITS = 4_000
 """Models whose comparison with the cohort is kept for later searches; 6 KB each."""
+
+TRAIT_FILE_MIN_MODELS = 1_000
+"""Models of a family whose traits are kept in a file for other processes."""
+
+TRAITS_VERSION = "1"
+"""Raised whenever the traits of the same sketches would change."""
 
 Z_DECIMALS = 9
 """Of z: what is beyond depends on the order of the models in the catalog."""
@@ -74,6 +82,8 @@ class FamilyScores:
         self._weights = weights_by_kinds(list(block_dims(recipe)), self.kinds)
         self._cohort_kinds = cohort.codes
         self._known: dict[int, Traits] = {}
+        self._file: TraitFile | None = None
+        self._recipe = recipe
         self._features = read(self.cohort)
         self._cohort_blocks = _blocks_of(self._features)
         self.has_sketches = bool(self._features.has_sketches.any())
@@ -87,18 +97,32 @@ class FamilyScores:
         """
         if not block_dims(view.recipe):
             return None
-        family = view.derived(
-            cls,
-            lambda view: cls(
-                Cohort.of(view), view.recipe, lambda rows: view.sketches(view.keys[rows])
-            ),
-        )
+        family = view.derived(cls, cls._of)
         return family if family.has_sketches else None
 
     @property
     def strangers(self) -> Scored:
         """The models of the cohort."""
         return Scored(self._features, self._traits)
+
+    @classmethod
+    def _of(cls, view: FamilyView) -> FamilyScores:
+        cohort = Cohort.of(view)
+        family = cls(cohort, view.recipe, lambda rows: view.sketches(view.keys[rows]))
+        if family.has_sketches and len(view) >= TRAIT_FILE_MIN_MODELS:
+            n_blocks, n_kinds = len(block_dims(view.recipe)), len(cohort.kinds)
+            n_numbers = Traits.n_numbers(n_blocks, n_kinds, len(cohort.rows))
+            family._file = view.trait_file(family._digest(view), n_numbers)
+        return family
+
+    def _digest(self, view: FamilyView) -> bytes:
+        """Of everything that decides a model's traits but its own sketches."""
+        ids = [view.ids[row] for row in self.cohort.tolist()]
+        known = TRAITS_VERSION, self._recipe.id, self.kinds, ids, self._cohort_kinds.tolist()
+        digest = hashlib.sha256(repr(known).encode("utf-8", "surrogatepass"))
+        digest.update(view.keys[self.cohort].tobytes())
+        digest.update(_checksums(self._features).tobytes())
+        return digest.digest()
 
     def prepare(self, features: SketchMatrix, kinds: Sequence[str], rows: Sequence[int]) -> Scored:
         """Some models, compared with the cohort.
@@ -118,23 +142,47 @@ class FamilyScores:
         places = self._places(listed)
         if (places >= 0).all():
             return Scored(sketches, self._traits.take(places))
-        new = [place for place, row in enumerate(listed) if row not in self._known]
-        if len(new) > KEPT_TRAITS or len(new) == len(listed):
-            scored = self.prepare(sketches, [view.kinds[row] for row in listed], listed)
-            self._keep(listed, scored.traits)
-            return scored
-        if new:
-            added = [listed[place] for place in new]
-            some = sketches.take(np.array(new, dtype=np.int64))
-            self._keep(added, self.prepare(some, [view.kinds[r] for r in added], added).traits)
-        return Scored(sketches, Traits.joined([self._known[row] for row in listed]))
+        if len(listed) > KEPT_TRAITS:
+            return self.prepare(sketches, [view.kinds[row] for row in listed], listed)
+        known = self._known
+        new = np.array([i for i, row in enumerate(listed) if row not in known], dtype=np.int64)
+        if not len(new):
+            return Scored(sketches, Traits.joined([known[row] for row in listed]))
+        traits = self._fresh(view, rows[new], sketches.take(new))
+        if len(new) < len(listed):
+            of_new = dict(zip(new.tolist(), traits.singles(), strict=True))
+            parts = [of_new[i] if i in of_new else known[row] for i, row in enumerate(listed)]
+            self._keep(rows[new].tolist(), traits)
+            return Scored(sketches, Traits.joined(parts))
+        self._keep(listed, traits)
+        return Scored(sketches, traits)
+
+    def _fresh(
+        self, view: FamilyView, rows: Int64[np.ndarray, " rows"], sketches: SketchMatrix
+    ) -> Traits:
+        """The traits of some models that are not in memory: read, or computed and written."""
+        listed = rows.tolist()
+        if self._file is None:
+            return self.prepare(sketches, [view.kinds[row] for row in listed], listed).traits
+        keys, checksums = view.keys[rows], _checksums(sketches)
+        is_known, numbers = self._file.read(keys, checksums)
+        counts, n_blocks = self._counts(listed), len(sketches.dims)
+        if is_known.all():
+            return Traits.of_numbers(numbers, counts, n_blocks)
+        new = np.flatnonzero(~is_known)
+        added = rows[new].tolist()
+        kinds = [view.kinds[row] for row in added]
+        computed = self.prepare(sketches.take(new), kinds, added).traits.numbers
+        self._file.append(keys[new], checksums[new], computed)
+        every = np.empty((len(rows), computed.shape[1]))
+        every[is_known], every[new] = numbers, computed
+        return Traits.of_numbers(every, counts, n_blocks)
 
     def _keep(self, rows: Sequence[int], traits: Traits) -> None:
         """Keep the traits of some models, and forget the earliest beyond `KEPT_TRAITS`."""
         if len(rows) <= KEPT_TRAITS:
-            singles = (traits.take(np.array([place])) for place in range(len(rows)))
             # a new dictionary: other threads read the one there is
-            known = {**self._known, **dict(zip(rows, singles, strict=True))}
+            known = {**self._known, **dict(zip(rows, traits.singles(), strict=True))}
             self._known = dict(list(known.items())[-KEPT_TRAITS:])
 
     def compare(self, left: Scored, right: Scored) -> PairScores:
@@ -208,6 +256,19 @@ class FamilyScores:
         for part, scale, weight in zip(parts, self._scales, PART_WEIGHTS, strict=True):
             total += weight * scale.of(part, left, right)
         return total
+
+
+def _checksums(sketches: SketchMatrix) -> Int64[np.ndarray, " models"]:
+    """Of each model's sketches: of the slots that it has, whatever others the matrix has."""
+    sums = []
+    for codes, weights in zip(sketches.codes, sketches.weights, strict=True):
+        has = weights.any(axis=1)
+        slots = "".join(
+            str(slot) for slot, is_there in zip(sketches.slots, has, strict=True) if is_there
+        )
+        value = zlib.crc32(weights[has].tobytes(), zlib.crc32(slots.encode()))
+        sums.append(zlib.crc32(codes[has].tobytes(), value))
+    return np.array(sums, dtype=np.int64)
 
 
 def _blocks_of(sketches: SketchMatrix) -> Float64[np.ndarray, "models blocks"]:

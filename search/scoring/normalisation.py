@@ -84,6 +84,10 @@ class Traits:
             counts=self.counts[rows],
         )
 
+    def singles(self) -> list[Traits]:
+        """The traits of each model."""
+        return [self.take(np.array([row])) for row in range(len(self))]
+
     @classmethod
     def joined(cls, parts: Sequence[Traits]) -> Traits:
         """The models of some traits, one after the other."""
@@ -94,6 +98,44 @@ class Traits:
             spreads=np.concatenate([part.spreads for part in parts], axis=1),
             profile=np.concatenate([part.profile for part in parts]),
             counts=np.concatenate([part.counts for part in parts]),
+        )
+
+    @staticmethod
+    def n_numbers(n_blocks: int, n_kinds: int, n_cohort: int) -> int:
+        """Of a row of `numbers`."""
+        return 1 + n_blocks + 2 * n_blocks * n_kinds + n_cohort
+
+    @property
+    def numbers(self) -> Float64[np.ndarray, "models numbers"]:
+        """All but `counts`, model by model."""
+        n = len(self)
+        parts = (
+            self.kinds[:, None].astype(np.float64),
+            self.blocks,
+            self.centres.transpose(1, 0, 2).reshape(n, -1),
+            self.spreads.transpose(1, 0, 2).reshape(n, -1),
+            self.profile,
+        )
+        return np.concatenate(parts, axis=1)
+
+    @classmethod
+    def of_numbers(
+        cls,
+        numbers: Float64[np.ndarray, "models numbers"],
+        counts: Bool[np.ndarray, "models cohort"],
+        n_blocks: int,
+    ) -> Traits:
+        """The traits that have these numbers."""
+        n, n_cohort = counts.shape
+        rest = numbers[:, 1 + n_blocks : numbers.shape[1] - n_cohort]
+        centres, spreads = rest.reshape(n, 2, n_blocks, -1).transpose(1, 2, 0, 3)
+        return cls(
+            kinds=numbers[:, 0].astype(np.int64),
+            blocks=numbers[:, 1 : 1 + n_blocks],
+            centres=centres,
+            spreads=spreads,
+            profile=numbers[:, numbers.shape[1] - n_cohort :],
+            counts=counts,
         )
 
     def with_profile(self, scores: Float64[np.ndarray, "models cohort"]) -> Traits:

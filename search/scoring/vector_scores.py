@@ -15,9 +15,15 @@ import numpy as np
 from ...arrays import Float64, Int64, Shaped
 from ...store import FamilyView
 from ..pooled_means import PooledMeans
-from .cohort import Cohort
+from .cohort import Cohort, KindCodes
 from .evidence import COPY_COSINE, LabelledCohort
 from .normalisation import PairScores, codes_of, lower_spread, measure_scale
+
+ROWS_AT_ONCE = 32
+"""Models that a query is compared with at a time: 512 KB in double precision."""
+
+DECIMALS = 12
+"""Of cosines: what is beyond depends on the order of additions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +75,33 @@ class VectorScores:
             view.vectors(view.keys[rows]), [view.kinds[row] for row in rows.tolist()]
         )
 
+    def search(
+        self, view: FamilyView, query: ScoredVectors, rows: Int64[np.ndarray, " rows"]
+    ) -> PairScores:
+        """The scores of one query with some stored models.
+
+        As `compare` with `stored` has them, but for the last bits before rounding; a few models at
+        a time, whose numbers the processor's cache holds.
+        """
+        vectors, kinds = view.vectors_at(rows), KindCodes.of(view).codes[rows]
+        plain, centred = np.empty(len(rows)), np.empty(len(rows))
+        means = [self._means.by_kind.get(kind) for kind in self._kinds]
+        for start in range(0, len(rows), ROWS_AT_ONCE):
+            part = slice(start, start + ROWS_AT_ONCE)
+            numbers = vectors[part].astype(np.float64)
+            plain[part] = np.vecdot(numbers, query.plain[0].astype(np.float64))
+            for kind, mean in enumerate(means):
+                of_kind = kinds[part] == kind
+                if mean is not None and of_kind.all():
+                    numbers -= mean
+                elif mean is not None:
+                    numbers[of_kind] -= mean
+            lengths = np.sqrt(np.vecdot(numbers, numbers))
+            products = np.vecdot(numbers, query.centred[0])
+            centred[part] = products / np.where(lengths > 0, lengths, 1.0)
+        z = self._null.of(np.round(centred, DECIMALS)[None], query.kinds, kinds)
+        return PairScores(cosines=np.round(plain, DECIMALS)[None], z=z)
+
     def compare(self, left: ScoredVectors, right: ScoredVectors) -> PairScores:
         """The scores of every pair."""
         centred = _cosines(left.centred, right.centred)
@@ -82,7 +115,6 @@ def _cosines(
     left: Shaped[np.ndarray, "models dim"], right: Shaped[np.ndarray, "others dim"]
 ) -> Float64[np.ndarray, "models others"]:
     """Of unit vectors, rounded: equal vectors have equal cosines wherever they are."""
-    cosines: Float64[np.ndarray, "models others"] = np.round(
-        left.astype(np.float64) @ right.astype(np.float64).T, 12
-    )
+    products = left.astype(np.float64, copy=False) @ right.astype(np.float64, copy=False).T
+    cosines: Float64[np.ndarray, "models others"] = np.round(products, DECIMALS)
     return cosines

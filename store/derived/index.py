@@ -114,9 +114,11 @@ class SearchIndex:
         self, keys: Int64[np.ndarray, " models"]
     ) -> Float32[np.ndarray, "models dim"] | None:
         """The vectors of some models as an exact index holds them; None unless it holds all."""
+        if not self.is_exact:
+            return None
         positions = np.searchsorted(self.keys, keys)
         is_inside = positions < len(self.keys)
-        if not self.is_exact or not is_inside.all() or not (self.keys[positions] == keys).all():
+        if not is_inside.all() or not (self.keys[positions] == keys).all():
             return None
         rows: Float32[np.ndarray, "models dim"] = self._index.reconstruct_batch(positions)
         return rows

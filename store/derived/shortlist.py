@@ -34,6 +34,17 @@ PROBED_LISTS = 64
 TRAINING_POINTS = 40
 """For each inverted list."""
 
+FOLDED = 256
+"""Numbers of the vectors by which many vectors find their lists: an eighth of the work. Lists that
+are trained with so few are worse: recall 0.945 instead of 0.987 among a million."""
+
+CLEAR_LEAD = 0.2
+"""Lead of the nearest list over the next, in lengths of the vector, from which folded vectors
+decide: their inner products err by 0.06 (s.d.), and differences of two by 0.09."""
+
+FOLDED_FROM = 1_000
+"""Vectors that are added at a time; fewer find their lists by all numbers."""
+
 RETRAIN_AT = 4
 """Growth since training at which the index is rebuilt."""
 
@@ -92,6 +103,19 @@ def make_index(dim: int, n_vectors: int, sample: Float32[np.ndarray, "sample dim
     return index
 
 
+def _folded(vectors: Float32[np.ndarray, "models dim"]) -> Float32[np.ndarray, "models folded"]:
+    """Vectors of `FOLDED` numbers whose inner products are about the same: sums of numbers with
+    random signs (Charikar et al. 2002)."""
+    dim = vectors.shape[1]
+    if dim <= FOLDED or dim % FOLDED:
+        return np.ascontiguousarray(vectors)
+    signs = np.random.default_rng(0).choice(np.array([-1, 1], np.float32), size=dim)
+    sums: Float32[np.ndarray, "models folded"] = np.einsum(
+        "mpf,pf->mf", vectors.reshape(len(vectors), -1, FOLDED), signs.reshape(-1, FOLDED)
+    )
+    return sums
+
+
 def n_lists(n_vectors: int) -> int:
     """2√n inverted lists: with √n, one list holds several datasets, and a query's is scattered."""
     return max(1, math.isqrt(4 * n_vectors))
@@ -106,10 +130,36 @@ def add(
     index: faiss.Index, keys: Int64[np.ndarray, " added"], vectors: Float32[np.ndarray, "added dim"]
 ) -> None:
     """Append vectors; an exact index knows them by position, a coarse one by key."""
+    vectors = np.ascontiguousarray(vectors)
     if is_exact(index):
-        index.add(np.ascontiguousarray(vectors))
+        index.add(vectors)
+    elif len(keys) < FOLDED_FROM:
+        index.add_with_ids(vectors, keys)
     else:
-        index.add_with_ids(np.ascontiguousarray(vectors), keys)
+        lists = faiss.extract_index_ivf(index)
+        whole = faiss.downcast_index(index)
+        assert isinstance(whole, faiss.IndexPreTransform)
+        centring = faiss.downcast_VectorTransform(whole.chain.at(0))  # type: ignore[attr-defined]
+        centred = centring.apply(vectors)
+        arrays = centred, keys.astype(np.int64), _nearest_lists(lists, centred)
+        lists.add_core(len(keys), *(faiss.swig_ptr(array) for array in arrays))
+        whole.ntotal = lists.ntotal
+
+
+def _nearest_lists(
+    lists: faiss.IndexIVF, centred: Float32[np.ndarray, "added dim"]
+) -> Int64[np.ndarray, " added"]:
+    """The list of each vector: by folded vectors, or by whole ones where these leave it open."""
+    folded = _folded(centred)
+    directions = faiss.IndexFlatIP(folded.shape[1])
+    directions.add(_folded(lists.quantizer.reconstruct_n(0, lists.nlist)))
+    scores, chosen = directions.search(folded, 2)
+    nearest: Int64[np.ndarray, " added"] = chosen[:, 0].copy()
+    lead = scores[:, 0] - scores[:, 1]
+    is_open = lead < CLEAR_LEAD * np.sqrt(np.vecdot(centred, centred))
+    if is_open.any():
+        nearest[is_open] = lists.quantizer.search(centred[is_open], 1)[1][:, 0]
+    return nearest
 
 
 def remove(

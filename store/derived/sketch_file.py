@@ -39,7 +39,10 @@ from .sketch_matrix import SketchMatrix, block_dims
 log = logging.getLogger(__name__)
 
 AT_ONCE = 256
-"""Models whose sketches are written by one pass."""
+"""Models whose sketches are written by one pass, at least."""
+
+BYTES_AT_ONCE = 1 << 26
+"""That one pass writes, if these are more models."""
 
 KEY = np.dtype("<i8")
 
@@ -103,6 +106,7 @@ class _Rows:
     weights: Float32[np.ndarray, "models slots blocks"]
     vectors: Float32[np.ndarray, "models dim"]
     mapped: mmap.mmap | None
+    _compared: dict[str, tuple[Int64[np.ndarray, " models"], bool]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path, shapes: Shapes, keys: Int64[np.ndarray, " models"]) -> _Rows:
@@ -124,6 +128,14 @@ class _Rows:
             arrays[".vectors"],
             maps[".sketches"],
         )
+
+    def begins_with(self, keys: Int64[np.ndarray, " models"]) -> bool:
+        """Whether the first rows are those of these keys; known at once for the same array."""
+        known = self._compared.get("last")
+        if known is None or known[0] is not keys:
+            known = keys, np.array_equal(self.keys[: len(keys)], keys)
+            self._compared["last"] = known
+        return known[1]
 
     def places(self, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " keys"] | None:
         """Where the models with these keys are; None unless all are here."""
@@ -192,6 +204,14 @@ class SketchFile:
         places = rows.places(keys)
         return None if places is None else rows.vectors[places]
 
+    def vectors_at(
+        self, keys: Int64[np.ndarray, " models"], rows: Int64[np.ndarray, " rows"]
+    ) -> Float32[np.ndarray, "rows dim"] | None:
+        """The vectors of those models of a family with these keys that are at some rows of it; None
+        unless all are here."""
+        here = self._rows
+        return here.vectors[rows] if here.begins_with(keys) else self.vectors(keys[rows])
+
     def catch_up(
         self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[], bool]
     ) -> None:
@@ -209,10 +229,11 @@ class SketchFile:
             self._clear(shapes)
         keys = [key for key, _, _ in fetch_keys(session, base, recipe, self._last_key())]
         self._check_space(len(keys))
-        for start in range(0, len(keys), AT_ONCE):
+        at_once = max(AT_ONCE, BYTES_AT_ONCE // max(1, sum(shapes.row_bytes.values())))
+        for start in range(0, len(keys), at_once):
             if not goes_on():
                 return
-            self._append(session, recipe, keys[start : start + AT_ONCE])
+            self._append(session, recipe, keys[start : start + at_once])
 
     def bring_into_memory(self) -> None:
         """Load the sketches into memory, where the system can: otherwise the first search waits
@@ -232,13 +253,14 @@ class SketchFile:
         matrix = SketchMatrix.of(table, keys, recipe, shapes.slots)
         added = {
             ".sketches": matrix.codes,
-            ".weights": matrix.weights.astype("<f4"),
-            ".vectors": vectors.astype("<f4"),
+            ".weights": matrix.weights.astype("<f4", copy=False),
+            ".vectors": vectors.astype("<f4", copy=False),
         }
         every_key = np.concatenate([rows.keys, np.array(keys, dtype=np.int64)])
         try:
             for ending, n_bytes in shapes.row_bytes.items():
-                _write(self._beside(ending), len(rows.keys) * n_bytes, added[ending].tobytes())
+                data = np.ascontiguousarray(added[ending]).reshape(-1).view(np.uint8)
+                _write(self._beside(ending), len(rows.keys) * n_bytes, data.data)
             new = every_key[len(rows.keys) :].astype(KEY)
             _write(self._beside(".keys"), len(rows.keys) * KEY.itemsize, new.tobytes())
         except OSError as err:
@@ -319,7 +341,7 @@ def _map(
     return mapped, np.frombuffer(mapped, dtype).reshape(shape)
 
 
-def _write(path: Path, at: int, data: bytes) -> None:
+def _write(path: Path, at: int, data: bytes | memoryview) -> None:
     """Write data at a position of a file, and flush it to the disk."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     with os.fdopen(descriptor, "r+b") as file:

@@ -99,8 +99,11 @@ def fetch_vectors(
     if table.num_rows == 0:
         return [], np.zeros((0, dim), dtype=np.float32)
     # not flatten(), which imports pyarrow.compute
-    chunks = [np.asarray(chunk.values, np.float32) for chunk in table.column(1).chunks]
-    return table.column(0).to_pylist(), np.concatenate(chunks).reshape(table.num_rows, dim)
+    matrix, row = np.empty((table.num_rows, dim), dtype=np.float32), 0
+    for chunk in table.column(1).chunks:
+        matrix[row : row + len(chunk)] = np.asarray(chunk.values, np.float32).reshape(-1, dim)
+        row += len(chunk)
+    return table.column(0).to_pylist(), matrix
 
 
 def fetch_keys(
@@ -133,9 +136,10 @@ def fetch_vectors_of(
     table = _table(session, recipe) if len(keys) else None
     if table is None:
         return np.zeros(0, dtype=np.int64), np.zeros((0, recipe.dim), dtype=np.float32)
-    is_single = len(keys) == 1
-    values: list[object] = keys.tolist() if is_single else [keys.tolist()]
-    condition = "= ?" if is_single else "IN (SELECT unnest(?::BIGINT[]))"
+    first, last = int(keys.min()), int(keys.max())
+    is_dense = len(keys) == last - first + 1
+    values: list[object] = [first, last] if is_dense else [keys.tolist()]
+    condition = "BETWEEN ? AND ?" if is_dense else "IN (SELECT unnest(?::BIGINT[]))"
     sql = f"SELECT model, vector FROM {table} WHERE model {condition} ORDER BY model"
     names, matrix = fetch_vectors(session, sql, values, recipe.dim)
     return np.array(names, dtype=np.int64), matrix

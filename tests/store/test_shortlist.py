@@ -131,3 +131,35 @@ def test_what_all_vectors_share_does_not_gather_them_in_one_list():
     lists = faiss.extract_index_ivf(made).invlists
     sizes = [lists.list_size(one) for one in range(lists.nlist)]
     assert max(sizes) < 8000 / 40
+
+
+def test_vectors_that_are_added_together_are_in_their_nearest_list():
+    rng = np.random.default_rng(4)
+    centres = rng.normal(size=(300, 512))
+    vectors = centres[np.arange(3000) % 300] + rng.normal(size=(3000, 512))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    made = shortlist.make_index(512, 60_000, vectors)
+
+    shortlist.add(made, np.arange(3000), vectors)
+
+    ivf = faiss.extract_index_ivf(made)
+    centred = faiss.downcast_VectorTransform(made.chain.at(0)).apply(vectors)
+    _, nearest = ivf.quantizer.search(centred, 1)
+    held = np.empty(3000, dtype=np.int64)
+    for number in range(ivf.nlist):
+        size = ivf.invlists.list_size(number)
+        if size:
+            held[faiss.rev_swig_ptr(ivf.invlists.get_ids(number), size)] = number
+    assert made.ntotal == ivf.ntotal == 3000
+    assert (held == nearest[:, 0]).mean() > 0.99
+
+
+def test_folded_vectors_keep_inner_products():
+    rng = np.random.default_rng(6)
+    left, right = rng.normal(size=(2, 400, 2048)).astype(np.float32) / 2048**0.5
+
+    errors = (shortlist._folded(left) * shortlist._folded(right)).sum(1) - (left * right).sum(1)
+
+    assert shortlist._folded(left).shape == (400, 256)
+    assert abs(float(errors.std()) - 1 / 16) < 0.015
+    assert abs(float(errors.mean())) < 0.02

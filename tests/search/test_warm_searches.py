@@ -1,0 +1,152 @@
+"""Searches of a catalog that has not changed: answered from memory, and as brute force answers."""
+
+import numpy as np
+import pytest
+from catalogs import PLAIN, make_indexed, unit
+
+from deltadex.search import StoredQuery, find_similar, neighbours, prepare_search
+from deltadex.search.pooled_means import PooledMeans
+from deltadex.search.scoring.vector_scores import VectorScores
+from deltadex.store import Catalog
+from deltadex.store.session import Session
+
+BOTH_KINDS = ("full", "adapter")
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    rng = np.random.default_rng(5)
+    with Catalog.open(tmp_path / "c.duckdb") as opened:
+        for number in range(40):
+            opened.record(
+                make_indexed(
+                    f"m{number:02}",
+                    rng.normal(size=4),
+                    recipes=(PLAIN,),
+                    kind=BOTH_KINDS[number % 2],
+                    dataset=f"d{number % 3}",
+                )
+            )
+        yield opened
+
+
+def _ask(catalog, id="m03", **options):
+    found = find_similar(catalog, StoredQuery(id, "base"), k=5, recipe="mean-factors", **options)
+    return [(one.model, one.dataset, round(one.cosine, 9)) for one in found.neighbours]
+
+
+def _nearest(catalog, id, k):
+    """Ids and cosines by the definition, over the catalog's vectors."""
+    ids, vectors = catalog.family("base", PLAIN).by_id()
+    cosines = vectors.astype(np.float64) @ vectors[ids.index(id)].astype(np.float64)
+    order = sorted(range(len(ids)), key=lambda i: (-cosines[i], ids[i]))
+    return [(ids[i], round(float(cosines[i]), 9)) for i in order if ids[i] != id][:k]
+
+
+def _statements(patch):
+    """The statements that sessions execute from now on."""
+    seen = []
+    for name in ("execute", "arrow"):
+        method = getattr(Session, name)
+
+        def listed(self, sql, values=None, method=method):
+            seen.append(sql)
+            return method(self, sql, values)
+
+        patch.setattr(Session, name, listed)
+    return seen
+
+
+def test_a_warm_search_executes_no_statement(catalog, monkeypatch):
+    prepare_search(catalog, "base", PLAIN)
+    first = _ask(catalog)
+    seen = _statements(monkeypatch)
+
+    assert _ask(catalog) == first
+    assert _ask(catalog, "m08") != first
+    assert seen == []
+
+
+def test_labels_are_read_whole_once_a_family_is_asked_often(catalog, monkeypatch):
+    answers = [_ask(catalog) for _ in range(8)]
+    seen = _statements(monkeypatch)
+
+    assert _ask(catalog) == answers[0] == answers[-1]
+    assert [sql for sql in seen if "dataset" in sql] == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.remove(_ask(c)[0][0]),
+        lambda c: c.record(make_indexed("twin", [1, 2, 3, 4], recipes=(PLAIN,), dataset="new")),
+        lambda c: c.label(_ask(c)[0][0], dataset="relabelled"),
+    ],
+    ids=["removed", "added", "relabelled"],
+)
+def test_a_change_is_seen_by_the_next_search(catalog, change):
+    for _ in range(6):
+        _ask(catalog)
+
+    change(catalog)
+
+    labels = {row.id: row.dataset for row in catalog.models()}
+    for id in ("m03", "m20"):
+        exact = [(model, labels[model]) for model, _ in _nearest(catalog, id, 40)]
+        assert set((model, dataset) for model, dataset, _ in _ask(catalog, id)) <= set(exact)
+        assert len(_ask(catalog, id)) == 5
+
+
+def test_a_change_between_the_token_and_the_first_statement_is_part_of_the_answer(catalog):
+    _ask(catalog)
+    tokens = []
+
+    def question():
+        tokens.append(catalog.changes)
+        if len(tokens) == 1:
+            with catalog.reader() as other:
+                other.remove("m03")
+        return [row.id for row in catalog.models()]
+
+    assert "m03" not in catalog.look(question)
+    assert len(tokens) == 2
+    assert tokens[0] != tokens[1]
+
+
+@pytest.mark.parametrize("scored_at_once", [1, 7, 32])
+def test_a_query_is_scored_as_every_pair_is(catalog, monkeypatch, scored_at_once):
+    monkeypatch.setattr("deltadex.search.scoring.vector_scores.ROWS_AT_ONCE", scored_at_once)
+    view = catalog.family("base", PLAIN)
+    scores, rows = VectorScores.of(view), np.arange(len(view))
+    query = scores.prepare(unit([1, 2, -1, 0])[None], ["adapter"])
+
+    found = scores.search(view, query, rows)
+
+    expected = scores.compare(query, scores.stored(view, rows))
+    np.testing.assert_allclose(found.z, expected.z, atol=1e-9)
+    np.testing.assert_allclose(found.cosines, expected.cosines, atol=1e-11)
+
+
+def test_means_are_taken_out_by_kind():
+    rng = np.random.default_rng(0)
+    vectors, kinds = rng.normal(size=(9, 4)), [BOTH_KINDS[i % 2] for i in range(9)]
+    means = PooledMeans({"full": rng.normal(size=4), "adapter": rng.normal(size=4)})
+
+    centred = means.centred([*kinds, "other"], np.concatenate([vectors, vectors[:1]]))
+
+    for row, kind in enumerate(kinds):
+        rest = vectors[row] - means.by_kind[kind]
+        np.testing.assert_allclose(centred[row], rest / np.linalg.norm(rest), atol=1e-12)
+    np.testing.assert_allclose(centred[9], vectors[0] / np.linalg.norm(vectors[0]), atol=1e-12)
+
+
+@pytest.mark.parametrize("scores", [[3, 1, 3, 2, 3], [1, 1, 1], [2.0], [], [5, 4, 4, 4, 1]])
+def test_equal_scores_come_in_order_of_id(scores):
+    ids = [f"x{number}" for number in (7, 2, 5, 1, 3, 9, 0)]
+    rows = np.array([6, 0, 2, 4, 3][: len(scores)], dtype=np.int64)
+    values = np.array(scores, dtype=np.float64)
+
+    order = neighbours._ranked(ids, rows, values)
+
+    expected = sorted(range(len(scores)), key=lambda i: (-values[i], ids[rows[i]]))
+    assert order.tolist() == expected
