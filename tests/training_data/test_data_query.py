@@ -1,0 +1,211 @@
+"""A data set's fingerprint: sign, order, parts, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+from tiny_networks import save_folder
+from tiny_task_models import make_examples, tiny_task_model
+
+from deltadex.errors import RequestError, StudyError
+from deltadex.indexer.delta import DenseDelta, MatrixUpdate
+from deltadex.indexer.fingerprint import make_recipe
+from deltadex.indexer.update import UpdateCollector
+from deltadex.store import SketchMatrix
+from deltadex.study.network import load_task_model
+from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
+from deltadex.training_data.examples.example import Example
+from deltadex.training_data.gradients import layer_matrices
+from deltadex.training_data.losses import choose_loss
+
+RECIPE = make_recipe("sketch", None, ())
+FEW_PARTS = DataQueryOptions(parts=2)
+
+
+@pytest.fixture(scope="module")
+def causal():
+    return tiny_task_model("llama", "next")
+
+
+def test_it_lies_along_the_update_of_a_step_of_training(causal):
+    examples = make_examples(20)
+    found = fingerprint_data(causal, examples, RECIPE, (), FEW_PARTS)
+    loss = choose_loss(causal, examples, max_tokens=64)
+    trained = tiny_task_model("llama", "next")
+    trained.whole.requires_grad_(True)
+    value, _ = choose_loss(trained, examples, max_tokens=64).total(loss.encode(examples))
+    value.backward()
+    before = {name: p.detach().clone() for name, p in trained.whole.named_parameters()}
+    torch.optim.SGD(trained.whole.parameters(), lr=1e-3).step()
+    collector = UpdateCollector([RECIPE], ())
+    after = dict(trained.whole.named_parameters())
+
+    for placement in layer_matrices(causal.whole, causal.config.to_dict()).placements:
+        name = placement.tensor
+        delta = DenseDelta(placement.cut(after[name].detach() - before[name]))
+        update = MatrixUpdate(
+            slot=placement.slot, part="", delta=delta, shape=placement.shape, noise_norm=0.0,
+            weight_norm=None,
+        )  # fmt: skip
+        collector.take(collector.measure(update))
+
+    (step,) = collector.fingerprints()
+    assert float(found.fingerprint.vector @ step.vector) > 0.98
+
+
+def test_the_order_of_examples_does_not_matter(causal):
+    examples = make_examples(30)
+    shuffled = [examples[row] for row in np.random.default_rng(1).permutation(30)]
+
+    one, other = (fingerprint_data(causal, e, RECIPE, (), FEW_PARTS) for e in (examples, shuffled))
+
+    assert float(one.fingerprint.vector @ other.fingerprint.vector) > 1 - 1e-6
+    assert (one.examples, one.predicted, one.tokens) == (
+        other.examples, other.predicted, other.tokens
+    )  # fmt: skip
+
+
+def test_the_size_of_batches_does_not_matter(causal):
+    examples = make_examples(30)
+
+    vectors = [
+        fingerprint_data(
+            causal, examples, RECIPE, (), DataQueryOptions(parts=2, batch_size=size)
+        ).fingerprint.vector
+        for size in (3, 16)
+    ]
+
+    assert float(vectors[0] @ vectors[1]) > 0.999
+
+
+def test_parts_are_of_all_classes_and_of_equal_size():
+    model = tiny_task_model("bert", None)
+    examples = make_examples(48, label=3)
+
+    found = fingerprint_data(model, examples, RECIPE, (), DataQueryOptions(parts=4))
+
+    assert (found.loss, found.classes, found.examples, len(found.parts)) == (
+        "classification", 3, 48, 4
+    )  # fmt: skip
+    whole = SketchMatrix.of_model(found.sketches, RECIPE)
+    for part in found.parts:
+        assert part.keys() == found.sketches.keys()
+        # a part of the sum is alike, and is not the sum
+        assert 0.2 < whole.cosines(SketchMatrix.of_model(part, RECIPE)).mean() < 0.999
+
+
+def test_the_scale_of_numbers_does_not_matter_to_a_regression():
+    model = tiny_task_model("bert", None)
+    examples = make_examples(24, label="number")
+    scaled = [Example(text=e.text, label=e.label * 100 + 7) for e in examples]
+
+    one, other = (fingerprint_data(model, e, RECIPE, (), FEW_PARTS) for e in (examples, scaled))
+
+    assert one.loss == other.loss == "regression"
+    assert float(one.fingerprint.vector @ other.fingerprint.vector) > 0.999
+
+
+def test_only_the_completion_counts(causal):
+    examples = make_examples(12, completion=True)
+    loss = choose_loss(causal, examples, max_tokens=64)
+
+    encoded = loss.encode(examples)
+
+    n_completion = len(causal.tokenizer("cab ed", add_special_tokens=False)["input_ids"])
+    ends = 0 if causal.tokenizer.eos_token_id is None else 1
+    for example in encoded:
+        assert sum(target >= 0 for target in example.targets) == n_completion + ends
+    _, n_predicted = loss.total(encoded)
+    assert n_predicted == 12 * (n_completion + ends)
+
+
+def test_long_prompts_leave_room_for_the_completion(causal):
+    example = Example(text="abc " * 200, completion="cab ed")
+
+    (encoded,) = choose_loss(causal, [example], max_tokens=16).encode([example])
+
+    n_counted = sum(target >= 0 for target in encoded.targets)
+    assert len(encoded.ids) == 16
+    assert n_counted >= len(causal.tokenizer("cab ed", add_special_tokens=False)["input_ids"])
+    assert list(encoded.targets[-n_counted:]) == list(encoded.ids[-n_counted:])
+
+
+def test_masks_depend_on_the_text_alone():
+    model = tiny_task_model("bert", "masked")
+    examples = make_examples(6)
+    loss = choose_loss(model, examples, max_tokens=64)
+
+    alone, among = loss.encode(examples[2:3]), loss.encode(examples)
+
+    assert alone[0] == among[2]
+    assert all(model.tokenizer.mask_token_id in example.ids for example in among)
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "examples", "message"),
+    [
+        ("t5", "translated", make_examples(9), "name the column of answers"),
+        ("bert", None, [Example(text="a", label="x")] * 9, "every label is"),
+        ("bert", None, [Example(text="a b", label=str(n)) for n in range(9)], "are no classes"),
+        ("llama", "next", make_examples(3), "at least 8"),
+    ],
+)
+def test_what_is_missing_is_said(name, head, examples, message):
+    model = tiny_task_model(name, head)
+    options = DataQueryOptions(loss="classification" if name == "bert" else None)
+
+    with pytest.raises(RequestError, match=message):
+        fingerprint_data(model, examples, RECIPE, (), options)
+
+
+def test_a_loss_that_the_base_has_no_head_for_is_refused():
+    model = tiny_task_model("bert", None)
+
+    with pytest.raises(RequestError, match="no masked loss"):
+        fingerprint_data(model, make_examples(9), RECIPE, (), DataQueryOptions(loss="masked"))
+
+
+def test_a_recipe_of_some_rows_is_refused(causal):
+    with pytest.raises(RequestError, match="without --budget"):
+        fingerprint_data(causal, make_examples(9), make_recipe("sketch", None, (), 0.1))
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "labelled", "expected"),
+    [
+        ("gpt2", "next", False, ("next", None)),
+        ("bert", "masked", False, ("masked", None)),
+        ("bert", "masked", True, (None, None)),
+        ("bert", None, False, (None, "masked")),
+        ("t5", "translated", False, ("translated", None)),
+    ],
+)
+def test_a_checkpoints_head_is_found(tmp_path, name, head, labelled, expected):
+    made = tiny_task_model(name, head)
+    save_folder(tmp_path, made.whole, tokenizer=made.tokenizer)
+
+    model = load_task_model(str(tmp_path), labelled=labelled)
+
+    assert (model.head, model.missing_head) == expected
+    assert not any(parameter.requires_grad for parameter in model.whole.parameters())
+    assert model.has_pooler == (name == "bert" and head is None)
+
+
+def test_bfloat16_gives_nearly_the_same_fingerprint(tmp_path):
+    made = tiny_task_model("llama", "next")
+    save_folder(tmp_path, made.whole, tokenizer=made.tokenizer)
+
+    vectors = [
+        fingerprint_data(
+            load_task_model(str(tmp_path), dtype=dtype), make_examples(20), RECIPE, (), FEW_PARTS
+        ).fingerprint.vector
+        for dtype in ("float32", "bfloat16")
+    ]
+
+    assert float(vectors[0] @ vectors[1]) > 0.9
+
+
+def test_a_base_without_a_tokenizer_is_refused(tmp_path):
+    save_folder(tmp_path, tiny_task_model("llama", "next").whole)
+
+    with pytest.raises(StudyError, match="has no tokenizer"):
+        load_task_model(str(tmp_path))
