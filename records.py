@@ -244,6 +244,10 @@ class Indexed:
         return "indexed"
 
 
+LossName = Literal["causal", "seq2seq", "masked", "classification", "regression", "contrastive"]
+"""Losses whose gradient a data set gives."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFingerprint:
     """The gradient of a base's loss over examples, negated, as if it were a full fine-tune's ΔW.
@@ -265,7 +269,7 @@ class DataFingerprint:
     slots: tuple[SlotStats, ...]
     linear: LinearSketch | None = field(default=None, compare=False)
     parts: tuple[Mapping[Slot, bytes], ...] = field(default=(), compare=False)
-    loss: str
+    loss: LossName
     mean_loss: float
     examples: int
     predicted: int
@@ -303,7 +307,7 @@ class DataSet:
     Attributes:
         name: Unique within the base.
         base: Canonical name of the family's base.
-        loss: Whose gradient: `causal-lm`, `classification`, ….
+        loss: Whose gradient, one of `LossName`.
         sha256: Of the bytes of the file, or of all files of a folder.
         examples: How many of its rows the gradient is of.
         settings: Everything that changes the numbers.

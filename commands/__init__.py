@@ -7,8 +7,9 @@ from typing import cast
 import click
 
 NAMES = (
-    "ablation", "add", "backup", "cka", "cluster", "completion", "components", "correlate", "demo",
-    "diff", "doctor", "eval", "export", "failures", "find-similar", "geometry", "index", "label",
+    "ablation", "add", "backup", "cka", "cluster", "completion", "components", "correlate", "data",
+    "demo", "diff", "doctor", "eval", "export", "failures", "find-data", "find-similar",
+    "find-trained-on", "geometry", "index", "label",
     "layers", "logit-lens", "ls", "map", "merge", "profile", "rank", "rm", "serve", "show",
     "spectrum", "sql", "stats",
 )  # fmt: skip

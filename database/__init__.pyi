@@ -19,6 +19,7 @@ from .studies.tables import (
 from .tables import (
     ClusterTable,
     CorrelationTable,
+    DataTable,
     DifferenceTable,
     EvaluationTable,
     ExplanationTable,
@@ -26,11 +27,13 @@ from .tables import (
     FindingTable,
     IndexReport,
     ModelTable,
+    NearestDataTable,
     NeighbourTable,
     QueryTable,
     SlotTable,
     StatsTable,
     Table,
+    TrainedModelTable,
 )
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "ClusterTable",
     "ComponentStudy",
     "CorrelationTable",
+    "DataTable",
     "Database",
     "DifferenceTable",
     "EvaluationTable",
@@ -52,6 +56,7 @@ __all__ = [
     "LayerStudy",
     "LogitLensStudy",
     "ModelTable",
+    "NearestDataTable",
     "NeighbourTable",
     "Place",
     "ProfileTable",
@@ -64,6 +69,7 @@ __all__ = [
     "Study",
     "Table",
     "Track",
+    "TrainedModelTable",
     "check_picture_ending",
     "check_table_ending",
     "doctor",

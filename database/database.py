@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreFull, StoreLocked
 from ..store import Catalog
+from .data_questions import DataQuestions
 from .members import Members
 from .opened import Place, Track, untracked
 from .questions import Questions
@@ -50,15 +51,14 @@ def open(
         folder = opening.enter_context(tempfile.TemporaryDirectory(prefix="deltadex-"))
         path = Path(folder) / "catalog.duckdb"
     path = Path(path).expanduser()
-    settings = {} if memory is None else {"cache": memory}
     try:
         catalog = Catalog.open(
-            path, read_only=bool(read_only), create=create and not read_only, **settings
+            path, read_only=bool(read_only), create=create and not read_only, cache=memory
         )
     except (StoreFull, StoreLocked):
         if read_only is not None:
             raise
-        catalog = Catalog.open(path, read_only=True, create=False, **settings)
+        catalog = Catalog.open(path, read_only=True, create=False, cache=memory)
     opening.push(catalog)
     return Database(catalog, opening, track)
 
@@ -113,7 +113,7 @@ def check_picture_ending(path: Place) -> None:
     check_ending(Path(path))
 
 
-class Database(Members, Questions, Studies, Serving):
+class Database(Members, Questions, DataQuestions, Studies, Serving):
     """An open catalog of fine-tuned models; `open` makes one.
 
     One thread at a time; others take a `reader`. Models are named by their id, `base` chooses a

@@ -108,6 +108,36 @@ def _cell(value: object) -> str:
     return clean if len(clean) <= MAX_CELL else f"{clean[: MAX_CELL - 1]}…"
 
 
+class TrainedModelTable(Table):
+    """The models nearest to a data set, nearest first.
+
+    A row has `rank` (from 1), `model`, `base`, `dataset`, `author`, `run`, and the evidence:
+    `verdict`, `z` (deviations above this data set's scores with the family's strangers), `z_error`
+    (over groups of the examples), `fdr` (0…1), `cosine` (−1…1), `score`. A document also has
+    `query`, `control`, `references`, `compared`, `calibration`, and `meaning`: what an answer
+    says at most.
+    """
+
+    columns = ("rank", "model", "verdict", "z", "z_error", "fdr", "dataset", "author")
+    _key = "models"
+
+
+class NearestDataTable(Table):
+    """The kept data sets nearest to a model: `rank`, `data`, `verdict`, `z`, `z_error`, `fdr`,
+    `cosine`, `examples`, `loss`."""
+
+    columns = ("rank", "data", "verdict", "z", "z_error", "fdr", "loss", "examples")
+    _key = "data"
+
+
+class DataTable(Table):
+    """Kept data sets: `name`, `base`, `loss`, `examples`, `sha256`, `recipe`, `settings`,
+    `counts`, `made_at`."""
+
+    columns = ("name", "base", "loss", "examples", "made_at")
+    _key = "data"
+
+
 class NeighbourTable(Table):
     """The models nearest to a query, nearest first; of several queries, one after the other.
 

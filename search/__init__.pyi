@@ -14,6 +14,7 @@ from .neighbours import (
     prepare_search,
 )
 from .rankings import Rankings, rankings
+from .trained_on import NearestData, TrainedModels, find_data, find_trained_on
 
 __all__ = [
     "ClusterReport",
@@ -22,18 +23,22 @@ __all__ = [
     "FreshQuery",
     "LabelledModels",
     "Method",
+    "NearestData",
     "Neighbour",
     "Neighbours",
     "Placement",
     "Query",
     "Rankings",
     "StoredQuery",
+    "TrainedModels",
     "check_ways",
     "cluster_family",
     "evaluate",
     "explain_pair",
     "family_views",
+    "find_data",
     "find_similar",
+    "find_trained_on",
     "labelled_models",
     "place_models",
     "prepare_search",

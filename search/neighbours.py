@@ -261,7 +261,7 @@ def nearest(
         raise EmptyCatalog(f"no model of {view.base} has a {view.recipe.name} fingerprint")
     itself = -1 if query.itself is None else int(view.rows([query.itself])[0])
     allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
-    rows = _candidates(view, query, k, allowed)
+    rows = candidates_of(view, query, k, allowed)
     if not view.is_current:
         rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)
     rows = rows[rows != itself]
@@ -269,7 +269,7 @@ def nearest(
     compared = len(view) if allowed is None else len(allowed)
     compared -= itself >= 0 and (allowed is None or itself in allowed)
     z = scores.z[0]
-    order = _ranked(view.ids, rows, z)
+    order = rank_rows(view.ids, rows, z)
     rates = calibration.fdr(z[order], compared)
     best, bounds = rows[order[:k]].tolist(), bounded(z[order[:k]]).tolist()
     labels = view.labels_at(best)
@@ -360,7 +360,7 @@ def prepare_search(
     catalog.family(base, recipe, prepare=prepare)
 
 
-def _candidates(
+def candidates_of(
     view: FamilyView,
     query: ResolvedQuery,
     k: int,
@@ -390,7 +390,7 @@ def _by_kind(
     return [allowed[kinds == kind] for kind in np.unique(kinds)]
 
 
-def _ranked(
+def rank_rows(
     ids: Sequence[str], rows: Int64[np.ndarray, " models"], scores: Float64[np.ndarray, " models"]
 ) -> Int64[np.ndarray, " models"]:
     """Places of some of a family's models, the best first; equal scores in order of id."""

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..arrays import Float64, Int64
-from ..errors import RequestError
+from ..errors import RequestError, UnknownRecipe
 from ..records import DataSet, Slot
-from ..store import Catalog, FamilyView, ModelFilter, SketchMatrix, block_dims
+from ..store import Catalog, FamilyView, ModelFilter, SketchMatrix
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
 from .scoring.data_scores import KIND, DataScores
-from .scoring.evidence import RATE, SMALL_FAMILY, Calibration, Verdict, verdict
+from .scoring.evidence import Calibration, Verdict, verdict
 from .scoring.family_scores import FamilyScores
 from .scoring.normalisation import PairScores, bounded
 
@@ -61,7 +61,8 @@ class TrainedModels:
         references: Gradients of other data by which models were normalised; 0 where it was by other
             models.
         control: The highest z of the same texts with their labels permuted; None without labels.
-        calibration: What the rates of false discoveries are known from.
+        calibration: What the rates of false discoveries are known from: the tail of z, and how near
+            labelled models of different data sets are.
     """
 
     data: str
@@ -93,6 +94,111 @@ class TrainedModels:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataNeighbour:
+    """A kept data set near a model; the attributes are those of `TrainedModel`."""
+
+    rank: int
+    data: str
+    examples: int
+    loss: str
+    cosine: float
+    z: float
+    z_error: float | None
+    fdr: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearestData:
+    """The kept data sets of a model's family, the nearest first."""
+
+    model: str
+    base: str
+    recipe: str
+    recipe_id: str
+    data: tuple[DataNeighbour, ...]
+    calibration: Calibration
+
+    def to_json(self) -> dict[str, object]:
+        """The documented keys, ready for json.dumps."""
+        return {
+            "query": {"model": self.model, "base": self.base},
+            "recipe": self.recipe,
+            "recipe_id": self.recipe_id,
+            "verdict": self.data[0].verdict if self.data else "no data set stands out",
+            "calibration": self.calibration.to_json(),
+            "data": [asdict(one) for one in self.data],
+        }
+
+
+def find_data(
+    catalog: Catalog, model: str, *, base: str | None = None, recipe: str | None = None
+) -> NearestData:
+    """The kept data sets of a stored model's family, nearest first.
+
+    Raises:
+        RequestError: none is kept under the recipe.
+        UnknownModel: there is no such model.
+        UnknownRecipe: the model has no fingerprint of that recipe.
+    """
+
+    def answer() -> NearestData:
+        stored = catalog.stored(model, base)
+        view = catalog.family(stored.base, catalog.find_recipe(recipe, stored.base))
+        kept = catalog.data_sets.all(stored.base, view.recipe.id)
+        if not kept:
+            raise RequestError(
+                f"no data set is kept for {stored.base}: `deltadex find-trained-on FILE --keep "
+                "NAME` keeps one"
+            )
+        return nearest_data(view, stored.id, kept)
+
+    return catalog.look(answer)
+
+
+def nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> NearestData:
+    """Kept data sets by their z with a model of the family."""
+    rows = view.rows([model])
+    if not len(rows):
+        raise UnknownRecipe(f"{model} has no fingerprint under {view.recipe.id}")
+    found = []
+    for data in kept:
+        scores = data_scores(view, _others(kept, data), data)
+        pairs, errors = score_data(view, scores, data, rows)
+        error = None if errors is None else float(errors[0])
+        found.append((float(pairs.z[0, 0]), float(pairs.cosines[0, 0]), error, data))
+    found.sort(key=lambda entry: (-entry[0], entry[3].name))
+    family = FamilyScores.of(view)
+    calibration = family.evidence.calibration(view) if family else None
+    if calibration is None:
+        raise UnknownRecipe(f"no model of {view.base} has sketches under {view.recipe.id}")
+    rates = calibration.fdr(np.array([z for z, *_ in found]), len(found)).tolist()
+    return NearestData(
+        model=model,
+        base=view.base,
+        recipe=view.recipe.name,
+        recipe_id=view.recipe.id,
+        calibration=calibration,
+        data=tuple(
+            DataNeighbour(
+                rank=rank,
+                data=data.name,
+                examples=data.examples,
+                loss=data.loss,
+                cosine=min(1.0, max(-1.0, cosine)),
+                z=z,
+                z_error=error,
+                fdr=rate,
+                verdict=verdict(NO_COPY, rate),
+            )
+            for rank, ((z, cosine, error, data), rate) in enumerate(
+                zip(found, rates, strict=True), start=1
+            )
+        ),
+    )
+
+
 def find_trained_on(
     catalog: Catalog, data: DataSet, *, k: int, wanted: ModelFilter = EVERY_MODEL
 ) -> TrainedModels:
@@ -107,8 +213,8 @@ def find_trained_on(
 
     def answer() -> TrainedModels:
         view = catalog.family(data.base, data.fingerprint.recipe)
-        others = [one for one in catalog.data_sets.all(data.base, view.recipe.id) if not _same(one, data)]
-        return nearest_models(view, data, others, k=k, wanted=wanted)
+        kept = catalog.data_sets.all(data.base, view.recipe.id)
+        return nearest_models(view, data, _others(kept, data), k=k, wanted=wanted)
 
     return catalog.look(answer)
 
@@ -144,9 +250,9 @@ def nearest_models(
     rows = np.array([row for row in rows.tolist() if row in labels], dtype=np.int64)
     compared = len(view) if allowed is None else len(allowed)
     pairs, errors = score_data(view, scores, data, rows)
-    calibration = null_calibration(len(view))
+    calibration = scores.family.evidence.calibration(view)
     z = pairs.z[0]
-    order = rank_rows([view.ids[row] for row in rows.tolist()], z)
+    order = rank_rows(view.ids, rows, z)
     rates = calibration.fdr(z[order], compared)
     models = []
     for rank, (place, rate) in enumerate(zip(order[:k].tolist(), rates.tolist(), strict=False), 1):
@@ -196,7 +302,7 @@ def data_scores(view: FamilyView, others: Sequence[DataSet], data: DataSet | Non
 
 def sketch_rows(rows: Sequence[Mapping[Slot, bytes]], view: FamilyView) -> SketchMatrix:
     """Sketches of several gradients, a row each."""
-    return SketchMatrix.of_models(rows, view.recipe)
+    return SketchMatrix.of_rows(rows, view.recipe)
 
 
 def parts_of(data: DataSet, kind: str) -> list[Mapping[Slot, bytes]]:
@@ -209,8 +315,8 @@ def score_data(
 ) -> tuple[PairScores, Float64[np.ndarray, " rows"] | None]:
     """The data set's scores with some models, and their standard errors over groups.
 
-    Each group's scores are on its own scale, so that the standard error is relative: the deviation
-    of the groups' z, in units of their mean's share of the whole's, over the root of their number.
+    The error is the standard deviation of the groups' z over the root of their number. A group's z
+    is lower than the whole's, as it has fewer examples.
     """
     models = scores.family.stored(view, rows)
     whole = scores.compare(scores.prepare(sketch_rows([data.sketches[WHOLE]], view)), models)
@@ -220,12 +326,6 @@ def score_data(
     z = scores.compare(scores.prepare(sketch_rows(groups, view)), models).z
     errors: Float64[np.ndarray, " rows"] = z.std(axis=0, ddof=1) / np.sqrt(len(groups))
     return whole, errors
-
-
-def null_calibration(n_models: int) -> Calibration:
-    """False discovery rates from the null alone: no label says what a data set is near to."""
-    rate = RATE * (1.0 + SMALL_FAMILY / max(1, n_models))
-    return Calibration(rate, "the null alone", 0, 0)
 
 
 def _control(
@@ -240,6 +340,6 @@ def _control(
     return float(np.median(z.max(axis=1)))
 
 
-def _same(one: DataSet, other: DataSet) -> bool:
-    """Whether two are one data set: by name, or by the bytes of their files."""
-    return one.name == other.name or one.sha256 == other.sha256
+def _others(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:
+    """The kept data sets but this one: by name, or by the bytes of its files."""
+    return [one for one in kept if data.name != one.name and data.sha256 != one.sha256]

@@ -19,7 +19,7 @@ from ..records import (
     Slot,
     SlotStats,
 )
-from .session import CACHE_SHARE, Session, connect
+from .session import Session, connect
 from .sharing import Access
 from .tables.bases import BaseRecord, replace_base, select_base, select_bases
 from .tables.documents import (
@@ -92,7 +92,7 @@ class Catalog:
         *,
         read_only: bool = False,
         create: bool = True,
-        cache: str = CACHE_SHARE,
+        cache: str | None = None,
         migrates: bool = True,
     ) -> Catalog:
         """The catalog in the file `path`.

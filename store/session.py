@@ -77,7 +77,7 @@ def connect(
     *,
     read_only: bool,
     create: bool,
-    cache: str = CACHE_SHARE,
+    cache: str | None = None,
     migrates: bool = True,
 ) -> Access:
     """Access to the catalog at `path`, at this schema version: held, or through its holder.
@@ -100,7 +100,9 @@ def connect(
         read_only = False
     return Access(
         path,
-        lambda: _open_up_to_date(path, read_only=read_only, cache=cache, migrates=migrates),
+        lambda: _open_up_to_date(
+            path, read_only=read_only, cache=cache or CACHE_SHARE, migrates=migrates
+        ),
         lambda guest, note: check_schema(guest, note, path),
         shares=not read_only,
     )

@@ -1,4 +1,5 @@
 from .cluster_tables import show_clusters
+from .data_tables import show_data_set, show_data_sets, show_nearest_data, show_trained_models
 from .demo_screen import DemoScreen
 from .evaluation_tables import show_evaluation, show_evaluations
 from .progress import RunProgress, tracked
@@ -32,6 +33,8 @@ __all__ = [
     "show_clusters",
     "show_components",
     "show_correlations",
+    "show_data_set",
+    "show_data_sets",
     "show_diff",
     "show_evaluation",
     "show_evaluations",
@@ -42,6 +45,7 @@ __all__ = [
     "show_logit_lens",
     "show_model",
     "show_models",
+    "show_nearest_data",
     "show_neighbours",
     "show_profiles",
     "show_ranks",
@@ -49,5 +53,6 @@ __all__ = [
     "show_rows",
     "show_spectra",
     "show_stats",
+    "show_trained_models",
     "tracked",
 ]

@@ -54,8 +54,8 @@ def show_neighbours(document: Document) -> None:
     if not neighbours:
         screen.print("no other model passes the filters")
         return
-    screen.print(f"[bold]{_headline(document)}[/]")
-    screen.print(_calibration(document["calibration"]), style="dim")
+    screen.print(f"[bold]{headline(document['neighbours'], document['compared'])}[/]")
+    screen.print(how_calibrated(document["calibration"]), style="dim")
     table = Table(box=None, header_style="dim")
     for column in NEIGHBOUR_COLUMNS:
         is_number = column in ("z", "fdr", "cosine")
@@ -69,9 +69,9 @@ def show_neighbours(document: Document) -> None:
         table.add_row(
             str(n["rank"]),
             text(n["model"]),
-            n["verdict"] if _stands_out(n) else "",
+            n["verdict"] if stands_out(n) else "",
             f"{n['z']:.1f}",
-            _rate(n["fdr"]),
+            rate(n["fdr"]),
             share(n["cosine"]),
             text(n["dataset"]),
             text(n["author"]),
@@ -79,13 +79,12 @@ def show_neighbours(document: Document) -> None:
     screen.print(table)
 
 
-def _headline(document: Document) -> str:
+def headline(neighbours: Sequence[Document], compared: int) -> str:
     """How many of the neighbours stand out, by verdict.
 
     Where the last of them stands out and is not the last model that was compared, more may.
     """
-    neighbours, compared = document["neighbours"], document["compared"]
-    counts = Counter(n["verdict"] for n in neighbours if _stands_out(n))
+    counts = Counter(n["verdict"] for n in neighbours if stands_out(n))
     if not counts:
         return f"no model stands out among {compared} compared"
     last = neighbours[-1]["verdict"] if len(neighbours) < compared else None
@@ -95,7 +94,7 @@ def _headline(document: Document) -> str:
     return f"{', '.join(parts)}, of {compared} compared"
 
 
-def _calibration(calibration: Document) -> str:
+def how_calibrated(calibration: Document) -> str:
     """What the rates of false discoveries were calibrated on."""
     if calibration["source"] != "labelled pairs":
         return "fdr from the null alone: too few labels to calibrate on"
@@ -103,7 +102,7 @@ def _calibration(calibration: Document) -> str:
     return f"fdr calibrated on {models}, {_count(calibration['datasets'], 'dataset')} with siblings"
 
 
-def _stands_out(neighbour: Document) -> bool:
+def stands_out(neighbour: Document) -> bool:
     return bool(neighbour["verdict"] != NOTHING_STANDS_OUT)
 
 
@@ -111,7 +110,7 @@ def _count(n: int, noun: str, *, or_more: bool = False) -> str:
     return f"{n}{' or more' if or_more else ''} {noun}{'' if n == 1 and not or_more else 's'}"
 
 
-def _rate(value: float) -> str:
+def rate(value: float) -> str:
     """0.0123 → `1.3 %`, rounded up so that no rate is shown below the limit that it missed."""
     tenths = ceil(round(1000 * value, 6))
     if value < 0.001:

@@ -1,1 +1,7 @@
 """Training data as a query: which fine-tunes were trained on it."""
+
+from .chat import chat_template as chat_template
+from .data_query import DataQueryOptions as DataQueryOptions
+from .data_set import make_data_set as make_data_set
+from .examples import ColumnChoice as ColumnChoice
+from .examples import read_examples as read_examples

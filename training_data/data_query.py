@@ -12,11 +12,11 @@ from torch import nn
 
 from ..errors import ModelError, RequestError
 from ..indexer.fingerprint import Layout
-from ..records import DataFingerprint, Recipe
+from ..records import DataFingerprint, LossName, Recipe
 from ..study.network import TaskModel
 from .examples.example import Example
 from .gradients import GradientSums, layer_matrices, should_stream
-from .losses import Loss, LossName, choose_loss
+from .losses import Loss, choose_loss
 from .losses.loss import EncodedExample
 
 PARTS = 8
@@ -25,7 +25,7 @@ PARTS = 8
 FEWEST = 8
 """Examples with something to predict."""
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], object]
 """Told how many examples of how many are done."""
 
 

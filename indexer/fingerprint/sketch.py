@@ -130,7 +130,8 @@ class SketchPool:
         """Fourier transform of the TensorSketch of Σ weightᵢ leftᵢ rightᵢᵀ: (dim // 2 + 1,)."""
         sketches = sketch_pair(left, right, self.recipe.seed, key, BLOCK_DIMS[block])
         left_spectra, right_spectra = torch.fft.rfft(sketches, dim=1)
-        return (left_spectra * right_spectra) @ weight.to(torch.complex64)
+        spectrum: torch.Tensor = (left_spectra * right_spectra) @ weight.to(torch.complex64)
+        return spectrum
 
     def vector(self) -> tuple[Float32[np.ndarray, " dim"], float]:
         """The pooled fingerprint, unit length, and its length before; zeros if no slot counts."""

@@ -91,10 +91,17 @@ class SketchMatrix:
     @classmethod
     def of_model(cls, sketches: Mapping[Slot, bytes], recipe: Recipe) -> SketchMatrix:
         """One model's sketches."""
-        slots = sorted(sketches)
-        matrix = cls.empty(block_dims(recipe), slots, 1)
-        for column, slot in enumerate(slots):
-            matrix._put(0, column, sketches[slot])
+        return cls.of_rows([sketches], recipe)
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Mapping[Slot, bytes]], recipe: Recipe) -> SketchMatrix:
+        """Sketches that no catalog has as models, a row each."""
+        slots = sorted({slot for row in rows for slot in row})
+        matrix = cls.empty(block_dims(recipe), slots, len(rows))
+        column = {slot: i for i, slot in enumerate(slots)}
+        for place, row in enumerate(rows):
+            for slot, sketch in row.items():
+                matrix._put(place, column[slot], sketch)
         return matrix
 
     @classmethod

@@ -146,7 +146,7 @@ def test_equal_scores_come_in_order_of_id(scores):
     rows = np.array([6, 0, 2, 4, 3][: len(scores)], dtype=np.int64)
     values = np.array(scores, dtype=np.float64)
 
-    order = neighbours._ranked(ids, rows, values)
+    order = neighbours.rank_rows(ids, rows, values)
 
     expected = sorted(range(len(scores)), key=lambda i: (-values[i], ids[rows[i]]))
     assert order.tolist() == expected

@@ -7,7 +7,6 @@ from tiny_task_models import make_examples, tiny_task_model
 
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
 from deltadex.indexer.fingerprint import make_recipe
-from deltadex.store import SketchMatrix
 from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
 from deltadex.training_data.gradients import GradientSums, layer_matrices
 from deltadex.training_data.gradients.matrix_sums import DenseSum, StreamedSum

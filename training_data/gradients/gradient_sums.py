@@ -180,6 +180,6 @@ def _collector(
             for placement, total in zip(placements, sums, strict=True):
                 total.add(placement.cut_rows(deltas.T).T, rows)
 
-        output.register_hook(arrive)
+        output.register_hook(arrive)  # type: ignore[no-untyped-call]
 
     return leave

@@ -3,4 +3,3 @@
 from .choice import LOSSES as LOSSES
 from .choice import choose_loss as choose_loss
 from .loss import Loss as Loss
-from .loss import LossName as LossName

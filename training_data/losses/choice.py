@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import get_args
 
 from ...errors import RequestError
+from ...records import LossName
 from ...study.network import TaskModel
 from ..examples.example import Example
 from .contrastive import ContrastiveLoss
 from .fitted_head import FittedHeadLoss
 from .language_model import CausalLoss
-from .loss import Loss, LossName
+from .loss import Loss
 from .masked_words import MaskedLoss
 from .sequence_to_sequence import SequenceToSequenceLoss
 

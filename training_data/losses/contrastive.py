@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import torch
 
+from ...records import LossName
 from ...study.network import TaskModel
 from ..examples.example import Example
-from .loss import EncodedExample, LossName, tokens_of
+from .loss import EncodedExample, tokens_of
 from .pooled_states import pooled_states
 
 TEMPERATURE = 0.05

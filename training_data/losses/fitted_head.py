@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import torch
 
 from ...arrays import Float32
+from ...records import LossName
 from ...study.network import TaskModel
 from ..examples.example import Example
-from .loss import EncodedExample, LossName, tokens_of
+from .loss import EncodedExample, tokens_of
 from .pooled_states import pooled_states
 
 PENALTY = 0.01

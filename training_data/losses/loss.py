@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from ...arrays import Int64
+from ...records import LossName
 from ...study.network import TaskModel
 from ..examples.example import Example
-
-LossName = Literal["causal", "seq2seq", "masked", "classification", "regression", "contrastive"]
 
 IGNORED = -100
 """Target of a token that does not count."""

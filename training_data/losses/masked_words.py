@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ...records import LossName
 from ...study.network import TaskModel
 from ..examples.example import Example
 from .language_model import summed_cross_entropy
-from .loss import IGNORED, EncodedExample, LossName, inputs_of, padded, tokens_of
+from .loss import IGNORED, EncodedExample, inputs_of, padded, tokens_of
 
 SHARE = 0.15
 """Of the tokens, as in BERT's training (Devlin et al. 2019); every one of them is masked here."""

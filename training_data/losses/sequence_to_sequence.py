@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
+from ...records import LossName
 from ...study.network import TaskModel
 from ..examples.example import Example
 from .language_model import summed_cross_entropy
-from .loss import IGNORED, EncodedExample, LossName, inputs_of, limit_of, padded, tokens_of
+from .loss import IGNORED, EncodedExample, inputs_of, limit_of, padded, tokens_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,87 @@
+"""`deltadex find-trained-on`: the models that were trained on a data set, or on data like it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import click
+
+from .. import terminal
+from ..terminal.options import (
+    Common,
+    Filters,
+    argument,
+    base_option,
+    option,
+    recipe_option,
+    takes,
+)
+from .opening import open_database
+from .output import print_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """A data set, and how many answers it has."""
+
+    data: str = argument(metavar="DATA")
+    k: int = option("-k", default=10, help="Show this many models.")
+    base: str | None = base_option()
+    recipe: str | None = recipe_option()
+    keep: str | None = option(
+        "--keep",
+        metavar="NAME",
+        help="Keep the data set under this name: fingerprints, counts, hash and settings, no text.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How examples are read and a gradient is computed."""
+
+    text: str | None = option("--text", metavar="COLUMN", help="The column of texts or messages.")
+    label: str | None = option("--label", metavar="COLUMN", help='Of labels; "" uses none.')
+    pair: str | None = option("--pair", metavar="COLUMN", help="Of the second text of a pair.")
+    completion: str | None = option(
+        "--completion", metavar="COLUMN", help="Of completions or answers to the text."
+    )
+    split: str | None = option("--split", help="Of a folder with several.  [default: train]")
+    max_examples: int = option(
+        "--max-examples", default=512, type=click.IntRange(min=8), help="Draw at most this many."
+    )
+    seed: int = option("--seed", default=0, help="Of the draw.")
+    loss: (
+        Literal["causal", "seq2seq", "masked", "classification", "regression", "contrastive"] | None
+    ) = option("--loss", help="Instead of the one that the base and the labels suggest.")
+    max_tokens: int = option(
+        "--max-tokens", default=128, type=click.IntRange(min=2), help="Cut each text to this many."
+    )
+    batch_size: int = option(
+        "--batch-size", default=16, type=click.IntRange(min=1), help="Run this many texts at once."
+    )
+    device: str = option("--device", default="cpu", help="Of torch: cpu, cuda, cuda:1, ….")
+    dtype: Literal["float32", "bfloat16"] = option(
+        "--dtype", default="float32", help="Of the base's weights in memory."
+    )
+
+
+@click.command("find-trained-on")
+@takes(Data, Reading, Filters)
+def find_trained_on(common: Common, asked: Data, reading: Reading, filters: Filters) -> None:
+    """Find the models that were trained on DATA, or on data like it.
+
+    DATA is a file (csv, tsv, jsonl, json, parquet, txt, also .gz), a folder of a `datasets` data
+    set, or the name of a data set that was kept. The base runs once over the examples, forward and
+    backward; a model whose update lies along the negated gradient was trained on alike data. No
+    labelled model is needed. Alike data gives alike gradients: an answer never says that a model
+    saw one certain example.
+
+    \b
+    Example:
+      deltadex find-trained-on reviews.csv --base sentence-transformers/all-MiniLM-L6-v2
+      deltadex find-trained-on chats.jsonl --text messages --keep acme-chats
+    """
+    with open_database(common, read_only=None if asked.keep is None else False) as db:
+        table = db.find_trained_on(**asdict(asked), **asdict(reading), **asdict(filters))
+    print_table(table, terminal.show_trained_models, common)

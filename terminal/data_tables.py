@@ -1,0 +1,119 @@
+"""Answers about data sets, drawn as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from .tables import console, headline, how_calibrated, print_rows, rate, stands_out, text
+from .text import share
+
+Document = Mapping[str, Any]
+
+NUMBERS = ("z", "±", "fdr", "cosine", "examples")
+
+
+def show_trained_models(document: Document) -> None:
+    """The models nearest to a data set, the control, and what it means at most."""
+    screen = console()
+    query = document["query"]
+    screen.print(
+        f"models of {text(query['base'])} nearest to [bold]{text(query['data'])}[/]: gradient of "
+        f"{query['examples']} examples, loss: {query['loss']}"
+    )
+    if query["reading"]:
+        screen.print(text(query["reading"]), style="dim")
+    models = document["models"]
+    if not models:
+        screen.print("no model passes the filters")
+        return
+    screen.print(f"[bold]{headline(models, document['compared'])}[/]")
+    screen.print(f"{how_calibrated(document['calibration'])}{_references(document)}", style="dim")
+    if document["control"]:
+        screen.print(f"control: labels permuted, highest z {document['control']['z']:.1f}")
+    _print(
+        ("rank", "model", "verdict", "z", "±", "fdr", "cosine", "dataset", "author"),
+        [
+            (
+                str(row["rank"]),
+                text(row["model"]),
+                *_evidence(row),
+                share(row["cosine"]),
+                text(row["dataset"]),
+                text(row["author"]),
+            )
+            for row in models
+        ],
+    )
+    screen.print(f"It says at most: {document['meaning']}", style="dim")
+
+
+def show_nearest_data(document: Document) -> None:
+    """The kept data sets nearest to a model."""
+    screen = console()
+    screen.print(f"kept data nearest to [bold]{text(document['query']['model'])}[/]")
+    screen.print(how_calibrated(document["calibration"]), style="dim")
+    _print(
+        ("rank", "data", "verdict", "z", "±", "fdr", "cosine", "loss", "examples"),
+        [
+            (
+                str(row["rank"]),
+                text(row["data"]),
+                *_evidence(row),
+                share(row["cosine"]),
+                row["loss"],
+                str(row["examples"]),
+            )
+            for row in document["data"]
+        ],
+    )
+    screen.print(f"It says at most: {document['meaning']}", style="dim")
+
+
+def show_data_sets(document: Document) -> None:
+    """The kept data sets, a line each."""
+    if not document["data"]:
+        console().print(
+            "no data set is kept: `deltadex find-trained-on FILE --keep NAME` keeps one"
+        )
+        return
+    heads = ("name", "base", "loss", "examples", "made_at")
+    print_rows(console(), heads, document["data"])
+
+
+def show_data_set(document: Document) -> None:
+    """Everything that is kept of a data set."""
+    screen = console()
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            value = ", ".join(f"{name} {entry}" for name, entry in value.items() if entry != {})
+        if value not in (None, ""):
+            screen.print(f"[dim]{key:>10}[/]  {text(value)}")
+
+
+def _evidence(row: Document) -> tuple[str, str, str, str]:
+    """Verdict, z, its error and fdr."""
+    error = "" if row["z_error"] is None else f"{row['z_error']:.1f}"
+    return row["verdict"] if stands_out(row) else "", f"{row['z']:.1f}", error, rate(row["fdr"])
+
+
+def _references(document: Document) -> str:
+    n = document["references"]
+    return f"; models normalised by {n} gradients of other data" if n else ""
+
+
+def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    table = Table(box=None, header_style="dim")
+    for head in heads:
+        is_number = head in NUMBERS
+        table.add_column(
+            head,
+            justify="right" if is_number else "left",
+            no_wrap=is_number or head in ("rank", "verdict"),
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)

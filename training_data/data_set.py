@@ -1,0 +1,88 @@
+"""A data set as a query that can be kept: its gradient, in groups, and with labels permuted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+
+from ..indexer.fingerprint import Layout
+from ..records import DataFingerprint, DataSet, Recipe
+from ..study.network import TaskModel
+from .data_query import DataQueryOptions, Progress, fingerprint_data
+from .examples import Example, ExampleSet
+
+PERMUTED_EXAMPLES = 128
+"""Of the control with permuted labels: a quarter of the usual examples."""
+
+LABELLED = ("classification", "regression")
+"""Losses that labels decide."""
+
+
+def make_data_set(
+    model: TaskModel,
+    examples: ExampleSet,
+    *,
+    name: str,
+    base: str,
+    recipe: Recipe,
+    layout: Layout,
+    options: DataQueryOptions,
+    progress: Progress | None = None,
+) -> DataSet:
+    """The data set as a query. Nothing of it holds a text or the name of a class.
+
+    Args:
+        base: The family's name in the catalog.
+        recipe, layout: Of the family.
+
+    Raises:
+        RequestError: the base or the examples lack what a loss needs.
+        ModelError: the base's layer matrices are not known, or its gradient is not finite.
+    """
+    made = fingerprint_data(model, examples.examples, recipe, layout, options, progress)
+    sketches = {"whole": made.sketches}
+    sketches |= {f"group {number}": part for number, part in enumerate(made.parts)}
+    if made.loss in LABELLED:
+        control = _with_permuted_labels(examples.examples[:PERMUTED_EXAMPLES], options.seed)
+        alone = replace(options, parts=1, loss=made.loss)
+        permuted = fingerprint_data(model, control, recipe, layout, alone)
+        sketches["shuffled 0"] = permuted.sketches
+    return DataSet(
+        name=name,
+        base=base,
+        loss=made.loss,
+        sha256=examples.sha256,
+        examples=made.examples,
+        settings={
+            **asdict(options),
+            "loss": made.loss,
+            "draw_seed": examples.seed,
+            "split": examples.split,
+            "columns": {found.part: found.column for found in examples.found},
+        },
+        counts=_counts(examples, made),
+        fingerprint=made.fingerprint,
+        sketches=sketches,
+    )
+
+
+def _with_permuted_labels(examples: Sequence[Example], seed: int) -> list[Example]:
+    labels = [example.label for example in examples]
+    order = np.random.default_rng([seed, len(examples)]).permutation(len(labels)).tolist()
+    return [
+        replace(example, label=labels[place])
+        for example, place in zip(examples, order, strict=True)
+    ]
+
+
+def _counts(examples: ExampleSet, made: DataFingerprint) -> dict[str, object]:
+    return {
+        "rows": examples.rows,
+        "skipped": {skip.reason: skip.rows for skip in examples.skipped},
+        "classes": made.classes,
+        "predicted": made.predicted,
+        "tokens": made.tokens,
+        "mean_loss": made.mean_loss,
+    }
