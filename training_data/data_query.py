@@ -15,7 +15,7 @@ from ..indexer.fingerprint import Layout
 from ..records import DataFingerprint, Recipe
 from ..study.network import TaskModel
 from .examples.example import Example
-from .gradients import GradientSums, layer_matrices, should_stream
+from .gradients import GradientSums, columns_of, layer_matrices
 from .losses import Loss, LossName, choose_loss
 from .losses.loss import EncodedExample
 
@@ -89,13 +89,13 @@ def fingerprint_data(
         )
     loss.prepare(encoded, options.batch_size)
     matrices = layer_matrices(model.whole, model.config.to_dict())
-    streamed = should_stream(matrices) if options.streamed is None else options.streamed
-    total = GradientSums(matrices, streamed, model.device)
+    columns = columns_of(matrices, options.streamed)
+    total = GradientSums(matrices, columns, model.device)
     parts = []
     run = _Run(model, loss, options)
     groups = _groups(encoded, options)
     for number, group in enumerate(groups):
-        sums = GradientSums(matrices, streamed, model.device)
+        sums = GradientSums(matrices, columns, model.device)
         with sums.collecting(model.whole), _dropout(model.whole, loss, options.seed + number):
             predicted = run.backward(group)
         collector = sums.collect(recipe, layout, scale=1.0 / predicted)

@@ -1,5 +1,7 @@
 """Sums that hooks collect, against autograd's own gradient of the whole loss."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +9,13 @@ from tiny_task_models import make_examples, tiny_task_model
 
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
 from deltadex.indexer.fingerprint import make_recipe
-from deltadex.store import SketchMatrix
 from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
-from deltadex.training_data.gradients import GradientSums, layer_matrices
+from deltadex.training_data.gradients import (
+    GradientSums,
+    LayerMatrices,
+    columns_of,
+    layer_matrices,
+)
 from deltadex.training_data.gradients.matrix_sums import DenseSum, StreamedSum
 from deltadex.training_data.losses import choose_loss
 
@@ -46,7 +52,7 @@ def test_sums_are_the_gradient_of_the_whole_loss(name):
     model, examples = tiny_task_model(name, head), make_examples(10, **kind)
     loss, encoded = _loss(model, examples)
     matrices = layer_matrices(model.whole, model.config.to_dict())
-    sums = GradientSums(matrices, False, model.device)
+    sums = GradientSums(matrices, None, model.device)
     n_predicted = 0
     with sums.collecting(model.whole):
         for first in range(0, len(encoded), 3):
@@ -119,7 +125,7 @@ def test_a_streamed_sum_recovers_a_matrix_whose_spectrum_falls():
     whole = (left * scales) @ right.T
     exact, found = (
         DenseSum((300, 200), torch.device("cpu")),
-        StreamedSum((300, 200), torch.device("cpu")),
+        StreamedSum((300, 200), torch.device("cpu"), 40),
     )
     for total in (exact, found):
         for start in range(0, 60, 7):
@@ -137,8 +143,8 @@ def test_a_streamed_sum_recovers_a_matrix_whose_spectrum_falls():
 def test_sums_of_parts_add_up():
     rng = torch.Generator().manual_seed(0)
     deltas, inputs = torch.randn(30, 20, generator=rng), torch.randn(30, 50, generator=rng)
-    for kind in (DenseSum, StreamedSum):
-        whole, first, second = (kind((20, 50), torch.device("cpu")) for _ in range(3))
+    for kind, columns in ((DenseSum, ()), (StreamedSum, (30,))):
+        whole, first, second = (kind((20, 50), torch.device("cpu"), *columns) for _ in range(3))
         whole.add(deltas, inputs)
         first.add(deltas[:11], inputs[:11])
         second.add(deltas[11:], inputs[11:])
@@ -156,7 +162,7 @@ def test_no_set_of_gradients_is_held():
     matrices = layer_matrices(model.whole, model.config.to_dict())
     n_values = sum(p.shape[0] * p.shape[1] for p in matrices.placements)
     loss, encoded = _loss(model, make_examples(8))
-    sums = GradientSums(matrices, True, model.device)
+    sums = GradientSums(matrices, 24, model.device)
 
     with sums.collecting(model.whole), torch.profiler.profile(profile_memory=True) as profile:
         value, _ = loss.total(encoded[:2])
@@ -171,3 +177,20 @@ def test_no_set_of_gradients_is_held():
     assert peak < 4 * n_values / 4
     assert held < 4 * n_values / 2
     assert all(p.grad is None for p in model.whole.parameters())
+
+
+def test_columns_are_as_many_as_memory_allows():
+    """By shapes alone: those of a model of a billion parameters."""
+    wide, narrow = (
+        LayerMatrices({"a": (None, tuple(SimpleNamespace(shape=shape) for shape in shapes))}, ())
+        for shapes in (
+            16 * [*4 * [(2048, 2048)], *2 * [(8192, 2048)], (2048, 8192)],
+            6 * [*4 * [(384, 384)], (1536, 384), (384, 1536)],
+        )
+    )
+
+    assert columns_of(narrow) is None
+    assert columns_of(narrow, True) == 128
+    columns = columns_of(wide)
+    assert 24 < columns < 128
+    assert 2 * 4 * columns * sum(p.shape[0] + 2 * p.shape[1] for p in wide.placements) <= 400 << 20

@@ -8,23 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
 
 from ...errors import ModelError
 from ...indexer.architecture import PlacedModel, Placement, place
-from ...indexer.delta import MatrixUpdate
-from ...indexer.fingerprint import Layout
+from ...indexer.delta import Delta, DenseDelta, LowRankDelta, MatrixUpdate
+from ...indexer.fingerprint import Layout, factorise
 from ...indexer.update import UpdateCollector
 from ...records import Recipe
-from .matrix_sums import DenseSum, MatrixSum, StreamedSum
+from .matrix_sums import CORANGE, RANGE_SEED, DenseSum, MatrixSum, StreamedSum
+
+POWER_STEPS = 2
+"""Of the randomised SVD of a gradient, whose spectrum falls slowly."""
 
 WEIGHT = ".weight"
-DENSE_BYTES = 400 << 20
-"""Bytes of the matrices of one part and of the total up to which they are added up as they are."""
+SUM_BYTES = 400 << 20
+"""Bytes of the sums of one part and of the total. Matrices that fit are added up as they are."""
+
+FEWEST_COLUMNS, MOST_COLUMNS = 24, 128
+"""Of the range sketch of a matrix that does not fit."""
+
+LEADING = 40
+"""Singular triplets that are kept of a matrix that was added up as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +88,24 @@ class GradientSums:
 
     Attributes:
         matrices: Where they are.
-        streamed: Keep sketches of the sums, not the sums.
+        columns: Of the range sketches that are kept in place of the sums; None keeps the sums.
     """
 
     matrices: LayerMatrices
-    streamed: bool
+    columns: int | None
     device: torch.device
     _sums: list[list[MatrixSum]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        kind: Callable[[tuple[int, int], torch.device], Any] = (
-            StreamedSum if self.streamed else DenseSum
-        )
         self._sums = [
-            [kind(placement.shape, self.device) for placement in placements]
+            [self._new(placement.shape) for placement in placements]
             for _, placements in self.matrices.modules.values()
         ]
+
+    def _new(self, shape: tuple[int, int]) -> MatrixSum:
+        if self.columns is None:
+            return DenseSum(shape, self.device)
+        return StreamedSum(shape, self.device, self.columns)
 
     @contextmanager
     def collecting(self, model: nn.Module) -> Iterator[None]:
@@ -146,17 +156,38 @@ class GradientSums:
             )
 
     def collect(self, recipe: Recipe, layout: Layout, *, scale: float) -> UpdateCollector:
-        """The sketches of −`scale` times the gradients under a recipe."""
+        """The sketches of −`scale` times the gradients under a recipe.
+
+        Of their leading directions, so that both ways of adding up give the same.
+        """
         collector = UpdateCollector([recipe], layout)
         for update in self.updates(scale):
-            collector.take(collector.measure(update))
+            leading = None if update.delta is None else _leading(update.delta)
+            collector.take(collector.measure(replace(update, delta=leading)))
         return collector
 
 
-def should_stream(matrices: LayerMatrices) -> bool:
-    """Whether two sets of the matrices would take more memory than `DENSE_BYTES`."""
-    n_values = sum(p.shape[0] * p.shape[1] for p in matrices.placements)
-    return 2 * 4 * n_values > DENSE_BYTES
+def columns_of(matrices: LayerMatrices, streamed: bool | None = None) -> int | None:
+    """The columns of range sketches that fit into `SUM_BYTES`; None where the sums fit.
+
+    Args:
+        streamed: Whether to keep sketches, instead of by size.
+    """
+    shapes = [placement.shape for placement in matrices.placements]
+    if streamed is None:
+        streamed = 2 * 4 * sum(n_out * n_in for n_out, n_in in shapes) > SUM_BYTES
+    if not streamed:
+        return None
+    column_bytes = 2 * 4 * sum(n_out + CORANGE * n_in for n_out, n_in in shapes)
+    return max(FEWEST_COLUMNS, min(MOST_COLUMNS, SUM_BYTES // column_bytes))
+
+
+def _leading(delta: Delta) -> Delta:
+    """The first `LEADING` singular triplets of a matrix; a streamed sum is of low rank as it is."""
+    if not isinstance(delta, DenseDelta):
+        return delta
+    factors = factorise(delta, LEADING, seed=RANGE_SEED, power_steps=POWER_STEPS)
+    return LowRankDelta(factors.u * factors.sigma, factors.v.T.contiguous())
 
 
 def _require_gradient(_: nn.Module, __: object, output: torch.Tensor) -> None:
@@ -180,6 +211,6 @@ def _collector(
             for placement, total in zip(placements, sums, strict=True):
                 total.add(placement.cut_rows(deltas.T).T, rows)
 
-        output.register_hook(arrive)
+        output.register_hook(arrive)  # type: ignore[no-untyped-call]
 
     return leave
