@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from ...errors import ModelError
 from ...indexer.architecture import PlacedModel, Placement, place
-from ...indexer.delta import Delta, DenseDelta, LowRankDelta, MatrixUpdate
-from ...indexer.fingerprint import Layout, factorise
-from ...indexer.update import UpdateCollector
+from ...indexer.delta import MatrixUpdate
+from ...indexer.fingerprint import Layout
 from ...records import Recipe
-from .matrix_sums import CORANGE, RANGE_SEED, DenseSum, MatrixSum, StreamedSum
-
-POWER_STEPS = 2
-"""Of the randomised SVD of a gradient, whose spectrum falls slowly."""
+from .gradient_pool import GradientPool
+from .matrix_sums import CORANGE, DenseSum, MatrixSum, StreamedSum
 
 WEIGHT = ".weight"
 SUM_BYTES = 400 << 20
@@ -30,9 +27,6 @@ SUM_BYTES = 400 << 20
 
 FEWEST_COLUMNS, MOST_COLUMNS = 24, 128
 """Of the range sketch of a matrix that does not fit."""
-
-LEADING = 40
-"""Singular triplets that are kept of a matrix that was added up as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +149,12 @@ class GradientSums:
                 weight_norm=None,
             )
 
-    def collect(self, recipe: Recipe, layout: Layout, *, scale: float) -> UpdateCollector:
-        """The sketches of −`scale` times the gradients under a recipe.
-
-        Of their leading directions, so that both ways of adding up give the same.
-        """
-        collector = UpdateCollector([recipe], layout)
+    def pooled(self, recipe: Recipe, layout: Layout, *, scale: float, power: float) -> GradientPool:
+        """The sketches of −`scale` times the gradients under a recipe."""
+        pool = GradientPool(recipe, layout, power)
         for update in self.updates(scale):
-            leading = None if update.delta is None else _leading(update.delta)
-            collector.take(collector.measure(replace(update, delta=leading)))
-        return collector
+            pool.take(update)
+        return pool
 
 
 def columns_of(matrices: LayerMatrices, streamed: bool | None = None) -> int | None:
@@ -180,14 +170,6 @@ def columns_of(matrices: LayerMatrices, streamed: bool | None = None) -> int | N
         return None
     column_bytes = 2 * 4 * sum(n_out + CORANGE * n_in for n_out, n_in in shapes)
     return max(FEWEST_COLUMNS, min(MOST_COLUMNS, SUM_BYTES // column_bytes))
-
-
-def _leading(delta: Delta) -> Delta:
-    """The first `LEADING` singular triplets of a matrix; a streamed sum is of low rank as it is."""
-    if not isinstance(delta, DenseDelta):
-        return delta
-    factors = factorise(delta, LEADING, seed=RANGE_SEED, power_steps=POWER_STEPS)
-    return LowRankDelta(factors.u * factors.sigma, factors.v.T.contiguous())
 
 
 def _require_gradient(_: nn.Module, __: object, output: torch.Tensor) -> None:
