@@ -26,7 +26,7 @@ from .normalisation import (
 )
 
 FEWEST_REFERENCES = 10
-"""Gradients of other data from which models are normalised by them too; three to eight are noise."""
+"""Gradients of other data from which models are normalised by them too; eight are noise."""
 
 PRIOR_REFERENCES = 4.0
 """Weight of all models' spread in that of one model, in references: few know it badly."""
