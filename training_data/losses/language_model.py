@@ -42,10 +42,12 @@ class CausalLoss:
             ids, _, _ = tokens_of(self.model, Example(text=text), self.max_tokens)
             return EncodedExample(ids=ids, targets=ids)
         tokenizer, limit = self.model.tokenizer, limit_of(self.model, self.max_tokens)
-        completion = list(tokenizer(example.completion, add_special_tokens=False)["input_ids"])
+        # not verbose: what is too long is cut below
+        answer = tokenizer(example.completion, add_special_tokens=False, verbose=False)
+        completion = list(answer["input_ids"])
         end = getattr(tokenizer, "eos_token_id", None)
         completion = (completion + ([] if end is None else [end]))[: limit - 1]
-        prompt = list(tokenizer(text)["input_ids"])
+        prompt = list(tokenizer(text, verbose=False)["input_ids"])
         if end is not None and prompt[-1:] == [end]:
             prompt = prompt[:-1]
         prompt = prompt[max(0, len(prompt) + len(completion) - limit) :]
