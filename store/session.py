@@ -47,6 +47,12 @@ WRITING = "ROW_GROUP_SIZE 2048"
 """DuckDB rewrites the last group of a growing table; its default size is two gigabytes of
 vectors."""
 
+NO_EXTENSIONS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
+"""A file of another kind must not make DuckDB download what reads it."""
+
+OF_DUCKDB = "TYPE duckdb"
+"""Of an attached file: DuckDB does not look what else it may be."""
+
 NOT_FOR_SKETCHES = "dict_fsst,fsst,zstd"
 """Compression of text and bytes. To pack sketches saves a tenth of the file, for forty times the
 time of writing it."""
@@ -120,13 +126,20 @@ def _open_up_to_date(path: Path, *, read_only: bool, cache: str, migrates: bool)
     return _open_file(path, read_only=read_only, cache=cache)
 
 
+def memory_connection(**settings: str) -> duckdb.DuckDBPyConnection:
+    """DuckDB without a file, which installs and loads no extension by itself."""
+    config: dict[str, str | bool | int | float | list[str]] = {**NO_EXTENSIONS, **settings}
+    return duckdb.connect(":memory:", config=config)
+
+
 def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
     """A session whose default database is the file."""
-    connection = duckdb.connect(":memory:", config={"memory_limit": cache})
+    connection = memory_connection(memory_limit=cache)
     connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
     own = LocalSession(connection, Ledger(), cache)
     quoted = str(path).replace("'", "''")
     options = "READ_ONLY" if read_only else WRITING if path.exists() else f"{WRITING}, {NEW}"
+    options = f"{OF_DUCKDB}, {options}"
     try:
         with translated(path):
             own.execute(f"ATTACH '{quoted}' AS catalog ({options})")

@@ -22,7 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from ..errors import BadQuery, StoreError
-from .session import Session, connect
+from .session import Session, connect, memory_connection
 from .sharing import Access, LocalSession
 
 TABLE_FUNCTIONS = frozenset(
@@ -87,7 +87,7 @@ def check_query(sql: str) -> None:
     Raises:
         BadQuery: it does not, or is no SQL.
     """
-    with duckdb.connect(":memory:") as parser:
+    with memory_connection() as parser:
         try:
             statements = parser.extract_statements(sql)
             kinds = [statement.type.name for statement in statements]

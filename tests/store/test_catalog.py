@@ -1,7 +1,9 @@
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from dataclasses import replace
 
 import duckdb
@@ -24,6 +26,7 @@ from deltadex.errors import (
 )
 from deltadex.records import Fingerprint, ModelRecord, Recipe, Refused
 from deltadex.store import Catalog, ModelFilter, Page, SketchMatrix, schema
+from deltadex.store.session import memory_connection
 
 
 @pytest.fixture
@@ -248,6 +251,18 @@ def test_files_that_are_no_catalog_are_left_alone(tmp_path):
         Catalog.open(tmp_path / "none.duckdb", create=False)
     assert (tmp_path / "text.duckdb").read_text() == "hello"
     assert foreign.read_bytes() == before
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_file_of_sqlite_is_refused_and_nothing_is_downloaded(tmp_path, read_only):
+    path = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+
+    with pytest.raises(StoreDamaged, match="not a readable catalog"):
+        Catalog.open(path, read_only=read_only)
+    with memory_connection() as connection, pytest.raises(duckdb.Error, match="extension"):
+        connection.execute("SELECT st_point(1, 2)")
 
 
 def test_a_later_schema_is_refused(tmp_path):

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-import duckdb
-
 from ....errors import DeltadexError, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ...catalog import Catalog
 from ...schema import SCHEMA_VERSION, schema_version
-from ...session import Session, translated
+from ...session import OF_DUCKDB, Session, memory_connection, translated
 from ...sharing import Ledger, LocalSession
 from .checks import CheckContext, Finding, Track
 from .database import (
@@ -132,10 +130,10 @@ def _open(path: Path, repairs: bool) -> tuple[Catalog, bool]:
 def _schema_before(path: Path) -> int | None:
     """The schema's version before anything is changed; None while another process holds it."""
     quoted = str(path).replace("'", "''")
-    with closing(LocalSession(duckdb.connect(":memory:"), Ledger())) as own:
+    with closing(LocalSession(memory_connection(), Ledger())) as own:
         try:
             with translated(path):
-                own.execute(f"ATTACH '{quoted}' AS catalog (READ_ONLY)")
+                own.execute(f"ATTACH '{quoted}' AS catalog ({OF_DUCKDB}, READ_ONLY)")
                 own.execute("USE catalog")
                 return schema_version(own, path)
         except StoreLocked:
