@@ -199,13 +199,14 @@ class DataQuestions(Opened):
     ) -> _Asked:
         from ..indexer.base import Base
         from ..indexer.index import stored_layout
-        from ..study.network import load_task_model
+        from ..study.network import load_task_model, load_tokenizer
         from ..training_data import (
             ColumnChoice,
             DataQueryOptions,
             chat_template,
             make_data_set,
             read_examples,
+            wants_labels,
         )
 
         if not path.exists():
@@ -223,16 +224,19 @@ class DataQuestions(Opened):
             batch_size=reading.get("batch_size", 16),
             seed=reading.get("seed", 0),
         )
-        model = load_task_model(
-            base, device=reading.get("device", "cpu"), dtype=reading.get("dtype", "float32")
-        )
         examples = read_examples(
             path,
             columns,
             max_examples=reading.get("max_examples", 512),
             seed=options.seed,
             split=reading.get("split"),
-            template=chat_template(model.tokenizer),
+            template=chat_template(load_tokenizer(base)),
+        )
+        model = load_task_model(
+            base,
+            device=reading.get("device", "cpu"),
+            dtype=reading.get("dtype", "float32"),
+            labelled=wants_labels(examples, options),
         )
         steps = self._track(range(options.parts), "groups of examples", total=options.parts)
         advance = iter(steps)

@@ -164,7 +164,7 @@ def nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Neare
         raise UnknownRecipe(f"{model} has no fingerprint under {view.recipe.id}")
     found = []
     for data in kept:
-        scores = data_scores(view, _others(kept, data), data)
+        scores = data_scores(view, _others(kept, data))
         pairs, errors = score_data(view, scores, data, rows)
         error = None if errors is None else float(errors[0])
         found.append((float(pairs.z[0, 0]), float(pairs.cosines[0, 0]), error, data))
@@ -235,7 +235,7 @@ def nearest_models(
     Raises:
         RequestError: the family has no model with sketches under the data set's recipe.
     """
-    scores = data_scores(view, others, data)
+    scores = data_scores(view, others)
     query = ResolvedQuery(
         model=data.name,
         dataset=None,
@@ -286,17 +286,15 @@ def nearest_models(
     )
 
 
-def data_scores(view: FamilyView, others: Sequence[DataSet], data: DataSet | None) -> DataScores:
-    """What scores gradients with a family: by other data sets, and permuted labels of this one."""
+def data_scores(view: FamilyView, others: Sequence[DataSet]) -> DataScores:
+    """What scores gradients with a family, by its strangers and by other data sets."""
     family = FamilyScores.of(view)
     if family is None:
         raise RequestError(
             f"no model of {view.base} has sketches under {view.recipe.id}: a data set is compared "
             "with those"
         )
-    references = [one.sketches[WHOLE] for one in others if WHOLE in one.sketches]
-    for one in (*others, *([] if data is None else [data])):
-        references += parts_of(one, SHUFFLED)
+    references = [one.sketches[WHOLE] for one in others]
     return DataScores(family, sketch_rows(references, view) if references else None)
 
 

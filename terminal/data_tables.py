@@ -32,7 +32,9 @@ def show_trained_models(document: Document) -> None:
     screen.print(f"[bold]{headline(models, document['compared'])}[/]")
     screen.print(f"{how_calibrated(document['calibration'])}{_references(document)}", style="dim")
     if document["control"]:
-        screen.print(f"control: labels permuted, highest z {document['control']['z']:.1f}")
+        screen.print(
+            f"by the texts alone (labels permuted): highest z {document['control']['z']:.1f}"
+        )
     _print(
         ("rank", "model", "verdict", "z", "±", "fdr", "cosine", "dataset", "author"),
         [

@@ -3,5 +3,6 @@
 from .chat import chat_template as chat_template
 from .data_query import DataQueryOptions as DataQueryOptions
 from .data_set import make_data_set as make_data_set
+from .data_set import wants_labels as wants_labels
 from .examples import ColumnChoice as ColumnChoice
 from .examples import read_examples as read_examples

@@ -20,6 +20,13 @@ LABELLED = ("classification", "regression")
 """Losses that labels decide."""
 
 
+def wants_labels(examples: ExampleSet, options: DataQueryOptions) -> bool:
+    """Whether an encoder is fine-tuned on these with a head for labels."""
+    if options.loss is None:
+        return examples.kind in ("classes", "numbers")
+    return options.loss in LABELLED
+
+
 def make_data_set(
     model: TaskModel,
     examples: ExampleSet,

@@ -47,6 +47,10 @@ QUESTIONS = (
     Question("LoRA → full", ("lora",), ("full",)),
     Question("full → LoRA", ("full",), ("lora",)),
     Question("LoRA continued in full → full", ("continued",), ("full",)),
+    *(
+        Question(f"{kind} → halves in full, by set", (kind,), ("halves",), merged=True)
+        for kind in ("lora", "few-steps", "frozen", "continued", "halves")
+    ),
     Question("LoRA and full together", ("full", "lora"), ("full", "lora")),
     Question(
         "everything trained",

@@ -1,11 +1,9 @@
 """Scores of a data set's gradient with a family's models, normalised on both sides.
 
-The gradient of a base's loss over a data set, negated, is treated as a full fine-tune's ΔW. On the
-data set's side its cosines are normalised by those with the family's strangers, as a model's are.
-On a model's side they are normalised by its cosines with the gradients of *other* data (data sets
-that were kept, and the same texts with their labels permuted) where there are enough of these:
-models lie nearer to some gradients than to others whatever the data. Else by the model's cosines
-with other models.
+The gradient of a base's loss over a data set, negated, is treated as a full fine-tune's ΔW, and its
+cosines are normalised as a model's are: by those of both sides with the family's strangers. Where
+enough gradients of *other* data are kept, a model's side is also normalised by its cosines with
+these, and the lower of the two z counts: an answer must stand out among models and among data.
 """
 
 from __future__ import annotations
@@ -28,8 +26,7 @@ from .normalisation import (
 )
 
 FEWEST_REFERENCES = 10
-"""Gradients of other data from which models are normalised by them: of the 12 sets of
-docs/find-trained-on.md eleven others are better than the family's models, eight are as good."""
+"""Gradients of other data from which models are normalised by them too; eight are noise."""
 
 PRIOR_REFERENCES = 4.0
 """Weight of all models' spread in that of one model, in references: few know it badly."""
@@ -74,32 +71,44 @@ class DataScores:
 
         z is in deviations of the same gradient's scores with the cohort, above their median.
         """
-        cosines, raw = self._raw(gradients, models)
-        _, among_cohort = self._raw(gradients, self.family.strangers)
-        z = np.empty_like(raw)
-        for row, strangers in enumerate(among_cohort):
-            centre, spread = lower_spread(strangers)
-            z[row] = (raw[row] - centre) / spread
-        return PairScores(cosines=cosines, z=z)
-
-    def _raw(
-        self, gradients: Gradients, models: Scored
-    ) -> tuple[Float64[np.ndarray, "gradients models"], Float64[np.ndarray, "gradients models"]]:
-        """Plain cosines, and normalised ones that are on no scale yet."""
-        cosines, traits = gradients.features.cosines(models.features), self._seen_from_data(models)
+        cohort = self.family.strangers
+        cosines = gradients.features.cosines(models.features)
+        among_cohort = gradients.features.cosines(cohort.features)
         whole = plain(
             cosines,
             (gradients.traits.kinds, gradients.traits.blocks),
-            (traits.kinds, traits.blocks),
+            (models.traits.kinds, models.traits.blocks),
             self._weights,
         )
-        return true_cosines(whole), normalised(cosines, gradients.traits, traits, self._weights)
+        z = self._on_scale(gradients, cosines, models.traits, among_cohort, cohort.traits)
+        if self._references is not None:
+            seen, cohort_seen = (
+                self._seen_from_data(some, self._references) for some in (models, cohort)
+            )
+            among_data = self._on_scale(gradients, cosines, seen, among_cohort, cohort_seen)
+            z = np.minimum(z, among_data)
+        return PairScores(cosines=true_cosines(whole), z=z)
 
-    def _seen_from_data(self, models: Scored) -> Traits:
+    def _on_scale(
+        self,
+        gradients: Gradients,
+        cosines: Float64[np.ndarray, "blocks gradients models"],
+        traits: Traits,
+        among_cohort: Float64[np.ndarray, "blocks gradients cohort"],
+        cohort_traits: Traits,
+    ) -> Float64[np.ndarray, "gradients models"]:
+        """Normalised cosines, in deviations of those with the cohort."""
+        raw = normalised(cosines, gradients.traits, traits, self._weights)
+        strangers = normalised(among_cohort, gradients.traits, cohort_traits, self._weights)
+        z = np.empty_like(raw)
+        for row, values in enumerate(strangers):
+            centre, spread = lower_spread(values)
+            z[row] = (raw[row] - centre) / spread
+        return z
+
+    def _seen_from_data(self, models: Scored, references: SketchMatrix) -> Traits:
         """The models' traits, with centres and spreads of their cosines with other data."""
-        if self._references is None:
-            return models.traits
-        cosines = self._references.cosines(models.features)
+        cosines = references.cosines(models.features)
         n = cosines.shape[1]
         centre, variance = np.median(cosines, axis=1), cosines.var(axis=1)
         typical = np.median(variance, axis=1, keepdims=True)

@@ -3,7 +3,7 @@
 from .hidden_states import TokenStates, token_states
 from .language_head import LanguageHead, load_head
 from .model_loading import Network, load_network, untrained_twin
-from .task_model import TaskModel, as_task_model, load_task_model
+from .task_model import TaskModel, as_task_model, load_task_model, load_tokenizer
 from .text_window import TextWindow, text_window
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "load_head",
     "load_network",
     "load_task_model",
+    "load_tokenizer",
     "text_window",
     "token_states",
     "untrained_twin",

@@ -119,6 +119,12 @@ def load_task_model(
     )
 
 
+def load_tokenizer(source: str) -> Any:
+    """The tokenizer at a folder or Hub id; None where there is none that knows a word."""
+    with quiet():
+        return first_tokenizer(source)
+
+
 def as_task_model(
     name: str,
     whole: nn.Module,

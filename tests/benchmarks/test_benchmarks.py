@@ -412,7 +412,7 @@ def named_commands() -> Iterator[Named]:
 
 def commands_in(where: str, lines: Sequence[str]) -> Iterator[Named]:
     """The benchmarks that are run in these lines."""
-    run = re.compile(r"python (?:(benchmarks/\S+\.py)|-m (benchmarks\.\w+) (\w+))(.*)")
+    run = re.compile(r"python (?:(benchmarks/\S+\.py)|-m (benchmarks\.\w+) ([\w-]+))(.*)")
     for script, package, command, rest in (found for line in lines for found in run.findall(line)):
         benchmark = (script,) if script else ("-m", package, command)
         yield Named(where, benchmark, frozenset(re.findall(r"(?<!\S)--[a-z][a-z-]*", rest)))

@@ -1,4 +1,4 @@
-"""A cut of `make test-machines`: the numeric tests as on two other processors."""
+"""A cut of `make test-machines`: the numeric tests as on another processor."""
 
 import subprocess
 import sys
@@ -10,7 +10,11 @@ from variants import CUT, HASWELL, NUMERIC, OLDEST, SAME_EXAMPLES
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("variant", [HASWELL, OLDEST], ids=lambda variant: variant.name)
+@pytest.mark.parametrize(
+    "variant",
+    [HASWELL, pytest.param(OLDEST, marks=pytest.mark.slow)],
+    ids=lambda variant: variant.name,
+)
 def test_the_numeric_tests_pass_as_on_another_processor(variant):
     if reason := variant.why_not():
         pytest.skip(reason)

@@ -143,10 +143,13 @@ def test_a_backup_through_the_holder_while_it_writes_is_a_whole_prefix(path, tar
     with process(path, WRITER) as writer:
         assert said(writer) == "holding"
         with Catalog.open(path, read_only=read_only) as catalog:
-            while len(catalog.models()) < 20:
-                time.sleep(0.05)
-            made = [back_up(catalog, target.with_name(f"{n}.duckdb")) for n in range(3)]
-        assert writer.poll() is None
+            wanted, made = 20, []
+            for n in range(3):
+                while len(catalog.models()) < wanted:
+                    assert writer.poll() is None
+                    time.sleep(0.05)
+                made.append(back_up(catalog, target.with_name(f"{n}.duckdb")))
+                wanted = made[-1].models + 1
 
     assert 20 <= made[0].models < made[1].models < made[2].models
     _check_prefix(target.with_name("2.duckdb"), made[2].models)

@@ -3,12 +3,23 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_task_models import make_examples, tiny_task_model
+from torch import nn
 
+from deltadex.indexer.architecture import Placement
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
-from deltadex.indexer.fingerprint import make_recipe
+from deltadex.indexer.fingerprint import Factors, make_recipe
+from deltadex.records import Slot
 from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
-from deltadex.training_data.gradients import GradientSums, layer_matrices
+from deltadex.training_data.gradients import (
+    GradientSums,
+    LayerMatrices,
+    columns_of,
+    layer_matrices,
+)
+from deltadex.training_data.gradients.gradient_pool import flattened
 from deltadex.training_data.gradients.matrix_sums import DenseSum, StreamedSum
 from deltadex.training_data.losses import choose_loss
 
@@ -45,7 +56,7 @@ def test_sums_are_the_gradient_of_the_whole_loss(name):
     model, examples = tiny_task_model(name, head), make_examples(10, **kind)
     loss, encoded = _loss(model, examples)
     matrices = layer_matrices(model.whole, model.config.to_dict())
-    sums = GradientSums(matrices, False, model.device)
+    sums = GradientSums(matrices, None, model.device)
     n_predicted = 0
     with sums.collecting(model.whole):
         for first in range(0, len(encoded), 3):
@@ -103,9 +114,9 @@ def test_streamed_sums_give_the_fingerprint_of_the_matrices(name):
     )
 
     # the numbers before they are coded: of 32 rows and columns most numbers of a sketch are 0
-    assert float(dense.fingerprint.vector @ streamed.fingerprint.vector) > 0.999
+    assert float(dense.fingerprint.vector @ streamed.fingerprint.vector) > 0.98
     linear = [found.linear.pooled for found in (dense, streamed)]
-    assert np.allclose(*linear, atol=1e-3 * np.abs(linear[0]).max())
+    assert np.linalg.norm(linear[0] - linear[1]) < 0.02 * np.linalg.norm(linear[0])
     for one, other in zip(dense.slots, streamed.slots, strict=True):
         assert one.slot == other.slot
         assert np.isclose(one.fro_norm, other.fro_norm, rtol=1e-3)
@@ -118,7 +129,7 @@ def test_a_streamed_sum_recovers_a_matrix_whose_spectrum_falls():
     whole = (left * scales) @ right.T
     exact, found = (
         DenseSum((300, 200), torch.device("cpu")),
-        StreamedSum((300, 200), torch.device("cpu")),
+        StreamedSum((300, 200), torch.device("cpu"), 40),
     )
     for total in (exact, found):
         for start in range(0, 60, 7):
@@ -136,8 +147,8 @@ def test_a_streamed_sum_recovers_a_matrix_whose_spectrum_falls():
 def test_sums_of_parts_add_up():
     rng = torch.Generator().manual_seed(0)
     deltas, inputs = torch.randn(30, 20, generator=rng), torch.randn(30, 50, generator=rng)
-    for kind in (DenseSum, StreamedSum):
-        whole, first, second = (kind((20, 50), torch.device("cpu")) for _ in range(3))
+    for kind, columns in ((DenseSum, ()), (StreamedSum, (30,))):
+        whole, first, second = (kind((20, 50), torch.device("cpu"), *columns) for _ in range(3))
         whole.add(deltas, inputs)
         first.add(deltas[:11], inputs[:11])
         second.add(deltas[11:], inputs[11:])
@@ -155,7 +166,7 @@ def test_no_set_of_gradients_is_held():
     matrices = layer_matrices(model.whole, model.config.to_dict())
     n_values = sum(p.shape[0] * p.shape[1] for p in matrices.placements)
     loss, encoded = _loss(model, make_examples(8))
-    sums = GradientSums(matrices, True, model.device)
+    sums = GradientSums(matrices, 24, model.device)
 
     with sums.collecting(model.whole), torch.profiler.profile(profile_memory=True) as profile:
         value, _ = loss.total(encoded[:2])
@@ -170,3 +181,43 @@ def test_no_set_of_gradients_is_held():
     assert peak < 4 * n_values / 4
     assert held < 4 * n_values / 2
     assert all(p.grad is None for p in model.whole.parameters())
+
+
+def _placement(shape):
+    return Placement(slot=Slot("encoder", 0, "q"), part="", module="m", tensor="m", shape=shape)
+
+
+def test_columns_are_as_many_as_memory_allows():
+    """By shapes alone: those of a model of a billion parameters."""
+    wide, narrow = (
+        LayerMatrices({"a": (nn.Identity(), tuple(_placement(shape) for shape in shapes))}, ())
+        for shapes in (
+            16 * [*4 * [(2048, 2048)], *2 * [(8192, 2048)], (2048, 8192)],
+            6 * [*4 * [(384, 384)], (1536, 384), (384, 1536)],
+        )
+    )
+
+    assert columns_of(narrow) is None
+    assert columns_of(narrow, True) == 128
+    columns = columns_of(wide)
+    assert 24 < columns < 128
+    assert 2 * 4 * columns * sum(p.shape[0] + 2 * p.shape[1] for p in wide.placements) <= 400 << 20
+
+
+@given(
+    sigma=st.lists(st.floats(0.01, 100.0), min_size=1, max_size=8),
+    power=st.sampled_from([0.0, 0.5, 1.0]),
+    scale=st.floats(0.1, 10.0),
+)
+def test_flattened_spectra_keep_their_norm_and_follow_the_scale(sigma, power, scale):
+    values = torch.tensor(sorted(sigma, reverse=True))
+    basis = torch.eye(10)[:, : len(values)]
+    norm = float(values.norm())
+
+    flat = flattened(Factors(u=basis, sigma=values, v=basis, fro_norm=norm), power)
+    scaled = flattened(Factors(u=basis, sigma=values * scale, v=basis, fro_norm=norm), power)
+
+    assert np.isclose(float(flat.sigma.norm()), norm, rtol=1e-4)
+    assert torch.allclose(scaled.sigma, flat.sigma * scale, rtol=1e-4)
+    if power == 0.0:
+        assert torch.allclose(flat.sigma, flat.sigma[0].expand_as(flat.sigma), rtol=1e-4)

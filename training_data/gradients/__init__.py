@@ -2,5 +2,5 @@
 
 from .gradient_sums import GradientSums as GradientSums
 from .gradient_sums import LayerMatrices as LayerMatrices
+from .gradient_sums import columns_of as columns_of
 from .gradient_sums import layer_matrices as layer_matrices
-from .gradient_sums import should_stream as should_stream

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import nn
@@ -18,13 +17,16 @@ from ...errors import ModelError
 from ...indexer.architecture import PlacedModel, Placement, place
 from ...indexer.delta import MatrixUpdate
 from ...indexer.fingerprint import Layout
-from ...indexer.update import UpdateCollector
 from ...records import Recipe
-from .matrix_sums import DenseSum, MatrixSum, StreamedSum
+from .gradient_pool import GradientPool
+from .matrix_sums import CORANGE, DenseSum, MatrixSum, StreamedSum
 
 WEIGHT = ".weight"
-DENSE_BYTES = 400 << 20
-"""Bytes of the matrices of one part and of the total up to which they are added up as they are."""
+SUM_BYTES = 400 << 20
+"""Bytes of the sums of one part and of the total. Matrices that fit are added up as they are."""
+
+FEWEST_COLUMNS, MOST_COLUMNS = 24, 128
+"""Of the range sketch of a matrix that does not fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +82,24 @@ class GradientSums:
 
     Attributes:
         matrices: Where they are.
-        streamed: Keep sketches of the sums, not the sums.
+        columns: Of the range sketches that are kept in place of the sums; None keeps the sums.
     """
 
     matrices: LayerMatrices
-    streamed: bool
+    columns: int | None
     device: torch.device
     _sums: list[list[MatrixSum]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        kind: Callable[[tuple[int, int], torch.device], Any] = (
-            StreamedSum if self.streamed else DenseSum
-        )
         self._sums = [
-            [kind(placement.shape, self.device) for placement in placements]
+            [self._new(placement.shape) for placement in placements]
             for _, placements in self.matrices.modules.values()
         ]
+
+    def _new(self, shape: tuple[int, int]) -> MatrixSum:
+        if self.columns is None:
+            return DenseSum(shape, self.device)
+        return StreamedSum(shape, self.device, self.columns)
 
     @contextmanager
     def collecting(self, model: nn.Module) -> Iterator[None]:
@@ -145,18 +149,27 @@ class GradientSums:
                 weight_norm=None,
             )
 
-    def collect(self, recipe: Recipe, layout: Layout, *, scale: float) -> UpdateCollector:
+    def pooled(self, recipe: Recipe, layout: Layout, *, scale: float, power: float) -> GradientPool:
         """The sketches of −`scale` times the gradients under a recipe."""
-        collector = UpdateCollector([recipe], layout)
+        pool = GradientPool(recipe, layout, power)
         for update in self.updates(scale):
-            collector.take(collector.measure(update))
-        return collector
+            pool.take(update)
+        return pool
 
 
-def should_stream(matrices: LayerMatrices) -> bool:
-    """Whether two sets of the matrices would take more memory than `DENSE_BYTES`."""
-    n_values = sum(p.shape[0] * p.shape[1] for p in matrices.placements)
-    return 2 * 4 * n_values > DENSE_BYTES
+def columns_of(matrices: LayerMatrices, streamed: bool | None = None) -> int | None:
+    """The columns of range sketches that fit into `SUM_BYTES`; None where the sums fit.
+
+    Args:
+        streamed: Whether to keep sketches, instead of by size.
+    """
+    shapes = [placement.shape for placement in matrices.placements]
+    if streamed is None:
+        streamed = 2 * 4 * sum(n_out * n_in for n_out, n_in in shapes) > SUM_BYTES
+    if not streamed:
+        return None
+    column_bytes = 2 * 4 * sum(n_out + CORANGE * n_in for n_out, n_in in shapes)
+    return max(FEWEST_COLUMNS, min(MOST_COLUMNS, SUM_BYTES // column_bytes))
 
 
 def _require_gradient(_: nn.Module, __: object, output: torch.Tensor) -> None:

@@ -18,9 +18,9 @@ from ...arrays import Float, Float32
 from ...indexer.delta import Delta, DenseDelta, LowRankDelta
 from ...indexer.fingerprint.factors import gaussian_directions
 
-RANGE, CORANGE = 40, 80
-"""Columns of Y and rows of Z. With rank 16 wanted, twice as many of the one and twice that of the
-other, as the source's section 4.5 advises for spectra that fall slowly."""
+CORANGE = 2
+"""Rows of Z for each column of Y, as the source's section 4.5 advises for spectra that fall slowly.
+"""
 
 RANGE_SEED, CORANGE_SEED = 17, 18
 
@@ -71,13 +71,13 @@ class DenseSum(MatrixSum):
 
 
 class StreamedSum(MatrixSum):
-    """Its sketches from both sides. Memory: (out × `RANGE` + in × `CORANGE`) float32."""
+    """Its sketches from both sides. Memory: (out + `CORANGE` × in) × columns float32."""
 
-    def __init__(self, shape: tuple[int, int], device: torch.device) -> None:
+    def __init__(self, shape: tuple[int, int], device: torch.device, columns: int) -> None:
         n_out, n_in = shape
         self._shape = shape
-        self._range = torch.zeros(n_out, min(RANGE, n_in), device=device)
-        self._corange = torch.zeros(min(CORANGE, n_out), n_in, device=device)
+        self._range = torch.zeros(n_out, min(columns, n_in), device=device)
+        self._corange = torch.zeros(min(CORANGE * columns, n_out), n_in, device=device)
         self.buffers = self._range, self._corange
 
     def add(
