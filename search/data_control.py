@@ -19,16 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from itertools import combinations
-from math import comb
 from typing import Literal
 
 import numpy as np
 
-from ..arrays import Bool, Float64
+from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError
-from ..records import DataSet
+from ..records import DataSet, Slot
+from ..store import FamilyView, SketchMatrix
+from .permutations import permutation_p
+from .scoring.family_scores import FamilyScores
 from .scoring.normalisation import LEAST_SPREAD
 
 Nearer = Literal["nearer to the data", "nearer to the control", "cannot tell"]
@@ -45,19 +45,18 @@ FEWEST_OTHERS = 10
 
 LEVEL = 0.05
 
-MOST_SPLITS = 20_000
-"""Splits that are enumerated; 8 and 8 groups have 12,870. Of more, `DRAWN_SPLITS` are drawn."""
-
-DRAWN_SPLITS = 9_999
-
 SIGMA_SHARES = (0.158655, 0.841345)
 """Quantiles of a normal distribution one deviation below and above its centre."""
+
+FITTED_HEADS = ("classification", "regression")
+"""Losses with a head that is fitted on the data. With a head for each file groups of the two are
+not exchangeable."""
 
 EQUAL_SETTINGS = ("loss", "max_tokens", "parts", "seed")
 """Settings in which two fingerprints must agree."""
 
-ROUNDING = 1e-9
-"""Of the largest score: differences that are equal but for rounding count as equal."""
+LEAST_NULL = 1e-9
+"""Spread of the other models' differences, in standard errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +118,11 @@ def check_control(data: DataSet, control: DataSet) -> None:
             f"{data.name} has {data.counts.get('classes')} classes, {control.name} "
             f"{control.counts.get('classes')}: a control has the same classes"
         )
-    if data.settings.get("head") != control.settings.get("head"):
+    head = data.settings.get("head")
+    if data.loss in FITTED_HEADS and (head is None or head != control.settings.get("head")):
         raise RequestError(
-            f"{data.name} and {control.name} were made with heads of their own, one for each: give "
-            "the files of both, so that one head is fitted on them"
+            f"{data.name} and {control.name} have a head each: name the files of both, so that one "
+            "head is fitted on the two"
         )
     for setting in EQUAL_SETTINGS:
         one, other = data.settings.get(setting), control.settings.get(setting)
@@ -136,7 +136,7 @@ def check_control(data: DataSet, control: DataSet) -> None:
             f"{data.name} has {data.examples} examples, {control.name} {control.examples}: make "
             f"both with --max-examples {min(data.examples, control.examples)}"
         )
-    groups = sum(part.startswith("group ") for part in data.sketches)
+    groups = len(_groups(data))
     if groups < FEWEST_GROUPS:
         raise RequestError(
             f"{data.examples} examples make {groups} groups; a comparison with a control needs "
@@ -144,27 +144,79 @@ def check_control(data: DataSet, control: DataSet) -> None:
         )
 
 
-def block_scores(
-    data: Float64[np.ndarray, "blocks groups models"],
-    control: Float64[np.ndarray, "blocks others models"],
-    strangers: Float64[np.ndarray, "blocks all_groups cohort"],
-    blocks: Sequence[str],
-    weights: Mapping[str, float] = WEIGHTS,
-) -> tuple[Float64[np.ndarray, "groups models"], Float64[np.ndarray, "others models"]]:
-    """Scores of the groups of both files: cosines over the strangers' spread, summed over blocks.
-
-    A block has one spread for all groups, of whichever file, so that the two stay exchangeable.
+def compare_data(
+    view: FamilyView,
+    family: FamilyScores,
+    data: DataSet,
+    control: DataSet,
+    rows: Int64[np.ndarray, " rows"],
+) -> DataComparison:
+    """How some models lie between a data set and its control.
 
     Args:
-        strangers: The cosines of the groups of both with the family's strangers.
+        rows: Of the models in the family.
+
+    Raises:
+        RequestError: the two cannot be compared.
     """
-    share = np.array([weights.get(block, 1.0) for block in blocks])
-    if not share.any():
-        share = np.ones(len(share))
-    low, high = np.quantile(strangers, SIGMA_SHARES, axis=2)
-    spread = np.maximum(np.median((high - low) / 2, axis=1), LEAST_SPREAD)
-    scale = share / share.sum() / spread
-    return np.tensordot(scale, data, axes=1), np.tensordot(scale, control, axes=1)
+    check_control(data, control)
+    groups, control_groups = (
+        SketchMatrix.of_rows(_groups(one), view.recipe) for one in (data, control)
+    )
+    others = len(family.cohort) - int(np.isin(family.cohort, rows).any())
+    return DataComparison(
+        control=control.name,
+        examples=data.examples,
+        groups=len(groups),
+        others=others if others >= FEWEST_OTHERS else 0,
+        models=tuple(compare_groups(view, family, groups, control_groups, rows)),
+    )
+
+
+def compare_groups(
+    view: FamilyView,
+    family: FamilyScores,
+    data: SketchMatrix,
+    control: SketchMatrix,
+    rows: Int64[np.ndarray, " rows"],
+) -> list[ControlEffect]:
+    """The effect on some models of a family, from the gradients of groups of examples."""
+    models, strangers = family.stored(view, rows).features, family.strangers.features
+    among = [groups.cosines(strangers) for groups in (data, control)]
+    scale = _scales(list(strangers.dims), block_spreads(np.concatenate(among, axis=1)))
+    own, own_control, others, others_control = (
+        np.tensordot(scale, cosines, axes=1)
+        for cosines in (data.cosines(models), control.cosines(models), *among)
+    )
+    return compare_with_control(
+        own,
+        own_control,
+        [view.ids[row] for row in rows.tolist()],
+        Differences.of(others, others_control),
+        rows[:, None] == family.cohort[None, :],
+    )
+
+
+def _groups(data: DataSet) -> list[Mapping[Slot, bytes]]:
+    return [data.sketches[name] for name in sorted(data.sketches) if name.startswith("group ")]
+
+
+def block_spreads(
+    cosines: Float64[np.ndarray, "blocks groups cohort"],
+) -> Float64[np.ndarray, " blocks"]:
+    """The strangers' spread in each block: one for the groups of both files, so that these stay
+    exchangeable."""
+    low, high = np.quantile(cosines, SIGMA_SHARES, axis=2)
+    spreads: Float64[np.ndarray, " blocks"] = np.median((high - low) / 2, axis=1)
+    return np.maximum(spreads, LEAST_SPREAD)
+
+
+def _scales(
+    blocks: Sequence[str], spreads: Float64[np.ndarray, " blocks"]
+) -> Float64[np.ndarray, " blocks"]:
+    """What cosines of each block are multiplied by before they are summed."""
+    shares = np.array([WEIGHTS.get(block, 1.0) for block in blocks])
+    return np.asarray(shares / shares.sum() / spreads, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -247,45 +299,11 @@ def _among_others(
 
     low, centre, high = np.quantile(null, (SIGMA_SHARES[0], 0.5, SIGMA_SHARES[1]))
     n = len(null) / 2
-    spread = max(float(high - low) / 2, ROUNDING) * np.sqrt(1 + 1 / n)
+    spread = max(float(high - low) / 2, LEAST_NULL) * np.sqrt(1 + 1 / n)
     effect = mean - float(centre) * error
     half = float(stats.t.ppf(1 - LEVEL / 2, n - 1)) * spread * error
     p = float(2 * stats.t.sf(abs(effect) / (error * spread), n - 1))
     return effect, half, p
-
-
-def permutation_p(
-    data: Float64[np.ndarray, "groups models"],
-    control: Float64[np.ndarray, "others models"],
-    *,
-    seed: int = 0,
-) -> Float64[np.ndarray, " models"]:
-    """Two-sided p of the difference of means, groups of both files exchanged; for each model."""
-    values = np.concatenate([data, control])
-    chosen = _splits(len(values), len(data), seed)
-    scores = values - values.mean(axis=0)
-    # sums of the data's part alone order splits as differences of the means do
-    sums = np.abs(chosen @ scores)
-    found = np.abs(scores[: len(data)].sum(axis=0))
-    tolerance = ROUNDING * np.abs(scores).max(axis=0) * len(values)
-    extreme = (sums >= found - tolerance).sum(axis=0)
-    is_drawn = comb(len(values), len(data)) > MOST_SPLITS
-    p: Float64[np.ndarray, " models"] = (extreme + is_drawn) / (len(chosen) + is_drawn)
-    return p
-
-
-@lru_cache(maxsize=4)
-def _splits(n: int, n_chosen: int, seed: int) -> Float64[np.ndarray, "splits n"]:
-    """Which groups are the data's, a row a split: all of them, or a sample."""
-    if comb(n, n_chosen) <= MOST_SPLITS:
-        places = np.array(list(combinations(range(n), n_chosen)))
-    else:
-        rng = np.random.default_rng(seed)
-        places = rng.permuted(np.tile(np.arange(n), (DRAWN_SPLITS, 1)), axis=1)[:, :n_chosen]
-    chosen = np.zeros((len(places), n))
-    np.put_along_axis(chosen, places, 1.0, axis=1)
-    chosen.flags.writeable = False
-    return chosen
 
 
 def _t_quantile(freedom: float) -> float:
