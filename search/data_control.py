@@ -169,19 +169,34 @@ def compare_data(
         examples=data.examples,
         groups=len(groups),
         others=others if others >= FEWEST_OTHERS else 0,
-        models=tuple(compare_groups(view, family, groups, control_groups, rows)),
+        models=tuple(
+            compare_groups(
+                family,
+                groups,
+                control_groups,
+                models=view.sketches(view.keys[rows]),
+                ids=[view.ids[row] for row in rows.tolist()],
+                rows=rows,
+            )
+        ),
     )
 
 
 def compare_groups(
-    view: FamilyView,
     family: FamilyScores,
     data: SketchMatrix,
     control: SketchMatrix,
+    *,
+    models: SketchMatrix,
+    ids: Sequence[str],
     rows: Int64[np.ndarray, " rows"],
 ) -> list[ControlEffect]:
-    """The effect on some models of a family, from the gradients of groups of examples."""
-    models, strangers = family.stored(view, rows).features, family.strangers.features
+    """The effect on some models of a family, from the gradients of groups of examples.
+
+    Args:
+        models, ids: Of the models in `rows`.
+    """
+    strangers = family.strangers.features
     among = [groups.cosines(strangers) for groups in (data, control)]
     scale = _scales(list(strangers.dims), block_spreads(np.concatenate(among, axis=1)))
     own, own_control, others, others_control = (
@@ -191,7 +206,7 @@ def compare_groups(
     return compare_with_control(
         own,
         own_control,
-        [view.ids[row] for row in rows.tolist()],
+        ids,
         Differences.of(others, others_control),
         rows[:, None] == family.cohort[None, :],
     )
@@ -306,7 +321,7 @@ def _among_others(
     return effect, half, p
 
 
-def _t_quantile(freedom: float) -> float:
+def _t_quantile(freedom: int) -> float:
     from scipy import stats
 
     return float(stats.t.ppf(1 - LEVEL / 2, freedom))

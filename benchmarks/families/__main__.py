@@ -1,4 +1,4 @@
-"""python -m benchmarks.families build|score|score-data|score-control: families by real training, and scores."""
+"""python -m benchmarks.families COMMAND: families by real training, and scores."""
 
 from __future__ import annotations
 

@@ -98,10 +98,13 @@ def _by_gradient(
 ) -> Iterator[Answer]:
     family = FamilyScores.of(view)
     assert family is not None
-    rows = np.arange(len(view))
+    rows, models = np.arange(len(view)), view.sketches(view.keys)
     verdicts = {"nearer to the data": 1, "nearer to the control": -1, "cannot tell": 0}
     for name, (data, control) in _groups(texts, base, cache, plan, size):
-        for effect in compare_groups(view, family, data, control, rows):
+        effects = compare_groups(
+            family, data, control, models=models, ids=list(view.ids), rows=rows
+        )
+        for effect in effects:
             said = verdicts[effect.verdict]
             yield Answer(kind_of(effect.model), *_truth(out / effect.model, name), said)
 
