@@ -34,6 +34,11 @@ class Data:
         metavar="NAME",
         help="Keep the data set under this name: fingerprints, counts, hash and settings, no text.",
     )
+    control: str | None = option(
+        "--control",
+        metavar="FILE_OR_NAME",
+        help="Test whether models lie nearer to DATA than to these texts, which no model has seen.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +80,14 @@ def find_trained_on(common: Common, asked: Data, reading: Reading, filters: Filt
     set, or the name of a data set that was kept. The base runs once over the examples, forward and
     backward; a model whose update lies along the negated gradient was trained on alike data. No
     labelled model is needed. Alike data gives alike gradients: an answer never says that a model
-    saw one certain example.
+    saw one certain example. --control takes texts of the same kind that no model can have seen,
+    such as ones written later, and tells a model of this data from a model of data like it.
 
     \b
     Example:
       deltadex find-trained-on reviews.csv --base sentence-transformers/all-MiniLM-L6-v2
       deltadex find-trained-on chats.jsonl --text messages --keep acme-chats
+      deltadex find-trained-on reviews.csv --control reviews-of-this-week.csv
     """
     with open_database(common, read_only=None if asked.keep is None else False) as db:
         table = db.find_trained_on(**asdict(asked), **asdict(reading), **asdict(filters))

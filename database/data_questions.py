@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
-from ..records import LossName
+from .data_making import DataMaking, DataReading
 from .opened import Opened, Place
 from .tables import DataTable, NearestDataTable, Table, TrainedModelTable
 
@@ -26,39 +26,6 @@ MEANING = (
     "It is no proof that a model saw any one example."
 )
 """What an answer says at most; printed with every one of them."""
-
-Dtype = Literal["float32", "bfloat16"]
-
-
-class DataReading(TypedDict, total=False):
-    """How examples are read and a gradient is computed from them.
-
-    Keys:
-        text, label, pair, completion: Columns; by default found by their names and values. `""` as
-            label uses no labels.
-        split: Of a folder with several; `train` by default.
-        max_examples: Drawn at random, by a hash of their texts; 512 by default.
-        seed: Of the draw and of groups.
-        loss: `causal`, `seq2seq`, `masked`, `classification`, `regression`, `contrastive`; by
-            default what the base and the labels suggest.
-        max_tokens: Of each text; 128 by default.
-        batch_size: Examples at once; 16 by default.
-        device: Of torch; `cpu` by default.
-        dtype: Of the base's weights: `float32` or `bfloat16`.
-    """
-
-    text: str | None
-    label: str | None
-    pair: str | None
-    completion: str | None
-    split: str | None
-    max_examples: int
-    seed: int
-    loss: LossName | None
-    max_tokens: int
-    batch_size: int
-    device: str
-    dtype: Dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +50,7 @@ class DataQuestions(Opened):
         author: str | None = None,
         where: str | None = None,
         keep: str | None = None,
+        control: Place | None = None,
         **reading: Unpack[DataReading],
     ) -> TrainedModelTable:
         """The `k` fine-tunes of a base that were most likely trained on a data set.
@@ -98,11 +66,14 @@ class DataQuestions(Opened):
             dataset, author, where: Only models that pass, as in `find_similar`.
             keep: A name under which the data set is kept: fingerprints, counts, hash and settings,
                 none of its texts.
+            control: A file or a kept data set of texts of the same kind that no model has seen:
+                each model is tested whether it lies nearer to the data than to these.
 
         Returns:
             A row for each model, nearest first: `rank`, `model`, `verdict`, `z`, `z_error`, `fdr`,
             `cosine` and labels. The document has `query`, `control` (the same texts with their
-            labels permuted) and `meaning`.
+            labels permuted), `comparison` (with the control: `effect`, `low`, `high`, `p` and
+            `verdict` of each model) and `meaning`.
 
         Raises:
             RequestError: the base or the data set lacks what a loss needs.
@@ -116,11 +87,11 @@ class DataQuestions(Opened):
             raise RequestError(f"k must be at least 1, got {k}")
         if keep is not None:
             _check_name(keep)
-        asked = self._data_set(data, self._family_of(base), recipe, keep, reading)
+        asked, against = self._asked(data, control, self._family_of(base), recipe, keep, reading)
         if keep is not None:
             self._catalog.data_sets.save(asked.data)
         wanted = ModelFilter(dataset=dataset, author=author, where=where)
-        answer = find_trained_on(self._catalog, asked.data, k=k, wanted=wanted)
+        answer = find_trained_on(self._catalog, asked.data, k=k, wanted=wanted, control=against)
         return TrainedModelTable(
             {
                 "query": _described(asked.data, asked.description),
@@ -180,78 +151,46 @@ class DataQuestions(Opened):
         self._catalog.find_recipe(None)  # says that the catalog is empty, where it is
         raise RequestError(f"several families: add --base, one of: {', '.join(self.bases)}")
 
-    def _data_set(
+    def _asked(
         self,
         data: Place,
+        control: Place | None,
         base: str,
         recipe: str | None,
         keep: str | None,
         reading: DataReading,
-    ) -> _Asked:
-        """A kept data set of that name, or a file's examples, run through the base."""
+    ) -> tuple[_Asked, DataSet | None]:
+        """The data set and its control, each kept or made of a file's examples."""
+        from ..search.data_control import check_control
+        from ..training_data import matched_examples
+
+        making = DataMaking(self._catalog, base, recipe, reading, self._track)
+        kept = self._kept(data, base)
+        kept_control = None if control is None else self._kept(control, base)
+        if control is not None and kept is None and kept_control is None:
+            examples, others = matched_examples(making.read(data), making.read(control))
+            made = making.make(examples, keep or Path(data).name, beside=others)
+            against = making.make(others, Path(control).name, beside=examples)
+            return _Asked(made, examples.describe()), against
+        asked = _Asked(kept, "kept") if kept else _made(making, data, keep)
+        if control is None:
+            return asked, None
+        against = kept_control or _made(making, control, None).data
+        check_control(asked.data, against)
+        return asked, against
+
+    def _kept(self, data: Place, base: str) -> DataSet | None:
+        """A kept data set of that name, where no file has it."""
         kept = {row["name"] for row in self._catalog.data_sets.listed(base)}
-        if str(data) in kept and not Path(data).exists():
-            return _Asked(self._catalog.data_sets.load(str(data), base), "kept")
-        return self._make_data_set(Path(data).expanduser(), base, recipe, keep, reading)
+        if str(data) not in kept or Path(data).exists():
+            return None
+        return self._catalog.data_sets.load(str(data), base)
 
-    def _make_data_set(
-        self, path: Path, base: str, recipe: str | None, keep: str | None, reading: DataReading
-    ) -> _Asked:
-        from ..indexer.base import Base
-        from ..indexer.index import stored_layout
-        from ..study.network import load_task_model, load_tokenizer
-        from ..training_data import (
-            ColumnChoice,
-            DataQueryOptions,
-            chat_template,
-            make_data_set,
-            read_examples,
-            wants_labels,
-        )
 
-        if not path.exists():
-            raise RequestError(f"{path}: no such file, and no data set of that name is kept")
-        columns = ColumnChoice(
-            text=reading.get("text"),
-            label=reading.get("label"),
-            pair=reading.get("pair"),
-            completion=reading.get("completion"),
-        )
-        chosen = self._catalog.find_recipe(recipe, base)
-        options = DataQueryOptions(
-            loss=reading.get("loss"),
-            max_tokens=reading.get("max_tokens", 128),
-            batch_size=reading.get("batch_size", 16),
-            seed=reading.get("seed", 0),
-        )
-        examples = read_examples(
-            path,
-            columns,
-            max_examples=reading.get("max_examples", 512),
-            seed=options.seed,
-            split=reading.get("split"),
-            template=chat_template(load_tokenizer(base)),
-        )
-        model = load_task_model(
-            base,
-            device=reading.get("device", "cpu"),
-            dtype=reading.get("dtype", "float32"),
-            labelled=wants_labels(examples, options),
-        )
-        steps = self._track(range(options.parts), "groups of examples", total=options.parts)
-        advance = iter(steps)
-        made = make_data_set(
-            model,
-            examples,
-            name=keep or path.name,
-            base=base,
-            recipe=chosen,
-            layout=stored_layout(self._catalog, Base(name=base)),
-            options=options,
-            progress=lambda done, total: next(advance, None),
-        )
-        next(advance, None)
-        return _Asked(made, examples.describe())
+def _made(making: DataMaking, data: Place, keep: str | None) -> _Asked:
+    """A file's examples as a data set."""
+    examples = making.read(data)
+    return _Asked(making.make(examples, keep or Path(data).name), examples.describe())
 
 
 def _described(data: DataSet, description: str) -> dict[str, Any]:

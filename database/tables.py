@@ -114,7 +114,8 @@ class TrainedModelTable(Table):
     A row has `rank` (from 1), `model`, `base`, `dataset`, `author`, `run`, and the evidence:
     `verdict`, `z` (deviations above this data set's scores with the family's strangers), `z_error`
     (over groups of the examples), `fdr` (0…1), `cosine` (−1…1), `score`. A document also has
-    `query`, `control`, `references`, `compared`, `calibration`, and `meaning`: what an answer
+    `query`, `control`, `references`, `compared`, `calibration`, `comparison` (where a control was
+    given: `effect`, `low`, `high`, `p` and `verdict` of each model), and `meaning`: what an answer
     says at most.
     """
 

@@ -11,6 +11,7 @@ from ..arrays import Float64, Int64
 from ..errors import RequestError, UnknownRecipe
 from ..records import DataSet, Slot
 from ..store import Catalog, FamilyView, ModelFilter, SketchMatrix
+from .data_control import DataComparison, compare_data
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
 from .scoring.data_scores import KIND, DataScores
 from .scoring.evidence import Calibration, Verdict, verdict
@@ -63,6 +64,7 @@ class TrainedModels:
         control: The highest z of the same texts with their labels permuted; None without labels.
         calibration: What the rates of false discoveries are known from: the tail of z, and how near
             labelled models of different data sets are.
+        comparison: With a control, model by model in the same order; None without one.
     """
 
     data: str
@@ -74,6 +76,7 @@ class TrainedModels:
     references: int
     control: float | None
     calibration: Calibration
+    comparison: DataComparison | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -90,6 +93,7 @@ class TrainedModels:
             "references": self.references,
             "control": None if self.control is None else {"labels": "permuted", "z": self.control},
             "calibration": self.calibration.to_json(),
+            "comparison": None if self.comparison is None else self.comparison.to_json(),
             "models": [asdict(model) for model in self.models],
         }
 
@@ -200,13 +204,21 @@ def nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Neare
 
 
 def find_trained_on(
-    catalog: Catalog, data: DataSet, *, k: int, wanted: ModelFilter = EVERY_MODEL
+    catalog: Catalog,
+    data: DataSet,
+    *,
+    k: int,
+    wanted: ModelFilter = EVERY_MODEL,
+    control: DataSet | None = None,
 ) -> TrainedModels:
     """The `k` models of the data set's family nearest to its gradient, at one moment.
 
+    Args:
+        control: Alike data that no model saw, with which each of them is compared.
+
     Raises:
-        RequestError: k < 1, or the family keeps no sketches of the recipe; an empty catalog and a
-            bad filter raise its subclasses.
+        RequestError: k < 1, or the family keeps no sketches of the recipe, or the control cannot be
+            compared with the data; an empty catalog and a bad filter raise its subclasses.
     """
     if k < 1:
         raise RequestError(f"k must be at least 1, got {k}")
@@ -214,7 +226,8 @@ def find_trained_on(
     def answer() -> TrainedModels:
         view = catalog.family(data.base, data.fingerprint.recipe)
         kept = catalog.data_sets.all(data.base, view.recipe.id)
-        return nearest_models(view, data, _others(kept, data), k=k, wanted=wanted)
+        others = _others(kept, data)
+        return nearest_models(view, data, others, k=k, wanted=wanted, control=control)
 
     return catalog.look(answer)
 
@@ -226,14 +239,17 @@ def nearest_models(
     *,
     k: int,
     wanted: ModelFilter = EVERY_MODEL,
+    control: DataSet | None = None,
 ) -> TrainedModels:
     """The `k` models nearest to a data set that pass a filter.
 
     Args:
         others: Data sets by which models are normalised.
+        control: With which the models are compared.
 
     Raises:
-        RequestError: the family has no model with sketches under the data set's recipe.
+        RequestError: the family has no model with sketches under the data set's recipe, or the
+            control cannot be compared with the data.
     """
     scores = data_scores(view, others)
     query = ResolvedQuery(
@@ -283,6 +299,11 @@ def nearest_models(
         references=scores.n_references,
         control=_control(view, scores, data, rows),
         calibration=calibration,
+        comparison=(
+            compare_data(view, scores.family, data, control, rows[order[:k]])
+            if control is not None and len(rows)
+            else None
+        ),
     )
 
 

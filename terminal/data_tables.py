@@ -12,7 +12,7 @@ from .text import share
 
 Document = Mapping[str, Any]
 
-NUMBERS = ("z", "±", "fdr", "cosine", "examples")
+NUMBERS = ("z", "±", "fdr", "cosine", "examples", "effect", "95 %", "p")
 
 
 def show_trained_models(document: Document) -> None:
@@ -49,7 +49,42 @@ def show_trained_models(document: Document) -> None:
             for row in models
         ],
     )
+    if document["comparison"]:
+        _show_comparison(document["comparison"], query["data"])
     screen.print(f"It says at most: {document['meaning']}", style="dim")
+
+
+def _show_comparison(comparison: Document, data: str) -> None:
+    """The data against the control, model by model."""
+    screen = console()
+    others = comparison["others"]
+    null = (
+        f"and {others} other models"
+        if others
+        else "alone: too few other models to see whether the two files differ for every model"
+    )
+    screen.print(
+        f"[bold]{text(data)}[/] against the control [bold]{text(comparison['control'])}[/]: "
+        f"{comparison['examples']} examples of each; tested by {comparison['groups']} groups of "
+        f"each {null}"
+    )
+    _print(
+        ("model", "verdict", "effect", "95 %", "p"),
+        [
+            (
+                text(row["model"]),
+                row["verdict"],
+                f"{row['effect']:+.2f}",
+                f"{row['low']:+.2f} … {row['high']:+.2f}",
+                _p_value(row["p"]),
+            )
+            for row in comparison["models"]
+        ],
+    )
+
+
+def _p_value(p: float) -> str:
+    return "< .001" if p < 0.001 else f"{p:.3f}".lstrip("0")
 
 
 def show_nearest_data(document: Document) -> None:

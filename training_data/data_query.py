@@ -72,6 +72,7 @@ def fingerprint_data(
     layout: Layout = (),
     options: DataQueryOptions = DEFAULT,
     progress: Progress | None = None,
+    beside: Sequence[Example] = (),
 ) -> DataFingerprint:
     """The fingerprint of −∇ of the mean loss over examples, as if it were a full fine-tune's ΔW.
 
@@ -81,6 +82,7 @@ def fingerprint_data(
     Args:
         recipe: Of the family that is asked.
         layout: Of the family, for recipes that depend on it.
+        beside: Examples of another data set; a head is fitted on both.
 
     Raises:
         RequestError: the base or the examples lack what a loss needs, or too few are left.
@@ -99,7 +101,8 @@ def fingerprint_data(
         raise RequestError(
             f"{len(encoded)} examples have something to predict; at least {FEWEST} are needed"
         )
-    loss.prepare(encoded, options.batch_size)
+    fitted_on = [*examples, *beside] if beside else examples
+    loss.prepare(loss.encode(sorted(fitted_on, key=_sort_key)), options.batch_size)
     power = SPECTRUM_POWERS[loss.name]
     matrices = layer_matrices(model.whole, model.config.to_dict())
     columns = columns_of(matrices, options.streamed)

@@ -37,18 +37,24 @@ def make_data_set(
     layout: Layout,
     options: DataQueryOptions,
     progress: Progress | None = None,
+    beside: ExampleSet | None = None,
 ) -> DataSet:
     """The data set as a query. Nothing of it holds a text or the name of a class.
 
     Args:
         base: The family's name in the catalog.
         recipe, layout: Of the family.
+        beside: A data set that it will be compared with, group by group: a head of classes or
+            numbers is fitted on both, so that it favours neither.
 
     Raises:
         RequestError: the base or the examples lack what a loss needs.
         ModelError: the base's layer matrices are not known, or its gradient is not finite.
     """
-    made = fingerprint_data(model, examples.examples, recipe, layout, options, progress)
+    others = () if beside is None else beside.examples
+    made = fingerprint_data(
+        model, examples.examples, recipe, layout, options, progress, beside=others
+    )
     sketches = {"whole": made.sketches}
     sketches |= {f"group {number}": part for number, part in enumerate(made.parts)}
     if made.loss in LABELLED:
@@ -67,12 +73,20 @@ def make_data_set(
             "loss": made.loss,
             "draw_seed": examples.seed,
             "split": examples.split,
+            **_shared_head(made.loss, examples, beside),
             "columns": {found.part: found.column for found in examples.found},
         },
         counts=_counts(examples, made),
         fingerprint=made.fingerprint,
         sketches=sketches,
     )
+
+
+def _shared_head(loss: str, examples: ExampleSet, beside: ExampleSet | None) -> dict[str, str]:
+    """Which two files a head was fitted on, the same for either of them."""
+    if beside is None or loss not in LABELLED:
+        return {}
+    return {"head": " + ".join(sorted(one.sha256[:12] for one in (examples, beside)))}
 
 
 def _with_permuted_labels(examples: Sequence[Example], seed: int) -> list[Example]:

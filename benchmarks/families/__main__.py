@@ -1,4 +1,4 @@
-"""python -m benchmarks.families build|score|score-data: families by real training, and scores."""
+"""python -m benchmarks.families COMMAND: families by real training, and scores."""
 
 from __future__ import annotations
 
@@ -98,6 +98,31 @@ def score_data_command(
     from .data_queries import score_data
 
     print(score_data(out, texts, base, db, PLANS[plan], sizes))
+
+
+@main.command("score-control")
+@click.argument("out", type=FOLDER)
+@click.option(
+    "--texts",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="The folder of SET.csv files that OUT was built from.",
+)
+@BASE
+@click.option("--db", type=click.Path(dir_okay=False, path_type=Path), required=True)
+@click.option("--plan", type=click.Choice(["twelve", "causal"]), default="causal")
+@click.option("--examples", "sizes", multiple=True, type=int, default=(128, 512))
+def score_control_command(
+    out: Path, texts: Path, base: Path | None, db: Path, plan: str, sizes: tuple[int, ...]
+) -> None:
+    """Ask which half of a set each fine-tune saw, with the other half as control.
+
+    For language models the rival by losses is in the same table. `build --plan causal-lora` adds
+    LoRA of each half.
+    """
+    from .control_queries import score_control
+
+    print(score_control(out, texts, base, db, PLANS[plan], sizes))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ CAUSAL_LORA_RATES = (2e-3, 6e-3)
 CAUSAL_LORA_TARGETS = (("c_attn",), ("c_attn", "c_proj", "c_fc"))
 FEW_STEPS = (15, 30)
 
-KINDS = ("full", "lora", "continued", "few-steps", "halves", "schemes", "frozen")
+KINDS = ("full", "lora", "continued", "few-steps", "halves", "schemes", "frozen", "lora-halves")
 DERIVED_KINDS = ("bfloat16", "merged")
 """Made from the full fine-tunes, without training."""
 
@@ -50,7 +50,7 @@ class Plan:
 
 
 PLANS = {
-    "six": Plan(runs=dict.fromkeys(KINDS, 4), steps=(90, 180)),
+    "six": Plan(runs=dict.fromkeys(KINDS[:-1], 4), steps=(90, 180)),
     "twelve": Plan(
         runs={"halves": 1, "lora": 2, "few-steps": 1, "frozen": 1, "continued": 1, "schemes": 2},
         steps=(40, 70),
@@ -64,9 +64,11 @@ PLANS = {
         sets=tuple(CUTS),
         causal=True,
     ),
+    "causal-lora": Plan(runs={"lora-halves": 1}, steps=(40, 80), sets=tuple(CUTS), causal=True),
 }
 """`six`: long runs of whole files. `twelve`: short runs of cuts, and a set that can dominate.
-`causal`: language models on the cuts, from a base that a slice of the same files trained."""
+`causal`: language models on the cuts, from a base that a slice of the same files trained.
+`causal-lora`: LoRA of each half, for the same folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,9 @@ def _runs(kind: str, name: str, number: int, plan: Plan) -> Iterator[Run]:
     if kind == "halves":
         for half in (0, 1):
             yield _run(kind, name, f"{name}-{'ab'[half]}-{number}", number, plan, half=half)
+    elif kind == "lora-halves":
+        for half in (0, 1):
+            yield _run("lora", name, f"{name}-{'ab'[half]}-{number}", number, plan, half=half)
     elif kind == "schemes":
         yield _run(kind, name, f"{name}-own-{number}", number, plan)
         yield _run(kind, name, f"{name}-length-{number}", number, plan, by_length=True)

@@ -1,0 +1,184 @@
+"""This half, or data like it: which half of a set its fine-tunes lie nearer to, and a rival.
+
+The data are examples of one half, the control those of the other. Models of either half must be
+found, models of other sets must not. The rival sees the models' weights and texts: dataset
+inference by loss (Maini et al. 2024, arXiv 2406.06443, with one feature), the loss of each example
+under the fine-tune less that under the base, in both halves, by Welch's t test.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from deltadex.indexer import IndexOptions, index_family
+from deltadex.indexer.fingerprint import make_recipe
+from deltadex.search.data_control import compare_groups
+from deltadex.search.scoring.family_scores import FamilyScores
+from deltadex.store import Catalog, FamilyView, SketchMatrix
+from deltadex.training_data.examples.example import Example
+
+from .base import base_folder, causal_base
+from .build import write_labels
+from .plan import SETTINGS, Plan
+from .score import kind_of
+from .text_sets import read_set, rows_of_half
+
+MAX_TOKENS = 48
+LEVEL = 0.05
+SEEN, BOTH, NEITHER = "one half", "both halves", "another set"
+STRANGERS = 4
+"""Models of other sets that the rival is asked of, a set: it runs each of them."""
+
+Parts = tuple[SketchMatrix, SketchMatrix]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a test says of one model.
+
+    Attributes:
+        truth: 1 for a model of the data, −1 of the control, 0 for neither or both.
+        said: 1, −1, or 0 where it cannot tell.
+    """
+
+    kind: str
+    seen: str
+    truth: int
+    said: int
+
+
+def score_control(
+    out: Path, texts: Path, base: Path | None, db: Path, plan: Plan, sizes: Sequence[int]
+) -> str:
+    """Markdown: how many models each test assigns to their half, and how many others to one."""
+    base = base or (causal_base(out) if plan.causal else base_folder())
+    write_labels(out)
+    cache = db.with_suffix(".control")
+    cache.mkdir(parents=True, exist_ok=True)
+    lines = [
+        "| test | examples | models | trained on | found | wrong half | said of neither |",
+        "| --- | ---: | --- | --- | ---: | ---: | ---: |",
+    ]
+    with Catalog.open(db) as catalog:
+        index_family(catalog, IndexOptions(base=str(base), folder=out, labels=out / "labels.csv"))
+        view = catalog.family(catalog.bases()[0], catalog.find_recipe(None, None))
+        for size in sizes:
+            answers = list(_by_gradient(view, out, texts, base, cache, plan, size))
+            lines += _rows(f"gradient | {size}", answers)
+            if plan.causal:
+                answers = list(_by_loss(view, out, texts, base, plan, size))
+                lines += _rows(f"loss | {size}", answers)
+    return "\n".join(lines)
+
+
+def _rows(test: str, answers: Sequence[Answer]) -> Iterator[str]:
+    groups = defaultdict(list)
+    for answer in answers:
+        groups[answer.kind, answer.seen].append(answer)
+    for (kind, seen), found in sorted(groups.items()):
+        n = len(found)
+        if seen == SEEN:
+            right = sum(answer.said == answer.truth for answer in found)
+            wrong = sum(answer.said == -answer.truth for answer in found)
+            yield f"| {test} | {kind} | {seen} | {right} of {n} | {wrong} of {n} | |"
+        else:
+            said = sum(answer.said != 0 for answer in found)
+            yield f"| {test} | {kind} | {seen} | | | {said} of {n} |"
+
+
+def _by_gradient(
+    view: FamilyView, out: Path, texts: Path, base: Path, cache: Path, plan: Plan, size: int
+) -> Iterator[Answer]:
+    family = FamilyScores.of(view)
+    assert family is not None
+    rows, models = np.arange(len(view)), view.sketches(view.keys)
+    verdicts = {"nearer to the data": 1, "nearer to the control": -1, "cannot tell": 0}
+    for name, (data, control) in _groups(texts, base, cache, plan, size):
+        effects = compare_groups(
+            family, data, control, models=models, ids=list(view.ids), rows=rows
+        )
+        for effect in effects:
+            said = verdicts[effect.verdict]
+            yield Answer(kind_of(effect.model), *_truth(out / effect.model, name), said)
+
+
+def _truth(model: Path, name: str) -> tuple[str, int]:
+    """What a model saw of a set, and which of its halves."""
+    settings = json.loads((model / SETTINGS).read_text("utf-8"))
+    if settings["texts"] != name:
+        return NEITHER, 0
+    half = settings["half"]
+    return (BOTH, 0) if half is None else (SEEN, 1 if half == 0 else -1)
+
+
+def _groups(
+    texts: Path, base: Path, cache: Path, plan: Plan, size: int
+) -> Iterator[tuple[str, Parts]]:
+    """For each set the sketches of the groups of both halves."""
+    from deltadex.study.network import load_task_model
+    from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
+
+    recipe, options = make_recipe("sketch", None, ()), DataQueryOptions(max_tokens=MAX_TOKENS)
+    model = None
+    for name in plan.sets:
+        path = cache / f"{name}-{size}.pkl"
+        if not path.exists():
+            model = model or load_task_model(str(base), labelled=not plan.causal)
+            halves = _examples(texts, name, plan, size)
+            parts = [
+                fingerprint_data(model, own, recipe, (), options, beside=other).parts
+                for own, other in (halves, halves[::-1])
+            ]
+            path.write_bytes(pickle.dumps(parts))
+        data, control = pickle.loads(path.read_bytes())
+        yield (
+            name,
+            (SketchMatrix.of_rows(data, recipe), SketchMatrix.of_rows(control, recipe)),
+        )
+
+
+def _examples(texts: Path, name: str, plan: Plan, size: int) -> list[list[Example]]:
+    """As many examples of each half."""
+    rows = read_set(texts, name)
+    halves = [
+        np.random.default_rng(5).permutation(rows_of_half(len(rows), half, causal=plan.causal))
+        for half in (0, 1)
+    ]
+    n = min(size, *(len(half) for half in halves))
+    return [
+        [Example(text=rows[i][0], label=None if plan.causal else rows[i][1]) for i in half[:n]]
+        for half in halves
+    ]
+
+
+def _by_loss(
+    view: FamilyView, out: Path, texts: Path, base: Path, plan: Plan, size: int
+) -> Iterator[Answer]:
+    """The rival: a fine-tune's losses on the two halves, less those of the base."""
+    from scipy import stats
+
+    from .example_losses import example_losses
+
+    for name in plan.sets:
+        halves = [[example.text for example in half] for half in _examples(texts, name, plan, size)]
+        before = [example_losses(base, base, half) for half in halves]
+        strangers = 0
+        for id in view.ids:
+            seen, truth = _truth(out / id, name)
+            strangers += seen == NEITHER
+            if seen == NEITHER and strangers > STRANGERS:
+                continue
+            first, second = (
+                example_losses(base, out / id, half) - old
+                for half, old in zip(halves, before, strict=True)
+            )
+            p = stats.ttest_ind(first, second, equal_var=False).pvalue
+            said = 0 if p > LEVEL else (1 if first.mean() < second.mean() else -1)
+            yield Answer(kind_of(id), seen, truth, said)

@@ -1,0 +1,143 @@
+"""Files of examples to data sets as queries, under one choice of settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from ..errors import RequestError
+from ..records import LossName
+from .opened import Place, Track
+
+if TYPE_CHECKING:
+    from ..records import DataSet
+    from ..store import Catalog
+    from ..study.network import TaskModel
+    from ..training_data import DataQueryOptions
+    from ..training_data.examples import ExampleSet
+
+Dtype = Literal["float32", "bfloat16"]
+
+
+class DataReading(TypedDict, total=False):
+    """How examples are read and a gradient is computed from them.
+
+    Keys:
+        text, label, pair, completion: Columns; by default found by their names and values. `""` as
+            label uses no labels.
+        split: Of a folder with several; `train` by default.
+        max_examples: Drawn at random, by a hash of their texts; 512 by default.
+        seed: Of the draw and of groups.
+        loss: `causal`, `seq2seq`, `masked`, `classification`, `regression`, `contrastive`; by
+            default what the base and the labels suggest.
+        max_tokens: Of each text; 128 by default.
+        batch_size: Examples at once; 16 by default.
+        device: Of torch; `cpu` by default.
+        dtype: Of the base's weights: `float32` or `bfloat16`.
+    """
+
+    text: str | None
+    label: str | None
+    pair: str | None
+    completion: str | None
+    split: str | None
+    max_examples: int
+    seed: int
+    loss: LossName | None
+    max_tokens: int
+    batch_size: int
+    device: str
+    dtype: Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class DataMaking:
+    """Makes data sets of one family under the same settings; the base is loaded once."""
+
+    catalog: Catalog
+    base: str
+    recipe: str | None
+    reading: DataReading
+    track: Track
+    _models: dict[bool, TaskModel] = field(default_factory=dict)
+
+    def read(self, place: Place) -> ExampleSet:
+        """The examples of a file or folder.
+
+        Raises:
+            RequestError: there is none.
+            DataError: it cannot be read, or has no texts.
+        """
+        from ..study.network import load_tokenizer
+        from ..training_data import ColumnChoice, chat_template, read_examples
+
+        path, reading = Path(place).expanduser(), self.reading
+        if not path.exists():
+            raise RequestError(f"{path}: no such file, and no data set of that name is kept")
+        columns = ColumnChoice(
+            text=reading.get("text"),
+            label=reading.get("label"),
+            pair=reading.get("pair"),
+            completion=reading.get("completion"),
+        )
+        return read_examples(
+            path,
+            columns,
+            max_examples=reading.get("max_examples", 512),
+            seed=reading.get("seed", 0),
+            split=reading.get("split"),
+            template=chat_template(load_tokenizer(self.base)),
+        )
+
+    def make(self, examples: ExampleSet, name: str, *, beside: ExampleSet | None = None) -> DataSet:
+        """The data set of some examples; `beside`: of the one that it is compared with.
+
+        Raises:
+            RequestError: the base or the examples lack what the loss needs.
+        """
+        from ..indexer.base import Base
+        from ..indexer.index import stored_layout
+        from ..training_data import make_data_set
+
+        options = self._options
+        steps = self.track(range(options.parts), "groups of examples", total=options.parts)
+        advance = iter(steps)
+        made = make_data_set(
+            self._model(examples),
+            examples,
+            name=name,
+            base=self.base,
+            recipe=self.catalog.find_recipe(self.recipe, self.base),
+            layout=stored_layout(self.catalog, Base(name=self.base)),
+            options=options,
+            progress=lambda done, total: next(advance, None),
+            beside=beside,
+        )
+        next(advance, None)
+        return made
+
+    @property
+    def _options(self) -> DataQueryOptions:
+        from ..training_data import DataQueryOptions
+
+        return DataQueryOptions(
+            loss=self.reading.get("loss"),
+            max_tokens=self.reading.get("max_tokens", 128),
+            batch_size=self.reading.get("batch_size", 16),
+            seed=self.reading.get("seed", 0),
+        )
+
+    def _model(self, examples: ExampleSet) -> TaskModel:
+        from ..study.network import load_task_model
+        from ..training_data import wants_labels
+
+        labelled = wants_labels(examples, self._options)
+        if labelled not in self._models:
+            self._models[labelled] = load_task_model(
+                self.base,
+                device=self.reading.get("device", "cpu"),
+                dtype=self.reading.get("dtype", "float32"),
+                labelled=labelled,
+            )
+        return self._models[labelled]

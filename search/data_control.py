@@ -1,0 +1,333 @@
+"""Whether a model lies nearer to a data set than to a control: alike texts that it did not see.
+
+Both data sets are gradients over disjoint groups of examples. A model's score with a group is the
+sum of its cosines, in standard deviations of the family's strangers. The effect is the mean score
+with the groups of the data less that with the groups of the control. Two nulls are tested, and the
+larger p counts:
+
+* The groups of both files are exchangeable: a permutation test of the difference (Fisher 1935;
+  Phipson, Smyth 2010 for p of a sample of permutations).
+* The two files differ for *every* model, as files from two sources do: the model's difference over
+  its standard error among those of the family's strangers, of which most saw neither file. Their
+  centre is taken out of the effect: a difference of differences.
+
+The idea of a control that no model saw: dataset inference (Maini, Yaghini, Papernot 2021,
+arXiv 2104.10706; Maini et al. 2024, arXiv 2406.06443).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..arrays import Bool, Float64, Int64
+from ..errors import RequestError
+from ..records import DataSet, Slot
+from ..store import FamilyView, SketchMatrix
+from .permutations import permutation_p
+from .scoring.family_scores import FamilyScores
+from .scoring.normalisation import LEAST_SPREAD
+
+Nearer = Literal["nearer to the data", "nearer to the control", "cannot tell"]
+
+WEIGHTS = {"update": 1.0, "output": 1.0, "input": 0.0}
+"""Of the blocks. Strong directions of the input side say what kind of data it is, not which half
+(docs/find-trained-on.md)."""
+
+FEWEST_GROUPS = 4
+"""Of each file; of 3 and 3 groups no permutation has a two-sided p below .1."""
+
+FEWEST_OTHERS = 10
+"""Models from which the other models are a null."""
+
+LEVEL = 0.05
+
+SIGMA_SHARES = (0.158655, 0.841345)
+"""Quantiles of a normal distribution one deviation below and above its centre."""
+
+FITTED_HEADS = ("classification", "regression")
+"""Losses with a head that is fitted on the data. With a head for each file groups of the two are
+not exchangeable."""
+
+EQUAL_SETTINGS = ("loss", "max_tokens", "parts", "seed")
+"""Settings in which two fingerprints must agree."""
+
+LEAST_NULL = 1e-9
+"""Spread of the other models' differences, in standard errors."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlEffect:
+    """One model between the data and the control.
+
+    Attributes:
+        effect: How much nearer to the data, in standard deviations of the family's strangers.
+        low, high: 95 % interval.
+        p: Two-sided, of a model that saw neither.
+    """
+
+    model: str
+    effect: float
+    low: float
+    high: float
+    p: float
+    verdict: Nearer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataComparison:
+    """A data set and its control, as some models see them.
+
+    Attributes:
+        examples: Of each of the two.
+        groups: That the examples of each are in.
+        others: Models that are the second null; 0 where there are too few.
+    """
+
+    control: str
+    examples: int
+    groups: int
+    others: int
+    models: tuple[ControlEffect, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The documented keys, ready for json.dumps."""
+        return {**asdict(self), "models": [asdict(model) for model in self.models]}
+
+
+def check_control(data: DataSet, control: DataSet) -> None:
+    """Whether the two can be compared.
+
+    Raises:
+        RequestError: they are one file, or differ in what decides the numbers, or are too small.
+    """
+    if data.sha256 == control.sha256:
+        raise RequestError(
+            f"{control.name} is the same file as {data.name}: a control has other texts"
+        )
+    if data.loss != control.loss:
+        raise RequestError(
+            f"{data.name} has the loss {data.loss}, {control.name} {control.loss}: name one with "
+            "--loss"
+        )
+    if data.counts.get("classes") != control.counts.get("classes"):
+        raise RequestError(
+            f"{data.name} has {data.counts.get('classes')} classes, {control.name} "
+            f"{control.counts.get('classes')}: a control has the same classes"
+        )
+    head = data.settings.get("head")
+    if data.loss in FITTED_HEADS and (head is None or head != control.settings.get("head")):
+        raise RequestError(
+            f"{data.name} and {control.name} have a head each: name the files of both, so that one "
+            "head is fitted on the two"
+        )
+    for setting in EQUAL_SETTINGS:
+        one, other = data.settings.get(setting), control.settings.get(setting)
+        if one != other:
+            raise RequestError(
+                f"{data.name} was made with {setting} {one}, {control.name} with {other}: make "
+                "both with the same settings"
+            )
+    if data.examples != control.examples:
+        raise RequestError(
+            f"{data.name} has {data.examples} examples, {control.name} {control.examples}: make "
+            f"both with --max-examples {min(data.examples, control.examples)}"
+        )
+    groups = len(_groups(data))
+    if groups < FEWEST_GROUPS:
+        raise RequestError(
+            f"{data.examples} examples make {groups} groups; a comparison with a control needs "
+            f"{FEWEST_GROUPS} groups of 8"
+        )
+
+
+def compare_data(
+    view: FamilyView,
+    family: FamilyScores,
+    data: DataSet,
+    control: DataSet,
+    rows: Int64[np.ndarray, " rows"],
+) -> DataComparison:
+    """How some models lie between a data set and its control.
+
+    Args:
+        rows: Of the models in the family.
+
+    Raises:
+        RequestError: the two cannot be compared.
+    """
+    check_control(data, control)
+    groups, control_groups = (
+        SketchMatrix.of_rows(_groups(one), view.recipe) for one in (data, control)
+    )
+    others = len(family.cohort) - int(np.isin(family.cohort, rows).any())
+    return DataComparison(
+        control=control.name,
+        examples=data.examples,
+        groups=len(groups),
+        others=others if others >= FEWEST_OTHERS else 0,
+        models=tuple(
+            compare_groups(
+                family,
+                groups,
+                control_groups,
+                models=view.sketches(view.keys[rows]),
+                ids=[view.ids[row] for row in rows.tolist()],
+                rows=rows,
+            )
+        ),
+    )
+
+
+def compare_groups(
+    family: FamilyScores,
+    data: SketchMatrix,
+    control: SketchMatrix,
+    *,
+    models: SketchMatrix,
+    ids: Sequence[str],
+    rows: Int64[np.ndarray, " rows"],
+) -> list[ControlEffect]:
+    """The effect on some models of a family, from the gradients of groups of examples.
+
+    Args:
+        models, ids: Of the models in `rows`.
+    """
+    strangers = family.strangers.features
+    among = [groups.cosines(strangers) for groups in (data, control)]
+    scale = _scales(list(strangers.dims), block_spreads(np.concatenate(among, axis=1)))
+    own, own_control, others, others_control = (
+        np.tensordot(scale, cosines, axes=1)
+        for cosines in (data.cosines(models), control.cosines(models), *among)
+    )
+    return compare_with_control(
+        own,
+        own_control,
+        ids,
+        Differences.of(others, others_control),
+        rows[:, None] == family.cohort[None, :],
+    )
+
+
+def _groups(data: DataSet) -> list[Mapping[Slot, bytes]]:
+    return [data.sketches[name] for name in sorted(data.sketches) if name.startswith("group ")]
+
+
+def block_spreads(
+    cosines: Float64[np.ndarray, "blocks groups cohort"],
+) -> Float64[np.ndarray, " blocks"]:
+    """The strangers' spread in each block: one for the groups of both files, so that these stay
+    exchangeable."""
+    low, high = np.quantile(cosines, SIGMA_SHARES, axis=2)
+    spreads: Float64[np.ndarray, " blocks"] = np.median((high - low) / 2, axis=1)
+    return np.maximum(spreads, LEAST_SPREAD)
+
+
+def _scales(
+    blocks: Sequence[str], spreads: Float64[np.ndarray, " blocks"]
+) -> Float64[np.ndarray, " blocks"]:
+    """What cosines of each block are multiplied by before they are summed."""
+    shares = np.array([WEIGHTS.get(block, 1.0) for block in blocks])
+    return np.asarray(shares / shares.sum() / spreads, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Differences:
+    """Mean scores with the data less those with the control, model by model.
+
+    Attributes:
+        errors: Their standard errors (Welch).
+        freedom: Degrees of freedom of the errors.
+    """
+
+    means: Float64[np.ndarray, " models"]
+    errors: Float64[np.ndarray, " models"]
+    freedom: int
+
+    @classmethod
+    def of(
+        cls,
+        data: Float64[np.ndarray, "groups models"],
+        control: Float64[np.ndarray, "others models"],
+    ) -> Differences:
+        """Of the scores of two files' groups."""
+        variance = data.var(axis=0, ddof=1) / len(data)
+        variance += control.var(axis=0, ddof=1) / len(control)
+        errors = np.maximum(np.sqrt(variance), LEAST_SPREAD)
+        freedom = len(data) + len(control) - 2
+        return cls(data.mean(axis=0) - control.mean(axis=0), errors, freedom)
+
+
+def compare_with_control(
+    data: Float64[np.ndarray, "groups models"],
+    control: Float64[np.ndarray, "control_groups models"],
+    ids: Sequence[str],
+    others: Differences,
+    is_itself: Bool[np.ndarray, "models others"],
+    *,
+    seed: int = 0,
+) -> list[ControlEffect]:
+    """The effect on each model, from the scores of the groups.
+
+    Args:
+        others: Of the family's strangers with the same groups.
+        is_itself: Whether one of those is the model.
+    """
+    own = Differences.of(data, control)
+    p_groups = permutation_p(data, control, seed=seed)
+    effects = []
+    for row, model in enumerate(ids):
+        mean, error = float(own.means[row]), float(own.errors[row])
+        half = _t_quantile(own.freedom) * error
+        low, high, effect, p = mean - half, mean + half, mean, float(p_groups[row])
+        null = (others.means / others.errors)[~is_itself[row]]
+        if len(null) >= FEWEST_OTHERS:
+            effect, half, p_models = _among_others(mean, error, null)
+            low, high = min(low, effect - half), max(high, effect + half)
+            p = max(p, p_models) if effect * mean > 0 else 1.0
+        effects.append(
+            ControlEffect(
+                model=model,
+                effect=effect,
+                low=low,
+                high=high,
+                p=p,
+                verdict=_verdict(low, high, p),
+            )
+        )
+    return effects
+
+
+def _among_others(
+    mean: float, error: float, null: Float64[np.ndarray, " others"]
+) -> tuple[float, float, float]:
+    """The effect less what all models have, half of its interval, and p.
+
+    A prediction interval of one more value from `null`. Its spread is half of the middle 68 %, so
+    that models that did see one of the files do not widen it; it is known as well as the standard
+    deviation of half as many.
+    """
+    from scipy import stats
+
+    low, centre, high = np.quantile(null, (SIGMA_SHARES[0], 0.5, SIGMA_SHARES[1]))
+    n = len(null) / 2
+    spread = max(float(high - low) / 2, LEAST_NULL) * np.sqrt(1 + 1 / n)
+    effect = mean - float(centre) * error
+    half = float(stats.t.ppf(1 - LEVEL / 2, n - 1)) * spread * error
+    p = float(2 * stats.t.sf(abs(effect) / (error * spread), n - 1))
+    return effect, half, p
+
+
+def _t_quantile(freedom: int) -> float:
+    from scipy import stats
+
+    return float(stats.t.ppf(1 - LEVEL / 2, freedom))
+
+
+def _verdict(low: float, high: float, p: float) -> Nearer:
+    if p > LEVEL or low <= 0 <= high:
+        return "cannot tell"
+    return "nearer to the data" if low > 0 else "nearer to the control"
