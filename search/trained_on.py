@@ -164,38 +164,49 @@ def nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Neare
         raise UnknownRecipe(f"{model} has no fingerprint under {view.recipe.id}")
     found = []
     for data in kept:
-        scores = data_scores(view, _others(kept, data), data)
+        scores = data_scores(view, other_data(kept, data), data)
         pairs, errors = score_data(view, scores, data, rows)
         error = None if errors is None else float(errors[0])
-        found.append((float(pairs.z[0, 0]), float(pairs.cosines[0, 0]), error, data))
-    found.sort(key=lambda entry: (-entry[0], entry[3].name))
+        found.append((data, float(pairs.z[0, 0]), float(pairs.cosines[0, 0]), error))
     family = FamilyScores.of(view)
     calibration = family.evidence.calibration(view) if family else None
     if calibration is None:
         raise UnknownRecipe(f"no model of {view.base} has sketches under {view.recipe.id}")
-    rates = calibration.fdr(np.array([z for z, *_ in found]), len(found)).tolist()
     return NearestData(
         model=model,
         base=view.base,
         recipe=view.recipe.name,
         recipe_id=view.recipe.id,
         calibration=calibration,
-        data=tuple(
-            DataNeighbour(
-                rank=rank,
-                data=data.name,
-                examples=data.examples,
-                loss=data.loss,
-                cosine=min(1.0, max(-1.0, cosine)),
-                z=z,
-                z_error=error,
-                fdr=rate,
-                verdict=verdict(NO_COPY, rate),
-            )
-            for rank, ((z, cosine, error, data), rate) in enumerate(
-                zip(found, rates, strict=True), start=1
-            )
-        ),
+        data=data_neighbours(found, calibration),
+    )
+
+
+def data_neighbours(
+    scored: Sequence[tuple[DataSet, float, float, float | None]], calibration: Calibration
+) -> tuple[DataNeighbour, ...]:
+    """Data sets by falling z with one model, with the rates of false discoveries among them.
+
+    Args:
+        scored: Each with its z, cosine and standard error.
+    """
+    ranked = sorted(scored, key=lambda entry: (-entry[1], entry[0].name))
+    rates = calibration.fdr(np.array([z for _, z, *_ in ranked]), len(ranked)).tolist()
+    return tuple(
+        DataNeighbour(
+            rank=rank,
+            data=data.name,
+            examples=data.examples,
+            loss=data.loss,
+            cosine=min(1.0, max(-1.0, cosine)),
+            z=z,
+            z_error=error,
+            fdr=rate,
+            verdict=verdict(NO_COPY, rate),
+        )
+        for rank, ((data, z, cosine, error), rate) in enumerate(
+            zip(ranked, rates, strict=True), start=1
+        )
     )
 
 
@@ -214,7 +225,7 @@ def find_trained_on(
     def answer() -> TrainedModels:
         view = catalog.family(data.base, data.fingerprint.recipe)
         kept = catalog.data_sets.all(data.base, view.recipe.id)
-        return nearest_models(view, data, _others(kept, data), k=k, wanted=wanted)
+        return nearest_models(view, data, other_data(kept, data), k=k, wanted=wanted)
 
     return catalog.look(answer)
 
@@ -340,6 +351,6 @@ def _control(
     return float(np.median(z.max(axis=1)))
 
 
-def _others(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:
+def other_data(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:
     """The kept data sets but this one: by name, or by the bytes of its files."""
     return [one for one in kept if data.name != one.name and data.sha256 != one.sha256]
