@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ..records import DataSet
+    from ..study.network import TaskModel
 
 NAME = re.compile(r"[\w][\w .+@-]{0,99}")
 """What a kept data set may be called."""
@@ -197,9 +198,23 @@ class DataQuestions(Opened):
     def _make_data_set(
         self, path: Path, base: str, recipe: str | None, keep: str | None, reading: DataReading
     ) -> _Asked:
+        if not path.exists():
+            raise RequestError(f"{path}: no such file, and no data set of that name is kept")
+        self._catalog.find_recipe(recipe, base)
+        model = load_base(base, reading)
+        return self._data_set_of(path, keep or path.name, (base, recipe), model, reading)
+
+    def _data_set_of(
+        self,
+        path: Path,
+        name: str,
+        family: tuple[str, str | None],
+        model: TaskModel,
+        reading: DataReading,
+    ) -> _Asked:
+        """A file's examples, run through the family's base; `family` is a base and a recipe."""
         from ..indexer.base import Base
         from ..indexer.index import stored_layout
-        from ..study.network import load_task_model
         from ..training_data import (
             ColumnChoice,
             DataQueryOptions,
@@ -208,8 +223,7 @@ class DataQuestions(Opened):
             read_examples,
         )
 
-        if not path.exists():
-            raise RequestError(f"{path}: no such file, and no data set of that name is kept")
+        base, recipe = family
         columns = ColumnChoice(
             text=reading.get("text"),
             label=reading.get("label"),
@@ -222,9 +236,6 @@ class DataQuestions(Opened):
             max_tokens=reading.get("max_tokens", 128),
             batch_size=reading.get("batch_size", 16),
             seed=reading.get("seed", 0),
-        )
-        model = load_task_model(
-            base, device=reading.get("device", "cpu"), dtype=reading.get("dtype", "float32")
         )
         examples = read_examples(
             path,
@@ -239,7 +250,7 @@ class DataQuestions(Opened):
         made = make_data_set(
             model,
             examples,
-            name=keep or path.name,
+            name=name,
             base=base,
             recipe=chosen,
             layout=stored_layout(self._catalog, Base(name=base)),
@@ -248,6 +259,15 @@ class DataQuestions(Opened):
         )
         next(advance, None)
         return _Asked(made, examples.describe())
+
+
+def load_base(base: str, reading: DataReading) -> TaskModel:
+    """The family's base, to be run."""
+    from ..study.network import load_task_model
+
+    return load_task_model(
+        base, device=reading.get("device", "cpu"), dtype=reading.get("dtype", "float32")
+    )
 
 
 def _described(data: DataSet, description: str) -> dict[str, Any]:

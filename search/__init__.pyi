@@ -16,9 +16,11 @@ from .neighbours import (
 )
 from .rankings import Rankings, rankings
 from .trained_on import NearestData, TrainedModel, TrainedModels, find_data, find_trained_on
+from .trained_on_each import DataScoreTable, find_trained_on_each
 
 __all__ = [
     "ClusterReport",
+    "DataScoreTable",
     "Evaluation",
     "Explanation",
     "KeptData",
@@ -43,6 +45,7 @@ __all__ = [
     "find_data",
     "find_similar",
     "find_trained_on",
+    "find_trained_on_each",
     "kept_data_sets",
     "labelled_models",
     "nearest_to_kept",

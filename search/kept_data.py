@@ -58,12 +58,17 @@ def kept_data_sets(catalog: Catalog, view: FamilyView) -> list[DataSet]:
 
 
 def compare_kept(
-    view: FamilyView, kept: Sequence[DataSet], rows: Int64[np.ndarray, " rows"]
+    view: FamilyView,
+    kept: Sequence[DataSet],
+    rows: Int64[np.ndarray, " rows"],
+    others: Sequence[DataSet] | None = None,
 ) -> KeptData | None:
     """Every data set with the models at some rows; None without any data set.
 
-    Each data set is normalised by the others, as `find-data` does. Peak: the sketches of `BLOCK`
-    models.
+    Peak: the sketches of `BLOCK` models.
+
+    Args:
+        others: By which each data set is normalised; else by one another, as `find-data` does.
     """
     family = FamilyScores.of(view)
     calibration = family.evidence.calibration(view) if family else None
@@ -71,7 +76,7 @@ def compare_kept(
         return None
     prepared = []
     for data in kept:
-        scores = data_scores(view, other_data(kept, data), data)
+        scores = data_scores(view, other_data(others or kept, data), data)
         prepared.append((scores, scores.prepare(sketch_rows([data.sketches[WHOLE]], view))))
     z, cosines = np.empty((len(kept), len(rows))), np.empty((len(kept), len(rows)))
     for start in range(0, len(rows), BLOCK):

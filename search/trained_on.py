@@ -88,10 +88,13 @@ class TrainedModels:
             "verdict": self.verdict,
             "compared": self.compared,
             "references": self.references,
-            "control": None if self.control is None else {"labels": "permuted", "z": self.control},
+            "control": self.control_json(),
             "calibration": self.calibration.to_json(),
             "models": [asdict(model) for model in self.models],
         }
+
+    def control_json(self) -> dict[str, object] | None:
+        return None if self.control is None else {"labels": "permuted", "z": self.control}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
