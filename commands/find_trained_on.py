@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,6 +20,7 @@ from ..terminal.options import (
     recipe_option,
     takes,
 )
+from .exits import EXIT_SOME_FAILED
 from .opening import open_database
 from .output import print_table
 
@@ -111,6 +113,8 @@ def find_trained_on(common: Common, asked: Data, reading: Reading, filters: Filt
     if asked.output is not None:
         scores.save(asked.output)
     print_table(scores, terminal.show_data_scores, common)
+    if scores.failed:
+        sys.exit(EXIT_SOME_FAILED)
 
 
 def _check(asked: Data) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,11 +14,14 @@ ROW_MM, HEAD_MM = 3.6, 30.0
 MOST_MODELS = 40
 """Models in the picture, the nearest of each data set in turn."""
 
-MOST_NUMBERED = 14
+MOST_NUMBERED: Mapping[Width, int] = {"full": 14, "column": 3}
 """Data sets up to which cells have numbers."""
 
 LIGHT_CELL = 0.55
 """Share of the scale above which a cell's number is dark."""
+
+NAME: Mapping[Width, int] = {"full": 40, "column": 26}
+"""Characters of a model's name, cut in the middle."""
 
 DATA_NAME = 24
 CAPTION = (
@@ -58,12 +62,14 @@ def draw_data_scores(scores: DataScores, width: Width = "full") -> Picture:
     image = axes.imshow(z, cmap="viridis", vmin=0.0, vmax=top, aspect="auto")
     axes.spines[:].set_visible(False)
     axes.set_xticks(range(len(scores.data)), [_cut(name) for name in scores.data], rotation=90)
-    axes.set_yticks(range(len(rows)), [short(scores.models[row]) for row in rows.tolist()])
+    names = [_middle_cut(scores.models[row], NAME[width]) for row in rows.tolist()]
+    axes.set_yticks(range(len(rows)), names)
     axes.tick_params(length=0)
     for (row, column), value in np.ndenumerate(z):
-        if len(scores.data) <= MOST_NUMBERED:
+        if len(scores.data) <= MOST_NUMBERED[width]:
             ink = "black" if value > LIGHT_CELL * top else "white"
-            axes.text(column, row, f"{value:.1f}", ha="center", va="center", color=ink, fontsize=6)
+            number = f"{value:.1f}".replace("-0.0", "0.0")
+            axes.text(column, row, number, ha="center", va="center", color=ink, fontsize=6)
         if standing[row, column]:
             axes.plot(*_frame(row, column), color="#D55E00", linewidth=1.4, solid_joinstyle="miter")
     places = list(np.ndindex(*z.shape))
@@ -93,6 +99,13 @@ def _shown_models(z: Float64[np.ndarray, "data models"]) -> Int64[np.ndarray, " 
 def _frame(row: int, column: int) -> tuple[list[float], list[float]]:
     left, right, low, high = column - 0.46, column + 0.46, row - 0.42, row + 0.42
     return [left, right, right, left, left], [low, low, high, high, low]
+
+
+def _middle_cut(name: str, length: int) -> str:
+    """Both ends of a name, which tell models apart."""
+    if len(name) <= length:
+        return short(name)
+    return short(f"{name[: length // 2]}…{name[-(length // 2 - 1) :]}")
 
 
 def _cut(name: str) -> str:
