@@ -92,6 +92,4 @@ def nearest_to_kept(
     view: FamilyView, kept: Sequence[DataSet], k: int
 ) -> list[tuple[DataSet, tuple[TrainedModel, ...]]]:
     """Each data set with the `k` models nearest to it, as `find-trained-on` ranks them."""
-    return [
-        (data, nearest_models(view, data, other_data(kept, data), k=k).models) for data in kept
-    ]
+    return [(data, nearest_models(view, data, other_data(kept, data), k=k).models) for data in kept]

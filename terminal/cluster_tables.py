@@ -66,8 +66,8 @@ def _show_suggestions(screen: Console, document: Document) -> None:
     n_kept = document["calibration"]["kept_data"]
     if n_kept:
         screen.print(
-            f"  {n_kept} kept data {'set' if n_kept == 1 else 'sets'} may name models as well: fdr is "
-            "twice the rate of the better list",
+            f"  {n_kept} kept data {'set' if n_kept == 1 else 'sets'} may name models as well: "
+            "fdr is twice the rate of the better list",
             style="dim",
         )
 

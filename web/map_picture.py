@@ -12,7 +12,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
@@ -269,13 +268,12 @@ def _name_star(axes: Axes, star: Mapping[str, Any], theme: Theme, taken: list[Bo
             weight="bold",
             fontsize=8.5,
             zorder=5,
-            path_effects=[patheffects.withStroke(linewidth=2.5, foreground=theme.sheet)],
+            bbox={"facecolor": theme.sheet, "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
         )
         left, bottom, right, top = text.get_window_extent().extents.tolist()
         inside = left > frame.x0 and right < frame.x1 and bottom > frame.y0 and top < frame.y1
-        if inside and not any(
-            left < r and right > l and bottom < t and top > b for l, b, r, t in taken
-        ):
+        overlaps = any(left < r and right > x and bottom < t and top > y for x, y, r, t in taken)
+        if inside and not overlaps:
             taken.append((left, bottom, right, top))
             return
         text.remove()

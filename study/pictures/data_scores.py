@@ -50,7 +50,9 @@ def draw_data_scores(scores: DataScores, width: Width = "full") -> Picture:
     """Models in rows, by the data set that they are nearest to; data sets in columns."""
     rows = _shown_models(scores.z)
     z, standing = scores.z[:, rows].T, scores.standing[:, rows].T
-    shown = f"{len(rows)} of {len(scores.models)} models. " if len(rows) < len(scores.models) else ""
+    shown = (
+        f"{len(rows)} of {len(scores.models)} models. " if len(rows) < len(scores.models) else ""
+    )
     marks = "Framed: the model stands out. " if standing.any() else "No model stands out. "
     picture = new_picture(
         width,

@@ -12,7 +12,6 @@ from deltadex.search import (
 )
 
 
-
 @pytest.fixture(scope="module")
 def catalog(tmp_path_factory):
     kept = (make_data("acme", AXES[0], groups=4), make_data("other", AXES[1], groups=2))

@@ -3,14 +3,19 @@
 from dataclasses import replace
 
 import numpy as np
-from catalogs import SKETCH, SKETCH_DIM, make_indexed, unit
 
-from deltadex.records import DataSet, Fingerprint, Slot
+from deltadex.records import DataSet, Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
 from deltadex.store import Catalog
 from deltadex.store.sketch_codes import encode_sketch
 
-DIM = 48
-RECIPE = replace(SKETCH, dim=DIM)
+DIM, SKETCH_DIM = 48, 64
+RECIPE = Recipe(
+    name="sketch",
+    rank=2,
+    dim=DIM,
+    params=(("slot_blocks", f"update:{SKETCH_DIM},output:{SKETCH_DIM}"),),
+)
+SLOT = Slot("encoder", 0, "q")
 AXES = np.eye(DIM)
 MIXING = np.random.default_rng(7).normal(size=(2, SKETCH_DIM, DIM))
 
@@ -20,11 +25,30 @@ def sketch_of(vector):
     return encode_sketch(blocks, [1.0] * len(blocks))
 
 
-def make_model(name, vector, **known):
-    made = make_indexed(name, np.ones(4), **known)
-    fingerprint = Fingerprint(recipe=RECIPE, vector=unit(vector), norm=1.0)
-    slot = replace(made.slots[0], sketch=sketch_of(vector))
-    return replace(made, fingerprints=(fingerprint,), slots=(slot,))
+def unit(vector):
+    vector = np.asarray(vector, dtype=np.float32)
+    return vector / np.linalg.norm(vector)
+
+
+def make_model(name, vector, *, base="base", **known):
+    slot = SlotStats(
+        slot=SLOT,
+        shape=(4, 4),
+        fro_norm=1.0,
+        relative_norm=0.5,
+        sigma=np.ones(2, np.float32),
+        energy=1.0,
+        stable_rank=2.0,
+        noise_floor=0.0,
+        sketch=sketch_of(vector),
+    )
+    return Indexed(
+        model=ModelRecord(id=name, base=base, signature=name, **known),
+        fingerprints=(Fingerprint(recipe=RECIPE, vector=unit(vector), norm=1.0),),
+        slots=(slot,),
+        bytes_read=0,
+        seconds=0.0,
+    )
 
 
 def make_data(name, vector, *, base="base", groups=0, noise=0.1, examples=512):
@@ -42,7 +66,7 @@ def make_data(name, vector, *, base="base", groups=0, noise=0.1, examples=512):
         settings={},
         counts={},
         fingerprint=Fingerprint(recipe=RECIPE, vector=unit(vector), norm=1.0),
-        sketches={part: {Slot("encoder", 0, "q"): sketch_of(v)} for part, v in parts.items()},
+        sketches={part: {SLOT: sketch_of(v)} for part, v in parts.items()},
     )
 
 
@@ -56,5 +80,5 @@ def fill(path, *, near=6, strangers=34, kept=(), seed=0, noise=0.04, base="base"
         name = f"near-{place}" if is_near else f"far-{place - near}"
         catalog.record(make_model(name, vector, kind=kind, base=base))
     for data in kept:
-        catalog.data_sets.save(data)
+        catalog.data_sets.save(replace(data, base=base))
     return catalog
