@@ -77,12 +77,19 @@ def _show_list(screen: Console, suggestions: list[Document], columns: tuple[str,
     if not suggestions:
         return
     rows = [
-        (s["model"], s["dataset"], share(s["confidence"]), share(s["fdr"]), s["verdict"])
+        (
+            s["model"],
+            s["dataset"],
+            share(s["confidence"]),
+            share(s["fdr"]),
+            s["verdict"],
+            s["source"],
+        )
         for s in suggestions[:SUGGESTIONS_SHOWN]
     ]
     if any(s["source"] == "kept data" for s in suggestions):
         columns = (*columns, "named by")
-        rows = [(*row, s["source"]) for row, s in zip(rows, suggestions, strict=False)]
+    rows = [row[: len(columns)] for row in rows]
     print_rows(screen, columns, rows)
     if len(suggestions) > SUGGESTIONS_SHOWN:
         screen.print(f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all")

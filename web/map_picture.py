@@ -270,7 +270,8 @@ def _name_star(axes: Axes, star: Mapping[str, Any], theme: Theme, taken: list[Bo
             zorder=5,
             bbox={"facecolor": theme.sheet, "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
         )
-        left, bottom, right, top = text.get_window_extent().extents.tolist()
+        box = text.get_window_extent()
+        left, bottom, right, top = box.x0, box.y0, box.x1, box.y1
         inside = left > frame.x0 and right < frame.x1 and bottom > frame.y0 and top < frame.y1
         overlaps = any(left < r and right > x and bottom < t and top > y for x, y, r, t in taken)
         if inside and not overlaps:

@@ -84,4 +84,5 @@ def kept_rates(kept: KeptData) -> Float64[np.ndarray, " models"]:
     wrong = n_models * p[order] / np.arange(1, len(order) + 1)
     rates = np.ones(n_models)
     rates[order] = np.minimum(np.minimum.accumulate(wrong[::-1])[::-1], 1.0)
-    return np.maximum(rates, measured)
+    floored: Float64[np.ndarray, " models"] = np.maximum(rates, measured)
+    return floored
