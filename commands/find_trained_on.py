@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal
 
 import click
 
 from .. import terminal
+from ..database import check_scores_ending
 from ..terminal.options import (
     Common,
     Filters,
@@ -17,13 +20,14 @@ from ..terminal.options import (
     recipe_option,
     takes,
 )
+from .exits import EXIT_SOME_FAILED
 from .opening import open_database
 from .output import print_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """A data set, and how many answers it has."""
+    """A data set or several, and how many answers each has."""
 
     data: str = argument(metavar="DATA")
     k: int = option("-k", default=10, help="Show this many models.")
@@ -38,6 +42,18 @@ class Data:
         "--control",
         metavar="FILE_OR_NAME",
         help="Test whether models lie nearer to DATA than to these texts, which no model has seen.",
+    )
+    each: bool = option(
+        "--each",
+        help="DATA is a folder; each file and folder in it is a data set of its own.",
+    )
+    output: Path | None = option(
+        "-o",
+        "--output",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="With --each: write z of every data set and model to .csv, or draw it: .png, .svg, "
+        ".html.",
     )
 
 
@@ -88,7 +104,32 @@ def find_trained_on(common: Common, asked: Data, reading: Reading, filters: Filt
       deltadex find-trained-on reviews.csv --base sentence-transformers/all-MiniLM-L6-v2
       deltadex find-trained-on chats.jsonl --text messages --keep acme-chats
       deltadex find-trained-on reviews.csv --control reviews-of-this-week.csv
+      deltadex find-trained-on our-data/ --each -o table.csv
     """
+    _check(asked)
+    options = asdict(asked) | asdict(reading) | asdict(filters)
+    del options["each"], options["output"]
     with open_database(common, read_only=None if asked.keep is None else False) as db:
-        table = db.find_trained_on(**asdict(asked), **asdict(reading), **asdict(filters))
-    print_table(table, terminal.show_trained_models, common)
+        if not asked.each:
+            table = db.find_trained_on(**options)
+            print_table(table, terminal.show_trained_models, common)
+            return
+        del options["keep"], options["control"]
+        scores = db.find_trained_on_each(**options)
+    if asked.output is not None:
+        scores.save(asked.output)
+    print_table(scores, terminal.show_data_scores, common)
+    if scores.failed:
+        sys.exit(EXIT_SOME_FAILED)
+
+
+def _check(asked: Data) -> None:
+    """Refuse options that do not go together, before any work is done."""
+    if asked.each and asked.keep is not None:
+        raise click.UsageError("--keep names one data set; leave out --each, or --keep")
+    if asked.each and asked.control is not None:
+        raise click.UsageError("--control is of one data set; leave out --each, or --control")
+    if asked.output is not None and not asked.each:
+        raise click.UsageError("-o writes the table of several data sets: add --each")
+    if asked.output is not None:
+        check_scores_ending(asked.output)

@@ -1,3 +1,4 @@
+from .data_score_table import DataScoresTable, check_scores_ending
 from .database import Database, check_picture_ending, doctor, open
 from .members import Indexing, query
 from .opened import Place, Track
@@ -43,6 +44,7 @@ __all__ = [
     "ClusterTable",
     "ComponentStudy",
     "CorrelationTable",
+    "DataScoresTable",
     "DataTable",
     "Database",
     "DifferenceTable",
@@ -71,6 +73,7 @@ __all__ = [
     "Track",
     "TrainedModelTable",
     "check_picture_ending",
+    "check_scores_ending",
     "check_table_ending",
     "doctor",
     "open",

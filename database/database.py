@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreFull, StoreLocked
 from ..store import Catalog
-from .data_questions import DataQuestions
+from .data_comparison import DataComparison
 from .members import Members
 from .opened import Place, Track, untracked
 from .questions import Questions
@@ -113,7 +113,7 @@ def check_picture_ending(path: Place) -> None:
     check_ending(Path(path))
 
 
-class Database(Members, Questions, DataQuestions, Studies, Serving):
+class Database(Members, Questions, DataComparison, Studies, Serving):
     """An open catalog of fine-tuned models; `open` makes one.
 
     One thread at a time; others take a `reader`. Models are named by their id, `base` chooses a

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64
-from ..search import LabelledModels, Method, place_models, read_family
+from ..records import DataSet
+from ..search import LabelledModels, Method, kept_data_sets, place_models, read_family
 from ..search.labelled import TIE_DECIMALS
 from ..search.neighbours import CANDIDATES
 from ..search.scoring.evidence import Calibration, verdict
 from ..store import Catalog, FamilyView
 from ..web import Colour, Neighbour, Neighbourhoods, check_ending, encode_names, write_map
+from .data_places import data_neighbours_of, data_places
 
 NEIGHBOURS_SHOWN = 6
 
@@ -50,7 +52,7 @@ def map_family(
     placed = _place(catalog, base, recipe, layout, seed)
     document, landmarks = placed.document, placed.landmarks
     is_page = path.suffix.lower() == ".html"
-    neighbours = _neighbourhoods(placed.view, placed.models) if is_page else None
+    neighbours = _neighbourhoods(placed) if is_page else None
     write_map(document, path, landmarks=landmarks, neighbours=neighbours, colour=colour, dark=dark)
     shown = ("base", "recipe", "layout", "explained", "seed")
     return {
@@ -58,6 +60,7 @@ def map_family(
         "models": len(document["models"]),
         **{key: document[key] for key in shown},
         "landmarks": landmarks,
+        **({"data": document["data"]} if "data" in document else {}),
     }
 
 
@@ -69,6 +72,8 @@ def layout_document(
     seed: int = 0,
 ) -> dict[str, Any]:
     """A family's map as columns, placed anew; names are numbers of places in a list.
+
+    `data` has the places of kept data sets; a family that keeps none has no such key.
 
     Raises:
         RequestError: there are several families and no `base`; an unknown recipe and an empty
@@ -83,6 +88,7 @@ class _PlacedFamily:
     models: LabelledModels
     document: dict[str, Any]
     landmarks: int | None
+    kept: tuple[DataSet, ...]
 
 
 def _place(
@@ -109,14 +115,19 @@ def _place(
     ):
         document[name], document[f"{name}s"] = encode_names(column)
     document["downloads"] = [row.downloads for row in rows]
-    return _PlacedFamily(view, models, document, placement.landmarks)
+    kept = tuple(kept_data_sets(catalog, view))
+    if kept:
+        places = dict(zip(models.ids, zip(x, y, strict=True), strict=True))
+        document["data"] = data_places(view, kept, places)
+    return _PlacedFamily(view, models, document, placement.landmarks, kept)
 
 
-def _neighbourhoods(view: FamilyView, family: LabelledModels) -> Neighbourhoods | None:
+def _neighbourhoods(placed: _PlacedFamily) -> Neighbourhoods | None:
     """The nearest of every model, with the evidence that a search gives.
 
     None for families of more than `NEIGHBOURS_UP_TO` models.
     """
+    view, family = placed.view, placed.models
     source, n_models = family.source, len(family.ids)
     if source is None or n_models > NEIGHBOURS_UP_TO:
         return None
@@ -129,7 +140,8 @@ def _neighbourhoods(view: FamilyView, family: LabelledModels) -> Neighbourhoods 
             _nearest(family.ids, row, cosines, z, calibration)
             for row, cosines, z in zip(block.tolist(), pairs.cosines, pairs.z, strict=True)
         )
-    return Neighbourhoods(neighbours, calibration.to_json())
+    data = data_neighbours_of(view, placed.kept, family.ids)
+    return Neighbourhoods(neighbours, calibration.to_json(), data)
 
 
 def _nearest(

@@ -2,6 +2,7 @@ from .clusters import ClusterReport, cluster_family
 from .evaluate import check_ways, evaluate
 from .evaluation import Evaluation
 from .explain import Explanation, explain_pair
+from .kept_data import KeptData, compare_kept, kept_data_sets, nearest_to_kept
 from .labelled import LabelledModels, family_views, labelled_models, read_family
 from .layout import Method, Placement, place_models
 from .neighbours import (
@@ -14,13 +15,16 @@ from .neighbours import (
     prepare_search,
 )
 from .rankings import Rankings, rankings
-from .trained_on import NearestData, TrainedModels, find_data, find_trained_on
+from .trained_on import NearestData, TrainedModel, TrainedModels, find_data, find_trained_on
+from .trained_on_each import DataScoreTable, find_trained_on_each
 
 __all__ = [
     "ClusterReport",
+    "DataScoreTable",
     "Evaluation",
     "Explanation",
     "FreshQuery",
+    "KeptData",
     "LabelledModels",
     "Method",
     "NearestData",
@@ -30,16 +34,21 @@ __all__ = [
     "Query",
     "Rankings",
     "StoredQuery",
+    "TrainedModel",
     "TrainedModels",
     "check_ways",
     "cluster_family",
+    "compare_kept",
     "evaluate",
     "explain_pair",
     "family_views",
     "find_data",
     "find_similar",
     "find_trained_on",
+    "find_trained_on_each",
+    "kept_data_sets",
     "labelled_models",
+    "nearest_to_kept",
     "place_models",
     "prepare_search",
     "rankings",

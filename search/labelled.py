@@ -56,6 +56,10 @@ class LabelledModels:
         if len(set(self.ids)) != len(self.ids):
             raise ValueError(f"{self.base}: duplicate id")
 
+    @property
+    def unlabelled_rows(self) -> Int64[np.ndarray, " unlabelled"]:
+        return np.array([row for row, label in enumerate(self.labels) if label is None], np.int64)
+
     def sorted_by_id(self) -> LabelledModels:
         """The same models in the order that breaks ties."""
         order = np.array(sorted(range(len(self.ids)), key=self.ids.__getitem__), dtype=np.int64)

@@ -91,11 +91,14 @@ class TrainedModels:
             "verdict": self.verdict,
             "compared": self.compared,
             "references": self.references,
-            "control": None if self.control is None else {"labels": "permuted", "z": self.control},
+            "control": self.control_json(),
             "calibration": self.calibration.to_json(),
             "comparison": None if self.comparison is None else self.comparison.to_json(),
             "models": [asdict(model) for model in self.models],
         }
+
+    def control_json(self) -> dict[str, object] | None:
+        return None if self.control is None else {"labels": "permuted", "z": self.control}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,38 +171,49 @@ def nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Neare
         raise UnknownRecipe(f"{model} has no fingerprint under {view.recipe.id}")
     found = []
     for data in kept:
-        scores = data_scores(view, _others(kept, data))
+        scores = data_scores(view, other_data(kept, data))
         pairs, errors = score_data(view, scores, data, rows)
         error = None if errors is None else float(errors[0])
-        found.append((float(pairs.z[0, 0]), float(pairs.cosines[0, 0]), error, data))
-    found.sort(key=lambda entry: (-entry[0], entry[3].name))
+        found.append((data, float(pairs.z[0, 0]), float(pairs.cosines[0, 0]), error))
     family = FamilyScores.of(view)
     calibration = family.evidence.calibration(view) if family else None
     if calibration is None:
         raise UnknownRecipe(f"no model of {view.base} has sketches under {view.recipe.id}")
-    rates = calibration.fdr(np.array([z for z, *_ in found]), len(found)).tolist()
     return NearestData(
         model=model,
         base=view.base,
         recipe=view.recipe.name,
         recipe_id=view.recipe.id,
         calibration=calibration,
-        data=tuple(
-            DataNeighbour(
-                rank=rank,
-                data=data.name,
-                examples=data.examples,
-                loss=data.loss,
-                cosine=min(1.0, max(-1.0, cosine)),
-                z=z,
-                z_error=error,
-                fdr=rate,
-                verdict=verdict(NO_COPY, rate),
-            )
-            for rank, ((z, cosine, error, data), rate) in enumerate(
-                zip(found, rates, strict=True), start=1
-            )
-        ),
+        data=data_neighbours(found, calibration),
+    )
+
+
+def data_neighbours(
+    scored: Sequence[tuple[DataSet, float, float, float | None]], calibration: Calibration
+) -> tuple[DataNeighbour, ...]:
+    """Data sets by falling z with one model, with the rates of false discoveries among them.
+
+    Args:
+        scored: Each with its z, cosine and standard error.
+    """
+    ranked = sorted(scored, key=lambda entry: (-entry[1], entry[0].name))
+    rates = calibration.fdr(np.array([z for _, z, *_ in ranked]), len(ranked)).tolist()
+    return tuple(
+        DataNeighbour(
+            rank=rank,
+            data=data.name,
+            examples=data.examples,
+            loss=data.loss,
+            cosine=min(1.0, max(-1.0, cosine)),
+            z=z,
+            z_error=error,
+            fdr=rate,
+            verdict=verdict(NO_COPY, rate),
+        )
+        for rank, ((data, z, cosine, error), rate) in enumerate(
+            zip(ranked, rates, strict=True), start=1
+        )
     )
 
 
@@ -226,7 +240,7 @@ def find_trained_on(
     def answer() -> TrainedModels:
         view = catalog.family(data.base, data.fingerprint.recipe)
         kept = catalog.data_sets.all(data.base, view.recipe.id)
-        others = _others(kept, data)
+        others = other_data(kept, data)
         return nearest_models(view, data, others, k=k, wanted=wanted, control=control)
 
     return catalog.look(answer)
@@ -359,6 +373,6 @@ def _control(
     return float(np.median(z.max(axis=1)))
 
 
-def _others(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:
+def other_data(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:
     """The kept data sets but this one: by name, or by the bytes of its files."""
     return [one for one in kept if data.name != one.name and data.sha256 != one.sha256]

@@ -1,5 +1,11 @@
 from .cluster_tables import show_clusters
-from .data_tables import show_data_set, show_data_sets, show_nearest_data, show_trained_models
+from .data_tables import (
+    show_data_scores,
+    show_data_set,
+    show_data_sets,
+    show_nearest_data,
+    show_trained_models,
+)
 from .demo_screen import DemoScreen
 from .evaluation_tables import show_evaluation, show_evaluations
 from .progress import RunProgress, tracked
@@ -33,6 +39,7 @@ __all__ = [
     "show_clusters",
     "show_components",
     "show_correlations",
+    "show_data_scores",
     "show_data_set",
     "show_data_sets",
     "show_diff",

@@ -63,6 +63,13 @@ def _show_suggestions(screen: Console, document: Document) -> None:
         )
         _show_list(screen, hints, ("model", "dataset (hint)", "confidence", "fdr", "verdict"))
     screen.print(f"  {_evidence(document['calibration'])}", style="dim")
+    n_kept = document["calibration"]["kept_data"]
+    if n_kept:
+        screen.print(
+            f"  {n_kept} kept data {'set' if n_kept == 1 else 'sets'} may name models as well: "
+            "fdr is twice the rate of the better list",
+            style="dim",
+        )
 
 
 def _show_list(screen: Console, suggestions: list[Document], columns: tuple[str, ...]) -> None:
@@ -70,9 +77,19 @@ def _show_list(screen: Console, suggestions: list[Document], columns: tuple[str,
     if not suggestions:
         return
     rows = [
-        (s["model"], s["dataset"], share(s["confidence"]), share(s["fdr"]), s["verdict"])
+        (
+            s["model"],
+            s["dataset"],
+            share(s["confidence"]),
+            share(s["fdr"]),
+            s["verdict"],
+            s["source"],
+        )
         for s in suggestions[:SUGGESTIONS_SHOWN]
     ]
+    if any(s["source"] == "kept data" for s in suggestions):
+        columns = (*columns, "named by")
+    rows = [row[: len(columns)] for row in rows]
     print_rows(screen, columns, rows)
     if len(suggestions) > SUGGESTIONS_SHOWN:
         screen.print(f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all")
@@ -93,6 +110,8 @@ def _evidence(calibration: Document) -> str:
         )
     if calibration["threshold"] is not None:
         return f"{known}; no labelled model with such evidence could be held out"
+    if not calibration["datasets"]:
+        return f"{known}: no labelled model to name others after"
     return (
         f"{known}: no model reaches a confidence of {calibration['target']:.2f}; more labelled "
         "models help, and so does --unknown 0 where the labels name every dataset"

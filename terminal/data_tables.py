@@ -12,7 +12,10 @@ from .text import share
 
 Document = Mapping[str, Any]
 
-NUMBERS = ("z", "±", "fdr", "cosine", "examples", "effect", "95 %", "p")
+NUMBERS = ("z", "±", "fdr", "cosine", "examples", "control", "effect", "95 %", "p")
+
+NEAREST_OF_EACH = 3
+"""Models that are shown of each of several data sets."""
 
 
 def show_trained_models(document: Document) -> None:
@@ -87,6 +90,30 @@ def _p_value(p: float) -> str:
     return "< .001" if p < 0.001 else f"{p:.3f}".lstrip("0")
 
 
+def show_data_scores(document: Document) -> None:
+    """Several data sets, a line for each of the models nearest to it, and those not read."""
+    screen = console()
+    screen.print(
+        f"{len(document['data'])} data sets beside {document['compared']} models of "
+        f"{text(document['base'])}"
+    )
+    screen.print(how_calibrated(document["calibration"]), style="dim")
+    rows = []
+    for entry in document["data"]:
+        about = (text(entry["data"]), str(entry["examples"]), entry["loss"], _control(entry))
+        for place, near in enumerate(entry["nearest"][:NEAREST_OF_EACH]):
+            evidence = _evidence(near)
+            head = about if place == 0 else ("", "", "", "")
+            rows.append((*head, text(near["model"]), *evidence, text(near["dataset"])))
+    _print(
+        ("data", "examples", "loss", "control", "nearest", "verdict", "z", "±", "fdr", "dataset"),
+        rows,
+    )
+    for failure in document["failed"]:
+        screen.print(f"not read: [bold]{text(failure['data'])}[/]  {text(failure['reason'])}")
+    screen.print(f"It says at most: {document['meaning']}", style="dim")
+
+
 def show_nearest_data(document: Document) -> None:
     """The kept data sets nearest to a model."""
     screen = console()
@@ -134,6 +161,11 @@ def _evidence(row: Document) -> tuple[str, str, str, str]:
     """Verdict, z, its error and fdr."""
     error = "" if row["z_error"] is None else f"{row['z_error']:.1f}"
     return row["verdict"] if stands_out(row) else "", f"{row['z']:.1f}", error, rate(row["fdr"])
+
+
+def _control(entry: Document) -> str:
+    """The highest z with the labels permuted."""
+    return f"z {entry['control']['z']:.1f}" if entry["control"] else ""
 
 
 def _references(document: Document) -> str:

@@ -33,16 +33,31 @@ class Neighbour(NamedTuple):
     verdict: str
 
 
+class NearData(NamedTuple):
+    """What a page shows of a kept data set near a model, as `find-data --json` has it."""
+
+    data: str
+    z: float
+    fdr: float
+    verdict: str
+
+
+DataNeighbours = Sequence[Sequence[NearData]]
+"""Kept data sets of every model, nearest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Neighbourhoods:
     """The neighbours of every model, nearest first, and how their fdr is known.
 
     Attributes:
         calibration: As `find-similar --json` has it.
+        data: The kept data sets nearest to every model; None where none is kept.
     """
 
     of_models: Sequence[Sequence[Neighbour]]
     calibration: Mapping[str, Any]
+    data: DataNeighbours | None = None
 
 
 def write_page(
@@ -87,8 +102,13 @@ def write_page(
 def _placed(models: Sequence[str], neighbours: Neighbourhoods) -> dict[str, Any]:
     """Neighbours by their place among the models; those without one are left out."""
     place = {model: i for i, model in enumerate(models)}
+    data = neighbours.data or ()
     verdicts = {n.verdict: None for near in neighbours.of_models for n in near}
+    verdicts |= {n.verdict: None for near in data for n in near}
     code = {verdict: i for i, verdict in enumerate(verdicts)}
+    near_data = [
+        [[n.data, round(n.z, 4), round(n.fdr, 4), code[n.verdict]] for n in near] for near in data
+    ]
     return {
         "neighbours": [
             [[place[n.model], *(round(number, 4) for number in n[1:4]), code[n.verdict]]
@@ -97,6 +117,7 @@ def _placed(models: Sequence[str], neighbours: Neighbourhoods) -> dict[str, Any]
         ],
         "verdicts": list(verdicts),
         "calibration": dict(neighbours.calibration),
+        **({"nearest_data": near_data} if near_data else {}),
     }  # fmt: skip
 
 

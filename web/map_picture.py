@@ -46,11 +46,28 @@ LENGTHS = range(160, 6, -2)
 MARKERS = ("o", "s", "^", "D", "v", "P", "*")
 """The page's shapes, in its order; circles only where colours suffice."""
 
+BESIDE_STARS = (*MARKERS[:-1], "X")
+"""The same where stars are kept data sets."""
+
 VECTORS_UP_TO = 20_000
 """Marks that an SVG holds as paths; more are one image in it, and text stays text."""
 
 AREAS = 8
 """Different areas of marks."""
+
+STAR_AREA = 150.0
+"""Points² of the star of a kept data set."""
+
+STARS_NAMED = 24
+NAME_LENGTH = 28
+NAME_PLACES = (
+    ((0, 9), "center", "bottom"), ((0, -9), "center", "top"), ((10, 0), "left", "center"),
+    ((-10, 0), "right", "center"), ((8, 8), "left", "bottom"), ((-8, 8), "right", "bottom"),
+)  # fmt: skip
+"""Of a star's name beside it, in points, tried in turn."""
+
+Box = tuple[float, float, float, float]
+"""Left, bottom, right and top, in pixels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +111,14 @@ class Marks:
     Attributes:
         group: Place among the names; those from `LISTED` on are drawn pale, −1 has no name.
         areas: In points².
+        shapes: Markers of the names, in turn.
     """
 
     names: tuple[str, ...]
     group: Int64[np.ndarray, " models"]
     hollow: Bool[np.ndarray, " models"]
     areas: Float64[np.ndarray, " models"]
+    shapes: tuple[str, ...] = MARKERS
 
     def colour(self, group: int, theme: Theme) -> str:
         if group < 0:
@@ -109,8 +128,8 @@ class Marks:
 
     def marker(self, group: int, theme: Theme) -> str:
         if len(self.names) <= len(theme.palette) or group < 0:
-            return MARKERS[0]
-        return MARKERS[group % len(MARKERS)]
+            return self.shapes[0]
+        return self.shapes[group % len(self.shapes)]
 
 
 Entry = tuple[Line2D, str, str]
@@ -164,9 +183,11 @@ def draw_map(
         group=np.array([-1 if i is None else i for i in document[colour]], dtype=np.int64),
         hollow=np.array([document["kinds"][kind] for kind in document["kind"]]) != "full",
         areas=_areas(document["downloads"]),
+        shapes=BESIDE_STARS if document.get("data") else MARKERS,
     )
     _draw_marks(axes, document, marks, theme)
     _frame(axes, document, theme)
+    _draw_stars(axes, document, theme)
     heading = figure.text(0.04, 0.945, "", fontsize=14, weight="bold", color=theme.text)
     _fit(heading, title, WIDTH)
     _fit(figure.text(0.04, 0.912, "", fontsize=9.5, color=theme.quiet), subtitle, WIDTH)
@@ -192,7 +213,7 @@ def _draw_marks(axes: Axes, document: Mapping[str, Any], marks: Marks, theme: Th
     layer = np.select([marks.group < 0, marks.group >= LISTED], [0, 1], 2)
     order = np.lexsort((-marks.areas, layer))
     markers = np.array([marks.marker(group, theme) for group in marks.group.tolist()])
-    for depth, marker, hollow in itertools.product(range(3), MARKERS, (False, True)):
+    for depth, marker, hollow in itertools.product(range(3), marks.shapes, (False, True)):
         is_drawn = (layer == depth) & (markers == marker) & (marks.hollow == hollow)
         rows = order[is_drawn[order]]
         if not len(rows):
@@ -210,6 +231,65 @@ def _draw_marks(axes: Axes, document: Mapping[str, Any], marks: Marks, theme: Th
             alpha=1.0 if few else 0.75,
             rasterized=len(x) > VECTORS_UP_TO,
         )
+
+
+def _draw_stars(axes: Axes, document: Mapping[str, Any], theme: Theme) -> None:
+    """The kept data sets with their names, above all models; hollow where no model stands out."""
+    stars = document.get("data", ())
+    for star in stars:
+        axes.scatter(
+            star["x"],
+            star["y"],
+            s=STAR_AREA,
+            marker="*",
+            facecolors=theme.text if _stands_out(star) else theme.sheet,
+            edgecolors=theme.sheet if _stands_out(star) else theme.text,
+            linewidths=1.0,
+            zorder=4,
+        )
+    axes.autoscale_view()
+    taken: list[Box] = []
+    for star in stars[:STARS_NAMED]:
+        _name_star(axes, star, theme, taken)
+
+
+def _name_star(axes: Axes, star: Mapping[str, Any], theme: Theme, taken: list[Box]) -> None:
+    """Write a star's name at the first place where no other is; left out where there is none."""
+    frame = axes.get_window_extent()
+    for offset, across, up in NAME_PLACES:
+        text = axes.annotate(
+            _shown(star["name"], NAME_LENGTH),
+            (star["x"], star["y"]),
+            xytext=offset,
+            textcoords="offset points",
+            ha=across,
+            va=up,
+            color=theme.text,
+            weight="bold",
+            fontsize=8.5,
+            zorder=5,
+            bbox={"facecolor": theme.sheet, "edgecolor": "none", "alpha": 0.75, "pad": 0.8},
+        )
+        box = text.get_window_extent()
+        left, bottom, right, top = box.x0, box.y0, box.x1, box.y1
+        inside = left > frame.x0 and right < frame.x1 and bottom > frame.y0 and top < frame.y1
+        overlaps = any(left < r and right > x and bottom < t and top > y for x, y, r, t in taken)
+        if inside and not overlaps:
+            taken.append((left, bottom, right, top))
+            return
+        text.remove()
+
+
+def _stands_out(star: Mapping[str, Any]) -> bool:
+    return bool(star["verdict"] != "no model stands out")
+
+
+def _star_notes(document: Mapping[str, Any], theme: Theme) -> Iterator[Entry]:
+    """What filled and hollow stars stand for, where there are some."""
+    found = {_stands_out(star) for star in document.get("data", ())}
+    words = {True: "kept data set", False: "kept data, none stands out"}
+    for is_filled in sorted(found, reverse=True):
+        yield _sample(theme.text, theme, "*", hollow=not is_filled), words[is_filled], ""
 
 
 def _frame(axes: Axes, document: Mapping[str, Any], theme: Theme) -> None:
@@ -243,6 +323,7 @@ def _add_legend(
         notes.append((_sample(theme.quiet, theme, hollow=True), "adapter", ""))
     if any(document["downloads"]):
         notes.append((Line2D([], [], linestyle=""), "area: log of downloads", ""))
+    notes += _star_notes(document, theme)
     _legend(axes, notes, None, theme, top=False)
 
 

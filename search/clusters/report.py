@@ -9,9 +9,10 @@ import numpy as np
 
 from ...arrays import Int64
 from ...errors import RequestError
-from ...records import ModelRecord
+from ...records import DataSet, ModelRecord
 from ...store import Catalog, FamilyView
 from ..evaluate import MOST_MODELS, silhouettes
+from ..kept_data import compare_kept, kept_data_sets
 from ..labelled import WHOLE_FAMILY, LabelledModels, read_family
 from ..scoring.cohort import id_digest
 from .density import AXES, SAMPLE, default_min_size, find_clusters
@@ -140,7 +141,13 @@ def cluster_family(
     )
     # outside the snapshot: a large family takes minutes
     return cluster(
-        view, models, records, min_size=min_size, suggest=suggest, unknown_share=unknown_share
+        view,
+        models,
+        records,
+        min_size=min_size,
+        suggest=suggest,
+        unknown_share=unknown_share,
+        kept=kept_data_sets(catalog, view) if suggest else (),
     )
 
 
@@ -152,17 +159,19 @@ def cluster(
     min_size: int | None = None,
     suggest: bool = True,
     unknown_share: float = UNKNOWN_SHARE,
+    kept: Sequence[DataSet] = (),
 ) -> ClusterReport:
     """The clusters of a view's models.
 
     Args:
         family: The same models with their labels and scores, as `labelled_models` reads them.
         records: By id.
+        kept: The family's kept data sets.
     """
     n_models = len(family.ids)
     smallest = min_size or default_min_size(n_models)
     codes = find_clusters(family, smallest)
-    listed, calibration = suggest_datasets(family, unknown_share) if suggest else ([], None)
+    listed, calibration = _suggest(view, family, unknown_share, kept) if suggest else ([], None)
     suggestions = tuple(one for one in listed if not one.hint)
     n_unlabelled = sum(label is None for label in family.labels)
     return ClusterReport(
@@ -179,6 +188,13 @@ def cluster(
         calibration=calibration,
         notes=tuple(_notes(n_models, smallest)),
     )
+
+
+def _suggest(
+    view: FamilyView, family: LabelledModels, unknown_share: float, kept: Sequence[DataSet]
+) -> tuple[list[Suggestion], Calibration]:
+    ids = [family.ids[row] for row in family.unlabelled_rows.tolist()]
+    return suggest_datasets(family, unknown_share, compare_kept(view, kept, view.rows(ids)))
 
 
 def _clusters(

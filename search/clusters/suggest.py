@@ -4,6 +4,7 @@ A model is suggested the dataset of its nearest labelled model. The evidence is 
 often a model whose data no labelled one shares would be as near to that dataset. Over the list of
 unlabelled models the p-values give a false discovery rate (Benjamini, Hochberg 1995). Labelled
 models, held out one by one, say how often the nearest is of the wrong one of two known datasets.
+Kept data sets name models as well (`kept_suggestions.py`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from ...arrays import Bool, Float64, Int64
+from ..kept_data import KeptData
 from ..labelled import LabelledModels
 from ..precision import Exclude, label_codes
 from ..scoring.cohort import id_digest
 from ..scoring.evidence import COPY_COSINE, Verdict, tail, verdict
 from ..scoring.normalisation import unbounded
+from .kept_suggestions import Source, combine_answers
 from .stranger_tail import StrangerTail, measure_tail
 
 SUGGESTED = 0.2
@@ -132,6 +135,7 @@ class Suggestion:
     """A dataset for a model.
 
     Attributes:
+        source: What named it.
         fdr: Of the suggestions with at least this evidence, the share expected to be wrong.
         confidence: 1 − fdr.
         hint: Whether the evidence is too weak for a suggestion.
@@ -143,6 +147,7 @@ class Suggestion:
     fdr: float
     verdict: Verdict
     hint: bool
+    source: Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +163,7 @@ class Calibration:
         unknown_share: Share of models of unknown datasets, at most.
         levels: The same by rising confidence.
         tail: How heavy the tail of the family's strangers is.
+        kept_data: Data sets that could be suggested as well.
     """
 
     reached: Level | None
@@ -168,6 +174,7 @@ class Calibration:
     unknown_share: float
     levels: tuple[Level, ...]
     tail: StrangerTail
+    kept_data: int
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -182,12 +189,13 @@ class Calibration:
             "held_out": self.held_out,
             "unknown_share": self.unknown_share,
             "tail": self.tail.to_json(),
+            "kept_data": self.kept_data,
             "curve": [asdict(level) for level in self.levels],
         }
 
 
 def suggest_datasets(
-    family: LabelledModels, unknown_share: float = UNKNOWN_SHARE
+    family: LabelledModels, unknown_share: float = UNKNOWN_SHARE, kept: KeptData | None = None
 ) -> tuple[list[Suggestion], Calibration]:
     """Datasets for the unlabelled models with some evidence, by id, and what they are known from.
 
@@ -196,34 +204,40 @@ def suggest_datasets(
     Args:
         unknown_share: Share of the unlabelled models, 0 to 1, whose dataset no labelled model
             has, at most.
+        kept: Kept data sets beside the family's `unlabelled_rows`, in their order.
     """
     references = pick_references(family)
     null = _measure_tail(references, len(family.ids))
     held_out = hold_out(references, null.rate)
-    rows = np.array([row for row, label in enumerate(family.labels) if label is None], np.int64)
+    rows = family.unlabelled_rows
     answers = _answer_all(family, rows, references, null.rate)
     rates = false_discovery_rates(answers.p, unknown_share, held_out)
+    names = [*references.names, ""]
+    offers = combine_answers([names[code] for code in answers.codes.tolist()], rates, kept)
     suggestions = [
         Suggestion(
             model=family.ids[row],
-            dataset=references.names[code],
+            dataset=name,
             confidence=1 - rate,
             fdr=rate,
-            verdict=_in_words(cosine, rate),
+            verdict=_in_words(0.0 if offers.from_data[place] else cosine, rate),
             hint=rate > SUGGESTED,
+            source=offers.source(place),
         )
-        for row, code, rate, cosine in zip(
-            rows.tolist(),
-            answers.codes.tolist(),
-            rates.tolist(),
-            answers.cosines.tolist(),
-            strict=True,
+        for place, (row, name, rate, cosine) in enumerate(
+            zip(
+                rows.tolist(),
+                offers.names,
+                offers.rates.tolist(),
+                answers.cosines.tolist(),
+                strict=True,
+            )
         )
         if rate <= HINTED
     ]
-    levels = _levels(answers.p, rates, held_out)
+    levels = _levels(answers.p, offers.of_labels, held_out)
     calibration = Calibration(
-        reached=_level(answers.p, rates, held_out, 1 - SUGGESTED),
+        reached=_level(answers.p, offers.of_labels, held_out, 1 - SUGGESTED),
         models=len(held_out.p),
         answers=round(float(held_out.weights.sum())),
         datasets=len(references.names),
@@ -231,6 +245,7 @@ def suggest_datasets(
         unknown_share=unknown_share,
         levels=tuple(levels),
         tail=null,
+        kept_data=0 if kept is None else len(kept.sets),
     )
     return sorted(suggestions, key=lambda suggestion: suggestion.model), calibration
 

@@ -61,7 +61,9 @@ def test_cluster_prints_the_contract(db):
     assert len(report["suggestions"]) + report["abstained"] == 30
     for entry in report["suggestions"]:
         assert entry["dataset"] == f"d{int(entry['model'].removeprefix('[red]m')) % 6}"
-        assert set(entry) == {"model", "dataset", "confidence", "fdr", "verdict", "hint"}
+        assert set(entry) == {
+            "model", "dataset", "confidence", "fdr", "verdict", "hint", "source",
+        }  # fmt: skip
         assert entry["confidence"] >= report["calibration"]["target"] == 0.8
 
 

@@ -182,3 +182,61 @@ def test_colours_are_those_of_the_page():
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(RequestError, match=r"cannot write the map to .*absent"):
         write_picture(make_document(), tmp_path / "absent" / "m.png", title="t", subtitle="s")
+
+
+def star(name, x=0.0, y=0.0, verdict="perhaps"):
+    nearest = [{"model": "m0", "z": 5.0, "fdr": 0.01, "verdict": verdict}]
+    return {
+        "name": name, "x": x, "y": y, "examples": 512, "loss": "causal", "verdict": verdict,
+        "nearest": nearest,
+    }  # fmt: skip
+
+
+def test_a_list_without_kept_data_changes_no_byte(tmp_path):
+    document = make_document(30, 12)
+
+    assert svg(tmp_path, document) == svg(tmp_path, document | {"data": []})
+
+
+def test_kept_data_sets_are_named_on_the_map_and_in_the_legend(tmp_path):
+    stars = [star("acme-chats"), star("none", 1.0, 1.0, "no model stands out")]
+
+    written = texts(svg(tmp_path, make_document(data=stars)))
+
+    assert {"acme-chats", "none", "kept data set", "kept data, none stands out"} <= set(written)
+
+
+def test_names_of_stars_at_one_place_lie_beside_each_other():
+    stars = [star(f"data set {n}") for n in range(4)]
+
+    figure = draw_map(
+        make_document(40, data=stars), LIGHT, title="t", subtitle="s", colour="dataset"
+    )
+
+    names = [text for text in figure.axes[0].texts if text.get_text().startswith("data set")]
+    boxes = [text.get_window_extent() for text in names]
+    assert len(boxes) == 4
+    assert not any(one.overlaps(other) for one in boxes for other in boxes if one is not other)
+
+
+def test_no_category_has_the_shape_of_kept_data():
+    document = make_document(24, 12, data=[star("acme")])
+
+    figure = draw_map(document, LIGHT, title="t", subtitle="s", colour="dataset")
+
+    markers = [line.get_marker() for line in figure.axes[0].get_legend().legend_handles]
+    names = [
+        line.get_marker()
+        for artist in figure.axes[0].artists
+        for line in getattr(artist, "legend_handles", ())
+    ]
+    assert "*" in markers
+    assert "*" not in names
+    assert len(names) == 12
+
+
+def test_a_hostile_name_of_data_is_only_text(tmp_path):
+    drawing = svg(tmp_path, make_document(data=[star(HOSTILE)]))
+
+    assert "<script" not in drawing
+    ET.fromstring(drawing)

@@ -1,6 +1,7 @@
 """Examples of a data set, drawn from its files."""
 
 from .columns import ColumnChoice, FoundColumn
+from .data_folder import data_set_names, data_sets_in
 from .example import Example
 from .example_set import ClassCount, ExampleSet, SkippedRows
 from .reading import read_examples
@@ -12,5 +13,7 @@ __all__ = [
     "ExampleSet",
     "FoundColumn",
     "SkippedRows",
+    "data_set_names",
+    "data_sets_in",
     "read_examples",
 ]

@@ -158,8 +158,13 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
             continue
         if path.is_dir() and depth:
             yield from _below(path, depth - 1)
-        elif _format(path) in FORMATS and path.name not in OTHER_JSON and path.is_file():
+        elif path.name not in OTHER_JSON and is_data_file(path):
             yield path
+
+
+def is_data_file(path: Path) -> bool:
+    """Whether it is a file with the ending of a data file."""
+    return _format(path) in FORMATS and path.is_file()
 
 
 def _format(path: Path) -> str:

@@ -77,6 +77,7 @@
     models: (params, how) => get("models", params, how),
     model: (id, params, how) => get(modelPath(id), params, how),
     similar: (params, how) => get("similar", params, how),
+    nearestData: (params, how) => get("nearest-data", params, how),
     explain: (params, how) => get("explain", params, how),
     ids,
   });

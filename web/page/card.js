@@ -61,6 +61,7 @@
       link(found)].filter(Boolean));
     byId("changes").replaceChildren(...deltadex.heatmap.section(found.slots));
     deltadex.neighbours.update(state.current, found.dataset);
+    deltadex.data.update(state.current);
     say(`Card of ${found.model}, ${found.dataset ?? "unlabelled"}`);
     if (byKeyboard) byId("card-title").focus({ preventScroll: true });
     byKeyboard = false;
@@ -85,10 +86,14 @@
   }
 
   function refresh(asked, fresh) {
-    if (!fresh) { deltadex.neighbours.update(asked, details?.dataset ?? null); return; }
+    if (!fresh) {
+      deltadex.neighbours.update(asked, details?.dataset ?? null);
+      deltadex.data.update(asked);
+      return;
+    }
     card.scrollTop = 0;
     details = null;
-    for (const id of ["changes", "neighbours"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
+    for (const id of ["changes", "neighbours", "nearest-data"]) { deltadex.cancel(byId(id)); byId(id).replaceChildren(); }
     map.links = [];
     load(byId("card-top"), (how) => deltadex.source.model(asked.model, deltadex.scope(), how), show);
     map.reveal(map.chosen, false);

@@ -47,7 +47,8 @@
     const answered = made.threshold !== null && made.threshold !== undefined;
     return make("div", { class: "note" }, make("p", {}, answered
       ? `On ${format.count(made.models, "labelled model")} held out: ${format.percent(made.precision ?? 0)} of such suggestions are right, and ${format.percent(made.coverage ?? 0)} of the models get one.`
-      : `No evidence suffices to have ${format.percent(made.target)} of the suggestions right, so nothing is suggested.`),
+      : `No evidence suffices to have ${format.percent(made.target)} of the suggestions right, so ${made.kept_data ? "no labelled model names another" : "nothing is suggested"}.`),
+    made.kept_data ? make("p", {}, `${format.count(made.kept_data, "kept data set")} may name models as well: fdr is twice the rate of the better list.`) : null,
     made.curve?.length > 1 ? curve(made.curve) : null);
   }
 
@@ -58,7 +59,8 @@
         make("thead", {}, make("tr", {}, ["Model", "Dataset", "Verdict", "fdr"].map((text) => make("th", { scope: "col" }, text)))),
         make("tbody", {}, shown.map((answer) => make("tr", {},
           make("th", { scope: "row" }, button({ class: "link", onclick: () => deltadex.card.open(answer.model, { fly: true }) }, make("span", { class: "name" }, answer.model))),
-          make("td", {}, legend.swatch(legend.datasetItem(answer.dataset)), " ", answer.dataset),
+          make("td", {}, answer.source === "kept data" ? legend.star(true) : legend.swatch(legend.datasetItem(answer.dataset)), " ", answer.dataset,
+            answer.source === "kept data" ? make("span", { class: "soft" }, " · kept data") : ""),
           make("td", {}, answer.verdict),
           make("td", { class: "number" }, format.percent(answer.fdr))))))),
     list.length > shown.length ? make("p", { class: "soft small" }, `The first ${SUGGESTED}.`) : null];

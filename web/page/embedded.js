@@ -4,7 +4,7 @@
 
   // The same answers as the service's, from the document inside a map file.
   deltadex.embedded = (data) => {
-    const { map, neighbours = [], verdicts = [], calibration = null, clusters = null } = data;
+    const { map, neighbours = [], verdicts = [], calibration = null, clusters = null, nearest_data = [] } = data;
     const place = new Map(map.models.map((id, i) => [id, i]));
     const named = (column, i) => {
       const at = map[column][i];
@@ -52,6 +52,9 @@
       };
     }
 
+    const nearestData = ({ model }) => ({ data: (nearest_data[found(model)] ?? []).map(
+      ([name, z, fdr, verdict], n) => ({ rank: n + 1, data: name, z, fdr, verdict: verdicts[verdict] })) });
+
     return {
       can: { explain: false, details: false, evaluate: false, list: true,
         search: neighbours.length > 0, cluster: clusters !== null },
@@ -64,6 +67,7 @@
       models: async (asked) => models(asked),
       model: async (id) => row(found(id)),
       similar: async (asked) => similar(asked),
+      nearestData: async (asked) => nearestData(asked),
     };
   };
 }

@@ -11,9 +11,11 @@
       low = Math.min(low, ys[i]); high = Math.max(high, ys[i]);
     }
     const half = Math.max(right - left, high - low) / 2 || 1;
+    const across = (x) => (x - (left + right) / 2) / half, up = (y) => (y - (low + high) / 2) / half;
     return {
-      x: Float64Array.from(xs, (x) => (x - (left + right) / 2) / half),
-      y: Float64Array.from(ys, (y) => (y - (low + high) / 2) / half),
+      x: Float64Array.from(xs, across),
+      y: Float64Array.from(ys, up),
+      across, up,
       span: [Math.max(0.05, (right - left) / 2 / half), Math.max(0.05, (high - low) / 2 / half)],
     };
   }
@@ -45,7 +47,12 @@
       this.document = document;
       this.count = document.models.length;
       this.place = new Map(document.models.map((id, i) => [id, i]));
-      Object.assign(this, plane(document.x, document.y));
+      const { across, up, ...placed } = plane(document.x, document.y);
+      Object.assign(this, placed);
+      this.stars = (document.data ?? []).map((data) => ({
+        ...data, x: across(data.x), y: up(data.y), standsOut: data.verdict !== "no model stands out",
+        label: data.name.length > 28 ? `${data.name.slice(0, 27)}…` : data.name,
+      }));
       this.grid = new deltadex.Grid(this.x, this.y);
       const full = document.kinds.indexOf("full");
       this.hollow = Uint8Array.from(document.kind, (kind) => (kind === full ? 0 : 1));

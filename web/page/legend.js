@@ -1,6 +1,6 @@
 "use strict";
 {
-  const { byId, make, draw, button, state, format, colours, map } = deltadex;
+  const { byId, make, draw, button, say, state, format, colours, map } = deltadex;
 
   // A category's mark: filled for full fine-tunes, hollow for adapters.
   function swatch(item, hollow = false, size = 14) {
@@ -8,6 +8,30 @@
     return draw("svg", { viewBox: "0 0 14 14", width: size, height: size, class: "swatch", "aria-hidden": "true" },
       draw("circle", hollow ? { cx: 7, cy: 7, r: 4.6, fill: "none", stroke: css, "stroke-width": 2.4 }
         : { cx: 7, cy: 7, r: 5.6, fill: css }));
+  }
+
+  function star(standsOut) {
+    const points = Array.from({ length: 10 }, (_, n) => {
+      const far = n % 2 ? 2.7 : 6.2, angle = (Math.PI * n) / 5;
+      return `${(7 + far * Math.sin(angle)).toFixed(2)},${(7 - far * Math.cos(angle)).toFixed(2)}`;
+    });
+    return draw("svg", { viewBox: "0 0 14 14", width: 14, height: 14, class: standsOut ? "star" : "star hollow", "aria-hidden": "true" },
+      draw("polygon", { points: points.join(" ") }));
+  }
+
+  // Kept data sets: a button shows where one stands on the map.
+  function stars() {
+    const { stars } = map.family;
+    byId("stars").hidden = !stars.length;
+    if (!stars.length) { byId("stars").replaceChildren(); return; }
+    byId("stars").replaceChildren(
+      make("h3", {}, "Kept data sets"),
+      make("ul", {}, stars.map((data, n) => make("li", {}, button({ class: "row",
+        title: data.standsOut ? "Show on the map" : "No model stands out. Show on the map",
+        onclick: () => { map.flyToStar(n); say(deltadex.tooltip.spokenData(data)); },
+        onpointerenter: () => map.star(n), onpointerleave: () => map.star(-1), onblur: () => map.star(-1) },
+      star(data.standsOut), make("span", { class: "name" }, data.name), make("span", { class: "n" }, format.whole(data.examples)))))),
+      stars.some((data) => !data.standsOut) ? make("p", { class: "soft small" }, "Hollow: no model stands out.") : "");
   }
 
   // The colour that a model's dataset has wherever datasets are coloured.
@@ -66,6 +90,7 @@
     byId("every").disabled = map.hidden.size === 0;
     byId("colour").value = asked.colour;
     kinds();
+    stars();
   }
 
   function kinds() {
@@ -83,5 +108,5 @@
     byId("nothing").onclick = () => keep(new Set(map.categories.items.map((item) => item.key)), map.categories.items);
   }
 
-  deltadex.legend = { start, update, refresh, swatch, datasetItem };
+  deltadex.legend = { star, start, update, refresh, swatch, datasetItem };
 }

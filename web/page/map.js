@@ -4,13 +4,14 @@
   const LABELS = 24;
   const FEW = 40;
   const REACH_PX = 14;
+  const STAR_REACH_PX = 12;
   const THICKER = 0.15; // fewer points are drawn larger
   const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
   const stage = byId("stage");
 
   const map = {
     family: null, colours: null, categories: null, shown: new Uint8Array(0), hidden: new Set(),
-    chosen: -1, hovered: -1, marked: -1, links: [], labels: [], ratio: 1,
+    chosen: -1, hovered: -1, marked: -1, starred: -1, links: [], labels: [], ratio: 1,
     frames: { count: 0, script_ms: 0 }, pace: new deltadex.Pace(),
   };
   const { pace } = map;
@@ -29,7 +30,7 @@
     view = map.view = new deltadex.View(stage, { changed: moved, tapped, hovered });
     new ResizeObserver(resize).observe(stage);
     stage.addEventListener("keydown", pressed);
-    stage.addEventListener("blur", () => hover(-1));
+    stage.addEventListener("blur", () => { hover(-1); star(-1); });
     byId("closer").onclick = () => view.zoomBy(1.6);
     byId("farther").onclick = () => view.zoomBy(1 / 1.6);
     byId("home").onclick = () => view.flyTo({ x: 0, y: 0, zoom: 1 });
@@ -102,7 +103,8 @@
       sheet: map.colours.sheet, alpha: map.family?.count > 5000 ? 0.82 : 0.95 });
     const named = map.chosen < 0 && pace.now.names;
     overlay.draw({ ...map, place, radiusOf, radius: size, ratio,
-      toScreen: (x, y) => view.toScreen(x, y), labels: named ? map.labels : [] });
+      toScreen: (x, y) => view.toScreen(x, y), labels: named ? map.labels : [],
+      stars: map.family?.stars ?? [], naming: pace.now.names });
   }
 
   // A canvas that gets another size is empty.
@@ -128,6 +130,7 @@
   function moved() {
     pace.moved();
     if (map.hovered >= 0) deltadex.tooltip.show(map.family, map.hovered, place(map.hovered), radiusOf(map.hovered));
+    if (map.starred >= 0) pointAt(map.starred);
     const { x, y, zoom } = view.camera;
     const home = Math.abs(x) + Math.abs(y) < 1e-4 && Math.abs(zoom - 1) < 1e-3;
     state.quietly({ at: home ? "" : [x.toFixed(4), y.toFixed(4), zoom.toFixed(3)].join(",") });
@@ -162,7 +165,7 @@
   // What is shown
 
   function setFamily(family) {
-    Object.assign(map, { family, chosen: -1, hovered: -1, marked: -1, links: [] });
+    Object.assign(map, { family, chosen: -1, hovered: -1, marked: -1, starred: -1, links: [] });
     const largest = family.document.downloads.reduce((most, n) => Math.max(most, n ?? 0), 0);
     const scale = Math.log1p(Math.max(1, largest));
     map.sizes = Float32Array.from(family.document.downloads,
@@ -261,9 +264,45 @@
     dirty();
   }
 
-  const hovered = (here) => hover(here === null ? -1 : at(here));
+  // Kept data sets lie above the models.
+  function starAt([left, top]) {
+    let best = -1, least = STAR_REACH_PX;
+    (map.family?.stars ?? []).forEach(({ x, y }, n) => {
+      const [u, v] = view.toScreen(x, y), far = Math.hypot(u - left, v - top);
+      if (far < least) [best, least] = [n, far];
+    });
+    return best;
+  }
+
+  function pointAt(n) {
+    const data = map.family.stars[n];
+    deltadex.tooltip.showData(data, view.toScreen(data.x, data.y), STAR_REACH_PX);
+  }
+
+  function star(n) {
+    if (n === map.starred) return;
+    map.starred = n;
+    stage.classList.toggle("pointing", n >= 0);
+    if (n >= 0) { hover(-1); pointAt(n); }
+    else if (map.hovered < 0) deltadex.tooltip.show(map.family, -1, [0, 0], 0);
+    dirty();
+  }
+
+  function flyToStar(n) {
+    const { x, y } = map.family.stars[n];
+    view.flyTo({ x, y, zoom: Math.max(view.camera.zoom, 2) });
+    star(n);
+  }
+
+  function hovered(here) {
+    const n = here === null ? -1 : starAt(here);
+    star(n);
+    if (n < 0) hover(here === null ? -1 : at(here));
+  }
 
   function tapped(here) {
+    const data = map.family?.stars[starAt(here)];
+    if (data) { star(-1); state.change({ model: data.nearest[0].model, other: "" }); return; }
     const i = at(here);
     hover(-1);
     state.change({ model: i < 0 ? "" : map.family.id(i), other: "" });
@@ -299,6 +338,6 @@
     if (act) { event.preventDefault(); act(); }
   }
 
-  Object.assign(map, { start, dirty, paint, resize, look, inset, reveal, setFamily, restyle, recolour, hover });
+  Object.assign(map, { start, dirty, paint, resize, look, inset, reveal, setFamily, restyle, recolour, hover, star, flyToStar });
   deltadex.map = map;
 }

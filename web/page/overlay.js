@@ -3,6 +3,17 @@
   const { css } = deltadex.colours;
   const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
   const SCORES_SHOWN = 5;
+  const STAR_PX = 9, WAIST = 0.42, STARS_NAMED = 24;
+
+  // Five points around a middle, the first of them on top.
+  function starPath(context, x, y, radius) {
+    context.beginPath();
+    for (let n = 0; n < 10; n++) {
+      const far = n % 2 ? radius * WAIST : radius, angle = (Math.PI * n) / 5;
+      context.lineTo(x + far * Math.sin(angle), y - far * Math.cos(angle));
+    }
+    context.closePath();
+  }
 
   // A line's ends, moved in so that it touches no mark.
   function between([x, y], [u, v], first, last) {
@@ -21,8 +32,8 @@
 
     draw(scene) {
       const { context, canvas } = this;
-      const { chosen, hovered, links, labels } = scene;
-      const idle = chosen < 0 && hovered < 0 && !labels.length;
+      const { chosen, hovered, links, labels, stars } = scene;
+      const idle = chosen < 0 && hovered < 0 && !labels.length && !stars.length;
       canvas.hidden = idle;
       if (idle && this.blank) return;
       context.setTransform(scene.ratio, 0, 0, scene.ratio, 0, 0);
@@ -32,8 +43,30 @@
       this.taken = [];
       if (chosen >= 0) this.links(scene, links);
       for (const i of [chosen, hovered]) if (i >= 0) this.ring(scene, i, i === chosen ? 2.5 : 1.5);
+      this.stars(scene, stars);
       if (chosen >= 0) this.scores(scene, links);
       this.names(scene, labels);
+    }
+
+    // Kept data sets: hollow where no model stands out.
+    stars({ toScreen, colours, starred, naming }, stars) {
+      const { context } = this;
+      context.lineJoin = "round";
+      const sizeOf = (n) => (n === starred ? STAR_PX + 3 : STAR_PX);
+      stars.forEach((star, n) => this.taken.push([...toScreen(star.x, star.y), sizeOf(n), sizeOf(n)]));
+      stars.forEach((star, n) => {
+        const [x, y] = toScreen(star.x, star.y), size = sizeOf(n);
+        starPath(context, x, y, size);
+        context.strokeStyle = css(colours.sheet);
+        context.lineWidth = 5;
+        context.stroke();
+        context.strokeStyle = css(colours.text);
+        context.lineWidth = 1.6;
+        context.fillStyle = css(star.standsOut ? colours.text : colours.sheet);
+        context.fill();
+        context.stroke();
+        if (n === starred || (naming && n < STARS_NAMED)) this.text(star.label, x, y + size + 12, 12, 650, colours.text, colours);
+      });
     }
 
     // As wide as z is high; dashed where the neighbour does not stand out.

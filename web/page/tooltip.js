@@ -12,6 +12,21 @@
       make("strong", {}, family.id(i)),
       make("span", {}, family.name("dataset", i) ?? "unlabelled"),
       make("span", { class: "soft" }, facts.filter(Boolean).join(" · ")));
+    place(box, [x, y], radius);
+  }
+
+  // The same beside a kept data set.
+  function showData(data, at, radius) {
+    const box = byId("tooltip"), [nearest] = data.nearest;
+    box.replaceChildren(
+      make("strong", {}, `data set ${data.name}`),
+      make("span", {}, `${format.count(data.examples, "example")} · ${data.loss}`),
+      make("span", {}, data.standsOut ? `nearest model: ${nearest.model}, ${nearest.verdict}` : `no model stands out; nearest: ${nearest.model}`),
+      make("span", { class: "soft" }, `z ${format.signed(nearest.z, 1)} · fdr ${format.rate(nearest.fdr)}`));
+    place(box, at, radius);
+  }
+
+  function place(box, [x, y], radius) {
     box.hidden = false;
     const { clientWidth, clientHeight } = byId("stage");
     const { offsetWidth, offsetHeight } = box;
@@ -23,5 +38,8 @@
   const spoken = (family, i) =>
     [family.id(i), family.name("dataset", i) ?? "unlabelled", family.name("kind", i)].filter(Boolean).join(", ");
 
-  deltadex.tooltip = { show, spoken };
+  const spokenData = ({ name, examples, nearest: [nearest] }) =>
+    `data set ${name}, ${format.count(examples, "example")}, nearest model ${nearest.model}, ${nearest.verdict}`;
+
+  deltadex.tooltip = { show, showData, spoken, spokenData };
 }

@@ -146,6 +146,32 @@ class SimilarAnswer(Answer):
     neighbours: list[NeighbourAnswer]
 
 
+class NearDataAnswer(Answer):
+    """A kept data set near a model; numbers as of a neighbour."""
+
+    rank: int
+    data: str
+    examples: int
+    loss: str
+    verdict: Verdict
+    z: float | None
+    z_error: float | None
+    fdr: float | None = Field(ge=0, le=1)
+    cosine: float | None
+
+
+class NearestDataAnswer(Answer):
+    """`meaning` says what an answer proves at most."""
+
+    query: dict[str, Any]
+    recipe: str
+    recipe_id: str
+    verdict: str
+    calibration: CalibrationAnswer
+    data: list[NearDataAnswer]
+    meaning: str
+
+
 class FailedQuery(Answer):
     problem: ProblemAnswer
 
@@ -207,8 +233,21 @@ class EvaluationAnswer(Answer):
     with_unlabelled: bool
 
 
+class DataPlaceAnswer(Answer):
+    """A kept data set on a map, with the few models nearest to it."""
+
+    name: str
+    x: float | None
+    y: float | None
+    examples: int
+    loss: str
+    verdict: Verdict
+    nearest: list[dict[str, Any]]
+
+
 class MapAnswer(Answer):
-    """Columns, a model in each row; names by their place in the lists beside."""
+    """Columns, a model in each row; names by their place in the lists beside. `data` is there only
+    if the family keeps data sets."""
 
     base: str
     recipe: str
@@ -225,6 +264,7 @@ class MapAnswer(Answer):
     kind: list[int | None]
     kinds: list[str]
     downloads: list[int | None]
+    data: list[DataPlaceAnswer] | None = None
 
 
 class ClustersAnswer(Answer):

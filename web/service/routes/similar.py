@@ -32,7 +32,7 @@ from ..params import (
 from ..problems import as_problem
 from ..readers import check_where, find_base, find_family, names_of
 from ..replies import reply
-from ..schemas import BatchAnswer, ExplanationAnswer, SimilarAnswer
+from ..schemas import BatchAnswer, ExplanationAnswer, NearestDataAnswer, SimilarAnswer
 from ..service import Service
 from ..uploads import AdapterFiles
 
@@ -70,6 +70,23 @@ async def similar(
     return reply(
         await service.ask(lambda catalog: _answer(catalog, names_of(catalog), query, filters))
     )
+
+
+@router.get("/nearest-data", responses={200: {"model": NearestDataAnswer}, **problems(404)})
+async def nearest_data(
+    service: ServiceIn,
+    model: IdInQuery,
+    base: BaseInQuery = None,
+    recipe: RecipeInQuery = None,
+) -> Response:
+    """The kept data sets nearest to a stored model; as `deltadex find-data --json`."""
+
+    def answer(catalog: Database) -> dict[str, Any]:
+        query = catalog.exact_query(model, find_base(catalog, base))
+        table = catalog.find_data(query.model, base=query.base, recipe=recipe)
+        return names_of(catalog).with_bases(table.to_json())
+
+    return reply(await service.ask(answer))
 
 
 @router.post("/similar", responses={200: {"model": BatchAnswer}, **problems()})

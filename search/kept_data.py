@@ -1,0 +1,95 @@
+"""Kept data sets among the models of their family: every one of them with every model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..arrays import Float64, Int64
+from ..records import DataSet
+from ..store import Catalog, FamilyView
+from .scoring.evidence import Calibration
+from .scoring.family_scores import FamilyScores
+from .trained_on import (
+    WHOLE,
+    DataNeighbour,
+    TrainedModel,
+    data_neighbours,
+    data_scores,
+    nearest_models,
+    other_data,
+    sketch_rows,
+)
+
+BLOCK = 1_000
+"""Models whose sketches are held at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptData:
+    """The kept data sets of a family, and their evidence with some of its models.
+
+    Attributes:
+        sets: By name.
+        z: Deviations above a data set's scores with the family's strangers.
+        cosines: Plain.
+        calibration: What false discovery rates are computed from.
+    """
+
+    sets: tuple[DataSet, ...]
+    z: Float64[np.ndarray, "data models"] = field(compare=False)
+    cosines: Float64[np.ndarray, "data models"] = field(compare=False)
+    calibration: Calibration
+
+    def neighbours(self, column: int) -> tuple[DataNeighbour, ...]:
+        """The data sets nearest to the model of a column, all of them."""
+        z, cosines = self.z[:, column].tolist(), self.cosines[:, column].tolist()
+        scored = zip(self.sets, z, cosines, [None] * len(z), strict=True)
+        return data_neighbours(list(scored), self.calibration)
+
+
+def kept_data_sets(catalog: Catalog, view: FamilyView) -> list[DataSet]:
+    """The kept data sets of a view's family and recipe that can be compared with its models."""
+    kept = catalog.data_sets.all(view.base, view.recipe.id)
+    usable = [data for data in kept if WHOLE in data.sketches]
+    return usable if usable and FamilyScores.of(view) is not None else []
+
+
+def compare_kept(
+    view: FamilyView,
+    kept: Sequence[DataSet],
+    rows: Int64[np.ndarray, " rows"],
+    others: Sequence[DataSet] | None = None,
+) -> KeptData | None:
+    """Every data set with the models at some rows; None without any data set.
+
+    Peak: the sketches of `BLOCK` models.
+
+    Args:
+        others: By which each data set is normalised; else by one another, as `find-data` does.
+    """
+    family = FamilyScores.of(view)
+    calibration = family.evidence.calibration(view) if family else None
+    if not kept or family is None or calibration is None:
+        return None
+    prepared = []
+    for data in kept:
+        scores = data_scores(view, other_data(others or kept, data))
+        prepared.append((scores, scores.prepare(sketch_rows([data.sketches[WHOLE]], view))))
+    z, cosines = np.empty((len(kept), len(rows))), np.empty((len(kept), len(rows)))
+    for start in range(0, len(rows), BLOCK):
+        block = slice(start, start + BLOCK)
+        models = family.stored(view, rows[block])
+        for place, (scores, gradient) in enumerate(prepared):
+            pairs = scores.compare(gradient, models)
+            z[place, block], cosines[place, block] = pairs.z[0], pairs.cosines[0]
+    return KeptData(sets=tuple(kept), z=z, cosines=cosines, calibration=calibration)
+
+
+def nearest_to_kept(
+    view: FamilyView, kept: Sequence[DataSet], k: int
+) -> list[tuple[DataSet, tuple[TrainedModel, ...]]]:
+    """Each data set with the `k` models nearest to it, as `find-trained-on` ranks them."""
+    return [(data, nearest_models(view, data, other_data(kept, data), k=k).models) for data in kept]

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+from kept_families import AXES, fill, make_data
+
+from deltadex.search import (
+    compare_kept,
+    find_data,
+    find_trained_on,
+    find_trained_on_each,
+    kept_data_sets,
+    nearest_to_kept,
+)
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory):
+    kept = (make_data("acme", AXES[0], groups=4), make_data("other", AXES[1], groups=2))
+    with fill(tmp_path_factory.mktemp("kept") / "c.duckdb", kept=kept) as filled:
+        yield filled
+
+
+def view_of(catalog):
+    return catalog.family("base", catalog.find_recipe(None, "base"))
+
+
+def test_every_pair_is_what_find_data_says(catalog):
+    view = view_of(catalog)
+    rows = np.array([0, 5, 30])
+
+    compared = compare_kept(view, kept_data_sets(catalog, view), rows)
+
+    assert [data.name for data in compared.sets] == ["acme", "other"]
+    for column, row in enumerate(rows.tolist()):
+        expected = find_data(catalog, view.ids[row]).data
+        listed = compared.neighbours(column)
+        assert [near.data for near in listed] == [near.data for near in expected]
+        assert [near.z for near in listed] == pytest.approx([near.z for near in expected])
+        assert [near.fdr for near in listed] == pytest.approx([near.fdr for near in expected])
+
+
+def test_blocks_of_models_change_nothing(catalog, monkeypatch):
+    view = view_of(catalog)
+    kept, rows = kept_data_sets(catalog, view), np.arange(len(view))
+    whole = compare_kept(view, kept, rows)
+
+    monkeypatch.setattr("deltadex.search.kept_data.BLOCK", 7)
+
+    assert compare_kept(view, kept, rows).z == pytest.approx(whole.z, abs=1e-9)
+
+
+def test_the_nearest_models_are_those_of_find_trained_on(catalog):
+    view = view_of(catalog)
+
+    for data, models in nearest_to_kept(view, kept_data_sets(catalog, view), 3):
+        expected = find_trained_on(catalog, data, k=3).models
+        assert [(m.model, m.z) for m in models] == [(m.model, m.z) for m in expected]
+
+
+def test_each_of_several_data_sets_is_answered_as_alone(catalog):
+    sets = catalog.data_sets.all("base", view_of(catalog).recipe.id)
+
+    table = find_trained_on_each(catalog, sets, k=4)
+
+    assert list(table.models) == sorted(table.models)
+    assert table.z.shape == (2, 40)
+    for data, answer, z in zip(table.sets, table.answers, table.z.tolist(), strict=True):
+        assert answer.models == find_trained_on(catalog, data, k=4).models
+        for near in answer.models:
+            assert z[table.models.index(near.model)] == pytest.approx(near.z)
+
+
+def test_filters_choose_the_models_of_a_table(catalog):
+    from deltadex.store import ModelFilter
+
+    sets = catalog.data_sets.all("base", view_of(catalog).recipe.id)
+
+    table = find_trained_on_each(catalog, sets, k=4, wanted=ModelFilter(where="id LIKE 'near%'"))
+
+    assert set(table.models) == {f"near-{n}" for n in range(6)}
+    assert table.answers[0].compared == 6
+
+
+def test_a_family_without_kept_data_compares_none(tmp_path):
+    with fill(tmp_path / "c.duckdb", strangers=8) as catalog:
+        view = view_of(catalog)
+        assert kept_data_sets(catalog, view) == []
+        assert compare_kept(view, [], np.arange(3)) is None

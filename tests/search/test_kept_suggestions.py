@@ -1,0 +1,167 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kept_families import AXES, DIM, fill, make_data
+
+from deltadex.search.clusters import cluster_family
+from deltadex.search.clusters.kept_suggestions import combine_answers, kept_rates
+from deltadex.search.clusters.suggest import HINTED, SUGGESTED
+from deltadex.search.kept_data import KeptData
+from deltadex.search.scoring.evidence import RATE, Calibration
+
+NULL = Calibration(RATE, "the null alone", 0, 0)
+
+
+def kept_of(z, calibration=NULL):
+    """Data sets `d0`, … with these z."""
+    sets = tuple(make_data(f"d{place}", AXES[0]) for place in range(len(z)))
+    z = np.asarray(z, dtype=np.float64)
+    return KeptData(sets=sets, z=z, cosines=np.zeros_like(z), calibration=calibration)
+
+
+def strangers(rng, shape):
+    """z of strangers, whose tail is the one that rates are computed from."""
+    return rng.laplace(scale=RATE, size=shape)
+
+
+def names_and_sources(report):
+    return {one.model: (one.dataset, one.source) for one in report.suggestions}
+
+
+def test_a_kept_data_set_names_the_models_that_lie_along_it(tmp_path):
+    with fill(tmp_path / "c.duckdb", kept=[make_data("acme", AXES[0])]) as catalog:
+        report = cluster_family(catalog)
+
+    found = names_and_sources(report)
+    near = {f"near-{n}" for n in range(6)}
+    assert near <= found.keys()
+    assert {found[model] for model in near} == {("acme", "kept data")}
+    assert report.calibration.kept_data == 1
+    assert report.to_json()["suggestions"][0]["source"] == "kept data"
+
+
+def test_data_that_no_model_lies_along_names_none(tmp_path):
+    rng = np.random.default_rng(3)
+    kept = [make_data(f"data-{n}", rng.normal(size=DIM)) for n in range(3)]
+    with fill(tmp_path / "c.duckdb", near=0, strangers=40, kept=kept) as catalog:
+        report = cluster_family(catalog)
+
+    assert report.suggestions == ()
+    assert report.abstained == 40
+
+
+def test_without_kept_data_nothing_changes():
+    rates = np.array([0.0, 0.1, 0.4, 1.0])
+
+    offers = combine_answers(list("abcd"), rates, None)
+
+    assert offers.names == tuple("abcd")
+    assert offers.rates.tolist() == offers.of_labels.tolist() == rates.tolist()
+    assert {offers.source(row) for row in range(4)} == {"labelled models"}
+
+
+def test_labelled_models_come_first_where_their_rate_is_no_higher():
+    kept = kept_of([[20.0, 20.0, 20.0, -1.0]])
+    own = kept_rates(kept)
+    rates = np.array([0.0, own[1], 0.3, 0.3])
+
+    offers = combine_answers(list("abcd"), rates, kept)
+
+    assert offers.names == ("a", "b", "d0", "d")
+    assert offers.from_data.tolist() == [False, False, True, False]
+    assert offers.rates.tolist() == pytest.approx([0.0, 2 * own[1], 2 * own[2], 0.6])
+
+
+def test_only_a_set_that_stands_out_by_itself_is_offered():
+    """Three sets, so that z 5.5 has p 0.010 and z 4 has p 0.04; z 3 has 0.098."""
+    z = [[5.5, 4.0, 3.0, 0.0], [0.0] * 4, [0.0] * 4]
+
+    rates = kept_rates(kept_of(z))
+
+    assert (rates < 1).tolist() == [True, True, False, False]
+
+
+def test_the_share_of_wrong_pairs_among_labels_is_a_floor():
+    alike = Calibration(
+        RATE, "labelled pairs", 4, 20, levels=np.array([0.0, 15.0]), shares=np.array([0.9, 0.03])
+    )
+
+    rates = kept_rates(kept_of([[30.0, 10.0]], alike))
+
+    assert rates.tolist() == [0.03, 1.0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), n_sets=st.integers(1, 5), n_models=st.integers(1, 40))
+def test_the_order_of_models_and_sets_does_not_matter(seed, n_sets, n_models):
+    rng = np.random.default_rng(seed)
+    z = strangers(rng, (n_sets, n_models)) + 6 * (rng.random((n_sets, n_models)) < 0.2)
+    models, sets = rng.permutation(n_models), rng.permutation(n_sets)
+
+    rates = kept_rates(kept_of(z))
+
+    assert kept_rates(kept_of(z[sets][:, models])) == pytest.approx(rates[models])
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), more=st.floats(0.1, 5))
+def test_more_evidence_is_never_less_certain(seed, more):
+    z = strangers(np.random.default_rng(seed), (3, 20)) * 3
+    higher = z.copy()
+    higher[:, 4] += more
+
+    assert kept_rates(kept_of(higher))[4] <= kept_rates(kept_of(z))[4] + 1e-12
+
+
+@pytest.mark.parametrize("n_near", [0, 10, 60])
+def test_names_are_wrong_at_most_at_their_rate(n_near):
+    """200 models, of which some lie near a set that is kept, or near a labelled dataset.
+
+    The labelled list is as false as its rate says: its p-values are uniform where no labelled model
+    shares the data. The share of wrong names is a mean over families; 400 know it to 0.02.
+    """
+    rng = np.random.default_rng(n_near)
+    shares = []
+    for _ in range(400):
+        z = strangers(rng, (3, 200))
+        z[0, :n_near] = rng.normal(9, 2, n_near)
+        p = rng.random(200)
+        p[100:120] = rng.random(20) * 1e-4
+        order = np.argsort(p)
+        rates = np.empty(200)
+        expected = 200 * p[order] / np.arange(1, 201)
+        rates[order] = np.minimum(np.minimum.accumulate(expected[::-1])[::-1], 1.0)
+        offers = combine_answers(["label"] * 200, rates, kept_of(z))
+        right = np.zeros(200, dtype=bool)
+        right[100:120] = ~offers.from_data[100:120]
+        right[:n_near] = np.array(offers.names)[:n_near] == "d0"
+        named = offers.rates <= SUGGESTED
+        shares.append((named & ~right).sum() / max(1, named.sum()))
+
+    assert np.mean(shares) <= SUGGESTED
+    assert SUGGESTED < HINTED
+
+
+def test_the_screen_says_what_named_a_model(capsys):
+    from deltadex.terminal import show_clusters
+
+    one = {
+        "model": "m", "dataset": "acme", "confidence": 0.9, "fdr": 0.1, "verdict": "perhaps",
+        "hint": False, "source": "kept data",
+    }  # fmt: skip
+    tail = {"source": "the null alone", "queries": 0, "datasets": 0}
+    show_clusters(
+        {
+            "base": "b", "recipe": "sketch", "models": 3, "clusters": [], "noise": [], "notes": [],
+            "ari": None, "nmi": None, "silhouette": {"labels": None, "clusters": None},
+            "suggestions": [one], "hints": [], "abstained": 2,
+            "calibration": {"tail": tail, "kept_data": 1, "precision": None, "threshold": None,
+                            "target": 0.8, "datasets": 0, "answers": 0, "models": 0},
+        }
+    )  # fmt: skip
+
+    shown = capsys.readouterr().out
+    assert "named by" in shown
+    assert "kept data" in shown
+    assert "1 kept data set may name models as well" in shown

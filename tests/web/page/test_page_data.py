@@ -1,0 +1,171 @@
+"""Kept data sets in a real browser: stars on the map, a list on a model's card."""
+
+import pytest
+from stand_in import HOSTILE, MadeUp, plain, served, until
+from test_page_map import click_model
+
+from deltadex.web import NearData
+from deltadex.web.family_map import Neighbour, Neighbourhoods, write_page
+
+DARKEST = """([x, y, reach]) => {
+  const { map } = deltadex;
+  map.paint();
+  const { context, canvas } = (() => {
+    const canvas = document.getElementById("overlay");
+    return { canvas, context: canvas.getContext("2d") };
+  })();
+  const ratio = canvas.width / map.view.size[0];
+  const { data } = context.getImageData((x - reach) * ratio, (y - reach) * ratio,
+    2 * reach * ratio, 2 * reach * ratio);
+  let drawn = 0;
+  for (let i = 3; i < data.length; i += 4) drawn += data[i] > 200;
+  return drawn;
+}"""
+PLACE = """(n) => {
+  const { map } = deltadex, { x, y } = map.family.stars[n];
+  return map.view.toScreen(x, y);
+}"""
+
+
+class WithData(MadeUp):
+    """The same family with two kept data sets, and a third whose name is markup."""
+
+    def map(self, query):
+        status, document = super().map(query)
+        data = [
+            ("acme-chats", 0.4, 0.3, 512, "likely the same data"),
+            ("reviews", -0.8, -0.2, 64, "no model stands out"),
+            (HOSTILE, 1.2, -0.9, 8, "perhaps"),
+        ]
+        return status, document | {
+            "data": [
+                {
+                    "name": name, "x": x, "y": y, "examples": n, "loss": "causal",
+                    "verdict": verdict,
+                    "nearest": [{"model": "lab3/m000003", "z": 5.1, "fdr": 0.004,
+                                 "verdict": verdict}],
+                }
+                for name, x, y, n, verdict in data
+            ]
+        }  # fmt: skip
+
+    def answer(self, path, query):
+        if path == "nearest-data":
+            self.requests[path] += 1
+            near = [("acme-chats", 5.1, 0.004, "likely the same data"),
+                    ("reviews", -0.3, 1.0, "no model stands out")]  # fmt: skip
+            return 200, {
+                "query": {"model": query["model"]},
+                "data": [
+                    {"rank": n + 1, "data": name, "z": z, "fdr": fdr, "verdict": verdict}
+                    for n, (name, z, fdr, verdict) in enumerate(near)
+                ],
+            }
+        return super().answer(path, query)
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return WithData()
+
+
+@pytest.fixture(scope="module")
+def with_data(kept):
+    with served(kept) as at:
+        yield at
+
+
+def on_stage(page, place):
+    box = page.locator("#stage").bounding_box()
+    return place[0] + box["x"], place[1] + box["y"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_stars_are_drawn_where_they_stand_and_listed(visit, with_data, scheme):
+    page = visit(with_data, color_scheme=scheme)
+
+    listed = page.locator("#stars button").all_inner_texts()
+    assert [text.split("\n")[0] for text in listed] == ["acme-chats", "reviews", HOSTILE]
+    assert [text.split("\n")[-1] for text in listed] == ["512", "64", "8"]
+    assert page.locator("#stars .star.hollow").count() == 1
+    assert "Hollow: no model stands out." in page.locator("#stars").inner_text()
+    for n in range(3):
+        x, y = page.evaluate(PLACE, n)
+        assert page.evaluate(DARKEST, [x, y, 9]) > 60
+    assert page.evaluate("window.hacked") is None
+
+
+def test_a_star_says_what_it_is_and_leads_to_its_nearest_model(visit, with_data):
+    page = visit(with_data)
+    x, y = on_stage(page, page.evaluate(PLACE, 0))
+
+    page.mouse.move(x, y)
+    until(page, "deltadex.map.starred === 0")
+    shown = plain(page, "#tooltip")
+    page.mouse.click(x, y)
+    page.wait_for_selector("#card-title")
+
+    assert "data set acme-chats" in shown
+    assert "512 examples · causal" in shown
+    assert "nearest model: lab3/m000003, likely the same data" in shown
+    assert "z 5.1 · fdr 0.4 %" in shown
+    assert page.locator("#card-title").inner_text() == "lab3/m000003"
+
+
+def test_the_legend_leads_to_a_star_by_keyboard(visit, with_data):
+    page = visit(with_data)
+
+    page.locator("#stars button").nth(1).focus()
+    page.keyboard.press("Enter")
+
+    until(page, "deltadex.map.starred === 1 && deltadex.map.view.camera.zoom > 1.9")
+    assert "no model stands out; nearest: lab3/m000003" in plain(page, "#tooltip")
+    assert "data set reviews, 64 examples" in page.locator("#status").inner_text()
+
+
+def test_a_card_lists_the_nearest_data(visit, with_data):
+    page = visit(with_data)
+
+    click_model(page, 7)
+    page.wait_for_selector("#nearest-data tbody tr")
+    shown = plain(page, "#nearest-data")
+    page.locator("#nearest-data tbody tr").nth(1).hover()
+    until(page, "deltadex.map.starred === 1")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#card", state="hidden")
+
+    assert "acme-chats" in shown
+    assert "likely the same data" in shown
+    assert "z 5.1 · fdr 0.4 %" in shown
+    assert "does not stand out" in shown
+    assert "or on data like it" in shown
+
+
+def test_a_family_without_kept_data_asks_for_none(visit, address, family):
+    page = visit(address)
+
+    click_model(page, 0)
+    page.wait_for_selector("#neighbours tbody tr")
+
+    assert page.locator("#stars").is_hidden()
+    assert page.locator("#nearest-data").inner_text() == ""
+    assert "nearest-data" not in family.requests
+
+
+def test_a_file_has_stars_and_nearest_data(visit, tmp_path):
+    made = WithData(models=20)
+    _, document = made.map({})
+    near = Neighbourhoods(
+        [[Neighbour("lab1/m000001", 6.5, 0.0004, 0.5, "perhaps")]] * 20,
+        {"rate": 1.5, "source": "the null alone", "datasets": 1, "queries": 7},
+        [[NearData("reviews", 7.3, 0.02, "perhaps")]] * 20,
+    )
+    write_page(document, tmp_path / "map.html", title="Fine-tunes of b", neighbours=near)
+
+    page = visit((tmp_path / "map.html").as_uri(), offline=True)
+    click_model(page, 0)
+    page.wait_for_selector("#nearest-data tbody tr")
+
+    assert page.locator("#stars button").count() == 3
+    assert "reviews" in plain(page, "#nearest-data")
+    assert "z 7.3 · fdr 2.0 %" in plain(page, "#nearest-data")

@@ -1,0 +1,57 @@
+"""Kept data sets over the API: near a model, and on the map."""
+
+import numpy as np
+import pytest
+from kept_families import AXES, DIM, fill, make_data
+from services import API, printed, served
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory):
+    path = tmp_path_factory.mktemp("kept") / "c.duckdb"
+    kept = [make_data("acme", AXES[0]), make_data("b", np.random.default_rng(1).normal(size=DIM))]
+    fill(path, near=4, strangers=10, kept=kept, base="/secret/place/base").close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def client(db):
+    with served(db, quick_seconds=60.0) as client:
+        yield client
+
+
+def test_the_answer_is_that_of_the_command_line_without_paths(client, db):
+    answer = client.get(f"{API}/nearest-data", params={"model": "near-0"})
+
+    expected = printed(db, "find-data", "near-0")
+    document = answer.json()
+    assert answer.status_code == 200, answer.text
+    assert document["data"] == expected["data"]
+    assert document["data"][0]["data"] == "acme"
+    assert document["query"] == {"model": "near-0", "base": "base"}
+    assert "secret" not in answer.text
+
+
+def test_the_map_places_the_data_sets(client):
+    document = client.get(f"{API}/map").json()
+
+    assert [one["name"] for one in document["data"]] == ["acme", "b"]
+    assert "secret" not in str(document)
+
+
+@pytest.mark.parametrize(
+    ("params", "status"), [({"model": "nobody"}, 404), ({}, 422), ({"model": "near"}, 404)]
+)
+def test_models_that_are_not_there_are_refused(client, params, status):
+    assert client.get(f"{API}/nearest-data", params=params).status_code == status
+
+
+def test_a_family_without_kept_data_says_so(tmp_path):
+    path = tmp_path / "c.duckdb"
+    fill(path, near=2, strangers=4).close()
+
+    with served(path) as client:
+        answer = client.get(f"{API}/nearest-data", params={"model": "near-0"})
+
+    assert answer.status_code == 422
+    assert "no data set is kept" in answer.json()["detail"]
