@@ -61,6 +61,17 @@ class DataReading(TypedDict, total=False):
     dtype: Dtype
 
 
+USUAL: DataReading = {
+    "max_examples": 512,
+    "seed": 0,
+    "max_tokens": 128,
+    "batch_size": 16,
+    "device": "cpu",
+    "dtype": "float32",
+}
+"""What is not said otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """A data set, and what was said of its reading."""
@@ -109,17 +120,21 @@ class DataQuestions(Opened):
             DataError: the file cannot be read, or has no texts.
             StudyError: the base cannot be loaded.
         """
-        from ..search import find_trained_on
+        from ..search import check_searchable, find_trained_on
         from ..store import ModelFilter
 
         if k < 1:
             raise RequestError(f"k must be at least 1, got {k}")
         if keep is not None:
             _check_name(keep)
-        asked = self._data_set(data, self._family_of(base), recipe, keep, reading)
+            if self._catalog.read_only:
+                raise RequestError(f"{self.path} is opened to read only: nothing can be kept in it")
+        wanted = ModelFilter(dataset=dataset, author=author, where=where)
+        family = self._family_of(base)
+        check_searchable(self._catalog, family, recipe=recipe, wanted=wanted)
+        asked = self._data_set(data, family, recipe, keep, reading)
         if keep is not None:
             self._catalog.data_sets.save(asked.data)
-        wanted = ModelFilter(dataset=dataset, author=author, where=where)
         answer = find_trained_on(self._catalog, asked.data, k=k, wanted=wanted)
         return TrainedModelTable(
             {
@@ -191,14 +206,36 @@ class DataQuestions(Opened):
         """A kept data set of that name, or a file's examples, run through the base."""
         kept = {row["name"] for row in self._catalog.data_sets.listed(base)}
         if str(data) in kept and not Path(data).exists():
-            return _Asked(self._catalog.data_sets.load(str(data), base), "kept")
+            changed = [key for key, value in reading.items() if value not in (None, USUAL.get(key))]
+            if keep is not None or changed:
+                names = [*changed, *["keep"] * (keep is not None)]
+                options = ", ".join(f"--{key.replace('_', '-')}" for key in names)
+                raise RequestError(
+                    f"{data} is a kept data set, which is not read again: leave out {options}, or "
+                    "name its file"
+                )
+            return _Asked(self._kept(str(data), base, recipe), "a kept data set; no file was read")
         return self._make_data_set(Path(data).expanduser(), base, recipe, keep, reading)
+
+    def _kept(self, name: str, base: str, recipe: str | None) -> DataSet:
+        """Raises `RequestError` where it was kept under another recipe than the family's."""
+        data, wanted = (
+            self._catalog.data_sets.load(name, base),
+            self._catalog.find_recipe(recipe, base),
+        )
+        if data.fingerprint.recipe.id != wanted.id:
+            raise RequestError(
+                f"{name} was kept under recipe {data.fingerprint.recipe.id}, and models are compared "
+                f"under {wanted.id}: name its file, and keep it again"
+            )
+        return data
 
     def _make_data_set(
         self, path: Path, base: str, recipe: str | None, keep: str | None, reading: DataReading
     ) -> _Asked:
         from ..indexer.base import Base
         from ..indexer.index import stored_layout
+        from ..indexer.parallel import choose_device
         from ..study.network import load_task_model, load_tokenizer
         from ..training_data import (
             ColumnChoice,
@@ -220,22 +257,23 @@ class DataQuestions(Opened):
         chosen = self._catalog.find_recipe(recipe, base)
         options = DataQueryOptions(
             loss=reading.get("loss"),
-            max_tokens=reading.get("max_tokens", 128),
-            batch_size=reading.get("batch_size", 16),
-            seed=reading.get("seed", 0),
+            max_tokens=reading.get("max_tokens", USUAL["max_tokens"]),
+            batch_size=reading.get("batch_size", USUAL["batch_size"]),
+            seed=reading.get("seed", USUAL["seed"]),
         )
+        device = choose_device(reading.get("device", USUAL["device"]))
         examples = read_examples(
             path,
             columns,
-            max_examples=reading.get("max_examples", 512),
+            max_examples=reading.get("max_examples", USUAL["max_examples"]),
             seed=options.seed,
             split=reading.get("split"),
             template=chat_template(load_tokenizer(base)),
         )
         model = load_task_model(
             base,
-            device=reading.get("device", "cpu"),
-            dtype=reading.get("dtype", "float32"),
+            device=device,
+            dtype=reading.get("dtype", USUAL["dtype"]),
             labelled=wants_labels(examples, options),
         )
         steps = self._track(range(options.parts), "groups of examples", total=options.parts)

@@ -14,7 +14,7 @@ from .neighbours import (
     prepare_search,
 )
 from .rankings import Rankings, rankings
-from .trained_on import NearestData, TrainedModels, find_data, find_trained_on
+from .trained_on import NearestData, TrainedModels, check_searchable, find_data, find_trained_on
 
 __all__ = [
     "ClusterReport",
@@ -31,6 +31,7 @@ __all__ = [
     "Rankings",
     "StoredQuery",
     "TrainedModels",
+    "check_searchable",
     "check_ways",
     "cluster_family",
     "evaluate",
