@@ -225,8 +225,8 @@ class DataQuestions(Opened):
         )
         if data.fingerprint.recipe.id != wanted.id:
             raise RequestError(
-                f"{name} was kept under recipe {data.fingerprint.recipe.id}, and models are compared "
-                f"under {wanted.id}: name its file, and keep it again"
+                f"{name} was kept under recipe {data.fingerprint.recipe.id}, and models are "
+                f"compared under {wanted.id}: name its file, and keep it again"
             )
         return data
 
@@ -243,6 +243,7 @@ class DataQuestions(Opened):
             chat_template,
             make_data_set,
             read_examples,
+            require_same_base,
             wants_labels,
         )
 
@@ -276,6 +277,9 @@ class DataQuestions(Opened):
             dtype=reading.get("dtype", USUAL["dtype"]),
             labelled=wants_labels(examples, options),
         )
+        family = self._catalog.base(base)
+        if family is not None:
+            require_same_base(model, family.architecture, family.slots.get("shapes", {}))
         steps = self._track(range(options.parts), "groups of examples", total=options.parts)
         advance = iter(steps)
         made = make_data_set(

@@ -230,8 +230,8 @@ def check_searchable(
             raise _no_sketches(view)
         if view.recipe.share < 1:
             raise RequestError(
-                f"{view.base} was indexed with a budget: recipe {view.recipe.id} reads some rows of "
-                "each matrix, and a data set needs whole ones; run `deltadex index` without "
+                f"{view.base} was indexed with a budget: recipe {view.recipe.id} reads some rows "
+                "of each matrix, and a data set needs whole ones; run `deltadex index` without "
                 "--budget, or name another recipe with --recipe"
             )
         if wanted != EVERY_MODEL:

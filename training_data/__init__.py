@@ -6,3 +6,4 @@ from .data_set import make_data_set as make_data_set
 from .data_set import wants_labels as wants_labels
 from .examples import ColumnChoice as ColumnChoice
 from .examples import read_examples as read_examples
+from .same_base import require_same_base as require_same_base

@@ -129,8 +129,8 @@ def load_tokenizer(source: str, *, name: str | None = None) -> Any:
             raise StudyError(f"{name}: no config.json: it is no folder of transformers")
         if config_file is None:
             raise StudyError(
-                f"{name}: a data set needs the weights of the base; they are neither in a folder nor "
-                "in the Hub's cache, and the Hub does not give them: download them first"
+                f"{name}: a data set needs the weights of the base; they are neither in a folder "
+                "nor in the Hub's cache, and the Hub does not give them: download them first"
             )
         json.loads(config_file.read_text("utf-8"))
         tokenizer = first_tokenizer(source)
