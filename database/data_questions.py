@@ -119,6 +119,10 @@ class DataQuestions(Opened):
             RequestError: the base or the data set lacks what a loss needs.
             DataError: the file cannot be read, or has no texts.
             StudyError: the base cannot be loaded.
+
+        >>> found = db.find_trained_on("reviews.csv", k=2)
+        >>> [set(row) >= {"model", "z", "fdr", "verdict"} for row in found]
+        [True, True]
         """
         from ..search import check_searchable, find_trained_on
         from ..store import ModelFilter
@@ -155,6 +159,10 @@ class DataQuestions(Opened):
 
         Raises:
             RequestError: no data set is kept for the family.
+
+        >>> _ = db.find_trained_on("reviews.csv", k=1, keep="reviews")
+        >>> db.find_data("imdb-0")[0]["data"]
+        'reviews'
         """
         from ..search import find_data
 
@@ -170,13 +178,23 @@ class DataQuestions(Opened):
         return DataTable({"data": self._catalog.data_sets.listed(self.find_base(base))})
 
     def show_data(self, name: str, base: str | None = None) -> Table:
-        """Everything that is kept of a data set, but its numbers."""
+        """Everything that is kept of a data set, but its numbers.
+
+        >>> _ = db.find_trained_on("reviews.csv", k=1, keep="reviews")
+        >>> db.show_data("reviews").to_json()["counts"]["classes"]
+        2
+        """
         data = self._catalog.data_sets.load(name, self.find_base(base))
         parts = {part: len(slots) for part, slots in data.sketches.items()}
         return Table({**_described(data, ""), "norm": data.fingerprint.norm, "sketches": parts})
 
     def remove_data(self, name: str, base: str | None = None) -> Table:
-        """Forget a kept data set. One row: `removed` and `base`."""
+        """Forget a kept data set. One row: `removed` and `base`.
+
+        >>> _ = db.find_trained_on("reviews.csv", k=1, keep="reviews")
+        >>> db.remove_data("reviews").to_json()["removed"]
+        'reviews'
+        """
         row = self._catalog.data_sets.remove(name, self.find_base(base))
         return Table({"removed": row["name"], "base": row["base"]})
 
