@@ -51,6 +51,17 @@ class DataReading(TypedDict, total=False):
     dtype: Dtype
 
 
+USUAL: DataReading = {
+    "max_examples": 512,
+    "seed": 0,
+    "max_tokens": 128,
+    "batch_size": 16,
+    "device": "cpu",
+    "dtype": "float32",
+}
+"""What is not said otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class DataMaking:
     """Makes data sets of one family under the same settings; the base is loaded once."""
@@ -84,8 +95,8 @@ class DataMaking:
         return read_examples(
             path,
             columns,
-            max_examples=reading.get("max_examples", 512),
-            seed=reading.get("seed", 0),
+            max_examples=reading.get("max_examples", USUAL["max_examples"]),
+            seed=reading.get("seed", USUAL["seed"]),
             split=reading.get("split"),
             template=chat_template(load_tokenizer(self.base)),
         )
@@ -123,21 +134,26 @@ class DataMaking:
 
         return DataQueryOptions(
             loss=self.reading.get("loss"),
-            max_tokens=self.reading.get("max_tokens", 128),
-            batch_size=self.reading.get("batch_size", 16),
-            seed=self.reading.get("seed", 0),
+            max_tokens=self.reading.get("max_tokens", USUAL["max_tokens"]),
+            batch_size=self.reading.get("batch_size", USUAL["batch_size"]),
+            seed=self.reading.get("seed", USUAL["seed"]),
         )
 
     def _model(self, examples: ExampleSet) -> TaskModel:
+        from ..indexer.parallel import choose_device
         from ..study.network import load_task_model
-        from ..training_data import wants_labels
+        from ..training_data import require_same_base, wants_labels
 
         labelled = wants_labels(examples, self._options)
         if labelled not in self._models:
-            self._models[labelled] = load_task_model(
+            model = load_task_model(
                 self.base,
-                device=self.reading.get("device", "cpu"),
-                dtype=self.reading.get("dtype", "float32"),
+                device=choose_device(self.reading.get("device", USUAL["device"])),
+                dtype=self.reading.get("dtype", USUAL["dtype"]),
                 labelled=labelled,
             )
+            family = self.catalog.base(self.base)
+            if family is not None:
+                require_same_base(model, family.architecture, family.slots.get("shapes", {}))
+            self._models[labelled] = model
         return self._models[labelled]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
-from .data_making import DataMaking, DataReading
+from .data_making import USUAL, DataMaking, DataReading
 from .opened import Opened, Place
 from .tables import DataTable, NearestDataTable, Table, TrainedModelTable
 
@@ -79,18 +79,26 @@ class DataQuestions(Opened):
             RequestError: the base or the data set lacks what a loss needs.
             DataError: the file cannot be read, or has no texts.
             StudyError: the base cannot be loaded.
+
+        >>> found = db.find_trained_on("reviews.csv", k=2)
+        >>> [set(row) >= {"model", "z", "fdr", "verdict"} for row in found]
+        [True, True]
         """
-        from ..search import find_trained_on
+        from ..search import check_searchable, find_trained_on
         from ..store import ModelFilter
 
         if k < 1:
             raise RequestError(f"k must be at least 1, got {k}")
         if keep is not None:
             _check_name(keep)
-        asked, against = self._asked(data, control, self._family_of(base), recipe, keep, reading)
+            if self._catalog.read_only:
+                raise RequestError(f"{self.path} is opened to read only: nothing can be kept in it")
+        wanted = ModelFilter(dataset=dataset, author=author, where=where)
+        family = self._family_of(base)
+        check_searchable(self._catalog, family, recipe=recipe, wanted=wanted)
+        asked, against = self._asked(data, control, family, recipe, keep, reading)
         if keep is not None:
             self._catalog.data_sets.save(asked.data)
-        wanted = ModelFilter(dataset=dataset, author=author, where=where)
         answer = find_trained_on(self._catalog, asked.data, k=k, wanted=wanted, control=against)
         return TrainedModelTable(
             {
@@ -111,6 +119,10 @@ class DataQuestions(Opened):
 
         Raises:
             RequestError: no data set is kept for the family.
+
+        >>> _ = db.find_trained_on("reviews.csv", k=1, keep="reviews")
+        >>> db.find_data("imdb-0")[0]["data"]
+        'reviews'
         """
         from ..search import find_data
 
@@ -126,13 +138,23 @@ class DataQuestions(Opened):
         return DataTable({"data": self._catalog.data_sets.listed(self.find_base(base))})
 
     def show_data(self, name: str, base: str | None = None) -> Table:
-        """Everything that is kept of a data set, but its numbers."""
+        """Everything that is kept of a data set, but its numbers.
+
+        >>> _ = db.find_trained_on("reviews.csv", k=1, keep="reviews")
+        >>> db.show_data("reviews").to_json()["counts"]["classes"]
+        2
+        """
         data = self._catalog.data_sets.load(name, self.find_base(base))
         parts = {part: len(slots) for part, slots in data.sketches.items()}
         return Table({**_described(data, ""), "norm": data.fingerprint.norm, "sketches": parts})
 
     def remove_data(self, name: str, base: str | None = None) -> Table:
-        """Forget a kept data set. One row: `removed` and `base`."""
+        """Forget a kept data set. One row: `removed` and `base`.
+
+        >>> _ = db.find_trained_on("reviews.csv", k=1, keep="reviews")
+        >>> db.remove_data("reviews").to_json()["removed"]
+        'reviews'
+        """
         row = self._catalog.data_sets.remove(name, self.find_base(base))
         return Table({"removed": row["name"], "base": row["base"]})
 
@@ -165,26 +187,53 @@ class DataQuestions(Opened):
         from ..training_data import matched_examples
 
         making = DataMaking(self._catalog, base, recipe, reading, self._track)
-        kept = self._kept(data, base)
-        kept_control = None if control is None else self._kept(control, base)
+        kept = self._kept(data, base, recipe)
+        kept_control = None if control is None else self._kept(control, base, recipe)
         if control is not None and kept is None and kept_control is None:
             examples, others = matched_examples(making.read(data), making.read(control))
             made = making.make(examples, keep or Path(data).name, beside=others)
             against = making.make(others, Path(control).name, beside=examples)
             return _Asked(made, examples.describe()), against
-        asked = _Asked(kept, "kept") if kept else _made(making, data, keep)
+        if kept is not None and control is None:
+            _refuse_reading(data, keep, reading)
+        asked = (
+            _Asked(kept, "a kept data set; no file was read")
+            if kept is not None
+            else _made(making, data, keep)
+        )
         if control is None:
             return asked, None
         against = kept_control or _made(making, control, None).data
         check_control(asked.data, against)
         return asked, against
 
-    def _kept(self, data: Place, base: str) -> DataSet | None:
+    def _kept(self, data: Place, base: str, recipe: str | None) -> DataSet | None:
         """A kept data set of that name, where no file has it."""
         kept = {row["name"] for row in self._catalog.data_sets.listed(base)}
         if str(data) not in kept or Path(data).exists():
             return None
-        return self._catalog.data_sets.load(str(data), base)
+        found, wanted = (
+            self._catalog.data_sets.load(str(data), base),
+            self._catalog.find_recipe(recipe, base),
+        )
+        if found.fingerprint.recipe.id != wanted.id:
+            raise RequestError(
+                f"{data} was kept under recipe {found.fingerprint.recipe.id}, and models are "
+                f"compared under {wanted.id}: name its file, and keep it again"
+            )
+        return found
+
+
+def _refuse_reading(data: Place, keep: str | None, reading: DataReading) -> None:
+    """Raises `RequestError` for options of reading, where a kept data set is asked."""
+    changed = [key for key, value in reading.items() if value not in (None, USUAL.get(key))]
+    names = [*changed, *["keep"] * (keep is not None)]
+    if names:
+        options = ", ".join(f"--{key.replace('_', '-')}" for key in names)
+        raise RequestError(
+            f"{data} is a kept data set, which is not read again: leave out {options}, or name "
+            "its file"
+        )
 
 
 def _made(making: DataMaking, data: Place, keep: str | None) -> _Asked:

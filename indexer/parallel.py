@@ -81,12 +81,22 @@ def choose_device(name: str) -> str:
     try:
         device = torch.device(name)
     except RuntimeError as err:
-        raise RequestError(f"device {name!r}: expected auto, cpu, or cuda") from err
+        raise RequestError(
+            f"device {name!r}: expected auto, cpu, or cuda; this machine has: {_devices()}"
+        ) from err
     if device.type == "cpu":
         return "cpu"
     try:
-        torch.empty(1, device=device)
+        torch.empty(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError) as err:
         reason = str(err).splitlines()[0]
-        raise RequestError(f"device {name!r} cannot be used here: {reason}") from err
+        raise RequestError(
+            f"device {name!r} cannot be used here: {reason}; this machine has: {_devices()}"
+        ) from err
     return name
+
+
+def _devices() -> str:
+    """The devices that torch finds, as a list for people."""
+    graphics = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
+    return ", ".join(["cpu", *graphics, *["mps"] * torch.backends.mps.is_available()])

@@ -15,7 +15,14 @@ from .neighbours import (
     prepare_search,
 )
 from .rankings import Rankings, rankings
-from .trained_on import NearestData, TrainedModel, TrainedModels, find_data, find_trained_on
+from .trained_on import (
+    NearestData,
+    TrainedModel,
+    TrainedModels,
+    check_searchable,
+    find_data,
+    find_trained_on,
+)
 from .trained_on_each import DataScoreTable, find_trained_on_each
 
 __all__ = [
@@ -36,6 +43,7 @@ __all__ = [
     "StoredQuery",
     "TrainedModel",
     "TrainedModels",
+    "check_searchable",
     "check_ways",
     "cluster_family",
     "compare_kept",

@@ -223,7 +223,8 @@ def block_spreads(
     exchangeable."""
     low, high = np.quantile(cosines, SIGMA_SHARES, axis=2)
     spreads: Float64[np.ndarray, " blocks"] = np.median((high - low) / 2, axis=1)
-    return np.maximum(spreads, LEAST_SPREAD)
+    np.maximum(spreads, LEAST_SPREAD, out=spreads)
+    return spreads
 
 
 def _scales(

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import Float64, Int64
 from ..errors import RequestError, UnknownRecipe
 from ..records import DataSet, Slot
-from ..store import Catalog, FamilyView, ModelFilter, SketchMatrix
+from ..store import Catalog, FamilyView, ModelFilter, SketchMatrix, block_dims
 from .data_control import DataComparison, compare_data
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
 from .scoring.data_scores import KIND, DataScores
@@ -246,6 +246,27 @@ def find_trained_on(
     return catalog.look(answer)
 
 
+def check_searchable(
+    catalog: Catalog, base: str, *, recipe: str | None, wanted: ModelFilter
+) -> None:
+    """Raise what `find_trained_on` would raise, before a gradient is computed for it."""
+
+    def check() -> None:
+        view = catalog.family(base, catalog.find_recipe(recipe, base))
+        if not block_dims(view.recipe):
+            raise _no_sketches(view)
+        if view.recipe.share < 1:
+            raise RequestError(
+                f"{view.base} was indexed with a budget: recipe {view.recipe.id} reads some rows "
+                "of each matrix, and a data set needs whole ones; run `deltadex index` without "
+                "--budget, or name another recipe with --recipe"
+            )
+        if wanted != EVERY_MODEL:
+            view.rows_where(wanted)
+
+    catalog.look(check)
+
+
 def nearest_models(
     view: FamilyView,
     data: DataSet,
@@ -325,12 +346,16 @@ def data_scores(view: FamilyView, others: Sequence[DataSet]) -> DataScores:
     """What scores gradients with a family, by its strangers and by other data sets."""
     family = FamilyScores.of(view)
     if family is None:
-        raise RequestError(
-            f"no model of {view.base} has sketches under {view.recipe.id}: a data set is compared "
-            "with those"
-        )
+        raise _no_sketches(view)
     references = [one.sketches[WHOLE] for one in others]
     return DataScores(family, sketch_rows(references, view) if references else None)
+
+
+def _no_sketches(view: FamilyView) -> RequestError:
+    return RequestError(
+        f"no model of {view.base} has sketches under {view.recipe.id}, and a data set is compared "
+        "with those; `deltadex index --recipe sketch` makes them"
+    )
 
 
 def sketch_rows(rows: Sequence[Mapping[Slot, bytes]], view: FamilyView) -> SketchMatrix:

@@ -19,7 +19,7 @@ def show_clusters(document: Document) -> None:
         f"{document['models']} models, {len(document['noise'])} in none · "
         f"recipe {document['recipe']}"
     )
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             cluster["name"],
             cluster["size"],
@@ -76,7 +76,7 @@ def _show_list(screen: Console, suggestions: list[Document], columns: tuple[str,
     """The first of some suggestions, and how many there are beside."""
     if not suggestions:
         return
-    rows = [
+    rows: list[tuple[Any, ...]] = [
         (
             s["model"],
             s["dataset"],
@@ -89,8 +89,7 @@ def _show_list(screen: Console, suggestions: list[Document], columns: tuple[str,
     ]
     if any(s["source"] == "kept data" for s in suggestions):
         columns = (*columns, "named by")
-    rows = [row[: len(columns)] for row in rows]
-    print_rows(screen, columns, rows)
+    print_rows(screen, columns, [row[: len(columns)] for row in rows])
     if len(suggestions) > SUGGESTIONS_SHOWN:
         screen.print(f"  and {len(suggestions) - SUGGESTIONS_SHOWN} more: --json has them all")
 

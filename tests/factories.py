@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -218,3 +219,41 @@ def make_family(folder: Path, *, pairs: Sequence[str] = ("a", "b"), runs: int = 
     labels = folder / "models" / "labels.csv"
     labels.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder / "models"
+
+
+WORDS = ("good", "bad", "film", "plot", "play", "team", "rain", "wind", "the")
+
+
+def save_tokenizer(folder: Path) -> None:
+    """A tokenizer for `make_bert` in its folder: token ids as words, and nine words of text."""
+    import tokenizers
+    import transformers
+    from tokenizers import models, pre_tokenizers, processors
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*special, *map(str, range(5, 64 - len(WORDS))), *WORDS]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    made = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=16,
+    ).save_pretrained(folder)
+
+
+def write_reviews(path: Path, *, n: int = 24) -> Path:
+    """A csv of `n` texts in the words of `save_tokenizer`, with labels of two classes."""
+    draw = random.Random(0)
+    rows = ["text,label"]
+    for row in range(n):
+        label = ("good", "bad")[row % 2]
+        words = [draw.choice(WORDS) for _ in range(6)]
+        rows.append(f"{' '.join(words)} {label} {row % 30 + 5},{label}")
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -94,17 +95,9 @@ def load_task_model(
         StudyError: it is an adapter, has no tokenizer, or cannot be loaded.
     """
     name = name or source
+    tokenizer = load_tokenizer(source, name=name)
     with refusing(name), quiet():
-        if file_of(source, "adapter_config.json"):
-            raise StudyError(f"{name} is an adapter: name the base that it was trained on")
-        config_file = file_of(source, "config.json")
-        if config_file is None:
-            raise StudyError(f"{name}: no config.json: name a folder of transformers or a Hub id")
-        json.loads(config_file.read_text("utf-8"))
         config = transformers.AutoConfig.from_pretrained(source)
-        tokenizer = first_tokenizer(source)
-        if tokenizer is None:
-            raise StudyError(f"{name}: has no tokenizer, so that it cannot read texts")
         kind = kind_of_head(config, tokenizer)
         if labelled and kind == "masked":
             kind = None
@@ -119,10 +112,31 @@ def load_task_model(
     )
 
 
-def load_tokenizer(source: str) -> Any:
-    """The tokenizer at a folder or Hub id; None where there is none that knows a word."""
-    with quiet():
-        return first_tokenizer(source)
+def load_tokenizer(source: str, *, name: str | None = None) -> Any:
+    """The tokenizer of a model at a folder or Hub id.
+
+    Raises:
+        StudyError: there is no such model, it is an adapter, or no tokenizer of it knows a word.
+    """
+    name = name or source
+    if Path(source).is_absolute() and not Path(source).is_dir():
+        raise StudyError(f"{name}: no such folder, and a data set needs the weights of the base")
+    with refusing(name), quiet():
+        if file_of(source, "adapter_config.json"):
+            raise StudyError(f"{name} is an adapter: name the base that it was trained on")
+        config_file = file_of(source, "config.json")
+        if config_file is None and Path(source).is_dir():
+            raise StudyError(f"{name}: no config.json: it is no folder of transformers")
+        if config_file is None:
+            raise StudyError(
+                f"{name}: a data set needs the weights of the base; they are neither in a folder "
+                "nor in the Hub's cache, and the Hub does not give them: download them first"
+            )
+        json.loads(config_file.read_text("utf-8"))
+        tokenizer = first_tokenizer(source)
+    if tokenizer is None:
+        raise StudyError(f"{name}: has no tokenizer, so that it cannot read texts")
+    return tokenizer
 
 
 def as_task_model(

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from factories import make_family
+from factories import make_family, write_reviews
 from safetensors.torch import save_file
 
 import deltadex as dx
@@ -18,6 +18,7 @@ def indexed_family(tmp_path_factory):
     """`base`, `models`, `adapter`, `texts.txt`, and two catalogs of the same four models."""
     folder = tmp_path_factory.mktemp("face")
     models = make_family(folder, pairs=("imdb", "sst2"))
+    write_reviews(folder / "reviews.csv")
     (folder / "texts.txt").write_text("\n".join(TEXTS))
     make_adapter(folder / "adapter", base=str(folder / "base"))
     with dx.open(folder / "family.duckdb") as db:
@@ -29,7 +30,7 @@ def indexed_family(tmp_path_factory):
 @pytest.fixture
 def family(indexed_family, tmp_path, monkeypatch):
     """The working folder: the same models, whose catalog names the base `base`."""
-    for name in ("family.duckdb", "other.duckdb", "texts.txt"):
+    for name in ("family.duckdb", "other.duckdb", "texts.txt", "reviews.csv"):
         shutil.copy(indexed_family / name, tmp_path)
     for name in ("base", "models", "adapter"):
         (tmp_path / name).symlink_to(indexed_family / name)

@@ -5,6 +5,7 @@ import inspect
 from pathlib import Path
 
 import pytest
+from factories import save_tokenizer
 
 import deltadex as dx
 from deltadex import database
@@ -19,11 +20,27 @@ PUBLIC = {
         if not name.startswith("_")
     },
 }
+READ_DATA = {
+    f"Database.{name}" for name in ("find_trained_on", "find_data", "show_data", "remove_data")
+}
 SHOWN_ELSEWHERE = {"Database.close", "Database.record_adapter"}
 
 
+@pytest.fixture
+def tokenizer(family):
+    """A tokenizer beside the base, for this test alone: other examples have texts of token ids."""
+    base = (family / "base").resolve()
+    before = set(base.iterdir())
+    save_tokenizer(base)
+    yield
+    for file in set(base.iterdir()) - before:
+        file.unlink()
+
+
 @pytest.mark.parametrize("name", sorted(PUBLIC.keys() - SHOWN_ELSEWHERE))
-def test_the_example_runs(name, db):
+def test_the_example_runs(name, db, request):
+    if name in READ_DATA:
+        request.getfixturevalue("tokenizer")
     (example,) = doctest.DocTestFinder(recurse=False).find(
         PUBLIC[name], name, globs={"dx": dx, "database": database, "db": db, "Path": Path}
     )

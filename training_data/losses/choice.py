@@ -22,6 +22,9 @@ MOST_CLASSES = 0.5
 """Classes for each example, above which labels are texts or numbers of rows."""
 
 
+NOTHING = "there is nothing to predict; name another column as label"
+
+
 def choose_loss(
     model: TaskModel,
     examples: Sequence[Example],
@@ -70,7 +73,7 @@ def _usual(model: TaskModel, examples: Sequence[Example]) -> LossName:
     if model.head == "translated":
         return "seq2seq"
     labels = {example.label for example in examples if example.label is not None}
-    if len(labels) > 1:
+    if labels:
         is_number = all(isinstance(label, float) for label in labels)
         return "regression" if is_number else "classification"
     if model.head == "masked":
@@ -98,7 +101,7 @@ def _require_numbers(labels: Sequence[str | float]) -> None:
     if not labels or not all(isinstance(label, float) for label in labels):
         raise RequestError("a regression needs a column of numbers as labels")
     if len(set(labels)) < 2:
-        raise RequestError(f"every label is {labels[0]}: there is nothing to predict")
+        raise RequestError(f"every label is {labels[0]}: {NOTHING}")
 
 
 def _classes(model: TaskModel, labels: Sequence[str | float]) -> tuple[str, ...]:
@@ -108,7 +111,7 @@ def _classes(model: TaskModel, labels: Sequence[str | float]) -> tuple[str, ...]
             f"{model.name}: a classification needs labels: name the column that has them"
         )
     if len(classes) == 1:
-        raise RequestError(f"every label is {classes[0]!r}: there is nothing to predict")
+        raise RequestError(f"every label is {classes[0]!r}: {NOTHING}")
     if len(classes) > MOST_CLASSES * len(labels):
         raise RequestError(
             f"{len(classes)} classes in {len(labels)} examples: the labels are no classes; name "

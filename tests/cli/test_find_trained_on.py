@@ -1,0 +1,261 @@
+"""`deltadex find-trained-on`, `find-data` and `data`: documents, refusals, and what is stored."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+from click.testing import CliRunner
+from factories import make_bert, make_family, save_tokenizer, write_reviews
+
+from deltadex.cli import main
+
+MARKER = "zyxwvmarker"
+CLASSES = ("brilliantclass", "horribleclass")
+EVIDENCE = ["z", "z_error", "fdr", "verdict"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """`base` with a tokenizer, four `models`, `c.duckdb`, `reviews.csv`."""
+    folder = tmp_path_factory.mktemp("data-queries")
+    models = make_family(folder)
+    save_tokenizer(folder / "base")
+    write_reviews(folder / "reviews.csv")
+    index(folder, "c.duckdb")
+    assert models.is_dir()
+    return folder
+
+
+@pytest.fixture
+def folder(made, tmp_path, monkeypatch):
+    """The working folder, with a catalog of its own."""
+    shutil.copy(made / "c.duckdb", tmp_path)
+    shutil.copy(made / "reviews.csv", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def index(folder, db, *options):
+    result = CliRunner().invoke(
+        main,
+        ["index", str(folder / "base"), str(folder / "models"), "--db", str(folder / db), *options],
+    )
+    assert result.exit_code == 0, result.output
+
+
+def run(*arguments, db="c.duckdb"):
+    return CliRunner().invoke(main, [*map(str, arguments), "--db", str(db), "--quiet"])
+
+
+def document(*arguments, **options):
+    result = run(*arguments, "--json", **options)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_document_has_the_keys_of_the_reference(folder):
+    answer = document("find-trained-on", "reviews.csv", "-k", 2)
+
+    assert list(answer) == [
+        "query", "recipe", "recipe_id", "verdict", "compared", "references", "control",
+        "calibration", "models", "meaning",
+    ]  # fmt: skip
+    assert list(answer["query"]) == [
+        "data", "base", "loss", "examples", "sha256", "counts", "settings", "reading",
+    ]  # fmt: skip
+    assert [model["rank"] for model in answer["models"]] == [1, 2]
+    assert list(answer["models"][0]) == [
+        "rank", "model", "cosine", "score", *EVIDENCE, "dataset", "author", "run", "base",
+    ]  # fmt: skip
+    assert list(answer["control"]) == ["labels", "z"]
+    assert (answer["query"]["loss"], answer["query"]["examples"]) == ("classification", 24)
+    assert "no proof that a model saw any one example" in answer["meaning"]
+
+
+def test_a_kept_data_set_is_listed_shown_asked_and_removed(folder):
+    from_file = document("find-trained-on", "reviews.csv", "--keep", "acme")
+    (folder / "reviews.csv").unlink()
+
+    from_name = document("find-trained-on", "acme")
+    listed = document("data", "ls")["data"]
+    shown = document("data", "show", "acme")
+    near = document("find-data", "a-0")
+    removed = document("data", "rm", "acme")
+
+    assert from_name["models"] == from_file["models"]
+    assert [row["name"] for row in listed] == ["acme"]
+    assert shown["sha256"] == from_file["query"]["sha256"]
+    assert set(shown["sketches"]) == {"whole", "group 0", "group 1", "group 2", "shuffled 0"}
+    assert list(near["data"][0]) == ["rank", "data", "examples", "loss", "cosine", *EVIDENCE]
+    assert near["data"][0]["data"] == "acme"
+    assert removed["removed"] == "acme"
+    assert document("data", "ls") == {"data": []}
+
+
+def test_people_see_what_was_read_and_what_it_means(folder):
+    result = run("find-trained-on", "reviews.csv", "--keep", "acme")
+
+    assert 'text = column "text" (by name)' in result.stdout
+    assert "no proof that a model saw any one example" in " ".join(result.stdout.split())
+    for command in (("data", "ls"), ("data", "show", "acme"), ("find-data", "a-0")):
+        assert "acme" in run(*command).stdout
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "txt"])
+def test_no_text_and_no_class_is_in_the_file(folder, form):
+    rows = [(f"{MARKER} good film {row} {MARKER}", CLASSES[row % 2]) for row in range(16)]
+    data = folder / f"data.{form}"
+    if form == "csv":
+        data.write_text("\n".join(["text,label", *map(",".join, rows)]))
+    elif form == "jsonl":
+        data.write_text("\n".join(json.dumps({"text": t, "label": c}) for t, c in rows))
+    else:
+        data.write_text("\n".join(text for text, _ in rows))
+
+    assert run("find-trained-on", data, "--keep", "secret").exit_code == 0
+    assert run("backup", "copy.duckdb").exit_code == 0
+    assert run("export", "tables").exit_code == 0
+
+    written = [file for file in folder.rglob("*") if file.is_file() and file != data]
+    assert len(written) > 3
+    for file in written:
+        content = file.read_bytes().lower()
+        assert not [word for word in (MARKER, *CLASSES) if word.encode() in content], file
+
+
+def test_without_the_base_a_kept_data_set_still_answers(made, folder, tmp_path):
+    base, away = made / "base", made / "away"
+    assert run("find-trained-on", "reviews.csv", "--keep", "acme").exit_code == 0
+    base.rename(away)
+    try:
+        assert run("find-trained-on", "acme").exit_code == 0
+        refused(run("find-trained-on", "reviews.csv"), 3, "no such folder")
+    finally:
+        away.rename(base)
+
+
+def refused(result, code, message):
+    assert (result.exit_code, message in result.output) == (code, True), result.output
+    assert len(result.output.strip().splitlines()) == 1 or "Usage" in result.output
+    assert "Traceback" not in result.output
+    assert "defect" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("nosuch.csv",), 2, "no such file, and no data set of that name is kept"),
+        (("reviews.csv", "-k", "0"), 2, "k must be at least 1"),
+        (("reviews.csv", "--keep", "a/b"), 2, "a data set's name has letters"),
+        (("reviews.csv", "--keep", ""), 2, "a data set's name has letters"),
+        (("reviews.csv", "--device", "toaster"), 2, "this machine has: cpu"),
+        (("reviews.csv", "--loss", "causal"), 2, "no causal loss"),
+        (("reviews.csv", "--loss", "masked"), 2, "its checkpoint lacks the head"),
+        (("reviews.csv", "--loss", "regression"), 2, "needs a column of numbers"),
+        (("reviews.csv", "--label", "", "--loss", "classification"), 2, "needs labels"),
+        (("reviews.csv", "--text", "nope"), 3, "its columns: text, label"),
+        (("reviews.csv", "--where", "frog = 1"), 2, "is not a column"),
+        (("reviews.csv", "--base", "nobody"), 2, "no family of 'nobody'"),
+        (("reviews.csv", "--max-examples", "3"), 2, "--max-examples"),
+        (("reviews.csv", "--loss", "frog"), 2, "--loss"),
+    ],
+)
+def test_a_wrong_question_is_one_line(folder, arguments, code, message):
+    refused(run("find-trained-on", *arguments), code, message)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there_is_a_usage_error(folder):
+    refused(run("find-trained-on", "reviews.csv", "--device", "cuda"), 2, "this machine has: cpu")
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "message"),
+    [
+        (["text,label"] + [f"good film {n},good" for n in range(20)], 2, "every label is 'good'"),
+        (["text,label"] + [f"good film {n},1.5" for n in range(20)], 2, "every label is"),
+        (["text,label", "good film,a", "bad film,b", "the play,a"], 3, "at least 8 are needed"),
+        (["a,b"] + [f"{n},{2 * n}" for n in range(20)], 3, "no column of texts"),
+        ([], 3, "the file is empty"),
+    ],
+)
+def test_data_without_an_answer_is_one_line(folder, rows, code, message):
+    (folder / "data.csv").write_text("\n".join(rows))
+
+    refused(run("find-trained-on", "data.csv"), code, message)
+
+
+def test_numbers_are_a_regression(folder):
+    rows = [f"good film {n},{0.37 * n:.2f}" for n in range(20)]
+    (folder / "data.csv").write_text("\n".join(["text,stars", *rows]))
+
+    assert document("find-trained-on", "data.csv")["query"]["loss"] == "regression"
+
+
+def test_a_kept_data_set_is_not_read_again(folder):
+    assert run("find-trained-on", "reviews.csv", "--keep", "acme").exit_code == 0
+
+    result = run("find-trained-on", "acme", "--max-tokens", "9", "--keep", "other")
+
+    refused(result, 2, "leave out --max-tokens, --keep, or name its file")
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("data", "show", "nothing"), "no data set 'nothing' is kept"),
+        (("data", "rm", "nothing"), "no data set 'nothing' is kept"),
+        (("find-data", "a-0"), "no data set is kept for"),
+        (("find-data", "nobody"), "no model 'nobody'"),
+    ],
+)
+def test_what_is_not_kept_is_said(folder, command, message):
+    refused(run(*command), 2, message)
+
+
+def test_a_catalog_that_is_not_there_or_empty_is_said(folder):
+    refused(run("find-trained-on", "reviews.csv", db="none.duckdb"), 2, "no catalog there yet")
+
+
+def test_a_budget_says_what_to_do(made, folder):
+    index(made, "budget.duckdb", "--budget", "30%")
+
+    result = run("find-trained-on", "reviews.csv", db=made / "budget.duckdb")
+
+    refused(result, 2, "run `deltadex index` without --budget")
+
+
+def test_a_base_without_tokenizer_or_of_another_kind_is_said(folder, monkeypatch):
+    make_family(folder, pairs=("a",))
+    index(folder, "d.duckdb")
+    ask = ("find-trained-on", "reviews.csv")
+
+    refused(run(*ask, db="d.duckdb"), 3, "has no tokenizer")
+    save_tokenizer(folder / "base")
+    make_bert(folder / "base", seed=1, width=64)
+    refused(run(*ask, db="d.duckdb"), 2, "index the family again")
+    config = transformers.GPT2Config(
+        vocab_size=64,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=16,
+        bos_token_id=2,
+        eos_token_id=3,
+    )
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder / "base")
+    refused(
+        run(*ask, db="d.duckdb"), 2, "is a gpt2 model now, and the family was indexed from a bert"
+    )
+    (folder / "base" / "adapter_config.json").write_text("{}")
+    refused(run(*ask, db="d.duckdb"), 3, "is an adapter")
+
+
+def test_two_families_need_a_base(made, folder):
+    make_family(folder, pairs=("a",))
+    index(folder, "c.duckdb")
+
+    refused(run("find-trained-on", "reviews.csv"), 2, "several families: add --base, one of:")
+    assert document("find-trained-on", "reviews.csv", "--base", made / "base")["compared"] == 4

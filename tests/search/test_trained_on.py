@@ -1,0 +1,143 @@
+"""Models by a data set: planted siblings, strangers, filters, references."""
+
+import numpy as np
+import pytest
+from catalogs import make_catalog, make_indexed, unit
+
+from deltadex.errors import RequestError
+from deltadex.records import DataSet
+from deltadex.search import find_data, find_trained_on
+from deltadex.store import ModelFilter
+
+DIM, PLANTED = 4, ("m07", "m19")
+
+
+def make_data(vector, *, name="data", groups=0, base="base", noise=0.1):
+    """A kept data set whose gradient is `vector`; its groups are noisy copies."""
+    rng = np.random.default_rng(len(name))
+    whole = make_indexed("x", vector)
+    sketches = {"whole": {slot.slot: slot.sketch for slot in whole.slots}}
+    for number in range(groups):
+        part = make_indexed("x", unit(vector) + noise * rng.normal(size=DIM))
+        sketches[f"group {number}"] = {slot.slot: slot.sketch for slot in part.slots}
+    return DataSet(
+        name=name,
+        base=base,
+        loss="causal",
+        sha256=name,
+        examples=64,
+        settings={},
+        counts={},
+        fingerprint=whole.fingerprints[0],
+        sketches=sketches,
+    )
+
+
+def vectors(n=24, seed=0):
+    rng = np.random.default_rng(seed)
+    made = rng.normal(size=(n, DIM))
+    made[:, 0] = 0.3 * rng.normal(size=n)
+    for id in PLANTED:
+        made[int(id[1:])] = [3.0, *(0.2 * rng.normal(size=DIM - 1))]
+    return made
+
+
+DIRECTION = np.eye(DIM)[0]
+
+
+def family(tmp_path, order=None, **known):
+    rows = vectors()
+    order = range(len(rows)) if order is None else order
+    return make_catalog(
+        tmp_path / "c.duckdb",
+        *(make_indexed(f"m{i:02}", rows[i], kind="full", **known) for i in order),
+    )
+
+
+def test_planted_models_come_first_and_strangers_are_around_zero(tmp_path):
+    with family(tmp_path) as catalog:
+        answer = find_trained_on(catalog, make_data(DIRECTION, groups=4), k=24)
+
+    assert {model.model for model in answer.models[:2]} == set(PLANTED)
+    assert [model.rank for model in answer.models] == list(range(1, 25))
+    assert abs(np.median([model.z for model in answer.models[2:]])) < 1
+    assert answer.models[1].z > answer.models[2].z + 1
+    assert all(model.z_error is not None and model.z_error > 0 for model in answer.models)
+    assert (answer.compared, answer.references, answer.control) == (24, 0, None)
+
+
+def test_the_opposite_gradient_is_far_from_them(tmp_path):
+    with family(tmp_path) as catalog:
+        answer = find_trained_on(catalog, make_data(-DIRECTION), k=24)
+
+    assert {model.model for model in answer.models[-2:]} == set(PLANTED)
+
+
+def test_the_order_of_models_changes_nothing(tmp_path):
+    answers = []
+    for name, order in (("a", range(24)), ("b", reversed(range(24)))):
+        (tmp_path / name).mkdir()
+        with family(tmp_path / name, order) as catalog:
+            answers.append(find_trained_on(catalog, make_data(DIRECTION), k=24).models)
+
+    assert [m.model for m in answers[0]] == [m.model for m in answers[1]]
+    np.testing.assert_allclose([m.z for m in answers[0]], [m.z for m in answers[1]], atol=1e-6)
+
+
+@pytest.mark.parametrize(("kept", "used"), [(9, 0), (10, 10), (12, 12)])
+def test_ten_other_data_sets_are_references(tmp_path, kept, used):
+    others = np.random.default_rng(5).normal(size=(kept, DIM)) * [0.2, 1, 1, 1]
+    with family(tmp_path) as catalog:
+        for number, vector in enumerate(others):
+            catalog.data_sets.save(make_data(vector, name=f"other {number}"))
+        answer = find_trained_on(catalog, make_data(DIRECTION), k=2)
+
+    assert answer.references == used
+    assert {model.model for model in answer.models} == set(PLANTED)
+
+
+def test_a_filter_and_k_limit_the_models(tmp_path):
+    wanted = ModelFilter(where="id <> 'm07'")
+    with family(tmp_path) as catalog:
+        answer = find_trained_on(catalog, make_data(DIRECTION), k=1, wanted=wanted)
+        nobody = find_trained_on(
+            catalog, make_data(DIRECTION), k=1, wanted=ModelFilter(where="id = 'x'")
+        )
+        with pytest.raises(RequestError, match="at least 1"):
+            find_trained_on(catalog, make_data(DIRECTION), k=0)
+
+    assert [model.model for model in answer.models] == ["m19"]
+    assert answer.compared == 23
+    assert (nobody.models, nobody.verdict) == ((), "no model stands out")
+
+
+@pytest.mark.parametrize("kinds", [("adapter",), ("full",), ("adapter", "full")])
+@pytest.mark.parametrize("n", [1, 2, 24])
+def test_families_of_any_kind_and_size_are_answered(tmp_path, kinds, n):
+    rows = vectors()[-n:]
+    models = [
+        make_indexed(f"m{i:02}", row, kind=kinds[i % len(kinds)]) for i, row in enumerate(rows)
+    ]
+    with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
+        answer = find_trained_on(catalog, make_data(DIRECTION), k=50)
+
+    assert len(answer.models) == n
+    assert all(np.isfinite([m.z, m.fdr, m.cosine, m.score]).all() for m in answer.models)
+
+
+def test_equal_scores_are_in_order_of_id(tmp_path):
+    models = [make_indexed(id, DIRECTION, kind="full") for id in ("c", "a", "b")]
+    with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
+        answer = find_trained_on(catalog, make_data(DIRECTION), k=3)
+
+    assert [model.model for model in answer.models] == ["a", "b", "c"]
+
+
+def test_a_model_is_nearest_to_its_own_data(tmp_path):
+    with family(tmp_path) as catalog:
+        for number, vector in enumerate(np.eye(DIM)):
+            catalog.data_sets.save(make_data(vector, name=f"data {number}"))
+        answer = find_data(catalog, "m07")
+
+    assert [one.rank for one in answer.data] == [1, 2, 3, 4]
+    assert answer.data[0].data == "data 0"
