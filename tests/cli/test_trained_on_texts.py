@@ -19,7 +19,7 @@ TOPICS = {
 SIZES = dict(vocab_size=64, bos_token_id=2, eos_token_id=3, pad_token_id=0)
 
 
-def texts_of(topic, *, seed, n=24):
+def texts_of(topic, *, seed, n=48):
     """Texts of the topic's words, whose first half of words makes one class."""
     draw, words = random.Random(seed), list(TOPICS[topic])
     rows = []
@@ -45,7 +45,7 @@ def base_of(kind):
     return transformers.BertModel(config)
 
 
-def fine_tune(kind, base, rows, *, seed, steps=15):
+def fine_tune(kind, base, rows, *, seed, steps=25):
     """The base after some steps of AdamW on the rows, without dropout."""
     model = base_of(kind)
     model.load_state_dict(base.state_dict())
@@ -74,7 +74,7 @@ def test_the_fine_tunes_of_a_set_are_nearest_to_other_texts_of_it(kind, tmp_path
     base.save_pretrained(tmp_path / "base")
     save_tokenizer(tmp_path / "base")
     for number, topic in enumerate(TOPICS):
-        for run in range(2):
+        for run in range(3):
             rows = texts_of(topic, seed=10 * number + run)
             tuned = fine_tune(kind, base, rows, seed=100 * number + run)
             tuned.save_pretrained(tmp_path / "models" / f"{topic}-{run}")
