@@ -5,5 +5,6 @@ from .data_query import DataQueryOptions as DataQueryOptions
 from .data_set import make_data_set as make_data_set
 from .data_set import wants_labels as wants_labels
 from .examples import ColumnChoice as ColumnChoice
+from .examples import ExampleSet as ExampleSet
 from .examples import read_examples as read_examples
 from .matched_examples import matched_examples as matched_examples
