@@ -118,7 +118,7 @@ class DataMaking:
 
     @property
     def _options(self) -> DataQueryOptions:
-        from ..training_data import DataQueryOptions, ExampleSet
+        from ..training_data import DataQueryOptions
 
         return DataQueryOptions(
             loss=self.reading.get("loss"),
