@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from ..records import DataSet
     from ..store import Catalog
     from ..study.network import TaskModel
-    from ..training_data import DataQueryOptions
-    from ..training_data.examples import ExampleSet
+    from ..training_data import DataQueryOptions, ExampleSet
 
 Dtype = Literal["float32", "bfloat16"]
 

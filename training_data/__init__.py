@@ -5,6 +5,7 @@ from .data_query import DataQueryOptions as DataQueryOptions
 from .data_set import make_data_set as make_data_set
 from .data_set import wants_labels as wants_labels
 from .examples import ColumnChoice as ColumnChoice
+from .examples import ExampleSet as ExampleSet
 from .examples import data_set_names as data_set_names
 from .examples import data_sets_in as data_sets_in
 from .examples import read_examples as read_examples

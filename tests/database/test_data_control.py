@@ -93,9 +93,9 @@ def test_kept_data_sets_give_the_same_answer(family, answer, tmp_path):
 
 
 def test_the_screen_shows_the_control(family):
-    arguments = ["find-trained-on", "seen.csv", "--control", "later.csv", "-k", "2"]
-    arguments = [str(family / a) if a.endswith(".csv") else a for a in arguments]
-    result = CliRunner().invoke(main, ["--db", str(family / "family.duckdb"), *arguments])
+    seen, later, db = (str(family / name) for name in ("seen.csv", "later.csv", "family.duckdb"))
+    arguments = ["find-trained-on", seen, "--control", later, "-k", "2", "--db", db]
+    result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
     assert "against the control later.csv: 64 examples of each" in " ".join(result.output.split())
     assert "nearer to the data" in result.output
