@@ -52,6 +52,10 @@ class DataComparison(DataQuestions):
             RequestError: the filters or k are wrong.
             DataError: the folder has no data files, or none of them can be read.
             StudyError: the base cannot be loaded.
+
+        >>> scores = db.find_trained_on_each(["reviews.csv"], k=2)
+        >>> [row["data"] for row in scores], len(scores.to_json()["data"][0]["z"])
+        (['reviews'], 4)
         """
         from ..search import find_trained_on_each
         from ..store import ModelFilter

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ..records import DataSet
+    from ..search import TrainedModels
 
 NAME = re.compile(r"[\w][\w .+@-]{0,99}")
 """What a kept data set may be called."""
@@ -71,7 +72,7 @@ class DataQuestions(Opened):
 
         Returns:
             A row for each model, nearest first: `rank`, `model`, `verdict`, `z`, `z_error`, `fdr`,
-            `cosine` and labels. The document has `query`, `control` (the same texts with their
+            `cosine` and labels. The document has `query` (with `control`: the same texts, their
             labels permuted), `comparison` (with the control: `effect`, `low`, `high`, `p` and
             `verdict` of each model) and `meaning`.
 
@@ -102,7 +103,7 @@ class DataQuestions(Opened):
         answer = find_trained_on(self._catalog, asked.data, k=k, wanted=wanted, control=against)
         return TrainedModelTable(
             {
-                "query": _described(asked.data, asked.description),
+                "query": _query(asked, answer),
                 **answer.to_json(),
                 "meaning": MEANING,
             }
@@ -146,7 +147,7 @@ class DataQuestions(Opened):
         """
         data = self._catalog.data_sets.load(name, self.find_base(base))
         parts = {part: len(slots) for part, slots in data.sketches.items()}
-        return Table({**_described(data, ""), "norm": data.fingerprint.norm, "sketches": parts})
+        return Table({**_described(data), "norm": data.fingerprint.norm, "sketches": parts})
 
     def remove_data(self, name: str, base: str | None = None) -> Table:
         """Forget a kept data set. One row: `removed` and `base`.
@@ -242,8 +243,24 @@ def _made(making: DataMaking, data: Place, keep: str | None) -> _Asked:
     return _Asked(making.make(examples, keep or Path(data).name), examples.describe())
 
 
-def _described(data: DataSet, description: str) -> dict[str, Any]:
-    """What people and programs are told of a data set."""
+def _query(asked: _Asked, answer: TrainedModels) -> dict[str, Any]:
+    """What people and programs are told of the data set that was asked."""
+    data = asked.data
+    return {
+        "texts": data.name,
+        "n_texts": data.examples,
+        "base": data.base,
+        "loss": data.loss,
+        "sha256": data.sha256,
+        "control": answer.control_json(),
+        "counts": dict(data.counts),
+        "settings": _plain(data.settings),
+        "reading": asked.description,
+    }
+
+
+def _described(data: DataSet) -> dict[str, Any]:
+    """What is kept of a data set, but its numbers."""
     return {
         "data": data.name,
         "base": data.base,
@@ -252,7 +269,6 @@ def _described(data: DataSet, description: str) -> dict[str, Any]:
         "sha256": data.sha256,
         "counts": dict(data.counts),
         "settings": _plain(data.settings),
-        "reading": description,
     }
 
 

@@ -114,13 +114,13 @@ class TrainedModelTable(Table):
     A row has `rank` (from 1), `model`, `base`, `dataset`, `author`, `run`, and the evidence:
     `verdict`, `z` (deviations above this data set's scores with the family's strangers), `z_error`
     (over groups of the examples), `fdr` (0…1), `cosine` (−1…1), `score`. A document also has
-    `query`, `control`, `references`, `compared`, `calibration`, `comparison` (where a control was
-    given: `effect`, `low`, `high`, `p` and `verdict` of each model), and `meaning`: what an answer
-    says at most.
+    `query` (with its `control`), `references`, `compared`, `calibration`, `comparison` (where a
+    control was given: `effect`, `low`, `high`, `p` and `verdict` of each model), and `meaning`:
+    what an answer says at most.
     """
 
     columns = ("rank", "model", "verdict", "z", "z_error", "fdr", "dataset", "author")
-    _key = "models"
+    _key = "neighbours"
 
 
 class NearestDataTable(Table):

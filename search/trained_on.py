@@ -91,10 +91,9 @@ class TrainedModels:
             "verdict": self.verdict,
             "compared": self.compared,
             "references": self.references,
-            "control": self.control_json(),
             "calibration": self.calibration.to_json(),
             "comparison": None if self.comparison is None else self.comparison.to_json(),
-            "models": [asdict(model) for model in self.models],
+            "neighbours": [asdict(model) for model in self.models],
         }
 
     def control_json(self) -> dict[str, object] | None:

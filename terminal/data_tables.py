@@ -23,21 +23,18 @@ def show_trained_models(document: Document) -> None:
     screen = console()
     query = document["query"]
     screen.print(
-        f"models of {text(query['base'])} nearest to [bold]{text(query['data'])}[/]: gradient of "
-        f"{query['examples']} examples, loss: {query['loss']}"
+        f"models of {text(query['base'])} nearest to [bold]{text(query['texts'])}[/]: gradient of "
+        f"{query['n_texts']} examples, loss: {query['loss']}"
     )
-    if query["reading"]:
-        screen.print(text(query["reading"]), style="dim")
-    models = document["models"]
+    screen.print(text(query["reading"]), style="dim")
+    models = document["neighbours"]
     if not models:
         screen.print("no model passes the filters")
         return
     screen.print(f"[bold]{headline(models, document['compared'])}[/]")
     screen.print(f"{how_calibrated(document['calibration'])}{_references(document)}", style="dim")
-    if document["control"]:
-        screen.print(
-            f"by the texts alone (labels permuted): highest z {document['control']['z']:.1f}"
-        )
+    if query["control"]:
+        screen.print(f"by the texts alone (labels permuted): highest z {query['control']['z']:.1f}")
     _print(
         ("rank", "model", "verdict", "z", "±", "fdr", "cosine", "dataset", "author"),
         [
@@ -53,7 +50,7 @@ def show_trained_models(document: Document) -> None:
         ],
     )
     if document["comparison"]:
-        _show_comparison(document["comparison"], query["data"])
+        _show_comparison(document["comparison"], query["texts"])
     screen.print(f"It says at most: {document['meaning']}", style="dim")
 
 

@@ -59,18 +59,18 @@ def test_the_document_has_the_keys_of_the_reference(folder):
     answer = document("find-trained-on", "reviews.csv", "-k", 2)
 
     assert list(answer) == [
-        "query", "recipe", "recipe_id", "verdict", "compared", "references", "control",
-        "calibration", "models", "meaning",
+        "query", "recipe", "recipe_id", "verdict", "compared", "references", "calibration",
+        "comparison", "neighbours", "meaning",
     ]  # fmt: skip
     assert list(answer["query"]) == [
-        "data", "base", "loss", "examples", "sha256", "counts", "settings", "reading",
+        "texts", "n_texts", "base", "loss", "sha256", "control", "counts", "settings", "reading",
     ]  # fmt: skip
-    assert [model["rank"] for model in answer["models"]] == [1, 2]
-    assert list(answer["models"][0]) == [
+    assert [model["rank"] for model in answer["neighbours"]] == [1, 2]
+    assert list(answer["neighbours"][0]) == [
         "rank", "model", "cosine", "score", *EVIDENCE, "dataset", "author", "run", "base",
     ]  # fmt: skip
-    assert list(answer["control"]) == ["labels", "z"]
-    assert (answer["query"]["loss"], answer["query"]["examples"]) == ("classification", 24)
+    assert list(answer["query"]["control"]) == ["labels", "z"]
+    assert (answer["query"]["loss"], answer["query"]["n_texts"]) == ("classification", 24)
     assert "no proof that a model saw any one example" in answer["meaning"]
 
 
@@ -84,7 +84,7 @@ def test_a_kept_data_set_is_listed_shown_asked_and_removed(folder):
     near = document("find-data", "a-0")
     removed = document("data", "rm", "acme")
 
-    assert from_name["models"] == from_file["models"]
+    assert from_name["neighbours"] == from_file["neighbours"]
     assert [row["name"] for row in listed] == ["acme"]
     assert shown["sha256"] == from_file["query"]["sha256"]
     assert set(shown["sketches"]) == {"whole", "group 0", "group 1", "group 2", "shuffled 0"}

@@ -68,7 +68,7 @@ def fine_tune(kind, base, rows, *, seed, steps=25):
     return model
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+@pytest.mark.parametrize("kind", ["gpt2", pytest.param("bert", marks=pytest.mark.slow)])
 def test_the_fine_tunes_of_a_set_are_nearest_to_other_texts_of_it(kind, tmp_path):
     base = base_of(kind)
     base.save_pretrained(tmp_path / "base")
@@ -90,5 +90,5 @@ def test_the_fine_tunes_of_a_set_are_nearest_to_other_texts_of_it(kind, tmp_path
         data.write_text("\n".join(["text,label", *(f"{t},class {c}" for t, c in rows)]))
         result = CliRunner().invoke(main, ["find-trained-on", str(data), "--text", "text", *asked])
         assert result.exit_code == 0, result.output
-        nearest = [model["model"] for model in json.loads(result.stdout)["models"]]
+        nearest = [model["model"] for model in json.loads(result.stdout)["neighbours"]]
         assert [id.rpartition("-")[0] for id in nearest[:1]] == [topic], nearest

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from factories import make_family, write_reviews
+from factories import make_family, save_tokenizer, write_reviews
 from safetensors.torch import save_file
 
 import deltadex as dx
@@ -43,6 +43,17 @@ def db(family):
     """The family's catalog, open."""
     with dx.open("family.duckdb") as opened:
         yield opened
+
+
+@pytest.fixture
+def tokenizer(family):
+    """A tokenizer beside the base, for this test alone: other tests have texts of token ids."""
+    base = (family / "base").resolve()
+    before = set(base.iterdir())
+    save_tokenizer(base)
+    yield
+    for file in set(base.iterdir()) - before:
+        file.unlink()
 
 
 def make_adapter(folder, *, base):

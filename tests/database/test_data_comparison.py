@@ -68,7 +68,7 @@ def test_each_data_set_has_the_answer_that_it_has_alone(folder, table):
         alone = db.find_trained_on(folder / "sets" / "tweets.csv", k=4, **READING)
     z = dict(zip(document["models"], entry["z"], strict=True))
     assert {row["model"]: row["z"] for row in alone} == pytest.approx(z, abs=1e-3)
-    control = alone.to_json()["control"]["z"]
+    control = alone.to_json()["query"]["control"]["z"]
     assert entry["control"]["z"] == pytest.approx(control, abs=1e-3)
     assert len(entry["nearest"]) == 2
     assert all(near["z"] == pytest.approx(z[near["model"]]) for near in entry["nearest"])

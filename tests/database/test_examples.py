@@ -5,7 +5,6 @@ import inspect
 from pathlib import Path
 
 import pytest
-from factories import save_tokenizer
 
 import deltadex as dx
 from deltadex import database
@@ -21,20 +20,10 @@ PUBLIC = {
     },
 }
 READ_DATA = {
-    f"Database.{name}" for name in ("find_trained_on", "find_data", "show_data", "remove_data")
+    f"Database.{name}"
+    for name in ("find_trained_on", "find_trained_on_each", "find_data", "show_data", "remove_data")
 }
 SHOWN_ELSEWHERE = {"Database.close", "Database.record_adapter"}
-
-
-@pytest.fixture
-def tokenizer(family):
-    """A tokenizer beside the base, for this test alone: other examples have texts of token ids."""
-    base = (family / "base").resolve()
-    before = set(base.iterdir())
-    save_tokenizer(base)
-    yield
-    for file in set(base.iterdir()) - before:
-        file.unlink()
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC.keys() - SHOWN_ELSEWHERE))
