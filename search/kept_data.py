@@ -10,6 +10,7 @@ import numpy as np
 from ..arrays import Float64, Int64
 from ..records import DataSet
 from ..store import Catalog, FamilyView
+from .scoring.data_evidence import null_calibration
 from .scoring.evidence import Calibration
 from .scoring.family_scores import FamilyScores
 from .trained_on import (
@@ -71,8 +72,7 @@ def compare_kept(
         others: By which each data set is normalised; else by one another, as `find-data` does.
     """
     family = FamilyScores.of(view)
-    calibration = family.evidence.calibration(view) if family else None
-    if not kept or family is None or calibration is None:
+    if not kept or family is None:
         return None
     prepared = []
     for data in kept:
@@ -85,7 +85,7 @@ def compare_kept(
         for place, (scores, gradient) in enumerate(prepared):
             pairs = scores.compare(gradient, models)
             z[place, block], cosines[place, block] = pairs.z[0], pairs.cosines[0]
-    return KeptData(sets=tuple(kept), z=z, cosines=cosines, calibration=calibration)
+    return KeptData(sets=tuple(kept), z=z, cosines=cosines, calibration=null_calibration(len(view)))
 
 
 def nearest_to_kept(

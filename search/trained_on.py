@@ -13,6 +13,7 @@ from ..records import DataSet, Slot
 from ..store import Catalog, FamilyView, ModelFilter, SketchMatrix, block_dims
 from .data_control import DataComparison, compare_data
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
+from .scoring.data_evidence import null_calibration, with_labels
 from .scoring.data_scores import KIND, DataScores
 from .scoring.evidence import Calibration, Verdict, verdict
 from .scoring.family_scores import FamilyScores
@@ -62,8 +63,7 @@ class TrainedModels:
         references: Gradients of other data by which models were normalised; 0 where it was by other
             models.
         control: The highest z of the same texts with their labels permuted; None without labels.
-        calibration: What the rates of false discoveries are known from: the tail of z, and how near
-            labelled models of different data sets are.
+        calibration: The tail of z that rates of false discoveries are known from.
         comparison: With a control, model by model in the same order; None without one.
     """
 
@@ -174,9 +174,8 @@ def nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Neare
         pairs, errors = score_data(view, scores, data, rows)
         error = None if errors is None else float(errors[0])
         found.append((data, float(pairs.z[0, 0]), float(pairs.cosines[0, 0]), error))
-    family = FamilyScores.of(view)
-    calibration = family.evidence.calibration(view) if family else None
-    if calibration is None:
+    calibration = null_calibration(len(view))
+    if FamilyScores.of(view) is None:
         raise UnknownRecipe(f"no model of {view.base} has sketches under {view.recipe.id}")
     return NearestData(
         model=model,
@@ -300,10 +299,10 @@ def nearest_models(
     rows = np.array([row for row in rows.tolist() if row in labels], dtype=np.int64)
     compared = len(view) if allowed is None else len(allowed)
     pairs, errors = score_data(view, scores, data, rows)
-    calibration = scores.family.evidence.calibration(view)
-    z = pairs.z[0]
+    calibration, z = null_calibration(len(view)), pairs.z[0]
     order = rank_rows(view.ids, rows, z)
-    rates = calibration.fdr(z[order], compared)
+    names = [labels[row].dataset for row in rows[order].tolist()]
+    rates = with_labels(calibration.fdr(z[order], compared), names)
     models = []
     for rank, (place, rate) in enumerate(zip(order[:k].tolist(), rates.tolist(), strict=False), 1):
         row = int(rows[place])

@@ -7,12 +7,14 @@ from typing import Any
 
 from rich.table import Table
 
-from .tables import console, headline, how_calibrated, print_rows, rate, stands_out, text
+from .tables import console, headline, print_rows, rate, stands_out, text
 from .text import share
 
 Document = Mapping[str, Any]
 
 NUMBERS = ("z", "±", "fdr", "cosine", "examples", "control", "effect", "95 %", "p")
+
+RATES = "fdr by the tail of the family's strangers; higher where labels of near models disagree"
 
 NEAREST_OF_EACH = 3
 """Models that are shown of each of several data sets."""
@@ -32,7 +34,7 @@ def show_trained_models(document: Document) -> None:
         screen.print("no model passes the filters")
         return
     screen.print(f"[bold]{headline(models, document['compared'])}[/]")
-    screen.print(f"{how_calibrated(document['calibration'])}{_references(document)}", style="dim")
+    screen.print(f"{RATES}{_references(document)}", style="dim")
     if query["control"]:
         screen.print(f"by the texts alone (labels permuted): highest z {query['control']['z']:.1f}")
     _print(
@@ -94,7 +96,7 @@ def show_data_scores(document: Document) -> None:
         f"{len(document['data'])} data sets beside {document['compared']} models of "
         f"{text(document['base'])}"
     )
-    screen.print(how_calibrated(document["calibration"]), style="dim")
+    screen.print(RATES, style="dim")
     rows = []
     for entry in document["data"]:
         about = (text(entry["data"]), str(entry["examples"]), entry["loss"], _control(entry))
@@ -115,7 +117,7 @@ def show_nearest_data(document: Document) -> None:
     """The kept data sets nearest to a model."""
     screen = console()
     screen.print(f"kept data nearest to [bold]{text(document['query']['model'])}[/]")
-    screen.print(how_calibrated(document["calibration"]), style="dim")
+    screen.print(RATES, style="dim")
     _print(
         ("rank", "data", "verdict", "z", "±", "fdr", "cosine", "loss", "examples"),
         [
