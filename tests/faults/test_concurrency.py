@@ -79,7 +79,7 @@ def family(tmp_path_factory):
     return make_family(tmp_path_factory.mktemp("family"), pairs=("a", "b", "c"), runs=2)
 
 
-@pytest.mark.parametrize("folders", ["the same", "other"])
+@pytest.mark.parametrize("folders", [pytest.param("the same", marks=pytest.mark.slow), "other"])
 def test_two_indexers_at_once_leave_what_one_after_the_other_leaves(family, tmp_path, folders):
     base, labels = family.parent / "base", family / "labels.csv"
     lists = [tmp_path / "one.txt", tmp_path / "two.txt"]

@@ -18,7 +18,8 @@ def test_a_label_that_the_nearer_models_do_not_share_raises_its_rate():
 def test_labels_only_raise_rates_and_never_the_first(rates, labels):
     raised = with_labels(np.array(rates), labels)
 
-    assert (raised >= rates).all() and (raised <= 1).all()
+    assert (raised >= rates).all()
+    assert (raised <= 1).all()
     assert raised[0] == rates[0]
     assert with_labels(np.array(rates), [None] * 12).tolist() == rates
 

@@ -141,19 +141,17 @@ def test_models_get_what_they_lack(a, b):
 
 
 def test_an_index_that_is_there_finds_models_that_got_a_vector(a, b):
-    numbers = range(300)
+    numbers = range(90)
     write(a, *(indexed(f"m{n:03}", seed=n, recipe=RECIPE if n % 3 else OTHER) for n in numbers))
     write(b, *(indexed(f"m{n:03}", seed=n) for n in numbers))
     with Catalog.open(a) as catalog:
         find_similar(catalog, StoredQuery("m001"), k=5, recipe=RECIPE.id)
         merge_catalogs(catalog, [b])
 
-        found = find_similar(catalog, StoredQuery("m003"), k=299, recipe=RECIPE.id).to_json()
+        found = find_similar(catalog, StoredQuery("m003"), k=89, recipe=RECIPE.id).to_json()
 
     with Catalog.open(b) as catalog:
-        assert (
-            found == find_similar(catalog, StoredQuery("m003"), k=299, recipe=RECIPE.id).to_json()
-        )
+        assert found == find_similar(catalog, StoredQuery("m003"), k=89, recipe=RECIPE.id).to_json()
 
 
 @pytest.mark.parametrize("swapped", [False, True])
