@@ -9,6 +9,7 @@ INDEX = next(task for task in TASKS if task.name == "index")
 WORDS = {signal.SIGINT: "Interrupted", signal.SIGTERM: "Terminated"}
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 LONGEST_S = 30.0
+PHASES = ("opening", "migrating", "reading", "committing", "closing")
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +24,18 @@ def _wait_until_at(phase, db, process):
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("number", WORDS, ids=lambda number: number.name)
-@pytest.mark.parametrize("phase", ["opening", "migrating", "reading", "committing", "closing"])
+@pytest.mark.parametrize(
+    ("phase", "number"),
+    [
+        *((phase, signal.SIGINT) for phase in PHASES),
+        ("committing", signal.SIGTERM),
+        *(
+            pytest.param(phase, signal.SIGTERM, marks=pytest.mark.slow)
+            for phase in PHASES
+            if phase != "committing"
+        ),
+    ],
+)
 def test_a_signal_ends_the_run_in_one_line_and_it_continues(
     nursery, prepared, expected, tmp_path, number, phase
 ):
