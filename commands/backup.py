@@ -28,7 +28,8 @@ def backup(common: Common, copying: Copying) -> None:
     """Copy the catalog as it is now into the file TARGET.
 
     A service or an indexing run goes on meanwhile. The copy is a catalog: ask it with --db, or
-    put it in the catalog's place.
+    put it in the catalog's place. Beside it, TARGET.manifest.json has its SHA-256, which
+    `deltadex doctor TARGET` compares.
 
     \b
     Example:
@@ -43,3 +44,4 @@ def _show(document: Mapping[str, Any]) -> None:
     size = document["bytes"] / 1e6
     click.echo(f"written: {document['written']}")
     click.echo(f"{document['models']} models, {size:.1f} MB, {document['seconds']:.1f} s")
+    click.echo(f"SHA-256 {document['sha256']}")

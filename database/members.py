@@ -302,7 +302,7 @@ class Members(Opened):
             force: Whether a file that is there already is replaced.
 
         Returns:
-            One row: `written`, `models`, `bytes`, `seconds`.
+            One row: `written`, `models`, `bytes`, `sha256`, `manifest`, `seconds`.
 
         Raises:
             RequestError: the target is there already, or has no folder.

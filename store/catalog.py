@@ -19,7 +19,8 @@ from ..records import (
     Slot,
     SlotStats,
 )
-from .session import Session, connect
+from .opening import connect
+from .session import Session
 from .sharing import Access
 from .tables.bases import BaseRecord, replace_base, select_base, select_bases
 from .tables.documents import (

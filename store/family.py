@@ -315,13 +315,14 @@ class FamilyView:
         """
         from .derived.sketch_file import SketchFiles
 
-        with self._session.snapshot():
-            self._session.access.derived(SketchFiles).caught_up(
+        self._session.look(
+            lambda: self._session.access.derived(SketchFiles).caught_up(
                 self.base,
                 self.recipe.id,
                 self._file(".sketches"),
                 lambda file: file.catch_up(self._session, self.base, self.recipe, goes_on),
             )
+        )
 
     def _sketch_file(self) -> SketchFile | None:
         from .derived.sketch_file import SketchFiles
@@ -366,18 +367,24 @@ class Moments:
         """
         with self._lock:
             entry = self._entries.setdefault((base, recipe.id), _Entry())
+
+        def read() -> Moment:
+            moment = entry.moment
+            if moment is not None and moment.changes == session.changes:
+                return moment
+            last = moment.members if moment else None
+            members = Members.read(session, base, recipe, last)
+            new = Moment(changes=session.changes, members=members)
+            if prepare is not None:
+                prepare(FamilyView(session, base, recipe, new))
+            if publishes or entry.moment is None:
+                entry.moment = new
+            return new
+
         moment = entry.moment
         if moment is None or is_current:
-            with session.turn(), entry.lock, session.snapshot():
-                moment = entry.moment
-                if moment is None or moment.changes != session.changes:
-                    last = moment.members if moment else None
-                    members = Members.read(session, base, recipe, last)
-                    moment = Moment(changes=session.changes, members=members)
-                    if prepare is not None:
-                        prepare(FamilyView(session, base, recipe, moment))
-                    if publishes or entry.moment is None:
-                        entry.moment = moment
+            with session.turn(), entry.lock:
+                moment = session.look(read)
         return FamilyView(session, base, recipe, moment)
 
     def close(self) -> None:

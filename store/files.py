@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from ..errors import StoreFull
+
+_NUMBERS = itertools.count()
+_TEMPORARY = re.compile(r"\..+\.(\d+)(?:\.\d+)?\.partial(?:\.wal)?")
 
 
 def index_folder(catalog: Path) -> Path:
@@ -37,22 +43,77 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def atomic_file(target: Path) -> Iterator[Path]:
-    """A file to write that replaces `target` once it is complete and on the disk.
+def atomic_file(target: Path, *, replaces: bool = True) -> Iterator[Path]:
+    """A file to write that has the name `target` once it is complete and on the disk.
+
+    Args:
+        replaces: An existing file; else that stays, and the new one is removed.
 
     Raises:
         StoreFull: the system refuses.
     """
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    name = f".{target.name}.{os.getpid()}.{next(_NUMBERS)}.partial"
+    temporary = target.with_name(name)
     try:
         yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        flush(temporary)
+        if replaces:
+            os.replace(temporary, target)
+        else:
+            _name_new(temporary, target)
+        flush(target.parent)
     except OSError as err:
         raise StoreFull(f"{target}: {err.strerror}") from err
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def flush(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    if path.is_dir() and os.name != "posix":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _name_new(temporary: Path, target: Path) -> None:
+    """Name a complete file, unless the name is taken."""
+    try:
+        with suppress(FileExistsError):
+            os.link(temporary, target)
+    except OSError:
+        # a file system without links: another process may take the name between these lines
+        if not target.exists():
+            os.replace(temporary, target)
+
+
+def abandoned(folder: Path, name: str) -> list[Path]:
+    """Files that a process which ended was writing, of targets whose name begins so."""
+    return [
+        path
+        for path in sorted(folder.glob(f".{escape(name)}*.partial*"))
+        if (match := _TEMPORARY.fullmatch(path.name)) and not _is_running(int(match[1]))
+    ]
+
+
+def _is_running(pid: int) -> bool:
+    """Whether there is such a process; False where the system has no harmless test."""
+    if os.name != "posix":
+        return False
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def write_atomically(target: Path, data: bytes) -> None:

@@ -11,11 +11,11 @@ import duckdb
 from ..errors import EmptyCatalog, ForeignDatabase, NewerSchema, OlderSchema, StoreLocked
 from .sharing import HolderNote, LocalSession, RawSession
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 
 def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
-    """Bring a file that this process holds up to this version.
+    """Bring a file that this process holds up to this version, in one transaction.
 
     Raises:
         OlderSchema: it is older, and opened read-only.
@@ -30,15 +30,17 @@ def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:
             f"{path}: schema version {version}, this deltadex has {SCHEMA_VERSION}; "
             "`deltadex doctor` brings a file that may be written up to date"
         )
-    for number in range(version + 1, SCHEMA_VERSION + 1):
-        own.begin()
-        try:
-            own.execute(scripts()[number - 1])
-            own.execute("UPDATE meta SET schema_version = ?", [number])
-            own.commit()
-        except BaseException:
-            own.rollback()
-            raise
+    if version == SCHEMA_VERSION:
+        return
+    own.begin()
+    try:
+        for script in scripts()[version:]:
+            own.execute(script)
+        own.execute("UPDATE meta SET schema_version = ?", [SCHEMA_VERSION])
+        own.commit()
+    except BaseException:
+        own.rollback()
+        raise
 
 
 def check_schema(guest: RawSession, note: HolderNote, path: Path) -> None:

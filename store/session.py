@@ -1,4 +1,4 @@
-"""A session on a catalog file: statements, transactions, snapshots; how the file is opened.
+"""A session on a catalog file: statements, transactions, snapshots.
 
 This module translates DuckDB's errors, gives threads their turns, and repeats a question when the
 process that held the file ended.
@@ -7,8 +7,6 @@ process that held the file ended.
 from __future__ import annotations
 
 import itertools
-import logging
-import os
 import re
 import sys
 import threading
@@ -20,44 +18,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 
-from ..errors import (
-    EmptyCatalog,
-    HolderLost,
-    OlderSchema,
-    StoreDamaged,
-    StoreError,
-    StoreFull,
-    StoreLocked,
-)
-from .files import make_folder
-from .schema import SCHEMA_VERSION, check_schema, migrate
-from .sharing import UNSETTLED, Access, Gone, Ledger, LocalSession, RawSession
-
-log = logging.getLogger(__name__)
+from ..errors import HolderLost, StoreDamaged, StoreError, StoreFull, StoreLocked
+from .sharing import UNSETTLED, Access, Gone, RawSession
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
 
 T = TypeVar("T")
 
-NEW = "STORAGE_VERSION 'v1.5.0'"
-"""Files that DuckDB 1.5 and every later one can open."""
-
-WRITING = "ROW_GROUP_SIZE 2048"
-"""DuckDB rewrites the last group of a growing table; its default size is two gigabytes of
-vectors."""
-
-NO_EXTENSIONS = {"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"}
-"""A file of another kind must not make DuckDB download what reads it."""
-
-OF_DUCKDB = "TYPE duckdb"
-"""Of an attached file: DuckDB does not look what else it may be."""
-
-NOT_FOR_SKETCHES = "dict_fsst,fsst,zstd"
-"""Compression of text and bytes. To pack sketches saves a tenth of the file, for forty times the
-time of writing it."""
-
 NOW = "CAST(now() AT TIME ZONE 'UTC' AS TIMESTAMP)"
+
+HOLDERS_LOST = 20
+"""Holders that may end, one after the other, while one question or change is repeated."""
 
 SETTLE_TRIES = 5
 """Times that a snapshot is begun again because a change was committed meanwhile: what is cached
@@ -74,88 +46,12 @@ class _MomentPassed(Exception):
 
 _HELD = ("conflicting lock", "could not set lock", "being used by", "unique file handle conflict")
 
-CACHE_SHARE = "50%"
-"""Of the memory; a search index of a large family needs the other half."""
-
-
-def connect(
-    path: Path,
-    *,
-    read_only: bool,
-    create: bool,
-    cache: str | None = None,
-    migrates: bool = True,
-) -> Access:
-    """Access to the catalog at `path`, at this schema version: held, or through its holder.
-
-    Args:
-        migrates: Bring an older file up to date, also for one who only reads.
-
-    Raises:
-        EmptyCatalog: there is no file and none is to be made.
-        StoreError: one of its subclasses, naming the file.
-    """
-    try:
-        exists = path.exists()
-    except OSError as err:
-        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
-    if not exists:
-        if not create:
-            raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
-        make_folder(path.parent)
-        read_only = False
-    return Access(
-        path,
-        lambda: _open_up_to_date(
-            path, read_only=read_only, cache=cache or CACHE_SHARE, migrates=migrates
-        ),
-        lambda guest, note: check_schema(guest, note, path),
-        shares=not read_only,
-    )
-
-
-def _open_up_to_date(path: Path, *, read_only: bool, cache: str, migrates: bool) -> LocalSession:
-    """As `_open_file`; a reader of an older file that may be written migrates it first."""
-    try:
-        return _open_file(path, read_only=read_only, cache=cache)
-    except OlderSchema:
-        if not migrates or not os.access(path, os.W_OK):
-            raise
-    _open_file(path, read_only=False, cache=cache).close()
-    log.info("%s: brought to schema version %d", path, SCHEMA_VERSION)
-    return _open_file(path, read_only=read_only, cache=cache)
-
-
-def memory_connection(**settings: str) -> duckdb.DuckDBPyConnection:
-    """DuckDB without a file, which installs and loads no extension by itself."""
-    config: dict[str, str | bool | int | float | list[str]] = {**NO_EXTENSIONS, **settings}
-    return duckdb.connect(":memory:", config=config)
-
-
-def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
-    """A session whose default database is the file."""
-    connection = memory_connection(memory_limit=cache)
-    connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
-    own = LocalSession(connection, Ledger(), cache)
-    quoted = str(path).replace("'", "''")
-    options = "READ_ONLY" if read_only else WRITING if path.exists() else f"{WRITING}, {NEW}"
-    options = f"{OF_DUCKDB}, {options}"
-    try:
-        with translated(path):
-            own.execute(f"ATTACH '{quoted}' AS catalog ({options})")
-            own.execute("USE catalog")
-            migrate(own, path, read_only=read_only)
-    except BaseException:
-        own.close()
-        raise
-    return own
-
 
 class Session:
     """One session on a catalog file; threads take turns.
 
     A statement outside a transaction is run again when the process that held the file ended.
-    Inside one, the transaction is lost: `write` and `look` begin it again, once.
+    Inside one, the transaction is lost: `write` and `look` begin it again.
 
     Every method raises `StoreError` for what DuckDB refuses.
     """
@@ -204,10 +100,10 @@ class Session:
     def write(self, change: Callable[[Session], T]) -> T:
         """Make all of a change, or none; one writer at a time. Returns what the change gives."""
         with self.turn():
-            try:
-                return self._transact(change)
-            except HolderLost:
-                return self._transact(change)
+            for _ in range(HOLDERS_LOST):
+                with suppress(HolderLost):
+                    return self._transact(change)
+            return self._transact(change)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -239,6 +135,9 @@ class Session:
             with suppress(HolderLost, _MomentPassed), self.snapshot():
                 self._may_assume = True
                 return question()
+            for _ in range(HOLDERS_LOST):
+                with suppress(HolderLost), self.snapshot():
+                    return question()
             with self.snapshot():
                 return question()
 
@@ -317,7 +216,8 @@ class Session:
                 self._run(lambda raw, n=name, t=table: raw.register(n, t))  # type: ignore[misc]
             if was_inside:
                 raise HolderLost(
-                    "the process that held the catalog ended, and what was not committed is lost"
+                    f"{self.path}: the process that held the catalog ended meanwhile, and nothing "
+                    "was changed; run the command again"
                 ) from err
         return self._run(question)
 
@@ -345,7 +245,10 @@ def _as_store_error(err: duckdb.Error, path: Path) -> StoreError:
         return StoreFull(f"{path}: not writable: check the folder's permissions")
     damage = ("not a valid duckdb", "corrupt", "checksum", "not read enough bytes")
     if any(phrase in lowered for phrase in damage):
-        return StoreDamaged(f"{path}: not a readable catalog ({line}); nothing was changed in it")
+        return StoreDamaged(
+            f"{path}: not a readable catalog ({line}); nothing was changed in it; "
+            "`deltadex doctor` says what is damaged"
+        )
     if "version number" in lowered or "serialization" in lowered or "wal" in lowered:
         return StoreDamaged(f"{path}: cannot be opened by DuckDB {duckdb.__version__}: {line}")
     return StoreError(f"{path}: {line}")

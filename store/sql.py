@@ -22,7 +22,8 @@ import duckdb
 import pyarrow as pa
 
 from ..errors import BadQuery, StoreError
-from .session import Session, connect, memory_connection
+from .opening import connect, memory_connection
+from .session import Session
 from .sharing import Access, LocalSession
 
 TABLE_FUNCTIONS = frozenset(

@@ -47,7 +47,8 @@ SIGNALLED = (130, 143)
 
 PHASES: Sequence[tuple[str, str, str]] = (
     ("store.sharing.access", "Access.__init__", "opening"),
-    ("store.session", "migrate", "migrating"),
+    ("store.opening", "_make", "making"),
+    ("store.opening", "migrate", "migrating"),
     ("store.sharing.local", "LocalSession.commit", "committing"),
     ("store.catalog", "Catalog.record", "recording"),
     ("store.catalog", "Catalog.remove", "removing"),

@@ -1,20 +1,25 @@
-"""A copy of a catalog, made while others read and write it."""
+"""A copy of a catalog, made while others read and write it, and a manifest of the copy."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
 import shutil
 import time
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ...errors import RequestError, StoreError, StoreFull
 from ..catalog import Catalog
-from ..files import atomic_file
-from ..session import NEW, WRITING, Session
+from ..files import abandoned, atomic_file
+from ..opening import NEW, WRITING
+from ..schema import SCHEMA_VERSION
+from ..session import Session
+from .manifest import Manifest, manifest_path, write_manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +29,15 @@ class Backup:
     Attributes:
         models: Models of every status.
         bytes: Size of the file.
+        sha256: Of the file, in hexadecimal.
+        manifest: The file beside it that says the same.
     """
 
     written: str
     models: int
     bytes: int
+    sha256: str
+    manifest: str
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -38,7 +47,8 @@ class Backup:
 def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
     """Copy the catalog of one moment into a file, which is a catalog itself.
 
-    Other processes read and write meanwhile. The file appears whole or not at all.
+    Other processes read and write meanwhile. The file appears whole or not at all, and its
+    manifest after it. What a killed backup to this target left is removed.
     Models recorded in the copy get keys that the catalog will not give: files derived from one
     are not mistaken for the other's.
 
@@ -52,13 +62,35 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
     # the holder of the catalog writes, perhaps from another working folder
     target = target.absolute()
     _check_target(catalog.path, target, replace)
-    started = time.perf_counter()
+    started, made_at = time.perf_counter(), datetime.now(UTC)
+    for leftover in abandoned(target.parent, target.name):
+        leftover.unlink(missing_ok=True)
     with atomic_file(target) as temporary:
-        models = _copied(catalog, target, temporary)
-        size = temporary.stat().st_size
+        models, commits = _copied(catalog, target, temporary)
+        manifest = Manifest(
+            models=models,
+            bytes=temporary.stat().st_size,
+            sha256=_sha256(temporary),
+            commits=commits,
+            schema_version=SCHEMA_VERSION,
+            made_at=made_at.isoformat(timespec="seconds"),
+        )
+        # an earlier one is of the file that is replaced now
+        manifest_path(target).unlink(missing_ok=True)
+    write_manifest(target, manifest)
     return Backup(
-        written=str(target), models=models, bytes=size, seconds=time.perf_counter() - started
+        written=str(target),
+        models=models,
+        bytes=manifest.bytes,
+        sha256=manifest.sha256,
+        manifest=str(manifest_path(target)),
+        seconds=time.perf_counter() - started,
     )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_target(catalog: Path, target: Path, replace: bool) -> None:
@@ -74,8 +106,8 @@ def _check_target(catalog: Path, target: Path, replace: bool) -> None:
         raise RequestError(f"{target}: is there already; --force replaces it")
 
 
-def _copied(catalog: Catalog, target: Path, temporary: Path) -> int:
-    """Number of models copied; the copy starts again where the catalog's holder ended."""
+def _copied(catalog: Catalog, target: Path, temporary: Path) -> tuple[int, int]:
+    """Numbers of models and commits copied; copies again where the catalog's holder ended."""
     log = temporary.with_name(temporary.name + ".wal")
     while True:
         temporary.unlink(missing_ok=True)
@@ -91,7 +123,7 @@ def _copied(catalog: Catalog, target: Path, temporary: Path) -> int:
             log.unlink(missing_ok=True)
 
 
-def _copy(session: Session, target: Path, temporary: Path) -> int:
+def _copy(session: Session, target: Path, temporary: Path) -> tuple[int, int]:
     _check_space(session, target)
     name = f"backup_{os.getpid()}_{secrets.token_hex(4)}"
     quoted = str(temporary).replace("'", "''")
@@ -101,7 +133,7 @@ def _copy(session: Session, target: Path, temporary: Path) -> int:
             raise StoreFull(
                 f"{target}: the holder has another folder at this path; choose the catalog's folder"
             )
-        models = _fill(session, name)
+        numbers = _fill(session, name)
         session.execute(f"DETACH {name}")
     except BaseException:
         # of a holder that ended, neither is left
@@ -110,7 +142,7 @@ def _copy(session: Session, target: Path, temporary: Path) -> int:
         with contextlib.suppress(StoreError):
             session.execute(f"DETACH DATABASE IF EXISTS {name}")
         raise
-    return models
+    return numbers
 
 
 def _check_space(session: Session, target: Path) -> None:
@@ -126,13 +158,20 @@ def _check_space(session: Session, target: Path) -> None:
         )
 
 
-def _fill(session: Session, name: str) -> int:
-    """Copy everything in one transaction: schema and rows of the same moment."""
+def _fill(session: Session, name: str) -> tuple[int, int]:
+    """Copy everything in one transaction: schema and rows of the same moment.
+
+    Returns:
+        Models, and commits of the catalog until then.
+    """
     session.execute("BEGIN TRANSACTION")
     session.execute(f"COPY FROM DATABASE catalog TO {name}")
     models, last = session.execute(f"SELECT count(*), max(key) FROM {name}.models")[0]
     # every backup's keys begin above those of all earlier ones, and of the catalog's next years
     next_key = max(time.time_ns() // 1000, int(last or 0) + 1)
     session.execute(f"CREATE OR REPLACE SEQUENCE {name}.model_keys START {next_key}")
+    [(commits,)] = session.execute(f"SELECT commits FROM {name}.meta")
+    # the commit log beside the catalog is not of this file
+    session.execute(f"UPDATE {name}.meta SET catalog = CAST(uuid() AS VARCHAR)")
     session.execute("COMMIT")
-    return int(models)
+    return int(models), int(commits)

@@ -1,6 +1,8 @@
 """One catalog file, many processes: whoever holds the file lets the others in."""
 
 from .access import Access as Access
+from .commit_log import CommitLog as CommitLog
+from .commit_log import Losses as Losses
 from .local import UNSETTLED as UNSETTLED
 from .local import Ledger as Ledger
 from .local import LocalSession as LocalSession

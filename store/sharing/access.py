@@ -105,7 +105,10 @@ class Access:
         if self._host is not None:
             self._host.close()
             self._host = None
-        self._root.close()
+        if isinstance(self._root, LocalSession):
+            self._root.leave()
+        else:
+            self._root.close()
 
     def _reenter(self) -> None:
         self._root.close()

@@ -8,9 +8,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import duckdb
+
+from .commit_log import Commit, CommitLog
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
@@ -54,6 +57,28 @@ class Ledger:
         self.writing = threading.Lock()
         self._epoch = secrets.token_hex(4)
         self.n_changes, self.is_committing = 0, False
+        self.commit_log: CommitLog | None = None
+        self._last_key = 0
+
+    def follow(self, connection: duckdb.DuckDBPyConnection, path: Path) -> None:
+        """Note every commit of a catalog in its commit log, from now on."""
+        (catalog, commits) = connection.execute("SELECT catalog, commits FROM meta").fetchall()[0]
+        [(last,)] = connection.execute("SELECT coalesce(max(key), 0) FROM models").fetchall()
+        self.commit_log, self._last_key = CommitLog(path), int(last)
+        self.commit_log.begin(str(catalog), int(commits))
+
+    def count(self, connection: duckdb.DuckDBPyConnection) -> Commit | None:
+        """Count a transaction before it is committed; None where no log is kept."""
+        if self.commit_log is None:
+            return None
+        sql = "UPDATE meta SET commits = commits + 1 RETURNING commits"
+        [(number,)] = connection.execute(sql).fetchall()
+        sql = "SELECT key, base, id FROM models WHERE key > ? ORDER BY key"
+        rows = connection.execute(sql, [self._last_key]).fetchall()
+        if rows:
+            self._last_key = int(rows[-1][0])
+        models = tuple((str(base), str(id)) for _, base, id in rows)
+        return Commit(number=int(number), models=models)
 
     def changes(self) -> str:
         """A token that differs after every committed change, whichever process made it; it ends in
@@ -118,6 +143,8 @@ class LocalSession:
         self._is_reading = True
 
     def commit(self) -> None:
+        with _ctrl_c():
+            counted = self.ledger.count(self._connection)
         self.ledger.is_committing = True
         try:
             with _ctrl_c():
@@ -126,7 +153,13 @@ class LocalSession:
             # an interrupted commit may have been made
             self.ledger.n_changes += 1
             self.ledger.is_committing = False
+        if counted is not None and self.ledger.commit_log is not None:
+            self.ledger.commit_log.append(counted)
         self._end()
+
+    def follow(self, path: Path) -> None:
+        """Note every commit, of all sessions on the file at `path`."""
+        self.ledger.follow(self._connection, path)
 
     def rollback(self) -> None:
         """End the transaction, if there is one; undo it, if it writes."""
@@ -161,6 +194,15 @@ class LocalSession:
 
     def close(self) -> None:
         self.rollback()
+        self._connection.close()
+
+    def leave(self) -> None:
+        """Close the file as its holder, with an empty WAL if no session reads any more."""
+        self.rollback()
+        if self.ledger.commit_log is not None:
+            with contextlib.suppress(duckdb.Error):
+                self._connection.execute("CHECKPOINT")
+            self.ledger.commit_log.end()
         self._connection.close()
 
     def _end(self) -> None:

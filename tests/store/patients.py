@@ -8,7 +8,9 @@ from deltadex.store import Catalog, examine
 from deltadex.store.files import derived_path
 
 CHECKS = [
-    *("versions", "threads", "space", "holder", "catalog", "tables", "recipes", "views", "keys"),
+    *("versions", "threads", "space", "holder", "catalog", "tables"),
+    *("table indexes", "blocks", "recipes"),
+    *("commits", "views", "keys"),
     *("vectors", "linear", "data sets", "rows", "index", "sketches", "leftovers"),
 ]
 VECTORS = f"vectors_{RECIPE.id[-8:]}_{RECIPE.dim}"

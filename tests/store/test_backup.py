@@ -1,3 +1,5 @@
+import hashlib
+import shutil
 import subprocess
 import threading
 import time
@@ -6,6 +8,7 @@ import duckdb
 import numpy as np
 import pytest
 from outcomes import OTHER, RECIPE, indexed, linear, unit
+from patients import flip, look, state, troubles
 from processes import HOLDER, process, said
 
 from deltadex.errors import RequestError, StoreFull
@@ -14,6 +17,7 @@ from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
 from deltadex.store.care import backup as backup_module
 from deltadex.store.care.backup import back_up
+from deltadex.store.care.manifest import manifest_path, read_manifest
 from deltadex.store.sharing import LocalSession
 from deltadex.store.sharing.guest import RemoteSession
 
@@ -60,12 +64,13 @@ def _schema(path):
 
 
 def _contents(path):
-    """Every row of every table of a file, without order."""
+    """Every row of every table of a file, without order, but for the file's own name."""
     with duckdb.connect(str(path), read_only=True) as connection:
         names = connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()
         return {
             name: sorted(connection.execute(f'SELECT * FROM "{name}"').fetchall(), key=str)
             for (name,) in names
+            if name != "meta"
         }
 
 
@@ -91,7 +96,7 @@ def test_a_backup_holds_all_that_the_catalog_holds(path, target):
     assert _schema(target) == _schema(path)
     assert _contents(target) == _contents(path)
     assert (made.written, made.models, made.bytes) == (str(target), 5, target.stat().st_size)
-    assert list(target.parent.iterdir()) == [target]
+    assert set(target.parent.iterdir()) == {target, manifest_path(target)}
 
 
 def test_a_backup_answers_as_the_catalog_and_takes_new_models(path, target):
@@ -224,7 +229,7 @@ def test_a_backup_is_made_all_the_same_when_the_holder_is_killed(path, target, m
 
     assert made.models == 4
     assert _contents(target) == _contents(path)
-    assert list(target.parent.iterdir()) == [target]
+    assert set(target.parent.iterdir()) == {target, manifest_path(target)}
 
 
 @pytest.mark.parametrize("statement", ["COPY", "CREATE OR REPLACE SEQUENCE", "COMMIT", "DETACH"])
@@ -319,3 +324,102 @@ def test_a_holder_that_sees_another_folder_is_told_apart(path, target, tmp_path,
             back_up(catalog, target)
 
         assert list(target.parent.iterdir()) == []
+
+
+# what a killed backup leaves, and the manifest
+
+
+@pytest.mark.parametrize("ending", ["", ".wal"])
+def test_a_later_backup_removes_what_a_killed_one_left(path, target, ending):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = target.with_name(f".{target.name}.{ended.pid}.partial{ending}")
+    of_another_target = target.with_name(f".other.duckdb.{ended.pid}.partial")
+    left.write_bytes(b"half")
+    of_another_target.write_bytes(b"half")
+    with Catalog.open(path) as catalog:
+        _fill(catalog)
+        back_up(catalog, target)
+
+    assert not left.exists()
+    assert of_another_target.exists()
+
+
+def test_what_a_running_process_writes_stays(path, target):
+    with process(path, "print('ready', flush=True); time.sleep(60)") as other:
+        said(other)
+        written = target.with_name(f".{target.name}.{other.pid}.0.partial")
+        written.write_bytes(b"half")
+        with Catalog.open(path) as catalog:
+            _fill(catalog)
+            back_up(catalog, target)
+
+        assert written.exists()
+
+
+@pytest.fixture
+def backup(path, target):
+    with Catalog.open(path) as catalog:
+        _fill(catalog)
+        back_up(catalog, target)
+    return target
+
+
+def test_the_manifest_has_the_models_and_the_sha256(backup):
+    manifest = read_manifest(backup)
+
+    assert manifest is not None
+    assert manifest.sha256 == hashlib.sha256(backup.read_bytes()).hexdigest()
+    assert (manifest.models, manifest.bytes) == (3, backup.stat().st_size)
+
+
+def test_the_doctor_compares_a_backup_with_its_manifest(backup):
+    assert state(look(backup, repairs=False), "manifest")[0] == "ok"
+    assert state(look(backup), "manifest")[0] == "ok"
+    assert troubles(look(backup)) == set()
+
+
+def test_a_byte_of_a_free_block_of_a_backup_is_found_too(backup):
+    flip(backup, -1)
+
+    assert state(look(backup, repairs=False), "manifest")[0] == "problem"
+
+
+def test_another_catalog_under_the_name_of_a_backup_is_found(backup, path):
+    with Catalog.open(path) as catalog:
+        catalog.remove("m1")
+        back_up(catalog, other := backup.with_name("other.duckdb"))
+    manifest_path(backup).write_bytes(manifest_path(other).read_bytes())
+
+    assert state(look(backup, repairs=False), "manifest")[0] == "problem"
+
+
+def test_a_backup_that_is_used_as_a_catalog_is_only_noted(backup):
+    with Catalog.open(backup) as catalog:
+        catalog.record(indexed("later"))
+
+    assert state(look(backup), "manifest")[0] == "note"
+    assert troubles(look(backup)) == set()
+
+
+@pytest.mark.parametrize("harm", [b"", b"{}", b"[1]", b"\xff"])
+def test_a_damaged_manifest_is_a_line(backup, harm):
+    manifest_path(backup).write_bytes(harm)
+
+    assert state(look(backup), "manifest")[0] == "problem"
+
+
+def test_a_replaced_backup_has_its_own_manifest(backup, path):
+    before = read_manifest(backup)
+    with Catalog.open(path) as catalog:
+        catalog.record(indexed("later"))
+        back_up(catalog, backup, replace=True)
+
+    assert read_manifest(backup) != before
+    assert state(look(backup), "manifest")[0] == "ok"
+
+
+def test_a_catalog_without_manifest_is_not_asked_for_one(path, backup):
+    shutil.copy(backup, copy := backup.with_name("copy.duckdb"))
+
+    assert "manifest" not in {finding.check for finding in look(copy)}

@@ -26,7 +26,7 @@ from deltadex.errors import (
 )
 from deltadex.records import Fingerprint, ModelRecord, Recipe, Refused
 from deltadex.store import Catalog, ModelFilter, Page, SketchMatrix, schema
-from deltadex.store.session import memory_connection
+from deltadex.store.opening import memory_connection
 
 
 @pytest.fixture
@@ -359,11 +359,13 @@ def test_sketches_of_two_recipes_stand_side_by_side(tmp_path):
         assert np.array_equal(stored.codes, of_recipe[RECIPE.id].codes)
 
 
-def test_a_catalog_of_the_first_schema_is_brought_up_to_date(tmp_path, monkeypatch):
+@pytest.mark.parametrize("version", range(1, schema.SCHEMA_VERSION))
+def test_a_catalog_of_an_earlier_schema_is_brought_up_to_date(tmp_path, version):
     path = tmp_path / "c.duckdb"
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 1)
-    Catalog.open(path).close()
-    monkeypatch.undo()
+    with duckdb.connect(str(path)) as plain:
+        for script in schema.scripts()[:version]:
+            plain.execute(script)
+        plain.execute("UPDATE meta SET schema_version = ?", [version])
 
     with Catalog.open(path) as catalog:
         catalog.record(indexed("a", seed=1))

@@ -14,9 +14,8 @@ from processes import HOLDER, process, said
 
 from deltadex.errors import HolderLost, NewerSchema, StoreLocked
 from deltadex.search import StoredQuery, find_similar
-from deltadex.store import Catalog, ModelFilter, Page
+from deltadex.store import Catalog, ModelFilter, Page, opening
 from deltadex.store import catalog as catalog_module
-from deltadex.store import session as store_session
 from deltadex.store.sharing import Ledger, LocalSession, note_path
 from deltadex.store.sharing import access as sharing_access
 from deltadex.store.sharing.guest import RemoteSession, join
@@ -197,7 +196,7 @@ def test_a_snapshot_of_several_questions_is_lost_with_its_holder(path):
 
 
 def test_a_holder_that_dies_while_one_enters_is_succeeded(path, monkeypatch):
-    check = store_session.check_schema
+    check = opening.check_schema
     with process(path, HOLDER.format(n=3)) as holder:
         said(holder)
 
@@ -206,7 +205,7 @@ def test_a_holder_that_dies_while_one_enters_is_succeeded(path, monkeypatch):
             holder.wait()
             check(*asked)
 
-        monkeypatch.setattr(store_session, "check_schema", after_a_death)
+        monkeypatch.setattr(opening, "check_schema", after_a_death)
 
         with Catalog.open(path) as catalog:
             assert len(_ids(catalog)) == 3

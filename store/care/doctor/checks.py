@@ -64,6 +64,10 @@ class CheckContext:
         """The rows that a statement gives."""
         return self.session.execute(sql, list(values))
 
+    def n_commits(self) -> int:
+        """How many changes were committed since deltadex counts them."""
+        return int(self.select("SELECT commits FROM meta")[0][0])
+
     def tables(self) -> list[str]:
         """Names of the catalog's tables, sorted."""
         rows = self.select(

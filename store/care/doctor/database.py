@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from ....errors import StoreError
 from ....records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe
+from ...opening import find_losses
 from ...schema import scripts
 from ...tables.outcomes import BESIDE
 from ...tables.recipes import tables
@@ -54,6 +55,23 @@ def check_tables(context: CheckContext) -> Iterator[Finding]:
         yield Finding("tables", "problem", f"{table} cannot be read ({line})", REPLACE_FILE)
     if not missing and not damaged:
         yield Finding("tables", "ok", f"{counted(len(present), 'table')}, {n_rows} rows read")
+
+
+def check_commits(context: CheckContext) -> Iterator[Finding]:
+    """Every commit that the commit log knows is in the catalog."""
+    path = context.catalog.path
+    losses = find_losses(context.session, path)
+    if losses.models:
+        names = ", ".join(id for _, id in losses.models)
+        detail = f"{losses.commits} changes that were saved are missing; index again: {names}"
+        advice = f"`deltadex index` or `deltadex add`; removing {path.name}.commits forgets them"
+        yield Finding("commits", "problem", detail, advice)
+    elif losses:
+        detail = f"{losses}; none of them recorded a model"
+        advice = f"label, remove or study again; removing {path.name}.commits forgets them"
+        yield Finding("commits", "problem", detail, advice)
+    else:
+        yield Finding("commits", "ok", f"all {context.n_commits()} of them")
 
 
 def check_recipes(context: CheckContext) -> Iterator[Finding]:

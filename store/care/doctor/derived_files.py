@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from glob import escape
 from pathlib import Path
 
 import faiss
@@ -19,7 +17,7 @@ from ...derived.index import load_index
 from ...derived.shortlist import coarse_search, fits, is_exact
 from ...derived.sketch_file import SketchFile, read_keys, read_shapes
 from ...derived.sketch_matrix import SketchMatrix, block_dims, fetch_matrix
-from ...files import derived_path, index_folder
+from ...files import abandoned, derived_path, index_folder
 from ...tables.vectors import fetch_keys, fetch_vectors_of
 from .checks import CheckContext, Finding, counted, listed
 
@@ -43,7 +41,6 @@ LEFT_AFTER_S = 600.0
 """Since a file was last written: its process may run in another container."""
 
 _DERIVED = re.compile(r"([0-9a-f]{16})(\.[a-z]+)")
-_TEMPORARY = re.compile(r"\..+\.(\d+)(?:\.\d+)?\.partial(?:\.wal)?")
 
 
 def _family_files(
@@ -301,14 +298,9 @@ def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
 
 
 def _temporaries(folder: Path, name: str) -> list[Path]:
-    """Files that a process which ended was writing, of targets whose name begins so."""
-    return [
-        path
-        for path in sorted(folder.glob(f".{escape(name)}*.partial*"))
-        if (match := _TEMPORARY.fullmatch(path.name))
-        and not _is_running(int(match[1]))
-        and _age_s(path) > LEFT_AFTER_S
-    ]
+    """Files that a process which ended some time ago was writing, of targets whose name begins
+    so."""
+    return [path for path in abandoned(folder, name) if _age_s(path) > LEFT_AFTER_S]
 
 
 def _remove_files(unused: list[Path], detail: str) -> Finding:
@@ -331,19 +323,6 @@ def _remove_files(unused: list[Path], detail: str) -> Finding:
         advice = "end the processes that use them, then run `deltadex doctor` again"
         return Finding("leftovers", "problem", detail, advice)
     return Finding("leftovers", "repaired", f"{detail}: removed")
-
-
-def _is_running(pid: int) -> bool:
-    """Whether there is such a process; False where the system has no harmless test."""
-    if os.name != "posix":
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _age_s(path: Path) -> float:

@@ -8,12 +8,15 @@ from pathlib import Path
 
 from ....errors import DeltadexError, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ...catalog import Catalog
+from ...opening import NOTHING_ELSE, OF_DUCKDB, memory_connection
 from ...schema import SCHEMA_VERSION, schema_version
-from ...session import OF_DUCKDB, Session, memory_connection, translated
+from ...session import Session, translated
 from ...sharing import Ledger, LocalSession
+from .backup_file import ManifestCheck
 from .checks import CheckContext, Finding, Track
 from .database import (
     REPLACE_FILE,
+    check_commits,
     check_data_sets,
     check_keys,
     check_linear,
@@ -25,13 +28,20 @@ from .database import (
 )
 from .derived_files import check_indexes, check_leftovers, check_sketches
 from .environment import HolderCheck, check_environment
+from .table_indexes import check_blocks, check_table_indexes
 
 CACHE = "15%"
 """Of the memory: everything is read once."""
 
 _Check = tuple[str, Callable[[CheckContext], Iterator[Finding]]]
-_FIRST: tuple[_Check, ...] = (("tables", check_tables), ("recipes", check_recipes))
+_FIRST: tuple[_Check, ...] = (
+    ("tables", check_tables),
+    ("table indexes", check_table_indexes),
+    ("blocks", check_blocks),
+    ("recipes", check_recipes),
+)
 _THEN: tuple[_Check, ...] = (
+    ("commits", check_commits),
     ("views", check_views),
     ("keys", check_keys),
     ("vectors", check_vectors),
@@ -58,14 +68,18 @@ def examine(
         track: Shows the progress of the long checks.
     """
     yield from check_environment(path)
-    holder = HolderCheck.of(path)
+    holder, manifest = HolderCheck.of(path), ManifestCheck.of(path)
     catalog, opened, repairs = _opened(path, repairs)
     yield holder.finding(path)
     yield opened
     if catalog is None:
+        if manifest is not None:
+            yield manifest.finding(None)
         return
     with catalog, closing(Session(catalog.access)) as session:
         context = CheckContext(catalog, session, repairs, track)
+        if manifest is not None:
+            yield manifest.finding(context)
         for name, check in _FIRST:
             findings = list(_checked(context, name, check))
             yield from findings
@@ -135,6 +149,7 @@ def _schema_before(path: Path) -> int | None:
             with translated(path):
                 own.execute(f"ATTACH '{quoted}' AS catalog ({OF_DUCKDB}, READ_ONLY)")
                 own.execute("USE catalog")
+                own.execute(NOTHING_ELSE)
                 return schema_version(own, path)
         except StoreLocked:
             return None

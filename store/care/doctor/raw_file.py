@@ -1,0 +1,149 @@
+"""The bytes of a database file, read by a process of its own.
+
+POSIX ends all locks of a process on a file as soon as that process closes the file, whichever part
+of it has opened it: DuckDB's lock too. Therefore `read_in_child` runs this file as a program.
+
+A file of DuckDB begins with three headers of 4,096 bytes, and goes on with blocks of one size. Each
+header and each block begins with the checksum of the rest (DuckDB, `checksum.cpp` and
+`single_file_block_manager.cpp`). The header with the higher number is that of the last checkpoint;
+it names the list of the blocks that are free.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+MAGIC = b"DUCK"
+HEADER_BYTES = 4096
+HEADERS_BYTES = 3 * HEADER_BYTES
+META_BLOCKS = 64
+"""Parts of a block of metadata."""
+
+NONE = 2**64 - 1
+"""No further part."""
+
+FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+START = np.uint64(5381)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Of the last checkpoint.
+
+    Attributes:
+        free_list: The part of a block of metadata where the list of free blocks begins.
+        n_blocks: Blocks that the file has.
+        block_bytes: Of every block.
+    """
+
+    free_list: int
+    n_blocks: int
+    block_bytes: int
+
+
+def damaged_blocks(path: Path) -> dict[str, Any] | None:
+    """Blocks in use that differ from their checksum.
+
+    Returns:
+        `blocks`: how many the file has; `damaged`: numbers of those in use that are damaged. None
+        where the file's format is not the one that is known here.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        header = _header(file.read(HEADERS_BYTES))
+        if header is None:
+            return None
+        damaged = []
+        for number in range(header.n_blocks):
+            if not _is_whole(file.read(header.block_bytes), header.block_bytes):
+                damaged.append(number)
+        if damaged:
+            free = _free_blocks(file, header)
+            damaged = [number for number in damaged if number not in free]
+    return {"blocks": header.n_blocks, "damaged": damaged}
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+READERS = {"blocks": damaged_blocks, "sha256": sha256}
+
+
+def read_in_child(what: str, path: Path) -> Any:
+    """What one of `READERS` returns of a file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    command = [sys.executable, __file__, what, str(path.absolute())]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise OSError(run.stderr.strip().splitlines()[-1] if run.stderr.strip() else "not read")
+    return json.loads(run.stdout)
+
+
+def _header(data: bytes) -> Header | None:
+    """The header of the last checkpoint; None of another format."""
+    if len(data) < HEADERS_BYTES or data[8:12] != MAGIC:
+        return None
+    parts = [data[start : start + HEADER_BYTES] for start in (HEADER_BYTES, 2 * HEADER_BYTES)]
+    fields = [struct.unpack_from("<7Q", p) for p in parts if _is_whole(p, HEADER_BYTES)]
+    if not _is_whole(data[:HEADER_BYTES], HEADER_BYTES) or not fields:
+        return None
+    _, _, _, free_list, n_blocks, block_bytes, _ = max(fields, key=lambda field: field[1])
+    if block_bytes % 4096 or not 1 << 14 <= block_bytes <= 1 << 18:
+        return None
+    return Header(free_list, n_blocks, block_bytes)
+
+
+def _is_whole(data: bytes, n_bytes: int) -> bool:
+    """Whether a header or a block has the checksum that it begins with."""
+    if len(data) != n_bytes:
+        return False
+    words = np.frombuffer(data, "<u8")
+    return bool(words[0] == np.bitwise_xor.reduce(words[1:] * FACTOR) ^ START)
+
+
+def _free_blocks(file: Any, header: Header) -> set[int]:
+    """Blocks that hold nothing; none where the list of them cannot be read."""
+    part_bytes = (header.block_bytes - 8) // META_BLOCKS // 8 * 8
+    place, data, n_parts = header.free_list, b"", 0
+    while place != NONE and n_parts <= header.n_blocks * META_BLOCKS:
+        block, part = place & (2**56 - 1), place >> 56
+        file.seek(HEADERS_BYTES + block * header.block_bytes + 8 + part * part_bytes)
+        read = file.read(part_bytes)
+        if len(read) < part_bytes:
+            return set()
+        (place,) = struct.unpack_from("<Q", read)
+        data, n_parts = data + read[8:], n_parts + 1
+    if len(data) < 8:
+        return set()
+    (n_free,) = struct.unpack_from("<Q", data)
+    if n_free > min(header.n_blocks, len(data) // 8 - 1):
+        return set()
+    return set(struct.unpack_from(f"<{n_free}Q", data, 8))
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(json.dumps(READERS[sys.argv[1]](Path(sys.argv[2]))))
+    except OSError as err:
+        sys.exit(err.strerror or str(err))

@@ -1,0 +1,168 @@
+"""Opening a catalog file: made whole, brought up to date, held or joined, its commits compared."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import closing
+from pathlib import Path
+
+import duckdb
+
+from ..errors import EmptyCatalog, OlderSchema, StoreError
+from .files import atomic_file, make_folder
+from .schema import SCHEMA_VERSION, check_schema, migrate
+from .session import Session, translated
+from .sharing import Access, CommitLog, HolderNote, Ledger, LocalSession, Losses, RawSession
+
+log = logging.getLogger(__name__)
+
+NEW = "STORAGE_VERSION 'v1.5.0'"
+"""Files that DuckDB 1.5 and every later one can open."""
+
+WRITING = "ROW_GROUP_SIZE 2048"
+"""DuckDB rewrites the last group of a growing table; its default size is two gigabytes of
+vectors."""
+
+NO_EXTENSIONS = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "allow_community_extensions": "false",
+}
+"""A file of another kind must not make DuckDB download what reads it."""
+
+OF_DUCKDB = "TYPE duckdb"
+"""Of an attached file: DuckDB does not look what else it may be."""
+
+NOTHING_ELSE = "SET enable_external_access = false"
+"""From now on DuckDB opens no other file and no address."""
+
+NOT_FOR_SKETCHES = "dict_fsst,fsst,zstd"
+"""Compression of text and bytes. To pack sketches saves a tenth of the file, for forty times the
+time of writing it."""
+
+CACHE_SHARE = "50%"
+"""Of the memory; a search index of a large family needs the other half."""
+
+
+def connect(
+    path: Path,
+    *,
+    read_only: bool,
+    create: bool,
+    cache: str | None = None,
+    migrates: bool = True,
+) -> Access:
+    """Access to the catalog at `path`, at this schema version: held, or through its holder.
+
+    A new catalog appears under its name once it is complete.
+
+    Args:
+        migrates: Bring an older file up to date, also for one who only reads.
+
+    Raises:
+        EmptyCatalog: there is no file and none is to be made.
+        StoreError: one of its subclasses, naming the file.
+    """
+    try:
+        exists = path.exists()
+    except OSError as err:
+        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
+    if not exists:
+        if not create:
+            raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
+        make_folder(path.parent)
+        _make(path)
+        read_only = False
+
+    def open_own() -> LocalSession:
+        own = _open_up_to_date(
+            path, read_only=read_only, cache=cache or CACHE_SHARE, migrates=migrates
+        )
+        try:
+            with translated(path):
+                _warn_of_losses(own, path)
+                if not read_only:
+                    own.follow(path)
+        except BaseException:
+            own.close()
+            raise
+        return own
+
+    def check_guest(guest: RawSession, note: HolderNote) -> None:
+        check_schema(guest, note, path)
+        _warn_of_losses(guest, path)
+
+    return Access(path, open_own, check_guest, shares=not read_only)
+
+
+def memory_connection(**settings: str) -> duckdb.DuckDBPyConnection:
+    """DuckDB without a file, which installs and loads no extension by itself."""
+    config: dict[str, str | bool | int | float | list[str]] = {**NO_EXTENSIONS, **settings}
+    return duckdb.connect(":memory:", config=config)
+
+
+def find_losses(session: RawSession | Session, path: Path) -> Losses:
+    """Commits that were reported and are not in the catalog."""
+    noted = CommitLog(path).read()
+    # a commit is in the catalog before it is in its log
+    [(catalog, commits)] = session.execute("SELECT catalog, commits FROM meta")
+    return noted.losses_of(str(catalog), int(commits))
+
+
+def _warn_of_losses(session: RawSession, path: Path) -> None:
+    losses = find_losses(session, path)
+    if losses:
+        log.warning("%s: %s; `deltadex doctor` lists them", path, losses)
+
+
+def _make(path: Path) -> None:
+    """An empty catalog at `path`, unless another process has made one meanwhile."""
+    options = f"{OF_DUCKDB}, {WRITING}, {NEW}"
+    with (
+        atomic_file(path, replaces=False) as temporary,
+        translated(path),
+        closing(_attached(temporary, options, CACHE_SHARE)) as own,
+    ):
+        migrate(own, path, read_only=False)
+        own.execute("CHECKPOINT")
+
+
+def _open_up_to_date(path: Path, *, read_only: bool, cache: str, migrates: bool) -> LocalSession:
+    """As `_open_file`; a reader of an older file that may be written migrates it first."""
+    try:
+        return _open_file(path, read_only=read_only, cache=cache)
+    except OlderSchema:
+        if not migrates or not os.access(path, os.W_OK):
+            raise
+    _open_file(path, read_only=False, cache=cache).close()
+    log.info("%s: brought to schema version %d", path, SCHEMA_VERSION)
+    return _open_file(path, read_only=read_only, cache=cache)
+
+
+def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
+    """A session on an existing file, at this schema version."""
+    with translated(path):
+        own = _attached(path, f"{OF_DUCKDB}, {'READ_ONLY' if read_only else WRITING}", cache)
+        try:
+            migrate(own, path, read_only=read_only)
+        except BaseException:
+            own.close()
+            raise
+    return own
+
+
+def _attached(path: Path, options: str, cache: str) -> LocalSession:
+    """A session whose default database is the file."""
+    connection = memory_connection(memory_limit=cache)
+    own = LocalSession(connection, Ledger(), cache)
+    quoted = str(path).replace("'", "''")
+    try:
+        with translated(path):
+            connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
+            own.execute(f"ATTACH '{quoted}' AS catalog ({options})")
+            own.execute("USE catalog")
+    except BaseException:
+        own.close()
+        raise
+    return own
