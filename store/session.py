@@ -117,10 +117,14 @@ class Session:
             try:
                 yield
             finally:
-                if self._is_inside:
-                    self._run(lambda raw: raw.rollback())
-                self._is_inside = self._will_look = self._may_assume = False
-                self._changes_seen = self._assumed = None
+                try:
+                    if self._is_inside:
+                        # a holder that ended holds no snapshot
+                        with suppress(HolderLost):
+                            self._run(lambda raw: raw.rollback())
+                finally:
+                    self._is_inside = self._will_look = self._may_assume = False
+                    self._changes_seen = self._assumed = None
 
     def look(self, question: Callable[[], T]) -> T:
         """The answer to a question in a snapshot of its own, or in the one it is part of.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from outcomes import indexed
+from outcomes import RECIPE, indexed
 from processes import HOLDER, process, said
 
 from deltadex.errors import HolderLost, NewerSchema, StoreLocked
@@ -179,6 +179,51 @@ def test_questions_of_one_moment_are_asked_again_when_the_holder_dies_between_th
             rows, n_models = catalog.page_of_models(ModelFilter(), Page())
 
     assert (len(rows), n_models) == (3, 3)
+
+
+def _die(holder):
+    """End a holder as a kill would: its guests get no more answers."""
+    for link, _ in list(holder.access._host._guests.values()):
+        link._socket.shutdown(socket.SHUT_RDWR)
+    holder.close()
+
+
+QUESTIONS = {
+    "find-similar": lambda catalog: find_similar(catalog, StoredQuery("a1"), k=3).to_json(),
+    "family": lambda catalog: list(catalog.family("base", RECIPE).ids),
+    "stats": lambda catalog: catalog.stats()["bases"],
+    "show": lambda catalog: catalog.describe("a1"),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_is_answered_whenever_the_holder_dies(path, monkeypatch, question):
+    ask, request = QUESTIONS[question], RemoteSession._request
+    with Catalog.open(path) as catalog:
+        for number in range(4):
+            catalog.record(indexed(f"a{number}", seed=number))
+        expected = ask(catalog)
+
+    n_deaths, is_dead = 0, True
+    while is_dead:
+        holder, n_requests, is_dead = Catalog.open(path), 0, False
+
+        def counted(session, *asked, holder=holder):
+            nonlocal n_requests, is_dead
+            n_requests += 1
+            if n_requests == n_deaths + 1:
+                is_dead = True
+                _die(holder)
+            return request(session, *asked)
+
+        with Catalog.open(path, read_only=True) as catalog:
+            monkeypatch.setattr(RemoteSession, "_request", counted)
+            assert ask(catalog) == expected
+            monkeypatch.undo()
+        n_deaths += is_dead
+    holder.close()
+
+    assert n_deaths >= 2
 
 
 def test_a_snapshot_of_several_questions_is_lost_with_its_holder(path):
