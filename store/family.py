@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from .derived.sketch_file import SketchFile
     from .derived.sketch_matrix import SketchMatrix
     from .derived.trait_file import TraitFile
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -187,9 +190,8 @@ class FamilyView:
         index: SearchIndex | None = self._members.derived.get(SearchIndex)
         if index is not None and (vectors := index.vectors(keys)) is not None:
             return vectors
-        file = self._sketch_file() if len(keys) else None
-        if file is not None and (vectors := file.vectors(keys)) is not None:
-            return vectors
+        if len(keys) and (own := self._from_file(lambda file: file.vectors(keys))) is not None:
+            return own
         present, vectors = fetch_vectors_of(self._session, self.recipe, keys)
         positions = np.searchsorted(present, keys)
         if len(present) < len(keys):
@@ -201,8 +203,7 @@ class FamilyView:
     ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
         """Those of some keys, rising, that have a vector, and the vectors: from the file where it
         has them all."""
-        file = self._sketch_file()
-        if file is not None and (vectors := file.vectors(keys)) is not None:
+        if (vectors := self._from_file(lambda file: file.vectors(keys))) is not None:
             return keys, vectors
         return fetch_vectors_of(self._session, self.recipe, keys)
 
@@ -212,8 +213,8 @@ class FamilyView:
         Raises:
             KeyError: one was removed since.
         """
-        file = self._sketch_file()
-        if file is not None and (vectors := file.vectors_at(self.keys, rows)) is not None:
+        vectors = self._from_file(lambda file: file.vectors_at(self.keys, rows))
+        if vectors is not None:
             return vectors
         return self.vectors(self.keys[rows])
 
@@ -229,8 +230,7 @@ class FamilyView:
         has them all."""
         from .derived.sketch_matrix import SketchMatrix
 
-        file = self._sketch_file()
-        if file is not None and (matrix := file.matrix(keys)) is not None:
+        if (matrix := self._from_file(lambda file: file.matrix(keys))) is not None:
             return matrix
         if len(self) <= HELD_WHOLE and np.isin(keys, self.keys).all():
             whole = self.derived(SketchMatrix, lambda view: view._fetch(self.keys))
@@ -324,11 +324,23 @@ class FamilyView:
             )
         )
 
-    def _sketch_file(self) -> SketchFile | None:
+    def _from_file(self, read: Callable[[SketchFile], T | None]) -> T | None:
+        """What the file of sketches gives; None without one, and where rows of it are damaged,
+        which are written again."""
         from .derived.sketch_file import SketchFiles
+        from .derived.sketch_rows import DamagedRows
 
         files = self._session.access.derived(SketchFiles)
-        return files.of(self.base, self.recipe.id, self._file(".sketches"))
+        file = files.of(self.base, self.recipe.id, self._file(".sketches"))
+        if file is None:
+            return None
+        try:
+            return read(file)
+        except DamagedRows as err:
+            n_rows = len(err.keys)
+            log.warning("%s: %d rows are damaged, and made again", self._file(".sketches"), n_rows)
+            file.mend(self._session, self.recipe, err.keys)
+            return None
 
     def _file(self, ending: str = "") -> Path:
         return derived_path(self._session.access.path, self.base, self.recipe.id, ending)

@@ -4,37 +4,35 @@ catalog.
 128 candidates have 5 MB of sketches. DuckDB needs a tenth of a second to find them among a
 hundred thousand models; in a file that is mapped into memory they are where they are. The files
 can be made again. Rows are written and flushed before their keys: a row without a key was not
-written.
+written. Every row of every file has a checksum (XXH3, 64 bits), which is compared whenever the row
+is read; a row that differs is written again from the catalog.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-import math
-import mmap
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from filelock import FileLock, Timeout
 
-from ...arrays import Float32, Int64, UInt8
+from ...arrays import Float32, Int64
 from ...errors import StoreFull
-from ...records import Recipe, Slot
+from ...records import Recipe
 from ..files import write_atomically
 from ..session import Session
-from ..sketch_codes import code_bytes
 from ..tables.filters import Condition
 from ..tables.models import count_models
 from ..tables.slots import select_sketch_rows, select_sketched_slots
 from ..tables.vectors import fetch_keys, fetch_vectors_of
 from .sketch_matrix import SketchMatrix, block_dims
+from .sketch_rows import CHECKED, KEY, NOTHING, Rows, Shapes, checksums, read_keys, read_shapes
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +42,8 @@ AT_ONCE = 256
 BYTES_AT_ONCE = 1 << 26
 """That one pass writes, if these are more models."""
 
-KEY = np.dtype("<i8")
+FEW_KEYS = 16
+"""Models up to which DuckDB looks for each; of more, it reads all between the first and last."""
 
 MADV_POPULATE_READ = 22
 """Of Linux's madvise(2); other systems refuse it without harm."""
@@ -53,105 +52,13 @@ SPARE_BYTES = 1 << 30
 """Left free on the disk."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """What a row of each file is.
-
-    Attributes:
-        dim: Numbers of a vector.
-        blocks: Numbers of each block of a slot's sketch.
-        slots: Of every row, in this order.
-    """
-
-    dim: int
-    blocks: Mapping[str, int]
-    slots: tuple[Slot, ...]
-
-    @property
-    def rows(self) -> dict[str, tuple[np.dtype[np.generic], tuple[int, ...]]]:
-        """Type and shape of a row, by the ending of the file."""
-        n_slots = len(self.slots)
-        return {
-            ".sketches": (np.dtype(np.uint8), (n_slots, code_bytes(self.blocks))),
-            ".weights": (np.dtype("<f4"), (n_slots, len(self.blocks))),
-            ".vectors": (np.dtype("<f4"), (self.dim,)),
-        }
-
-    @property
-    def row_bytes(self) -> dict[str, int]:
-        """Bytes of a row, by the ending of the file."""
-        return {
-            ending: dtype.itemsize * math.prod(shape)
-            for ending, (dtype, shape) in self.rows.items()
-        }
-
-    def to_json(self) -> bytes:
-        slots = [[slot.stack, slot.layer, slot.role] for slot in self.slots]
-        document = {"dim": self.dim, "blocks": dict(self.blocks), "slots": slots}
-        return json.dumps(document).encode()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
-    """The content of the files. It is replaced, never changed, for the threads that read it.
-
-    Attributes:
-        codes, weights: As `SketchMatrix` has them, mapped.
-        mapped: What holds the codes; None where there are none.
-    """
-
-    shapes: Shapes
-    keys: Int64[np.ndarray, " models"]
-    codes: UInt8[np.ndarray, "models slots bytes"]
-    weights: Float32[np.ndarray, "models slots blocks"]
-    vectors: Float32[np.ndarray, "models dim"]
-    mapped: mmap.mmap | None
-    _compared: dict[str, tuple[Int64[np.ndarray, " models"], bool]] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, path: Path, shapes: Shapes, keys: Int64[np.ndarray, " models"]) -> _Rows:
-        """The rows with these keys, mapped from files that have them.
-
-        Raises:
-            OSError, ValueError: they do not.
-        """
-        arrays, maps = {}, {}
-        for ending, (dtype, shape) in shapes.rows.items():
-            maps[ending], arrays[ending] = _map(
-                path.with_suffix(ending), dtype, (len(keys), *shape)
-            )
-        return cls(
-            shapes,
-            keys,
-            arrays[".sketches"],
-            arrays[".weights"],
-            arrays[".vectors"],
-            maps[".sketches"],
-        )
-
-    def begins_with(self, keys: Int64[np.ndarray, " models"]) -> bool:
-        """Whether the first rows are those of these keys; known at once for the same array."""
-        known = self._compared.get("last")
-        if known is None or known[0] is not keys:
-            known = keys, np.array_equal(self.keys[: len(keys)], keys)
-            self._compared["last"] = known
-        return known[1]
-
-    def places(self, keys: Int64[np.ndarray, " keys"]) -> Int64[np.ndarray, " keys"] | None:
-        """Where the models with these keys are; None unless all are here."""
-        if not len(self.keys):
-            return None
-        places: Int64[np.ndarray, " keys"] = np.searchsorted(self.keys, keys)
-        is_present = self.keys[np.minimum(places, len(self.keys) - 1)] == keys
-        return places if is_present.all() else None
-
-
 class SketchFile:
     """Rows of one family under one recipe, in order of their keys. Read by many threads at
     once, and written by one process at a time.
 
-    `.sketches` has the codes, `.weights` what every block counts, `.vectors` the vectors, `.keys`
-    the keys of the rows, `.slots` what a row is.
+    `.sketches` has the codes, `.weights` what every block counts, `.vectors` the vectors, `.sums`
+    checksums, `.keys` the keys of the rows, `.slots` what a row is. What reads rows raises
+    `DamagedRows`.
     """
 
     def __init__(self, path: Path, lock: FileLock | None) -> None:
@@ -196,13 +103,13 @@ class SketchFile:
         if places is None:
             return None
         shapes = rows.shapes
-        return SketchMatrix(shapes.blocks, shapes.slots, rows.weights[places], rows.codes[places])
+        return SketchMatrix(shapes.blocks, shapes.slots, *rows.sketches_at(places))
 
     def vectors(self, keys: Int64[np.ndarray, " keys"]) -> Float32[np.ndarray, "keys dim"] | None:
         """The vectors of the models with these keys; None unless all are here."""
         rows = self._rows
         places = rows.places(keys)
-        return None if places is None else rows.vectors[places]
+        return None if places is None else rows.vectors_at(places)
 
     def vectors_at(
         self, keys: Int64[np.ndarray, " models"], rows: Int64[np.ndarray, " rows"]
@@ -210,7 +117,18 @@ class SketchFile:
         """The vectors of those models of a family with these keys that are at some rows of it; None
         unless all are here."""
         here = self._rows
-        return here.vectors[rows] if here.begins_with(keys) else self.vectors(keys[rows])
+        return here.vectors_at(rows) if here.begins_with(keys) else self.vectors(keys[rows])
+
+    def check(self, keys: Int64[np.ndarray, " keys"]) -> None:
+        """Compare the rows of some models with their checksums.
+
+        Raises:
+            DamagedRows: some differ.
+        """
+        places = self._rows.places(keys)
+        if places is not None:
+            self._rows.sketches_at(places)
+            self._rows.vectors_at(places)
 
     def catch_up(
         self, session: Session, base: str, recipe: Recipe, goes_on: Callable[[], bool]
@@ -246,38 +164,63 @@ class SketchFile:
     def _last_key(self) -> int:
         return int(self._rows.keys[-1]) if len(self._rows.keys) else -1
 
+    def mend(self, session: Session, recipe: Recipe, keys: Int64[np.ndarray, " damaged"]) -> None:
+        """Write rows again from the catalog, unless another process writes the file or the system
+        refuses."""
+        lock = self._lock or FileLock(self._beside(".lock"))
+        try:
+            with lock.acquire(timeout=0):
+                rows = self._rows
+                present, added = self._fetch(session, recipe, np.sort(keys))
+                places = rows.places(present)
+                for i, place in enumerate(() if places is None else places.tolist()):
+                    for ending, n_bytes in rows.shapes.row_bytes.items():
+                        _write(self._beside(ending), place * n_bytes, _bytes(added[ending][i]))
+        except (OSError, Timeout) as err:
+            log.info("%s: damaged rows stay: %s", self._path, err)
+
     def _append(self, session: Session, recipe: Recipe, keys: list[int]) -> None:
         rows, shapes = self._rows, self._rows.shapes
-        _, vectors = fetch_vectors_of(session, recipe, np.array(keys, dtype=np.int64))
-        table = select_sketch_rows(session, "model BETWEEN ? AND ?", recipe.id, [keys[0], keys[-1]])
-        matrix = SketchMatrix.of(table, keys, recipe, shapes.slots)
-        added = {
-            ".sketches": matrix.codes,
-            ".weights": matrix.weights.astype("<f4", copy=False),
-            ".vectors": vectors.astype("<f4", copy=False),
-        }
+        _, added = self._fetch(session, recipe, np.array(keys, dtype=np.int64))
         every_key = np.concatenate([rows.keys, np.array(keys, dtype=np.int64)])
         try:
             for ending, n_bytes in shapes.row_bytes.items():
-                data = np.ascontiguousarray(added[ending]).reshape(-1).view(np.uint8)
-                _write(self._beside(ending), len(rows.keys) * n_bytes, data.data)
+                _write(self._beside(ending), len(rows.keys) * n_bytes, _bytes(added[ending]))
             new = every_key[len(rows.keys) :].astype(KEY)
             _write(self._beside(".keys"), len(rows.keys) * KEY.itemsize, new.tobytes())
         except OSError as err:
             raise StoreFull(f"{self._path}: {err.strerror}") from err
-        self._rows = _Rows.read(self._path, shapes, every_key)
+        self._rows = Rows.read(self._path, shapes, every_key)
+
+    def _fetch(
+        self, session: Session, recipe: Recipe, keys: Int64[np.ndarray, " keys"]
+    ) -> tuple[Int64[np.ndarray, " present"], dict[str, np.ndarray]]:
+        """Keys, of those that have a vector, and what their rows are, by the ending of the file."""
+        present, vectors = fetch_vectors_of(session, recipe, keys)
+        condition, values = "model IN (SELECT unnest(?::BIGINT[]))", [present.tolist()]
+        if len(keys) > FEW_KEYS:
+            condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
+        table = select_sketch_rows(session, condition, recipe.id, values)
+        matrix = SketchMatrix.of(table, present.tolist(), recipe, self._rows.shapes.slots)
+        rows: dict[str, np.ndarray] = {
+            ".sketches": matrix.codes,
+            ".weights": matrix.weights.astype("<f4", copy=False),
+            ".vectors": vectors.astype("<f4", copy=False),
+        }
+        sums = [checksums(rows[ending]) for ending in CHECKED]
+        return present, {**rows, ".sums": np.stack(sums, axis=1)}
 
     def _beside(self, ending: str) -> Path:
         return self._path.with_suffix(ending)
 
-    def _read_rows(self) -> _Rows:
+    def _read_rows(self) -> Rows:
         """The complete rows of an earlier process."""
         try:
-            return _Rows.read(self._path, read_shapes(self._path), read_keys(self._path))
+            return Rows.read(self._path, read_shapes(self._path), read_keys(self._path))
         except (OSError, ValueError, TypeError, KeyError):
             if self._lock is not None:
                 self._beside(".keys").unlink(missing_ok=True)
-            return _Rows.read(self._path, NOTHING, np.zeros(0, dtype=np.int64))
+            return Rows.read(self._path, NOTHING, np.zeros(0, dtype=np.int64))
 
     def _clear(self, shapes: Shapes) -> None:
         """Begin empty files with such rows; readers of the old files continue with those."""
@@ -286,7 +229,7 @@ class SketchFile:
             self._beside(ending).unlink(missing_ok=True)
             self._beside(ending).touch()
         write_atomically(self._beside(".slots"), shapes.to_json())
-        self._rows = _Rows.read(self._path, shapes, np.zeros(0, dtype=np.int64))
+        self._rows = Rows.read(self._path, shapes, np.zeros(0, dtype=np.int64))
 
     def _check_space(self, n_models: int) -> None:
         needed = n_models * sum(self._rows.shapes.row_bytes.values())
@@ -298,47 +241,8 @@ class SketchFile:
             )
 
 
-NOTHING = Shapes(0, {}, ())
-"""Of files that were not written yet."""
-
-
-def read_shapes(path: Path) -> Shapes:
-    """What the rows of a file of sketches are.
-
-    Raises:
-        OSError, ValueError, TypeError, KeyError: it cannot be read, or is of deltadex 0.1.
-    """
-    note = json.loads(path.with_suffix(".slots").read_text("utf-8"))
-    blocks = {str(block): int(dim) for block, dim in note["blocks"].items()}
-    return Shapes(int(note["dim"]), blocks, tuple(Slot(*slot) for slot in note["slots"]))
-
-
-def read_keys(path: Path) -> Int64[np.ndarray, " models"]:
-    """The keys of the rows of a file of sketches, as far as they are whole.
-
-    Raises:
-        OSError: they cannot be read.
-    """
-    data = path.with_suffix(".keys").read_bytes()
-    whole = data[: len(data) // KEY.itemsize * KEY.itemsize]
-    keys: Int64[np.ndarray, " models"] = np.frombuffer(whole, dtype=KEY).astype(np.int64)
-    return keys
-
-
-def _map(
-    path: Path, dtype: np.dtype[np.generic], shape: tuple[int, ...]
-) -> tuple[mmap.mmap | None, np.ndarray]:
-    """The beginning of a file as an array, and what holds it; nothing is mapped of no bytes.
-
-    Raises:
-        OSError, ValueError: it is not there, or shorter.
-    """
-    n_bytes = dtype.itemsize * math.prod(shape)
-    if not n_bytes:
-        return None, np.zeros(shape, dtype)
-    with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), n_bytes, access=mmap.ACCESS_READ)
-    return mapped, np.frombuffer(mapped, dtype).reshape(shape)
+def _bytes(rows: np.ndarray) -> memoryview:
+    return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
 
 
 def _write(path: Path, at: int, data: bytes | memoryview) -> None:

@@ -3,6 +3,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from outcomes import RECIPE, indexed
 from patients import VECTORS, answers, derived, flip, look, sql, state, troubles
@@ -11,6 +12,7 @@ from processes import HOLDER, process, said
 from deltadex.store import Catalog
 from deltadex.store.care.doctor.environment import space
 from deltadex.store.derived import shortlist as shortlist_module
+from deltadex.store.derived.sketch_rows import CHECKED
 from deltadex.store.files import index_folder
 from deltadex.store.sharing import note_path
 
@@ -87,14 +89,18 @@ def test_an_index_of_another_kind_is_made_again(coarse, monkeypatch):
 @pytest.mark.parametrize(
     ("damage", "said_of_it"),
     [
-        (lambda db: flip(derived(db, ".sketches"), -3), "its sketches are not the catalog's"),
-        (lambda db: flip(derived(db, ".vectors"), 33), "its vectors are not the catalog's"),
-        (lambda db: flip(derived(db, ".weights"), -2), "its sketches are not the catalog's"),
+        (lambda db: flip(derived(db, ".sketches"), -3), "1 row at least differ"),
+        (lambda db: flip(derived(db, ".vectors"), 33), "1 row at least differ"),
+        (lambda db: flip(derived(db, ".weights"), -2), "1 row at least differ"),
+        (lambda db: flip(derived(db, ".sums"), -2), "1 row at least differ"),
+        (lambda db: _of_other_models(db, ".sketches"), "its sketches are not the catalog's"),
+        (lambda db: _of_other_models(db, ".vectors"), "its vectors are not the catalog's"),
         (lambda db: flip(derived(db, ".keys"), 8 * 3 + 7), "its keys are damaged"),
         (lambda db: flip(derived(db, ".slots"), 0), "its list of slots is damaged"),
         (lambda db: _other_blocks(derived(db, ".slots")), "its rows are not those of"),
         (lambda db: _cut(derived(db, ".sketches")), "its sketches end before its 12 rows do"),
         (lambda db: _cut(derived(db, ".weights")), "its weights end before its 12 rows do"),
+        (lambda db: _cut(derived(db, ".sums")), "its sums end before its 12 rows do"),
         (lambda db: _cut(derived(db, ".vectors")), "its vectors end before its 12 rows do"),
     ],
 )
@@ -112,6 +118,18 @@ def test_damaged_sketches_are_taken_away_and_searches_answer_as_before(db, damag
 
 def _other_blocks(path):
     path.write_bytes(path.read_bytes().replace(b'"update": 8', b'"update": 16'))
+
+
+def _of_other_models(db, ending):
+    """The rows of the file in the reverse order, with checksums that fit."""
+    for path in (derived(db, ending), derived(db, ".sums")):
+        rows = np.frombuffer(path.read_bytes(), np.uint8).reshape(12, -1)
+        if path.suffix == ".sums":
+            sums, column = rows.view("<u8").copy(), CHECKED.index(ending)
+            sums[:, column] = sums[::-1, column]
+            path.write_bytes(sums.tobytes())
+        else:
+            path.write_bytes(rows[::-1].tobytes())
 
 
 def _cut(path):

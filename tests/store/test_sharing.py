@@ -208,10 +208,10 @@ def test_a_question_is_answered_whenever_the_holder_dies(path, monkeypatch, ques
     while is_dead:
         holder, n_requests, is_dead = Catalog.open(path), 0, False
 
-        def counted(session, *asked, holder=holder):
+        def counted(session, *asked, holder=holder, dies_at=n_deaths + 1):
             nonlocal n_requests, is_dead
             n_requests += 1
-            if n_requests == n_deaths + 1:
+            if n_requests == dies_at:
                 is_dead = True
                 _die(holder)
             return request(session, *asked)

@@ -4,6 +4,9 @@ import threading
 
 import numpy as np
 import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
 from outcomes import RECIPE, indexed
 from processes import process, said
 
@@ -13,6 +16,7 @@ from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, SketchMatrix
 from deltadex.store.derived import sketch_file as sketch_file_module
 from deltadex.store.derived.sketch_file import SketchFile, SketchFiles
+from deltadex.store.derived.sketch_rows import checksums
 from deltadex.store.files import derived_path
 
 
@@ -271,3 +275,76 @@ def test_a_folder_that_refuses_the_file_is_no_error(tmp_path, monkeypatch):
 
 def _refuse(*args, **kwargs):
     raise PermissionError(13, "refused")
+
+
+# damage while a service reads it
+
+
+@pytest.mark.parametrize("ending", [".sketches", ".weights", ".vectors", ".sums"])
+@pytest.mark.parametrize("opens_again", [False, True])
+def test_damaged_rows_are_read_from_the_catalog_and_made_again(
+    tmp_path, caplog, ending, opens_again
+):
+    path = tmp_path / "d.duckdb"
+    with Catalog.open(path) as catalog:
+        for number in range(12):
+            catalog.record(indexed(f"m{number:02}", seed=number))
+        _view(catalog).write_sketch_file()
+        before = _everything(catalog)
+        file = derived_path(path, "base", RECIPE.id, ending)
+        whole = file.read_bytes()
+        if not opens_again:
+            _harm(file)
+            assert _everything(catalog) == before
+    if opens_again:
+        _harm(file)
+        with Catalog.open(path, read_only=True) as catalog:
+            assert _everything(catalog) == before
+
+    assert "damaged" in caplog.text
+    assert file.read_bytes() == whole
+
+
+def _everything(catalog):
+    keys = np.array(_keys(catalog))
+    view = _view(catalog)
+    found = [find_similar(catalog, StoredQuery(f"m{n:02}"), k=11).to_json() for n in range(12)]
+    return found, _rows(view.sketches(keys)), view.vectors_at(np.arange(12)).tolist()
+
+
+def _harm(file):
+    """Change bytes here and there, in place: readers have the file mapped."""
+    data = np.frombuffer(file.read_bytes(), np.uint8).copy()
+    for place in np.linspace(0, len(data) - 1, 5).astype(int):
+        data[place] ^= 0x40
+    with file.open("r+b") as opened:
+        opened.write(data.tobytes())
+
+
+def test_damaged_rows_that_nobody_may_write_are_read_from_the_catalog(catalog, monkeypatch):
+    _view(catalog).write_sketch_file()
+    before = _everything(catalog)
+    _harm(derived_path(catalog.path, "base", RECIPE.id, ".vectors"))
+    monkeypatch.setattr(sketch_file_module, "_write", _refuse)
+
+    assert _everything(catalog) == before
+    assert _everything(catalog) == before
+
+
+@given(
+    rows=st.integers(1, 5).flatmap(
+        lambda n: st.lists(st.binary(min_size=16, max_size=16), min_size=n, max_size=n)
+    ),
+    place=st.integers(0, 15),
+    bit=st.integers(0, 7),
+)
+def test_a_checksum_is_of_its_row_alone_and_every_bit_counts(rows, place, bit):
+    data = np.array([np.frombuffer(row, np.uint8) for row in rows])
+    harmed = data.copy()
+    harmed[0, place] ^= 1 << bit
+
+    is_same = checksums(harmed) == checksums(data)
+
+    assert not is_same[0]
+    assert is_same[1:].all()
+    assert checksums(data)[0] == xxhash.xxh3_64_intdigest(rows[0])

@@ -15,14 +15,15 @@ from ....arrays import Int64
 from ....records import Recipe
 from ...derived.index import load_index
 from ...derived.shortlist import coarse_search, fits, is_exact
-from ...derived.sketch_file import SketchFile, read_keys, read_shapes
+from ...derived.sketch_file import SketchFile
 from ...derived.sketch_matrix import SketchMatrix, block_dims, fetch_matrix
+from ...derived.sketch_rows import DamagedRows, read_keys, read_shapes
 from ...files import abandoned, derived_path, index_folder
 from ...tables.vectors import fetch_keys, fetch_vectors_of
 from .checks import CheckContext, Finding, counted, listed
 
 INDEX_ENDINGS = (".json", ".faiss")
-SKETCH_ENDINGS = (".keys", ".slots", ".vectors", ".weights", ".sketches")
+SKETCH_ENDINGS = (".keys", ".slots", ".sums", ".vectors", ".weights", ".sketches")
 """The keys first: without them the other files are not read."""
 
 TRAIT_ENDINGS = (".traitkeys", ".traits", ".traitlock")
@@ -36,6 +37,9 @@ NEAREST = 28
 
 WRITTEN_WITHIN_S = 1.0
 """Between an index and its metadata, while another process saves them."""
+
+ROWS_CHECKED_AT_ONCE = 1024
+"""Of a file of sketches; 45 MB of a base of 72 slots."""
 
 LEFT_AFTER_S = 600.0
 """Since a file was last written: its process may run in another container."""
@@ -209,10 +213,16 @@ def _length_fault(path: Path, n_rows: int, recipe: Recipe) -> str:
 def _content_fault(
     context: CheckContext, file: SketchFile, recipe: Recipe, keys: Int64[np.ndarray, " models"]
 ) -> str:
-    """How a sample of the rows differs from the catalog; of models that it still has."""
+    """Whether every row has its checksum, and how a sample of them differs from the catalog; of
+    models that it still has."""
     sample, vectors = fetch_vectors_of(context.session, recipe, _spread(keys))
     if not len(sample):
         return ""
+    try:
+        for start in range(0, len(keys), ROWS_CHECKED_AT_ONCE):
+            file.check(keys[start : start + ROWS_CHECKED_AT_ONCE])
+    except DamagedRows as err:
+        return f"{counted(len(err.keys), 'row')} at least differ from their checksums"
     sample_keys = sample.tolist()
     held, stored = file.matrix(sample), fetch_matrix(context.session, sample_keys, recipe)
     if held is None:
