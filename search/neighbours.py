@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..arrays import Float32, Float64, Int64
-from ..errors import EmptyCatalog, RequestError, UnknownRecipe
+from ..errors import EmptyCatalog, RequestError, StoreDamaged, UnknownRecipe
 from ..records import Fingerprint, Recipe, SlotStats
 from ..store import (
     Catalog,
@@ -39,6 +39,9 @@ CANDIDATES = 128
 
 VECTOR_CANDIDATES = 256
 """How many where vectors are all there is: they cost little."""
+
+NAMES_SHOWN = 3
+"""Models that an error names."""
 
 EVERY_MODEL = ModelFilter()
 
@@ -266,6 +269,7 @@ def nearest(
         rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)
     rows = rows[rows != itself]
     scores, calibration = _scored(view, query, itself, rows)
+    check_finite(view, rows, scores.z[0])
     compared = len(view) if allowed is None else len(allowed)
     compared -= itself >= 0 and (allowed is None or itself in allowed)
     z = scores.z[0]
@@ -296,6 +300,23 @@ def nearest(
             )
         ),
     )
+
+
+def check_finite(
+    view: FamilyView, rows: Int64[np.ndarray, " rows"], scores: Float64[np.ndarray, " rows"]
+) -> None:
+    """Refuse scores that are not numbers, which would leave models out of an answer.
+
+    Raises:
+        StoreDamaged: some are not, of models at these rows.
+    """
+    wrong = rows[~np.isfinite(scores)].tolist()
+    if wrong:
+        names = ", ".join(view.ids[row] for row in wrong[:NAMES_SHOWN])
+        raise StoreDamaged(
+            f"{len(wrong)} models have scores that are not numbers ({names}): their fingerprints, "
+            f"or those of other models of {view.base}, are damaged; `deltadex doctor` names them"
+        )
 
 
 def _scored(

@@ -256,3 +256,11 @@ def _as_store_error(err: duckdb.Error, path: Path) -> StoreError:
     if "version number" in lowered or "serialization" in lowered or "wal" in lowered:
         return StoreDamaged(f"{path}: cannot be opened by DuckDB {duckdb.__version__}: {line}")
     return StoreError(f"{path}: {line}")
+
+
+def not_finite(path: Path, what: str) -> str:
+    """The message where the catalog holds numbers that are not finite."""
+    return (
+        f"{path}: damaged: {what} with NaN or infinity, from which no answer can be computed; "
+        "`deltadex doctor` names the models"
+    )

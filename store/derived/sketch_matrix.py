@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import Bool, Float32, Float64, Int64, UInt8
+from ...errors import StoreDamaged
 from ...records import Recipe, Slot
-from ..session import Session
+from ..session import Session, not_finite
 from ..sketch_codes import (
     WEIGHT,
     bit_products,
@@ -113,9 +114,15 @@ class SketchMatrix:
 
     def _put(self, row: int, column: int, sketch: bytes) -> None:
         if len(sketch) == 2 * sum(self.dims.values()):
+            if not np.isfinite(np.frombuffer(sketch, dtype=WEIGHT)).all():
+                self.weights[row, column] = np.nan
+                return
             sketch = coded(sketch, self.dims)
         if len(sketch) != sketch_bytes(self.dims):
-            raise ValueError(f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}")
+            raise StoreDamaged(
+                f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}: "
+                "`deltadex doctor` names the model"
+            )
         at = len(self.dims) * WEIGHT.itemsize
         self.weights[row, column] = np.frombuffer(sketch[:at], dtype=WEIGHT)
         self.codes[row, column] = np.frombuffer(sketch[at:], dtype=np.uint8)
@@ -198,7 +205,25 @@ def _products(
 
 
 def fetch_matrix(session: Session, keys: Sequence[int], recipe: Recipe) -> SketchMatrix:
-    """The sketches of the models with these keys, in their order."""
+    """The sketches of the models with these keys, in their order.
+
+    Raises:
+        StoreDamaged: a weight is not finite.
+    """
     condition = "model IN (SELECT unnest(?::BIGINT[]))"
     rows = select_sketch_rows(session, condition, recipe.id, [list(keys)])
-    return SketchMatrix.of(rows, keys, recipe)
+    matrix = SketchMatrix.of(rows, keys, recipe)
+    check_weights(session, matrix)
+    return matrix
+
+
+def check_weights(session: Session, matrix: SketchMatrix) -> None:
+    """Refuse sketches whose weights are not finite.
+
+    Raises:
+        StoreDamaged: some are not.
+    """
+    is_finite = np.isfinite(matrix.weights).all(axis=(1, 2))
+    if not is_finite.all():
+        n_models = int((~is_finite).sum())
+        raise StoreDamaged(not_finite(session.path, f"sketches of {n_models} models"))

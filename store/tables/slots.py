@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ...errors import StoreDamaged
 from ...records import Indexed, Slot, SlotStats
-from ..session import Session
+from ..session import Session, not_finite
 
 
 def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotStats]:
-    """A model's slots under a recipe, or as the one that saw most of it, in slot order."""
+    """A model's slots under a recipe, or as the one that saw most of it, in slot order.
+
+    Raises:
+        StoreDamaged: a number is not finite.
+    """
     source = "slots" if recipe is not None else "slot_statistics"
     rows = session.execute(
         "SELECT stack, layer, role, rows, columns, fro_norm, relative_norm, sigma, energy, "
@@ -21,6 +27,9 @@ def select_slots(session: Session, key: int, recipe: str | None) -> list[SlotSta
         "AND ($2 IS NULL OR recipe = $2)",
         [key, recipe],
     )
+    n_damaged = sum(not _is_finite(row) for row in rows)
+    if n_damaged:
+        raise StoreDamaged(not_finite(session.path, f"{n_damaged} slots of a model"))
     return sorted((_slot_stats(row) for row in rows), key=lambda stats: stats.slot)
 
 
@@ -32,6 +41,12 @@ def select_shapes(session: Session, base: str) -> dict[Slot, tuple[int, int]]:
         [base],
     )
     return {Slot(*slot): (n_out, n_in) for *slot, n_out, n_in in rows}
+
+
+def _is_finite(row: tuple[Any, ...]) -> bool:
+    """Whether every number of a slot is; one that was not measured is None."""
+    numbers = (row[5], row[6], *row[7], row[8], row[9], row[10], row[12])
+    return all(number is None or math.isfinite(number) for number in numbers)
 
 
 def _slot_stats(row: tuple[Any, ...]) -> SlotStats:

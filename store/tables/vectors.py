@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import Float32, Int64
-from ...errors import RecipeMismatch
+from ...errors import RecipeMismatch, StoreDamaged
 from ...records import Fingerprint, Recipe
-from ..session import Session
+from ..session import Session, not_finite
 from .recipes import tables
 
 UNIT_TOLERANCE = 1e-3
@@ -94,7 +94,11 @@ def delete_vectors(session: Session, key: int) -> None:
 def fetch_vectors(
     session: Session, sql: str, values: list[object], dim: int
 ) -> tuple[list[object], Float32[np.ndarray, "models dim"]]:
-    """The rows of a query for (name, vector): names, and vectors as one matrix."""
+    """The rows of a query for (name, vector): names, and vectors as one matrix.
+
+    Raises:
+        StoreDamaged: a number is not finite.
+    """
     table = session.arrow(sql, values)
     if table.num_rows == 0:
         return [], np.zeros((0, dim), dtype=np.float32)
@@ -103,6 +107,10 @@ def fetch_vectors(
     for chunk in table.column(1).chunks:
         matrix[row : row + len(chunk)] = np.asarray(chunk.values, np.float32).reshape(-1, dim)
         row += len(chunk)
+    # of numbers below 1 a sum is finite if all are
+    is_finite = np.isfinite(matrix.sum(axis=1))
+    if not is_finite.all():
+        raise StoreDamaged(not_finite(session.path, f"{int((~is_finite).sum())} vectors"))
     return table.column(0).to_pylist(), matrix
 
 

@@ -4,7 +4,9 @@ import pytest
 from outcomes import OTHER, RECIPE, indexed, unit
 from patients import CHECKS, VECTORS, derived, files, flip, look, sql, state, troubles
 
+from deltadex.errors import StoreDamaged
 from deltadex.records import Fingerprint
+from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
 from deltadex.store.schema import SCHEMA_VERSION, scripts
 
@@ -206,6 +208,50 @@ def test_a_damaged_linear_sketch_is_named(db, damage):
 
     assert state(look(db), "linear")[0] == "problem"
     assert "1 model with a damaged linear sketch: m02" in state(look(db), "linear")[1]
+
+
+@pytest.mark.parametrize("value", ["'nan'", "'inf'", "'-inf'"])
+@pytest.mark.parametrize(
+    "column", ["fro_norm", "relative_norm", "sigma", "energy", "stable_rank", "noise_floor"]
+)
+def test_a_slot_that_is_not_finite_is_named_and_never_answered_with(db, column, value):
+    number = f"[{value}::FLOAT]" if column == "sigma" else f"{value}::DOUBLE"
+    sql(db, f"UPDATE slots SET {column} = {number} WHERE model = 4 AND layer = 1")
+
+    worst, text = state(look(db), "slots")
+
+    assert worst == "problem"
+    assert "1 model with slots that are not finite: m03" in text
+    with Catalog.open(db) as catalog, pytest.raises(StoreDamaged, match="doctor"):
+        catalog.slots(catalog.model("m03").key)
+
+
+@pytest.mark.parametrize("half", ["007C", "00FC", "017E"])
+def test_a_sketch_that_is_not_finite_is_an_error_and_not_a_shorter_list(db, half):
+    for file in db.with_name(db.name + ".index").iterdir():
+        file.unlink()
+    sql(db, f"UPDATE slots SET sketch = from_hex('{half}') || sketch[3:] WHERE model = 4")
+
+    worst, text = state(look(db), "slots")
+
+    assert worst == "problem"
+    assert "m03" in text
+    with Catalog.open(db) as catalog, pytest.raises(StoreDamaged, match="doctor"):
+        find_similar(catalog, StoredQuery("m00"), k=11)
+
+
+@pytest.mark.parametrize("value", ["'nan'", "'inf'"])
+def test_a_vector_that_is_not_finite_is_an_error_and_not_a_shorter_list(db, value):
+    for file in db.with_name(db.name + ".index").iterdir():
+        file.unlink()
+    sql(db, f"UPDATE {VECTORS} SET vector = [{value} FOR x IN vector::FLOAT[]] WHERE model = 4")
+
+    with Catalog.open(db) as catalog:
+        view = catalog.family("base", RECIPE)
+        with pytest.raises(StoreDamaged, match="doctor"):
+            view.vectors()
+        with pytest.raises(StoreDamaged, match="doctor"):
+            view.candidates(unit(0, RECIPE.dim), 3)
 
 
 def test_lengths_up_to_the_tolerance_pass(db):

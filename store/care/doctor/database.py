@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from ....errors import StoreError
 from ....records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe
+from ...derived.sketch_matrix import block_dims
 from ...opening import find_losses
 from ...schema import scripts
 from ...tables.outcomes import BESIDE
@@ -28,6 +29,18 @@ _IS_UNIT = (
     "AND isfinite(norm) AND norm >= 0, false)"
 )
 """NaN is above every number for DuckDB."""
+
+
+_IS_FINITE = (
+    "coalesce(isfinite(fro_norm) AND fro_norm >= 0 AND isfinite(coalesce(relative_norm, 0)) "
+    "AND isfinite(energy) AND isfinite(stable_rank) AND isfinite(noise_floor) "
+    "AND isfinite(coalesce(zero_share, 0)) "
+    "AND coalesce(list_bool_and(list_transform(sigma, lambda x: isfinite(x))), true), false)"
+)
+
+
+_NOT_FINITE_HALF = "^(.{4})*..[7F][C-F]"
+"""Of the hexadecimal digits of float16 numbers, little-endian: an exponent of ones only."""
 
 
 def check_tables(context: CheckContext) -> Iterator[Finding]:
@@ -209,6 +222,39 @@ def check_vectors(context: CheckContext) -> Iterator[Finding]:
         yield Finding("vectors", "problem", detail, REINDEX)
     else:
         yield Finding("vectors", "ok", f"{counted(n_vectors, 'vector')} of unit length")
+
+
+def check_slots(context: CheckContext) -> Iterator[Finding]:
+    """Every number of every slot is finite, and so are the weights of its sketch."""
+    wrong: set[str] = set()
+    n_slots = 0
+    recipes = context.catalog.recipes()
+    cases = " ".join(f"WHEN '{id}' THEN {_halves(recipe)}" for id, recipe in recipes.items())
+    halves = f"sketch[1:2 * CASE recipe {cases} ELSE 0 END]" if cases else "''::BLOB"
+    for _, first, last in context.track(context.parts("slots"), "measuring slots"):
+        rows = context.select(
+            "SELECT coalesce(m.id, '(no model)'), count(*), count(*) FILTER (NOT is_finite) FROM "
+            f"(SELECT model, {_IS_FINITE} AND NOT coalesce(regexp_matches(hex({halves}), "
+            f"'{_NOT_FINITE_HALF}'), false) AS is_finite "
+            "FROM slots s WHERE s.rowid BETWEEN ? AND ?) "
+            "LEFT JOIN models m ON m.key = model GROUP BY ALL",
+            first,
+            last,
+        )
+        n_slots += sum(n for _, n, _ in rows)
+        wrong |= {str(id) for id, _, n_wrong in rows if n_wrong}
+    if wrong:
+        names = listed(sorted(wrong))
+        detail = f"{counted(len(wrong), 'model')} with slots that are not finite: {names}"
+        yield Finding("slots", "problem", detail, REINDEX)
+    else:
+        yield Finding("slots", "ok", f"{counted(n_slots, 'slot')} with finite numbers")
+
+
+def _halves(recipe: Recipe) -> int:
+    """How many float16 numbers a slot's sketch begins with: weights, or all of it (version 2)."""
+    dims = block_dims(recipe)
+    return len(dims) if recipe.version > 2 else sum(dims.values())
 
 
 def check_linear(context: CheckContext) -> Iterator[Finding]:
