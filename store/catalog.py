@@ -405,7 +405,10 @@ class Catalog:
         from .tables.outcomes import outcome_of_copy
 
         row, by_id = self.model(twin, base), self.recipes()
-        record = replace(model, method=row.record.method, bytes_total=row.record.bytes_total)
+        read = row.record
+        record = replace(
+            model, method=read.method, bytes_total=read.bytes_total, verified=read.verified
+        )
         return outcome_of_copy(self._session, row.key, record, [by_id[id] for id in recipes])
 
     # the whole
