@@ -239,7 +239,9 @@ def _small_entry(source: ByteSource, entry: _Entry, limit: int) -> bytes:
     if max(entry.size, entry.end - entry.begin) > limit:
         line = f"an entry of {entry.size} bytes beside the tensors, at most {limit} are read"
         raise ModelError("bad-header", f"{source.name}: {line}")
-    return bytes(_content(source.read(entry.begin, entry.end), entry, source.name))
+    content = bytes(_content(source.read(entry.begin, entry.end), entry, source.name))
+    _require_checksum(content, entry, source.name, "an entry beside the tensors")
+    return content
 
 
 def _content(buffer: Buffer, entry: _Entry, file: str) -> memoryview:
@@ -266,7 +268,6 @@ def _list_tensors(
     """The tensors on the meta device, and each storage's entry by the place torch notes."""
     name, entry = source.name, entries[f"{prefix}data.pkl"]
     pickled = _small_entry(source, entry, MAX_LIST)
-    _require_checksum(pickled, entry, name, "the list of tensors")
     if _ALLOCATES in pickled:
         raise ModelError("unsafe-pickle", f"{name}: holds more than tensors: 'bytearray'")
     try:

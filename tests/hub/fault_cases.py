@@ -20,6 +20,7 @@ BAD = frozenset({"hub-bad-answer"})
 LIMITED = frozenset({"rate-limited"})
 CHANGED = frozenset({"changed"})
 ABSENT = frozenset({"private-or-missing"})
+OTHER_BYTES = frozenset({"checksum-mismatch"})
 REFUSED = frozenset({"unauthorized"})
 
 Codes = frozenset[str]
@@ -122,6 +123,8 @@ TROUBLES = (
     _kind("mangle", GARBLED, name="deep JSON", body=b"[" * 200_000, at=JSON),
     _kind("mangle", (BAD, BAD), name="other JSON", body=b'{"error": "no"}', at=JSON,
           special={"small": GARBLED}),
+    _kind("flip", (OK, OTHER_BYTES), name="one bit of the body changed", after=-200,
+          at=("small", "cdn"), special={"small": GARBLED}),
     _kind("whole", (OK | BAD, OK | BAD), name="200 for a range", at=("cdn",)),
     _kind("short", GARBLED, name="206 too short", at=("cdn",)),
     _kind("shifted", GARBLED, name="206 of another range", at=("cdn",)),
