@@ -405,10 +405,8 @@ class Catalog:
         from .tables.outcomes import outcome_of_copy
 
         row, by_id = self.model(twin, base), self.recipes()
-        read = row.record
-        record = replace(
-            model, method=read.method, bytes_total=read.bytes_total, verified=read.verified
-        )
+        record = replace(model, method=row.record.method, bytes_total=row.record.bytes_total)
+        record = replace(record, verified=row.record.verified)
         return outcome_of_copy(self._session, row.key, record, [by_id[id] for id in recipes])
 
     # the whole
