@@ -79,7 +79,7 @@ class Indexing:
     retry_failed: bool = option("--retry-failed", help="Read models again that failed before.")
     verify: bool = option(
         "--verify",
-        help="Read unverified models again, whole, and compare their bytes with the listed SHA-256.",
+        help="Read unverified models again, whole, and compare them with their listed SHA-256.",
     )
 
 

@@ -134,7 +134,6 @@ class BaseWeights:
         self._last.name, self._last.tensor = name, tensor
         return tensor
 
-
     def _keep(self, name: str, tensor: torch.Tensor) -> None:
         if name not in self._cached and self._cached_bytes + tensor.nbytes <= REMOTE_MEMORY:
             self._cached[name] = tensor

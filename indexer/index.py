@@ -176,9 +176,7 @@ def wanted_base(base: Base) -> Wanted:
     return Wanted(names=(base.name, *base.aliases), folder=base.folder, config=config)
 
 
-def base_parts(
-    base: Base, recipes: Sequence[Recipe], *, verify: bool = False
-) -> BaseParts | None:
+def base_parts(base: Base, recipes: Sequence[Recipe], *, verify: bool = False) -> BaseParts | None:
     """What is read of every matrix under the recipes' budget.
 
     Raises:

@@ -28,7 +28,7 @@ class Fault:
             listings). Of bodies: reset, truncate, stall, drip, mangle (another body under
             the right headers), shorter, longer (than Content-Length), endless, gzip, bomb,
             encoded (says gzip, is not), duplicate (headers), flip (one byte of the body
-            is another: that at `after`, counted from the end if negative). Of no answer at all: stall,
+            is another: that at `after`, from the end if negative). Of no answer at all: stall,
             lost, garbage, continue, drip-headers, endless-headers.
         where: hub or cdn.
         onward: The later requests too.

@@ -157,8 +157,10 @@ class LocalFile:
         self._require_unchanged()
 
     def verify(self) -> Verification | None:
-        if self._listed is None or not self.plan.whole:
-            return self._listed and "unverified"
+        if self._listed is None:
+            return None
+        if not self.plan.whole:
+            return "unverified"
         digest = hashlib.sha256()
         for start in range(0, self.size, HASHED_AT_ONCE):
             digest.update(self.read(start, min(start + HASHED_AT_ONCE, self.size)))

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from factories import finetune, make_bert, make_checkpoint
 
 from deltadex.errors import ModelError
 from deltadex.indexer import IndexOptions, index_family
-from deltadex.indexer.checkpoint import open_local
+from deltadex.indexer.checkpoint import Checkpoint, open_local
 from deltadex.store import Catalog
 
 TENSORS = {"a.weight": torch.randn(8, 6, generator=torch.Generator().manual_seed(0))}
@@ -67,8 +68,18 @@ def test_nothing_is_listed_of_other_safetensors_files(tmp_path: Path) -> None:
     assert open_local(tmp_path, whole=True).verify() is None
 
 
-@pytest.mark.parametrize("by", ["read", "view"])
-def test_an_archives_entry_is_compared_with_its_crc(tmp_path: Path, by: str) -> None:
+@pytest.mark.parametrize(
+    "reading",
+    [
+        lambda checkpoint: checkpoint.read("a.weight"),
+        lambda checkpoint: checkpoint.view("a.weight").__enter__(),
+        lambda checkpoint: list(checkpoint.stream(["a.weight"])),
+    ],
+    ids=["read", "view", "stream"],
+)
+def test_an_archives_entry_is_compared_with_its_crc(
+    tmp_path: Path, reading: Callable[[Checkpoint], object]
+) -> None:
     content = written("bin")
     place = content.index(TENSORS["a.weight"].numpy().tobytes()) + 17
     path = tmp_path / "pytorch_model.bin"
@@ -77,12 +88,8 @@ def test_an_archives_entry_is_compared_with_its_crc(tmp_path: Path, by: str) -> 
     path.write_bytes(changed(content, place))
 
     checkpoint = open_local(tmp_path)
-    with pytest.raises(ModelError, match=r"^checksum-mismatch: pytorch_model\.bin: tensor 'a\.w"):  # noqa: SIM117
-        if by == "read":
-            checkpoint.read("a.weight")
-        else:
-            with checkpoint.view("a.weight"):
-                pass
+    with pytest.raises(ModelError, match=r"^checksum-mismatch: pytorch_model\.bin: tensor 'a\.w"):
+        reading(checkpoint)
 
 
 def test_an_archive_that_was_saved_without_crcs_is_read_and_nothing_is_claimed(
@@ -116,7 +123,9 @@ def test_models_of_an_older_catalog_are_read_again_once(tmp_path: Path) -> None:
     base = make_bert(tmp_path / "base", seed=0)
     config = json.loads((tmp_path / "base" / "config.json").read_text("utf-8"))
     for name, form in (("plain", "safetensors"), ("archive", "bin")):
-        make_checkpoint(tmp_path / "models" / name, finetune(base, seed=1), config=config, form=form)
+        make_checkpoint(
+            tmp_path / "models" / name, finetune(base, seed=1), config=config, form=form
+        )
     options = IndexOptions(base=str(tmp_path / "base"), folder=tmp_path / "models", verify=True)
 
     with Catalog.open(tmp_path / "c.duckdb") as catalog:

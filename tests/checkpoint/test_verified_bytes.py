@@ -52,7 +52,6 @@ class Line:
     def close(self) -> None: ...
 
 
-
 @pytest.fixture(scope="module", autouse=True)
 def _small_pieces_for_drawn_cases() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
@@ -86,20 +85,19 @@ def test_a_changed_byte_is_noticed_before_the_file_counts_as_verified(
 ) -> None:
     line = Line(plan(held), bad_read=bad_read, at=at)
     source = VerifiedBytes(line, SHA256)
-    got = []
 
+    got, code = [], None
     try:
         got = [bytes(source.read(a, b)) for a, b in ranges]
         source.verify()
     except ModelError as err:
-        assert err.code == "checksum-mismatch"
-    else:
-        assert got == [CONTENT[a:b] for a, b in ranges]
+        code = err.code
+
+    assert code == "checksum-mismatch" or got == [CONTENT[a:b] for a, b in ranges]
+    assert code in (None, "checksum-mismatch")
 
 
-@pytest.mark.parametrize(
-    "held", [0, ALL_TENSORS.memory], ids=["a full checkpoint", "an adapter"]
-)
+@pytest.mark.parametrize("held", [0, ALL_TENSORS.memory], ids=["a full checkpoint", "an adapter"])
 def test_forward_every_byte_travels_once(held: int) -> None:
     line = Line(plan(held))
     source = VerifiedBytes(line, SHA256)

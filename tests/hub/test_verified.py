@@ -113,7 +113,11 @@ def test_a_budget_leaves_models_unverified_until_they_are_read_whole(
     n_requests = len(hub.log)
 
     before = verified(tmp_path)
-    assert before == {**dict.fromkeys(FULL, "unverified"), "org/bin": "crc", "org/adapter": "sha256"}
+    assert before == {
+        **dict.fromkeys(FULL, "unverified"),
+        "org/bin": "crc",
+        "org/adapter": "sha256",
+    }
     stats = ask(tmp_path, "stats")
     assert stats["verified"] == {"crc": 1, "sha256": 1, "unverified": 4}
     unverified = ask(tmp_path, "ls", "--where", "verified = 'unverified'")["models"]
