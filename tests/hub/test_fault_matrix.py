@@ -166,7 +166,7 @@ def test_a_fault_ends_in_the_right_vectors_or_in_a_code_of_its_own(
 def on_a_busy_machine() -> Iterator[None]:
     """More patience: beside other work an undisturbed answer may take longer than in the suite."""
     session = default_session()
-    before, session.patience = session.patience, replace(PATIENCE, read_s=1.2, call_s=5.0)
+    before, session.patience = session.patience, replace(PATIENCE, read_s=3.0, call_s=10.0)
     yield
     session.patience = before
 
@@ -186,7 +186,7 @@ def test_every_fault_everywhere(
             case = tuple((trouble, place, lasting) for place in together)
             folder = tmp_path / f"{i}-{lasting}"
             folder.mkdir()
-            came.append(suffer(hub, case, folder, undisturbed, bound_s=3 * BOUND_S))
+            came.append(suffer(hub, case, folder, undisturbed, bound_s=4 * BOUND_S))
             wrong += unexpected(case, came[-1])
         table += [
             f"| {trouble.name:.60} | {place.name} | {once} | {always} |"
