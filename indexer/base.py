@@ -168,7 +168,7 @@ class Base:
         Raises:
             BaseError: it cannot be opened; the same answer every time.
         """
-        with self._lock, self._failing():
+        with self._lock, self._failing(for_good=True):
             if self._weights is None:
                 self._weights = self._open()
             return self._weights
@@ -179,9 +179,11 @@ class Base:
         A base whose bytes differ is read a second time. `keep`: as of `BaseWeights.verify`.
 
         Raises:
-            BaseError: it cannot be opened, or differs again; the same answer every time.
+            BaseError: it cannot be opened, or differs again, which is the answer from then on; or
+                it cannot be read, which the next call tries again.
         """
-        with self._lock, self._failing():
+        self.weights()
+        with self._lock, self._failing(for_good=False):
             if self._verified:
                 return
             try:
@@ -195,15 +197,17 @@ class Base:
             self._verified = True
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Raise the first failure, then and ever after."""
+    def _failing(self, *, for_good: bool) -> Iterator[None]:
+        """Raise what fails; `for_good`, or where the files are at fault, ever after too."""
         if self._failure is not None:
             raise BaseError(self._failure)
         try:
             yield
         except ModelError as err:
-            self._failure = f"base {self.name}: {err}"
-            raise BaseError(self._failure) from err
+            line = f"base {self.name}: {err}"
+            if for_good or err.code in READ_AGAIN:
+                self._failure = line
+            raise BaseError(line) from err
 
     def opened(self) -> BaseWeights | None:
         """The weights if they are at hand: a local folder, or opened before."""
