@@ -166,7 +166,7 @@ class RemoteBytes:
             response.close()
         if not transfer.complete:
             line = f"{transfer.what}: answers end at byte {transfer.next} of {transfer.stop}"
-            raise _Again(ModelError("truncated", line))
+            raise _Again(ModelError("hub-bad-answer", line))
 
     def _require_same_content(self, response: httpx2.Response, file: RemoteFile) -> None:
         """Raise where the address hands out something else than before.
