@@ -105,7 +105,7 @@ TROUBLES = (
     _kind("longer", PASSING, name="Content-Length too long", at=BODIES,
           special={"cdn": (OK, OK)}),
     _kind("shorter", (OK, BAD | GONE), name="Content-Length too short", at=BODIES,
-          special={"cdn": (OK, OK)}),
+          special={"cdn": (OK, OK | GONE | BAD)}),
     _kind("endless", (BAD | GONE, BAD | GONE), name="body without end", at=BODIES),
     _kind("html", (BAD, BAD), name="200 with a web page"),
     _kind("loop", GARBLED, name="redirected to itself", special={"small": (BAD, BAD)}),
