@@ -74,6 +74,9 @@ REASONS: dict[str, Reason] = {
     "no-weights": Reason("failed", "no weight file that deltadex reads", withdrawn=True),
     "not-found": Reason("failed", "no such folder or repository", withdrawn=True),
     "changed": Reason("failed", "the files changed while they were read", True),
+    "checksum-mismatch": Reason(
+        "failed", "a weight file's bytes are not those that are listed for it", True
+    ),
     # architecture
     "no-attention": Reason("failed", "the model has no attention layers", by_nature=True),
     "unknown-architecture": Reason("failed", "layer matrices with unknown names"),

@@ -178,6 +178,10 @@ class SlotSpectrum:
     known_rank: int | None
 
 
+Verification = Literal["sha256", "crc", "unverified"]
+"""How bytes were compared with what is listed of them: `ModelRecord.verified`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRecord:
     """What is known of a model without its weights.
@@ -199,6 +203,9 @@ class ModelRecord:
         bytes_total: Size of the weight files, in bytes.
         notes: Sentences about irregularities of the files.
         duplicate_of: An indexed model with identical bytes, which were not read again.
+        verified: `sha256`: every byte of the weight files was compared with the SHA-256 that is
+            listed for them; `crc`: every byte that was used, with a `.bin` archive's own CRCs;
+            `unverified`: something is listed, and was not compared; None where nothing is listed.
     """
 
     id: str
@@ -222,6 +229,7 @@ class ModelRecord:
     bytes_total: int = 0
     notes: tuple[str, ...] = ()
     duplicate_of: str | None = None
+    verified: Verification | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

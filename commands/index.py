@@ -77,6 +77,10 @@ class Indexing:
         metavar="N",
     )
     retry_failed: bool = option("--retry-failed", help="Read models again that failed before.")
+    verify: bool = option(
+        "--verify",
+        help="Read unverified models again, whole, and compare them with their listed SHA-256.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

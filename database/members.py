@@ -30,6 +30,8 @@ class Indexing(TypedDict, total=False):
         aliases: Other names that members give the base.
         workers: Models in parallel; 0 chooses.
         retry_failed: Whether models that failed before are read again.
+        verify: Whether models that are indexed as `unverified` are read again, whole, to compare
+            their bytes with the SHA-256 that is listed for them.
     """
 
     labels: Place | None
@@ -40,6 +42,7 @@ class Indexing(TypedDict, total=False):
     aliases: Sequence[str]
     workers: int
     retry_failed: bool
+    verify: bool
 
 
 class Members(Opened):

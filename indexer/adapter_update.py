@@ -34,6 +34,8 @@ def collect_adapter(
     if not placed.placements:
         changed = name_some(placed.ignored) or "nothing that is read"
         raise ModelError("no-layer-update", f"it changes only {changed}")
+    if adapter.needs_base and job.plan.whole:
+        job.base.verify(keep=job.parts is None)
     for module, placements in placed.by_tensor().items():
         job.stop_if_cancelled()
         dtypes = {DTYPES[checkpoint.tensors[name].dtype] for name in adapter.tensors_of(module)}

@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -14,6 +14,7 @@ import torch
 from ..errors import BaseError, ModelError
 from .architecture import Key, PlacedModel, place
 from .checkpoint import (
+    READ_AGAIN,
     WHOLE_TENSORS,
     Checkpoint,
     Config,
@@ -27,6 +28,9 @@ from .hub import HubSession, HubWeights, describe, read_small_file, run_session
 
 REMOTE_MEMORY = 1 << 30
 """Bytes of a remote base that stay in memory between models; the rest is read again."""
+
+
+WHOLE_BASE = replace(WHOLE_TENSORS, whole=True)
 
 
 def place_checkpoint(checkpoint: Checkpoint, config: Config | None) -> PlacedModel:
@@ -56,6 +60,20 @@ class BaseWeights:
     _last: threading.local = field(default_factory=threading.local)
     _norms: dict[Key, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def verify(self, *, keep: bool) -> None:
+        """Read the files whole, once, and compare them with what is listed of them.
+
+        `keep`: the layer matrices of a remote base stay in memory, as far as there is room.
+
+        Raises:
+            ModelError: `checksum-mismatch`, or what reading runs into.
+        """
+        if keep and not self.checkpoint.concurrent:
+            for name, tensor in self.checkpoint.stream(self.placed.by_tensor()):
+                with self._lock:
+                    self._keep(name, tensor)
+        self.checkpoint.verify()
 
     @contextmanager
     def matrix(self, key: Key) -> Iterator[torch.Tensor]:
@@ -112,11 +130,14 @@ class BaseWeights:
             tensor = self._cached.get(name)
             if tensor is None:
                 tensor = self.checkpoint.read(name)
-                if self._cached_bytes + tensor.nbytes <= REMOTE_MEMORY:
-                    self._cached[name] = tensor
-                    self._cached_bytes += tensor.nbytes
+                self._keep(name, tensor)
         self._last.name, self._last.tensor = name, tensor
         return tensor
+
+    def _keep(self, name: str, tensor: torch.Tensor) -> None:
+        if name not in self._cached and self._cached_bytes + tensor.nbytes <= REMOTE_MEMORY:
+            self._cached[name] = tensor
+            self._cached_bytes += tensor.nbytes
 
 
 @dataclass(slots=True)
@@ -127,16 +148,17 @@ class Base:
         name: The family's name in the catalog.
         folder: Where its files are; None for a Hub id or a mere name.
         aliases: Other names that members may call it by.
-        plan: How much of a remote file one read brings.
+        plan: How much of its files is read, and how much one read of a remote one brings.
         session: The Hub for this base and for the models of its run.
     """
 
     name: str
     folder: Path | None = None
     aliases: tuple[str, ...] = ()
-    plan: ReadPlan = WHOLE_TENSORS
+    plan: ReadPlan = WHOLE_BASE
     session: HubSession = field(default_factory=run_session)
     _weights: BaseWeights | None = None
+    _verified: bool = False
     _failure: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -146,16 +168,46 @@ class Base:
         Raises:
             BaseError: it cannot be opened; the same answer every time.
         """
-        with self._lock:
-            if self._failure is not None:
-                raise BaseError(self._failure)
+        with self._lock, self._failing(for_good=True):
             if self._weights is None:
-                try:
-                    self._weights = self._open()
-                except ModelError as err:
-                    self._failure = f"base {self.name}: {err}"
-                    raise BaseError(self._failure) from err
+                self._weights = self._open()
             return self._weights
+
+    def verify(self, *, keep: bool) -> None:
+        """Open the base, and compare all its bytes with what is listed of them; once a run.
+
+        A base whose bytes differ is read a second time. `keep`: as of `BaseWeights.verify`.
+
+        Raises:
+            BaseError: it cannot be opened, or differs again, which is the answer from then on; or
+                it cannot be read, which the next call tries again.
+        """
+        self.weights()
+        with self._lock, self._failing(for_good=False):
+            if self._verified:
+                return
+            try:
+                self._weights = self._weights or self._open()
+                self._weights.verify(keep=keep)
+            except ModelError as err:
+                if err.code not in READ_AGAIN:
+                    raise
+                self._weights = self._open()
+                self._weights.verify(keep=keep)
+            self._verified = True
+
+    @contextmanager
+    def _failing(self, *, for_good: bool) -> Iterator[None]:
+        """Raise what fails; `for_good`, or where the files are at fault, ever after too."""
+        if self._failure is not None:
+            raise BaseError(self._failure)
+        try:
+            yield
+        except ModelError as err:
+            line = f"base {self.name}: {err}"
+            if for_good or err.code in READ_AGAIN:
+                self._failure = line
+            raise BaseError(line) from err
 
     def opened(self) -> BaseWeights | None:
         """The weights if they are at hand: a local folder, or opened before."""
@@ -175,7 +227,7 @@ class Base:
         if self.folder is not None:
             config_file = self.folder / "config.json"
             config = read_json(config_file) if config_file.exists() else None
-            checkpoint = open_local(self.folder)
+            checkpoint = open_local(self.folder, whole=self.plan.whole)
         else:
             model = describe(self.name, session=self.session)
             revision = model.sha

@@ -34,6 +34,8 @@ def collect_full(
     member: Member, checkpoint: Checkpoint, job: Job, collector: Collector[Measurement]
 ) -> None:
     """Stream a full checkpoint, subtract the base, pass every update to the collector."""
+    if job.plan.whole:
+        job.base.verify(keep=job.parts is None)
     placed = place_checkpoint(checkpoint, member.config)
     require_same_layers(placed, job.base.weights().placed)
     comparison = _Comparison(placed, checkpoint, job, collector, BaseGate(job.base.name))

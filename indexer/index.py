@@ -57,6 +57,8 @@ class IndexOptions:
         aliases: Further names by which members may call the base.
         workers: Models at work at once; 0 chooses.
         retry_failed: Read models again that failed before, though their files are the same.
+        verify: Read models again that are indexed as `unverified`; read whole files, under a
+            budget too.
     """
 
     base: str
@@ -72,6 +74,7 @@ class IndexOptions:
     aliases: tuple[str, ...] = ()
     workers: int = 0
     retry_failed: bool = False
+    verify: bool = False
 
 
 def index_family(
@@ -98,7 +101,7 @@ def index_family(
     layout = _layout(catalog, base, members, options.recipes)
     share = 1.0
     if options.budget is not None:
-        base.plan = FEW_BYTES
+        base.plan = replace(FEW_BYTES, whole=options.verify)
         share = parse_budget(options.budget, layer_bytes(base.weights()))
     choice = RecipeChoice(
         names=options.recipes,
@@ -119,7 +122,8 @@ def index_family(
         layout=layout,
         threads=max(1, cpu_count() // workers),
         device=choose_device(options.device),
-        parts=base_parts(base, recipes),
+        parts=base_parts(base, recipes, verify=options.verify),
+        verify=options.verify,
     )
     report = index_members(
         members,
@@ -172,7 +176,7 @@ def wanted_base(base: Base) -> Wanted:
     return Wanted(names=(base.name, *base.aliases), folder=base.folder, config=config)
 
 
-def base_parts(base: Base, recipes: Sequence[Recipe]) -> BaseParts | None:
+def base_parts(base: Base, recipes: Sequence[Recipe], *, verify: bool = False) -> BaseParts | None:
     """What is read of every matrix under the recipes' budget.
 
     Raises:
@@ -183,7 +187,7 @@ def base_parts(base: Base, recipes: Sequence[Recipe]) -> BaseParts | None:
         return None
     if len(shares) > 1:
         raise RequestError("one run reads one share: give --budget, and one recipe at a time")
-    base.plan = FEW_BYTES
+    base.plan = replace(FEW_BYTES, whole=verify)
     return BaseParts(base, shares.pop())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..records import Recipe
 from .base import Base
@@ -26,6 +26,7 @@ class Job:
     Attributes:
         threads: Matrices of one model at work at once.
         parts: What is read of every matrix under a budget; None reads all.
+        verify: Read whole files also under a budget, and those again that were not verified.
         device: Where updates are compressed, as torch names it.
     """
 
@@ -36,6 +37,7 @@ class Job:
     threads: int = 1
     device: str = "cpu"
     parts: BaseParts | None = None
+    verify: bool = False
     scratch: ScratchPool = field(default_factory=ScratchPool)
 
     @property
@@ -45,8 +47,9 @@ class Job:
 
     @property
     def plan(self) -> ReadPlan:
-        """How much of a remote file one read brings."""
-        return WHOLE_TENSORS if self.parts is None else FEW_BYTES
+        """How much of a file is read, and how much one read of a remote one brings."""
+        plan = WHOLE_TENSORS if self.parts is None else FEW_BYTES
+        return replace(plan, whole=self.parts is None or self.verify)
 
     def stop_if_cancelled(self) -> None:
         """Raise `Cancelled` once the run is being stopped."""

@@ -10,6 +10,7 @@ from ..errors import BaseError, ModelError
 from ..records import Indexed, Outcome, Refused
 from .adapter_update import collect_adapter
 from .checkpoint import (
+    READ_AGAIN,
     WHOLE_TENSORS,
     Checkpoint,
     ReadPlan,
@@ -32,6 +33,9 @@ MISFITS = ("wrong-base", "shape-mismatch", "layer-mismatch")
 def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = None) -> Outcome:
     """The model's fingerprints and statistics, or why there are none. Never raises for a model.
 
+    A refusal of a Hub model that a changed byte could explain is not believed at once: the second
+    reading counts.
+
     `remote`: its weight files on the Hub, where they were looked up already.
 
     Peak: a tensor pair in float32 for each of the job's threads, and what the reader
@@ -40,6 +44,20 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
     Raises:
         Cancelled: the run is being stopped.
     """
+    first = _read(member, job, remote)
+    if member.hub is None or not isinstance(first, Refused) or first.code not in READ_AGAIN:
+        return first
+    log.info("%s: %s; it is read once more", member.record.id, first.code)
+    again = _read(member, job, None)
+    return replace(
+        again,
+        bytes_read=first.bytes_read + again.bytes_read,
+        seconds=first.seconds + again.seconds,
+    )
+
+
+def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
+    """What one reading of the model's files gives."""
     start = time.monotonic()
     checkpoint: Checkpoint | None = None
 
@@ -63,8 +81,9 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
             record = collect_adapter(member, checkpoint, job, collector)
         else:
             collect_full(member, checkpoint, job, collector)
+        verified = checkpoint.verify()
         return Indexed(
-            model=replace(record, bytes_total=checkpoint.bytes_total),
+            model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),
             fingerprints=collector.fingerprints(),
             slots=collector.statistics(),
             bytes_read=checkpoint.bytes_read,
@@ -101,7 +120,9 @@ def open_checkpoint(
     if member.hub is not None:
         return HubWeights(member.hub, plan, session=session).open()
     assert member.folder is not None
-    return open_adapter_weights(member.folder) if member.is_adapter else open_local(member.folder)
+    if member.is_adapter:
+        return open_adapter_weights(member.folder)
+    return open_local(member.folder, whole=plan.whole)
 
 
 def with_config(member: Member, session: HubSession | None = None) -> Member:

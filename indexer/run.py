@@ -113,7 +113,11 @@ def index_members(
     fresh = list(_unread(members, known, job, catalog, report, retry_failed=retry_failed))
     if progress is not None:
         progress.begin(len(fresh), sum(m.record.bytes_total for m in fresh))
-    with single_torch_thread(), closing(_outcomes(fresh, job, catalog, workers)) as outcomes:
+    twins = catalog.contents(job.base.name, [r.id for r in job.recipes]) if fresh else {}
+    if job.verify:
+        twins = {k: id for k, id in twins.items() if known[id].verified != "unverified"}
+    outcomes_of = _outcomes(fresh, job, catalog, workers, twins)
+    with single_torch_thread(), closing(outcomes_of) as outcomes:
         for n_done, outcome in enumerate(outcomes, start=1):
             if not _must_not_replace(outcome, known.get(outcome.model.id)):
                 catalog.record(outcome)
@@ -143,6 +147,8 @@ def _unread(
         before, signature = known.get(member.record.id), member.record.signature
         if before is None or not signature or before.signature != signature:
             yield _refuse_taken_id(member, before)
+        elif job.verify and before.verified == "unverified":
+            yield member
         elif before.status == "indexed" and recipes <= set(before.recipes):
             report.unchanged += 1
             report.bytes_total += before.bytes_total
@@ -184,11 +190,13 @@ def _must_not_replace(outcome: Outcome, before: Known | None) -> bool:
 
 
 def _outcomes(
-    members: Sequence[Member], job: Job, catalog: Catalog, workers: int
+    members: Sequence[Member], job: Job, catalog: Catalog, workers: int, twins: dict[str, str]
 ) -> Generator[Outcome, None, None]:
-    """Each member's outcome as soon as it is there, at most `workers` at work."""
+    """Each member's outcome as soon as it is there, at most `workers` at work.
+
+    `twins`: indexed models by the hash of their weights, whose copies are not read.
+    """
     ids = [recipe.id for recipe in job.recipes]
-    twins = catalog.contents(job.base.name, ids) if members else {}
 
     def finish(done: Outcome | ModelRecord) -> Outcome:
         if isinstance(done, ModelRecord):

@@ -407,6 +407,7 @@ class Catalog:
 
         row, by_id = self.model(twin, base), self.recipes()
         record = replace(model, method=row.record.method, bytes_total=row.record.bytes_total)
+        record = replace(record, verified=row.record.verified)
         return outcome_of_copy(self._session, row.key, record, [by_id[id] for id in recipes])
 
     # the whole
@@ -470,18 +471,9 @@ class Catalog:
 
     def export_safetensors(self, target: Path, base: str | None, recipe: str | None) -> Path:
         """One recipe's vectors of one family as a safetensors file, ids in its metadata."""
-        bases = [base] if base else self.bases()
-        if not bases:
-            raise self._empty()
-        if len(bases) > 1:
-            raise RequestError(
-                f"the catalog has {len(bases)} families; add --base, one of: {', '.join(bases)}"
-            )
-        chosen = self.find_recipe(recipe, bases[0])
-        ids, vectors = self.look(lambda: self.family(bases[0], chosen).by_id())
         from .care.export import write_safetensors
 
-        return write_safetensors(target, bases[0], chosen, ids, vectors)
+        return write_safetensors(self, target, base, recipe)
 
     def _empty(self) -> EmptyCatalog:
         return EmptyCatalog(f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them")

@@ -193,6 +193,9 @@ def show_stats(document: Document) -> None:
     recipes = [recipe | {"recipe": recipe["id"]} for recipe in document["recipes"]]
     if recipes:
         print_rows(screen, ("base", "recipe", "rank", "dim", "models"), recipes)
+    if indexed := sum(document["verified"].values()):
+        shares = (f"{way} {_percent(n / indexed)}" for way, n in document["verified"].items())
+        screen.print(f"verified: {', '.join(shares)}")
 
 
 def show_failures(document: Document) -> None:

@@ -27,14 +27,16 @@ class Fault:
             whole, short, shifted, size, etag (of ranges), same-page, endless-pages (of
             listings). Of bodies: reset, truncate, stall, drip, mangle (another body under
             the right headers), shorter, longer (than Content-Length), endless, gzip, bomb,
-            encoded (says gzip, is not), duplicate (headers). Of no answer at all: stall,
+            encoded (says gzip, is not), duplicate (headers), flip (one byte of the body
+            is another: that at `after`, from the end if negative). Of no answer at all: stall,
             lost, garbage, continue, drip-headers, endless-headers.
         where: hub or cdn.
         onward: The later requests too.
         method: GET or HEAD; "" for both.
         status: For `status`.
         headers: Added to the answer.
-        after: Bytes of the body that still arrive, for reset, truncate, stall.
+        after: Bytes of the body that still arrive, for reset, truncate, stall; a place in it,
+            for flip.
         body: For `body`, `mangle`, `bomb`.
     """
 

@@ -215,6 +215,8 @@ class _Handler(Wire):
     def _content(self, content: bytes, headers: dict[str, str]) -> None:
         """A file or a range of it, with whatever the fault does to it."""
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if self.fault is not None and self.fault.kind == "flip":
+            content = self._flipped(content, asked, self.fault.after)
         if asked is None or self._is_fault("whole"):
             self._send(200, headers, content)
             return
@@ -228,6 +230,15 @@ class _Handler(Wire):
         total = len(content) + (7 if self._is_fault("size") else 0)
         headers = {**headers, "Content-Range": f"bytes {begin + shift}-{end - 1 + shift}/{total}"}
         self._send(206, headers, content[begin:end])
+
+    def _flipped(self, content: bytes, asked: re.Match[str] | None, place: int) -> bytes:
+        """The content with one bit of the answer's part of it changed."""
+        begin, end = (int(asked[1]), int(asked[2]) + 1) if asked else (0, len(content))
+        end = min(end, len(content))
+        changed = bytearray(content)
+        if end > begin:
+            changed[begin + place % (end - begin)] ^= 1
+        return bytes(changed)
 
     def _is_fault(self, kind: str) -> bool:
         return self.fault is not None and self.fault.kind == kind

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -40,7 +42,7 @@ def build(
         (out / kind).mkdir(parents=True, exist_ok=True)
     start = time.monotonic()
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
         if base is None:
             base = causal_base(out) if plan.causal else base_folder()
             if plan.causal:
@@ -54,6 +56,18 @@ def build(
             if kind in DERIVED_KINDS:
                 pool.submit(_derive, kind, out).result()
     write_labels(out)
+
+
+def _end_with_parent() -> None:
+    """Have a worker end when this process is gone; the pool's own pipe does not tell it."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _train_base(texts: Path, base: Path) -> None:

@@ -11,6 +11,7 @@ from .byte_source import LocalFile as LocalFile
 from .byte_source import ReadPlan as ReadPlan
 from .local_files import Config as Config
 from .local_files import file_sha256 as file_sha256
+from .local_files import listed_sha256 as listed_sha256
 from .local_files import read_json as read_json
 from .local_files import read_start as read_start
 from .local_files import reading as reading
@@ -23,6 +24,8 @@ from .tensor_file import DTYPES as DTYPES
 from .tensor_file import Checkpoint as Checkpoint
 from .tensor_file import RowBlock as RowBlock
 from .tensor_file import TensorRef as TensorRef
+from .verified_bytes import READ_AGAIN as READ_AGAIN
+from .verified_bytes import VerifiedBytes as VerifiedBytes
 from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
 from .weights import choose_weights as choose_weights
 from .weights import disagreement as disagreement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import os
 import threading
@@ -14,12 +15,15 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from ...errors import ModelError
-from .local_files import reading
+from ...records import Verification
+from .local_files import listed_sha256, reading
 
 Buffer = bytearray | memoryview
 
 MAX_READ_BYTES = 1 << 30
 """Bytes of one system call: macOS refuses more than 2³¹ − 1."""
+
+HASHED_AT_ONCE = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class ReadPlan:
         row_gap: The same between rows, where bytes are counted.
         ahead: One read where all neighbours will be wanted too, as in adapters; 0 for none.
         memory: All that was read ahead and is held.
+        whole: Whether all bytes are read, to be compared with what is listed of them.
     """
 
     first: int = 8
@@ -41,6 +46,7 @@ class ReadPlan:
     row_gap: int = 0
     ahead: int = 0
     memory: int = 0
+    whole: bool = False
 
 
 AT_HAND = ReadPlan()
@@ -53,7 +59,7 @@ takes about as long as 64 KiB, and about 8 KiB of traffic."""
 FEW_BYTES = replace(WHOLE_TENSORS, first=4 << 10)
 """The same where bytes are counted: the rest of the header is fetched to the byte."""
 
-ALL_TENSORS = replace(WHOLE_TENSORS, ahead=8 << 20, memory=64 << 20)
+ALL_TENSORS = replace(WHOLE_TENSORS, ahead=8 << 20, memory=64 << 20, whole=True)
 """For adapters: every one of many small tensors is wanted, in any order."""
 
 
@@ -81,6 +87,15 @@ class ByteSource(Protocol):
     def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
         """The same for as long as the block lasts, without a copy where that can be had."""
 
+    def verify(self) -> Verification | None:
+        """How the bytes were compared with the SHA-256 that is listed for the file.
+
+        `unverified` where the plan reads only some; None where nothing is listed.
+
+        Raises:
+            ModelError: `checksum-mismatch`.
+        """
+
     def close(self) -> None: ...
 
 
@@ -92,11 +107,13 @@ class LocalFile:
     mapped pages do not add up. Both refuse a file that changed since it was opened.
     """
 
-    plan = AT_HAND
     bytes_fetched = None
 
-    def __init__(self, path: Path, name: str | None = None) -> None:
+    def __init__(self, path: Path, name: str | None = None, *, whole: bool = False) -> None:
+        """`whole`: hash the file when it is verified, where its hash is listed."""
         self.name = name or path.name
+        self.plan = replace(AT_HAND, whole=whole)
+        self._listed = listed_sha256(path)
         self._lock = threading.Lock()
         self._mapped: mmap.mmap | None = None
         with reading(self.name):
@@ -138,6 +155,20 @@ class LocalFile:
                 first = start - start % mmap.PAGESIZE
                 mapped.madvise(mmap.MADV_DONTNEED, first, stop - first)
         self._require_unchanged()
+
+    def verify(self) -> Verification | None:
+        if self._listed is None:
+            return None
+        if not self.plan.whole:
+            return "unverified"
+        digest = hashlib.sha256()
+        for start in range(0, self.size, HASHED_AT_ONCE):
+            digest.update(self.read(start, min(start + HASHED_AT_ONCE, self.size)))
+        if digest.hexdigest() != self._listed:
+            line = f"SHA-256 {digest.hexdigest()[:16]}…, but the file is called {self._listed[:16]}"
+            line += "…: delete it and fetch it again"
+            raise ModelError("checksum-mismatch", f"{self.name}: {line}")
+        return "sha256"
 
     def close(self) -> None:
         self._mapped = None

@@ -18,6 +18,7 @@ Config = Mapping[str, object]
 """The object in a JSON file such as config.json; its values may be of any kind."""
 
 MAX_BYTES = 16 * 2**20
+_SHA256 = re.compile(r"^[0-9a-f]{64}$")
 _SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 _SUFFIXES = (".safetensors", ".bin", ".json", ".gguf")
 
@@ -84,3 +85,13 @@ def file_sha256(path: Path) -> str:
     """SHA-256 of a file's bytes, in hexadecimal: what the Hub calls its LFS id."""
     with reading(path.name), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def listed_sha256(path: Path) -> str | None:
+    """The SHA-256 of a file of the Hub client's cache, where its link is to a name that is one."""
+    try:
+        target = Path(os.readlink(path))
+    except (OSError, ValueError):
+        return None
+    is_hash = target.parent.name == "blobs" and _SHA256.match(target.name)
+    return target.name if is_hash else None

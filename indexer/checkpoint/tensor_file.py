@@ -15,6 +15,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from ...errors import ModelError
+from ...records import Verification
 from ..untrusted_text import shown
 from .byte_source import Buffer, ByteSource
 
@@ -114,6 +115,15 @@ class Checkpoint(Protocol):
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
         """Some rows of some tensors, (rows, columns), in the order that reads them best."""
 
+    def verify(self) -> Verification | None:
+        """How the weight files' bytes were compared with what is listed of them.
+
+        Reads the rest of remote files that are read whole. None where nothing is listed.
+
+        Raises:
+            ModelError: `checksum-mismatch`.
+        """
+
     def close(self) -> None: ...
 
 
@@ -185,6 +195,9 @@ class TensorFile(ABC):
             rows = self.read(name).flatten(0, -2)
             for block in of_tensor:
                 yield block, rows[block.start : block.stop]
+
+    def verify(self) -> Verification | None:
+        return self._source.verify()
 
     def close(self) -> None:
         self._ahead.clear()

@@ -16,6 +16,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import torch
 
 from ...errors import ModelError
+from ...records import Verification
 from ..untrusted_text import shown
 from .bin_file import BinFile
 from .byte_source import ByteSource, LocalFile
@@ -93,8 +94,11 @@ def shard_files(index: bytes, name: str) -> list[str]:
     return sorted(set(_weight_map(index, name).values()))
 
 
-def open_local(folder: Path) -> Checkpoint:
-    """The full checkpoint in a transformers folder."""
+def open_local(folder: Path, *, whole: bool = False) -> Checkpoint:
+    """The full checkpoint in a transformers folder.
+
+    `whole`: all bytes are to be read, so that what is listed of them can be compared.
+    """
     names = _list(folder)
     name = choose_weights(names, adapter=False)
     if name is None:
@@ -104,7 +108,7 @@ def open_local(folder: Path) -> Checkpoint:
             raise ModelError("missing-shard", f"{folder.name}: {line}")
         what = f"{len(others)} safetensors files" if others else "no weight file"
         raise ModelError("no-weights", f"{folder.name}: {what}; expected model.safetensors")
-    return open_weights(_Folder(folder), name)
+    return open_weights(_Folder(folder, whole), name)
 
 
 def open_adapter_weights(folder: Path) -> Checkpoint:
@@ -112,7 +116,7 @@ def open_adapter_weights(folder: Path) -> Checkpoint:
     name = choose_weights(_list(folder), adapter=True)
     if name is None:
         raise ModelError("no-weights", f"{folder.name}: no {' or '.join(ADAPTER_WEIGHTS)}")
-    return open_weights(_Folder(folder), name)
+    return open_weights(_Folder(folder, whole=True), name)
 
 
 def disagreement(folder: Path) -> str | None:
@@ -181,6 +185,12 @@ class ShardedCheckpoint:
             groups.setdefault(self._file(tensor), []).append(item)
         return sorted(groups.items())
 
+    def verify(self) -> Verification | None:
+        """The weakest of the shards'."""
+        ways = {shard.verify() for shard in self._shards.values()}
+        order: tuple[Verification | None, ...] = ("unverified", None, "crc", "sha256")
+        return next(way for way in order if way in ways)
+
     def close(self) -> None:
         for shard in self._shards.values():
             shard.close()
@@ -195,6 +205,7 @@ class ShardedCheckpoint:
 @dataclass(frozen=True, slots=True)
 class _Folder:
     path: Path
+    whole: bool = False
 
     def has(self, file: str) -> bool:
         return os.path.exists(self.path / file)
@@ -208,7 +219,7 @@ class _Folder:
             is_file = (self.path / file).is_file()
         if not is_file:
             raise ModelError("unreadable", f"{file}: not a file, or a link to nowhere")
-        return LocalFile(self.path / file)
+        return LocalFile(self.path / file, whole=self.whole)
 
 
 def _open_file(source: ByteSource) -> TensorFile:

@@ -10,7 +10,6 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.file_download import repo_folder_name
 
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
-_SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
 
 def cached_file(cache_dir: Path, repo_id: str, commit: str, name: str) -> Path | None:
@@ -22,16 +21,6 @@ def cached_file(cache_dir: Path, repo_id: str, commit: str, name: str) -> Path |
     except (ValueError, OSError):
         return None
     return Path(path) if isinstance(path, str) else None
-
-
-def cached_sha256(path: Path) -> str | None:
-    """The SHA-256 of a cached file, where its link into the cache is named by it."""
-    try:
-        target = Path(os.readlink(path))
-    except OSError:
-        return None
-    is_hash = target.parent.name == "blobs" and _SHA256.match(target.name)
-    return target.name if is_hash else None
 
 
 def cached_files(cache_dir: Path, repo_id: str, commit: str) -> list[str]:

@@ -16,12 +16,14 @@ from ..checkpoint import (
     Checkpoint,
     LocalFile,
     ReadPlan,
+    VerifiedBytes,
     choose_weights,
+    listed_sha256,
     open_weights,
     reading,
     shard_files,
 )
-from .cache import cached_file, cached_sha256
+from .cache import cached_file
 from .call import origin_of
 from .hub_model import HubModel, describe
 from .remote_bytes import RemoteBytes, RemoteFile, locate, require_commit
@@ -141,11 +143,15 @@ class HubWeights:
         return read_small_file(self._model, file, session=self._session)
 
     def source(self, file: str) -> ByteSource:
-        """A weight file, cached or to be read by ranges."""
+        """A weight file, cached or to be read by ranges; of a whole file, the hash is compared."""
         cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
         if cached is not None:
-            return LocalFile(cached, file)
-        return RemoteBytes(self._session, self._locate(file), self._plan)
+            return LocalFile(cached, file, whole=self._plan.whole)
+        located = self._locate(file)
+        remote = RemoteBytes(self._session, located, self._plan)
+        if self._plan.whole and located.sha256:
+            return VerifiedBytes(remote, located.sha256)
+        return remote
 
     @cached_property
     def _model(self) -> HubModel:
@@ -162,7 +168,7 @@ class HubWeights:
 
     def _hash(self, file: str) -> str | None:
         cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
-        return cached_sha256(cached) if cached is not None else self._locate(file).sha256
+        return listed_sha256(cached) if cached is not None else self._locate(file).sha256
 
     def _locate(self, path: str) -> RemoteFile:
         if path not in self._located:

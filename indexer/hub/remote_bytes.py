@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import httpx2
 
 from ...errors import ModelError
+from ...records import Verification
 from ..checkpoint import WHOLE_TENSORS, ReadPlan
 from .call import RETRIED, Call, describe_error, is_count
 from .session import HubSession
@@ -137,6 +138,10 @@ class RemoteBytes:
     def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:
         return nullcontext(self.read(start, stop))
 
+    def verify(self) -> Verification | None:
+        """Ranges alone are compared with nothing; see `VerifiedBytes`."""
+        return "unverified" if self._file.sha256 else None
+
     def close(self) -> None:
         return
 
@@ -161,7 +166,7 @@ class RemoteBytes:
             response.close()
         if not transfer.complete:
             line = f"{transfer.what}: answers end at byte {transfer.next} of {transfer.stop}"
-            raise _Again(ModelError("truncated", line))
+            raise _Again(ModelError("hub-bad-answer", line))
 
     def _require_same_content(self, response: httpx2.Response, file: RemoteFile) -> None:
         """Raise where the address hands out something else than before.

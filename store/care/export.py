@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ...arrays import Float32
-from ...records import Recipe
+from ...errors import RequestError
 from ..files import atomic_file, make_folder, write_atomically
 from ..session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from ..catalog import Catalog
 
 _TABLES = {
     # `id` as before, for readers of older exports
@@ -74,16 +73,23 @@ def write_tables(target: Path, tables: Iterable[pa.Table]) -> Path:
     return target
 
 
-def write_safetensors(
-    target: Path,
-    base: str,
-    recipe: Recipe,
-    ids: Sequence[str],
-    vectors: Float32[np.ndarray, "models dim"],
-) -> Path:
-    """`vectors` (models, dim) float32, with base, recipe and ids as metadata."""
+def write_safetensors(catalog: Catalog, target: Path, base: str | None, recipe: str | None) -> Path:
+    """The vectors of a family under a recipe (models, dim), float32; base, recipe and ids are
+    metadata.
+
+    Raises:
+        EmptyCatalog: there is no family.
+        RequestError: there are several, and no base is named.
+    """
     from safetensors.numpy import save
 
-    metadata = {"base": base, "recipe": recipe.id, "ids": json.dumps(list(ids))}
+    bases = [base] if base else catalog.bases()
+    if len(bases) > 1:
+        raise RequestError(
+            f"the catalog has {len(bases)} families; add --base, one of: {', '.join(bases)}"
+        )
+    chosen = catalog.find_recipe(recipe, *bases)
+    ids, vectors = catalog.look(lambda: catalog.family(*bases, chosen).by_id())
+    metadata = {"base": bases[0], "recipe": chosen.id, "ids": json.dumps(ids)}
     write_atomically(target, save({"vectors": vectors}, metadata))
     return target

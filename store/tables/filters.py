@@ -39,6 +39,7 @@ COLUMNS = (
     "source",
     "status",
     "task",
+    "verified",
 )
 _STORED_AS = {"model": "id"}
 """What everything but the table `models` calls a model's id; `id` is understood too."""

@@ -128,6 +128,7 @@ class Known:
     signature: str
     source: str
     bytes_total: int
+    verified: str | None
     recipes: tuple[str, ...]
 
     @classmethod
@@ -139,6 +140,7 @@ class Known:
             signature=row.record.signature,
             source=row.record.source,
             bytes_total=row.record.bytes_total,
+            verified=row.record.verified,
             recipes=row.recipes,
         )
 

@@ -135,7 +135,10 @@ def mean_cost(session: Session, recipes: Sequence[str]) -> dict[str, Any]:
 
 
 def count_everything(session: Session) -> dict[str, Any]:
-    """Models, labels and datasets by base; models by base and recipe, and by status."""
+    """Models, labels and datasets by base; models by base and recipe, and by status.
+
+    `verified`: indexed models by how their bytes were compared; see `ModelRecord`.
+    """
     keys = ("base", "models", "indexed", "labelled", "datasets")
     coverage = session.execute(f"SELECT {', '.join(keys)} FROM coverage")
     recipes = select_recipes(session)
@@ -147,5 +150,11 @@ def count_everything(session: Session) -> dict[str, Any]:
         ],
         "statuses": dict(
             session.execute("SELECT status, count(*) FROM models GROUP BY status ORDER BY status")
+        ),
+        "verified": dict(
+            session.execute(
+                "SELECT coalesce(verified, 'nothing listed') AS way, count(*) FROM models "
+                "WHERE status = 'indexed' GROUP BY way ORDER BY way"
+            )
         ),
     }

@@ -84,6 +84,9 @@ class MemoryCheckpoint:
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         return ((name, self.read(name)) for name in names)
 
+    def verify(self) -> None:
+        return None
+
     def close(self) -> None: ...
 
 

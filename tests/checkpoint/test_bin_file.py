@@ -347,7 +347,9 @@ def test_bytes_read_grow_by_tensors_on_disk_and_are_all_there_in_memory(path: Pa
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 255))
-def test_one_changed_byte_raises_only_model_errors(position: int, byte: int) -> None:
+def test_one_changed_byte_changes_no_number_and_raises_only_model_errors(
+    position: int, byte: int
+) -> None:
     saved = io.BytesIO()
     torch.save({"a.weight": WEIGHT, "b": WEIGHT.half().T}, saved)
     data = bytearray(saved.getvalue())
@@ -355,11 +357,13 @@ def test_one_changed_byte_raises_only_model_errors(position: int, byte: int) -> 
 
     try:
         checkpoint = open_bin_bytes(bytes(data), "f.bin")
-        for name in checkpoint.tensors:
-            checkpoint.read(name)
+        read = {name: checkpoint.read(name) for name in checkpoint.tensors}
     except ModelError as err:
         reason = err.reason
     else:
+        assert read.keys() == {"a.weight", "b"}
+        assert torch.equal(read["a.weight"], WEIGHT)
+        assert torch.equal(read["b"], WEIGHT.half().T)
         return
     assert reason.startswith("f.bin: ")
     assert reason.isprintable()

@@ -20,6 +20,7 @@ BAD = frozenset({"hub-bad-answer"})
 LIMITED = frozenset({"rate-limited"})
 CHANGED = frozenset({"changed"})
 ABSENT = frozenset({"private-or-missing"})
+OTHER_BYTES = frozenset({"checksum-mismatch"})
 REFUSED = frozenset({"unauthorized"})
 
 Codes = frozenset[str]
@@ -104,7 +105,7 @@ TROUBLES = (
     _kind("longer", PASSING, name="Content-Length too long", at=BODIES,
           special={"cdn": (OK, OK)}),
     _kind("shorter", (OK, BAD | GONE), name="Content-Length too short", at=BODIES,
-          special={"cdn": (OK, OK)}),
+          special={"cdn": (OK, OK | GONE | BAD)}),
     _kind("endless", (BAD | GONE, BAD | GONE), name="body without end", at=BODIES),
     _kind("html", (BAD, BAD), name="200 with a web page"),
     _kind("loop", GARBLED, name="redirected to itself", special={"small": (BAD, BAD)}),
@@ -122,6 +123,8 @@ TROUBLES = (
     _kind("mangle", GARBLED, name="deep JSON", body=b"[" * 200_000, at=JSON),
     _kind("mangle", (BAD, BAD), name="other JSON", body=b'{"error": "no"}', at=JSON,
           special={"small": GARBLED}),
+    _kind("flip", (OK, OTHER_BYTES), name="one bit of the body changed", after=-200,
+          at=("small", "cdn"), special={"small": GARBLED}),
     _kind("whole", (OK | BAD, OK | BAD), name="200 for a range", at=("cdn",)),
     _kind("short", GARBLED, name="206 too short", at=("cdn",)),
     _kind("shifted", GARBLED, name="206 of another range", at=("cdn",)),

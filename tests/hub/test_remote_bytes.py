@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import random
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hub_standin import Fault, StandInHub
 
-from deltadex.errors import ModelError
+from deltadex.errors import REASONS, ModelError
 from deltadex.indexer.hub.remote_bytes import SLACK, RemoteBytes, locate
 from deltadex.indexer.hub.session import HubSession
 
@@ -122,6 +123,18 @@ def test_a_lasting_fault_ends_in_its_own_code_within_seconds(
     assert "\n" not in caught.value.reason
     assert "org/model: model.safetensors" in caught.value.reason
     assert not any(secret in caught.value.reason for secret in ("SECRET", "http://", "store/"))
+
+
+def test_an_answer_that_ends_early_is_the_networks_fault_and_not_the_files(
+    hub: StandInHub, session: HubSession, source: RemoteBytes
+) -> None:
+    session.patience = replace(session.patience, tries=1)
+    hub.faults.append(Fault(path="/store/", kind="shorter", nth=0))
+
+    with pytest.raises(ModelError, match=r"^hub-bad-answer: .*answers end at byte") as caught:
+        source.read(10_000, 20_000)
+
+    assert REASONS[caught.value.code].transient
 
 
 def test_a_cut_body_goes_on_where_it_stopped(hub: StandInHub, source: RemoteBytes) -> None:

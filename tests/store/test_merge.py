@@ -16,7 +16,8 @@ from deltadex.store.care.merging import merge as merge_module
 
 
 def test_a_merge_into_nothing_is_a_copy(a, b):
-    write(b, indexed("x", seed=1, notes=("odd",)), indexed("y", seed=2, recipe=OTHER), refused("z"))
+    x = indexed("x", seed=1, notes=("odd",), verified="crc")
+    write(b, x, indexed("y", seed=2, recipe=OTHER), refused("z"))
     with Catalog.open(b) as catalog:
         catalog.save_base("base", "r", "bert", {"shapes": {"encoder.0.q": [4, 3]}})
         catalog.studies(catalog.model("x").key).save("rank", {"a": 1}, {"b": 2})
@@ -24,6 +25,8 @@ def test_a_merge_into_nothing_is_a_copy(a, b):
     document = merge(a, b)
 
     assert contents(a) == contents(b)
+    with Catalog.open(a) as catalog:
+        assert catalog.model("x").record.verified == "crc"
     assert counts(document) == [3, 0, 0, 0]
     assert (document["models"], document["conflicts"]) == (3, [])
 

@@ -58,6 +58,7 @@ class StatsAnswer(Answer):
     bases: list[dict[str, Any]]
     recipes: list[dict[str, Any]]
     statuses: dict[str, int]
+    verified: dict[str, int]
 
 
 class ModelAnswer(Answer):

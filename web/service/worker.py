@@ -14,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from ...errors import DeltadexError
+from .lifeline import Lifeline, end_with
 
 Result = TypeVar("Result")
 
@@ -33,8 +34,9 @@ class WorkerTooSlow(DeltadexError):
 class Worker:
     """A process that runs one function at a time; started when needed, again after it died.
 
-    It ends with this process: it reads the end of its pipe, and ignores Ctrl-C, which is for
-    the service to act on.
+    It ends with this process, whatever it is doing (`Lifeline`), and ignores Ctrl-C, which is for
+    the service to act on. The pools of the standard library and pebble notice the end of their
+    parent only between two tasks, or not at all.
 
     Args:
         memory: Bytes of data that it may hold; None = no limit.
@@ -88,13 +90,19 @@ class Worker:
         if self._running is None or not self._running.process.is_alive():
             self._stop()
             context = multiprocessing.get_context("spawn")
+            lifeline = Lifeline(context)
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=_serve, args=(theirs, self._memory), name=self._name, daemon=True
+                target=_serve,
+                args=(lifeline.end, theirs, self._memory),
+                name=self._name,
+                daemon=True,
             )
             process.start()
+            assert process.pid is not None
+            lifeline.tie(process.pid)
             theirs.close()
-            self._running = _Running(process, ours)
+            self._running = _Running(process, ours, lifeline)
         return self._running
 
     def _stop(self) -> None:
@@ -103,16 +111,19 @@ class Worker:
             running.process.kill()
             running.process.join()
             running.pipe.close()
+            running.lifeline.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
     process: BaseProcess
     pipe: Connection
+    lifeline: Lifeline
 
 
-def _serve(pipe: Connection, memory: int | None) -> None:
-    """Answer (function, arguments) with (True, result) or (False, error), until the pipe ends."""
+def _serve(lifeline: Connection, pipe: Connection, memory: int | None) -> None:
+    """Answer (function, arguments) with (True, result) or (False, error), until a pipe ends."""
+    end_with(lifeline)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if memory is not None:

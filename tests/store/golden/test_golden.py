@@ -103,6 +103,10 @@ def test_what_came_later_is_unknown_of_its_models(golden):
         if "0.1" in expected["version"]:
             assert [s.zero_share for s in catalog.slots(key)] == [None] * 3
             assert catalog.linear_sketch("a/rot-0", BASE) is None
+            assert {(row.status, row.record.verified) for row in catalog.models(base=BASE)} >= {
+                ("indexed", "unverified"),
+                ("failed", None),
+            }
         assert [str(slot) for slot in sketches.slots] == [
             f"{stack}.{layer}.{role}" for stack, layer, role, *_ in expected["slots"]["a/rot-0"]
         ]
