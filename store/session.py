@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import re
+import stat
 import sys
 import threading
 import time
@@ -95,13 +96,10 @@ def connect(
         EmptyCatalog: there is no file and none is to be made.
         StoreError: one of its subclasses, naming the file.
     """
-    try:
-        exists = path.exists()
-    except OSError as err:
-        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
-    if not exists:
+    if not _is_file(path):
         if not create:
-            raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
+            what = "a link to a file that is not there" if path.is_symlink() else "no catalog there"
+            raise EmptyCatalog(f"{path}: {what} yet; `deltadex index` makes one")
         make_folder(path.parent)
         read_only = False
     return Access(
@@ -112,6 +110,24 @@ def connect(
         lambda guest, note: check_schema(guest, note, path),
         shares=not read_only,
     )
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a file is there. DuckDB would wait for a pipe for ever.
+
+    Raises:
+        StoreError: what is there is no file, or the system does not say.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    except OSError as err:
+        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
+    if not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
+        raise StoreError(f"{path}: {what}, not a file; a catalog is a single file")
+    return True
 
 
 def _open_up_to_date(path: Path, *, read_only: bool, cache: str, migrates: bool) -> LocalSession:

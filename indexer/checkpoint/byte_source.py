@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -95,12 +94,12 @@ class LocalFile:
     plan = AT_HAND
     bytes_fetched = None
 
-    def __init__(self, path: Path, name: str | None = None) -> None:
-        self.name = name or path.name
+    def __init__(self, descriptor: int, name: str) -> None:
+        """`descriptor`: of a regular file; it is closed with the source."""
+        self.name = name
         self._lock = threading.Lock()
         self._mapped: mmap.mmap | None = None
-        with reading(self.name):
-            self._descriptor = os.open(path, os.O_RDONLY)
+        self._descriptor = descriptor
         with ExitStack() as opened:
             opened.callback(self.close)
             self._state = self._file_state()

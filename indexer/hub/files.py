@@ -14,11 +14,10 @@ from ..checkpoint import (
     WHOLE_TENSORS,
     ByteSource,
     Checkpoint,
-    LocalFile,
+    ModelFolder,
     ReadPlan,
     choose_weights,
     open_weights,
-    reading,
     shard_files,
 )
 from .cache import cached_file, cached_sha256
@@ -42,8 +41,7 @@ def read_small_file(model: HubModel, name: str, *, session: HubSession | None = 
     what = f"{model.id}: {name}"
     path = cached_file(session.cache_dir, model.id, model.sha, name)
     if path is not None:
-        with reading(what), path.open("rb") as file:
-            content = file.read(MAX_SMALL_FILE + 1)
+        content = ModelFolder.at(path.parent).start(path.name, MAX_SMALL_FILE + 1)
         if len(content) > MAX_SMALL_FILE:
             raise ModelError("hub-bad-answer", f"{what}: larger than {MAX_SMALL_FILE} bytes")
         return content
@@ -144,7 +142,7 @@ class HubWeights:
         """A weight file, cached or to be read by ranges."""
         cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
         if cached is not None:
-            return LocalFile(cached, file)
+            return ModelFolder.at(cached.parent).source(cached.name)
         return RemoteBytes(self._session, self._locate(file), self._plan)
 
     @cached_property

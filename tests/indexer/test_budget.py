@@ -185,7 +185,7 @@ def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path):
             folder = make_checkpoint(
                 tmp_path / f"m{number}",
                 finetune(stored, seed=number),
-                config=read_json(tmp_path / "base" / "config.json"),
+                config=read_json((tmp_path / "base" / "config.json").read_bytes()),
             )
             hub.add(f"user/m{number}", _files(folder), parents=("acme/base",))
         run = subprocess.run(
