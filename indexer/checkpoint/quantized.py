@@ -52,8 +52,8 @@ _MARKS = (
 """A model bears several; the first in this order names its scheme."""
 
 _SPELLED_AS_DECLARED = (
-    "aqlm auto-round autoround bitnet eetq exl2 exl3 finegrained_fp8 fouroversix fp_quant higgs hqq "
-    "metal modelopt mxfp8 nvfp4 quanto quark sinq spqr torchao vptq"
+    "aqlm auto-round autoround bitnet eetq exl2 exl3 finegrained_fp8 fouroversix fp_quant higgs "
+    "hqq metal modelopt mxfp8 nvfp4 quanto quark sinq spqr torchao vptq"
 )
 
 _DECLARED = {name: name for name in _SPELLED_AS_DECLARED.split(" ")} | {

@@ -68,7 +68,7 @@ def catalog(tmp_path):
 def _placed(folder):
     checkpoint = open_local(folder)
     shapes = {name: ref.shape for name, ref in checkpoint.tensors.items()}
-    return checkpoint, place(shapes, read_json(folder / "config.json"))
+    return checkpoint, place(shapes, read_json((folder / "config.json").read_bytes()))
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -245,7 +245,7 @@ def _files(folder):
 
 
 def _config(folder):
-    return read_json(folder / "base" / "config.json")
+    return read_json((folder / "base" / "config.json").read_bytes())
 
 
 def _tensors(folder):
