@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 import peft
 import pytest
 import torch
-from peft_adapters import MemoryCheckpoint, assert_same_updates, make_adapter, make_model, randomise
-from peft_adapters import matrices, read_folder
+from peft_adapters import (
+    MemoryCheckpoint,
+    assert_same_updates,
+    dense,
+    make_adapter,
+    read_folder,
+)
 from safetensors.torch import load_file, save_file
 
 from deltadex.errors import ModelError
@@ -23,30 +27,23 @@ LAYER = "base_model.model.bert.encoder.layer.0.attention.self.query"
 
 
 def adapted(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """An adapter with LoRA on the head that is also saved whole, by PEFT: its file, and each ΔW.
+    """An adapter with LoRA on a head that is also saved whole: its file, and each layer's ΔW.
 
-    PEFT before 0.12 made LoRA of the head first and a copy of that to be saved. Its state dict then
-    named each factor by the copy, by the original, and by the module itself.
+    PEFT before 0.12 made LoRA of the head first, then a copy of that to be saved. It stored each
+    factor under the copy's name, the original's, and the module's own; today's PEFT refuses to
+    wrap such a module, so the names are written here.
     """
     config = peft.LoraConfig(r=2, lora_alpha=4, target_modules=["query", "classifier"])
-    tuned = peft.get_peft_model(make_model("bert"), config)
-    inner = tuned.base_model.model
-    inner.classifier = peft.utils.ModulesToSaveWrapper(inner.classifier, "default")
-    torch.manual_seed(1)
-    for name, parameter in tuned.named_parameters():
-        parameter.requires_grad = "lora_" in name
-    randomise(tuned)
-    tuned.save_pretrained(str(folder))
-    state = {n: p.detach().clone() for n, p in tuned.named_parameters() if "lora_" in n}
-    stored = {name.replace(".default", ""): value for name, value in state.items()}
-    copies = {n: v for n, v in stored.items() if ".modules_to_save." in n}
-    stored |= {n.replace(".modules_to_save", ""): v.clone() for n, v in copies.items()}
+    merged = make_adapter("bert", config, folder)
+    path = folder / "adapter_model.safetensors"
+    stored = load_file(path)
+    for name, factor in list(stored.items()):
+        if name.startswith(HEAD):
+            for copy in ("modules_to_save", "original_module"):
+                stored[name.replace(HEAD, f"{HEAD}.{copy}")] = factor.clone()
     stored[f"{HEAD}.weight"] = torch.randn(3, 16)
-    save_file(stored, folder / "adapter_model.safetensors")
-    inner.classifier = make_model("bert").classifier
-    base, merged = matrices(make_model("bert")), matrices(tuned.merge_and_unload())
-    updates = {name: merged[name] - weight for name, weight in base.items()}
-    return stored, {n: update for n, update in updates.items() if bool(update.any())}
+    save_file(stored, path)
+    return stored, {name: u for name, u in merged.updates.items() if "layer" in name}
 
 
 def layers_of(adapter: Adapter) -> set[str]:
@@ -60,10 +57,10 @@ def test_lora_on_a_head_that_is_saved_too_is_no_obstacle(tmp_path: Path) -> None
 
     adapter = read_folder(tmp_path)
 
-    assert layers_of(adapter) == set(updates) == {n for n in updates if "query" in n} != set()
+    assert len(updates) == 2
+    assert layers_of(adapter) == updates.keys()
     for module, expected in updates.items():
-        delta = adapter.delta(module, None)
-        assert torch.allclose(delta.left @ delta.right, expected, atol=1e-5)
+        assert torch.allclose(dense(adapter.delta(module, None)), expected, atol=1e-5)
     assert adapter.outside == ("classifier",)
     assert any("not read: 'classifier', outside the layers" in note for note in adapter.notes)
 
@@ -118,7 +115,7 @@ def test_a_layer_that_is_not_in_order_refuses_the_adapter(odd: str) -> None:
         read_adapter(MemoryCheckpoint(moved), {"lora_alpha": 2})
 
 
-def index(folder: Path, files: Iterable[str]) -> dict[str, tuple[str | None, str | None]]:
+def index(folder: Path) -> dict[str, tuple[str | None, str | None]]:
     with Catalog.open(folder / "c.duckdb") as catalog:
         index_family(catalog, IndexOptions(base="bert-base", folder=folder / "models"))
         return {row.id: (row.code, row.reason) for row in catalog.models()}
@@ -132,11 +129,10 @@ def test_with_no_layer_matrix_left_there_is_no_update(tmp_path: Path) -> None:
         save_file(stored, folder / "adapter_model.safetensors")
         (folder / "adapter_config.json").write_text(json.dumps(config))
     adapted(tmp_path / "models" / "with layers")
-    assert load_file(tmp_path / "models" / "with layers" / "adapter_model.safetensors")
     stated = tmp_path / "models" / "with layers" / "adapter_config.json"
     stated.write_text(json.dumps(json.loads(stated.read_text()) | config | {"lora_alpha": 4}))
 
-    codes = index(tmp_path, ODD_HEADS)
+    codes = index(tmp_path)
 
     assert codes.pop("with layers")[0] is None
     assert {code for code, _ in codes.values()} == {"no-layer-update"}

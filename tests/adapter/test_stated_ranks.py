@@ -70,7 +70,7 @@ def restated(folder: Path, **changes: object) -> tuple[str, ...]:
 CONFIGS = {
     "lora": (peft.LoraConfig(r=4, target_modules=["query", "key"]), 4),
     "loha": (peft.LoHaConfig(r=4, target_modules=["query", "key"]), 4),
-    "lokr": (peft.LoKrConfig(r=2, target_modules=["query", "key"]), 2),
+    "lokr": (peft.LoKrConfig(r=1, target_modules=["query", "key"]), 1),
 }
 
 
