@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from bounds import write
+from bounds import result_or_refusal, write
 from factories import make_checkpoint
 from safetensors.torch import save
 
@@ -90,13 +90,11 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, file: str, target: 
 
     member = read_member(folder, id="m", base="gpt2")
 
-    with pytest.raises(ModelError, match=rf"^outside-folder: {re.escape(file)}: a link") as refused:
-        # what is described of every model is refused at once, an index where it is opened
-        if member.refusal is None:
-            opened(member)
-        else:
-            raise member.refusal
-    assert refused.value.reason.count(str(tmp_path)) == 0
+    # what is described of every model is refused at once, an index where it is opened
+    refusal = member.refusal or result_or_refusal(lambda: opened(member))
+    assert isinstance(refusal, ModelError)
+    assert str(refusal).startswith(f"outside-folder: {file}: a link")
+    assert str(tmp_path) not in str(refusal)
     said = everything_said(folder)
     assert CANARY not in said
     assert str(NUMBER) not in said
@@ -203,7 +201,9 @@ NOT_CHECKPOINTS: dict[str, Callable[[Path], bytes]] = {
     "a pickle": lambda _: pickle.dumps({CANARY: NUMBER}),
     "a zip": lambda _: b"PK\x03\x04" + CANARY.encode() * 9,
     "an unknown name": lambda path: archive(path, {"x": Thing(getattr(_module(), CANARY), NUMBER)}),
-    "a module": lambda path: archive(path, torch.nn.Linear(2, 2)).replace(b"modules.linear", b"modules.Kanari"),
+    "a module": lambda path: archive(path, torch.nn.Linear(2, 2)).replace(
+        b"modules.linear", b"modules.Kanari"
+    ),
     "no state dict": lambda path: archive(path, {CANARY: NUMBER}),
     "damaged": lambda path: archive(path, {CANARY: torch.ones(4)})[:-90],
 }  # fmt: skip
@@ -258,11 +258,11 @@ def test_no_value_of_a_refused_adapter_config_is_told(
     write(tmp_path / "adapter_model.safetensors", save({name: torch.ones(2, 2) for name in names}))
 
     member = read_member(tmp_path, id="m", base="gpt2")
-    try:
-        read_adapter(opened(member), member.config)
-    except ModelError as err:
-        assert CANARY not in str(err)
-        assert str(NUMBER) not in str(err)
+    given = result_or_refusal(lambda: read_adapter(opened(member), member.config))
+
+    said = str(given) if isinstance(given, ModelError) else ""
+    assert CANARY not in said
+    assert str(NUMBER) not in said
 
 
 @pytest.mark.parametrize(
