@@ -70,6 +70,7 @@ REASONS: dict[str, Reason] = {
     "legacy-pickle": Reason("failed", "a .bin file in torch's old form, never unpickled"),
     "unsafe-pickle": Reason("failed", "a .bin file that holds more than tensors"),
     "unreadable": Reason("failed", "the system refuses to read a file", True),
+    "outside-folder": Reason("failed", "a link leads out of the given folder", withdrawn=True),
     "bad-config": Reason("failed", "config.json or adapter_config.json is not usable"),
     "no-weights": Reason("failed", "no weight file that deltadex reads", withdrawn=True),
     "not-found": Reason("failed", "no such folder or repository", withdrawn=True),

@@ -73,6 +73,21 @@ class DataMaking:
     track: Track
     _models: dict[bool, TaskModel] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Refuse a device that is not here, before a data set is read.
+
+        Raises:
+            RequestError: no such device.
+        """
+        if self._device != USUAL["device"]:
+            from ..indexer.parallel import choose_device
+
+            choose_device(self._device)
+
+    @property
+    def _device(self) -> str:
+        return self.reading.get("device", USUAL["device"])
+
     def read(self, place: Place) -> ExampleSet:
         """The examples of a file or folder.
 
@@ -160,7 +175,7 @@ class DataMaking:
         if labelled not in self._models:
             model = load_task_model(
                 self.base,
-                device=choose_device(self._settings["device"]),
+                device=choose_device(self._device),
                 dtype=self._settings["dtype"],
                 labelled=labelled,
             )

@@ -258,7 +258,9 @@ class Members(Opened):
         """
         if format == "parquet":
             return self._catalog.export_parquet(Path(target))
-        return [self._catalog.export_safetensors(Path(target), self.find_base(base), recipe)]
+        from ..store import write_safetensors
+
+        return [write_safetensors(self._catalog, Path(target), self.find_base(base), recipe)]
 
     def export_scores(
         self,

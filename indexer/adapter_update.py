@@ -10,7 +10,7 @@ from ..errors import ModelError
 from ..records import ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import Placement, place_modules, require_within_base
-from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement, file_sha256
+from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement
 from .delta import RELATIVE_ROUNDING, Delta, DenseDelta, LowRankDelta, MatrixUpdate
 from .family import Member
 from .job import Job
@@ -32,7 +32,7 @@ def collect_adapter(
     if base is not None:
         require_within_base(placed, base.placed)
     if not placed.placements:
-        changed = name_some(placed.ignored) or "nothing that is read"
+        changed = name_some((*placed.ignored, *adapter.outside)) or "nothing that is read"
         raise ModelError("no-layer-update", f"it changes only {changed}")
     if adapter.needs_base and job.plan.whole:
         job.base.verify(keep=job.parts is None)
@@ -44,11 +44,11 @@ def collect_adapter(
             collector.take(collector.measure(update))
     notes = (*member.record.notes, *adapter.notes)
     sha256 = member.record.content_sha256
-    if member.folder is not None:
-        difference = disagreement(member.folder)
+    files = member.files
+    if files is not None:
+        difference = disagreement(files)
         notes += (difference,) if difference else ()
-        paths = [member.folder / name for name in ADAPTER_WEIGHTS]
-        sha256 = file_sha256(next(path for path in paths if path.exists()))
+        sha256 = files.sha256(next(filter(files.has, ADAPTER_WEIGHTS)))
     return replace(member.record, method=adapter.method, notes=notes, content_sha256=sha256)
 
 

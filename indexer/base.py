@@ -12,12 +12,13 @@ from pathlib import Path
 import torch
 
 from ..errors import BaseError, ModelError
-from .architecture import Key, PlacedModel, place
+from .architecture import Key, PlacedModel, path_ends, place
 from .checkpoint import (
     READ_AGAIN,
     WHOLE_TENSORS,
     Checkpoint,
     Config,
+    ModelFolder,
     ReadPlan,
     open_local,
     quantization,
@@ -102,8 +103,9 @@ class BaseWeights:
 
     def shape_of(self, module: str) -> tuple[int, int]:
         """(out, in) of the whole matrix that a module path ends in, fused rows and all."""
-        for placement in self.placed.placements:
-            if module == placement.module or module.endswith("." + placement.module):
+        by_module = self.placed.by_module
+        for end in path_ends(module, self.placed.longest_module):
+            if (placement := by_module.get(end)) is not None:
                 shape = self.checkpoint.tensors[placement.tensor].shape[-2:]
                 n_out, n_in = reversed(shape) if placement.transposed else shape
                 return n_out, n_in
@@ -225,8 +227,8 @@ class Base:
         config: Config | None = None
         revision = None
         if self.folder is not None:
-            config_file = self.folder / "config.json"
-            config = read_json(config_file) if config_file.exists() else None
+            files = ModelFolder.at(self.folder)
+            config = files.json("config.json") if files.has("config.json") else None
             checkpoint = open_local(self.folder, whole=self.plan.whole)
         else:
             model = describe(self.name, session=self.session)

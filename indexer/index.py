@@ -85,8 +85,10 @@ def index_family(
     Raises:
         SourceError: the folder, list, labels or Hub listing cannot be read.
         BaseError: the base's own folder cannot be used.
+        RequestError: no such device.
         UnknownRecipe, StoreError: as named.
     """
+    device = choose_device(options.device)
     labels = read_labels(options.labels) if options.labels else None
     base = resolve_base(catalog, options.base, options.aliases)
     wanted = wanted_base(base)
@@ -121,7 +123,7 @@ def index_family(
         recipes=recipes,
         layout=layout,
         threads=max(1, cpu_count() // workers),
-        device=choose_device(options.device),
+        device=device,
         parts=base_parts(base, recipes, verify=options.verify),
         verify=options.verify,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from dataclasses import replace
 
 from ..errors import BaseError, ModelError
@@ -110,7 +111,19 @@ def refusal(err: Exception, id: str) -> tuple[str, str]:
     if isinstance(err, MemoryError):
         return "internal", "not enough memory for one of its matrices"
     log.debug("defect while reading %s", id, exc_info=err)
-    return "internal", f"{type(err).__name__}: {err}".splitlines()[0][:300]
+    return "internal", f"{type(err).__name__} in {_place(err)}"
+
+
+def _place(err: Exception) -> str:
+    """Where the innermost of deltadex's own lines failed: an error's text may quote a file."""
+    here = __name__.partition(".")[0]
+    modules = [
+        (frame.f_globals.get("__name__", ""), line)
+        for frame, line in traceback.walk_tb(err.__traceback__)
+    ]
+    own = [(name, line) for name, line in modules if name.split(".")[0] == here]
+    name, line = own[-1] if own else (here, 0)
+    return f"{name}, line {line}"
 
 
 def open_checkpoint(
@@ -121,8 +134,8 @@ def open_checkpoint(
         return HubWeights(member.hub, plan, session=session).open()
     assert member.folder is not None
     if member.is_adapter:
-        return open_adapter_weights(member.folder)
-    return open_local(member.folder, whole=plan.whole)
+        return open_adapter_weights(member.folder, given=member.given)
+    return open_local(member.folder, given=member.given, whole=plan.whole)
 
 
 def with_config(member: Member, session: HubSession | None = None) -> Member:

@@ -13,6 +13,9 @@ import torch
 
 from ..errors import RequestError
 
+LONGEST_REASON = 100
+"""Characters of what torch says of a device."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -70,8 +73,11 @@ def ordered(
                 future.cancel()
 
 
-def choose_device(name: str) -> str:
+def choose_device(name: str, *, float64: bool = False) -> str:
     """The device that `auto`, `cpu`, `cuda`, `cuda:1`, … stands for on this machine.
+
+    Args:
+        float64: It has to compute in float64.
 
     Raises:
         RequestError: torch does not know it, or does not find it here.
@@ -87,9 +93,10 @@ def choose_device(name: str) -> str:
     if device.type == "cpu":
         return "cpu"
     try:
-        torch.empty(1, device=device).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as err:
-        reason = str(err).splitlines()[0]
+        torch.zeros(1, dtype=torch.float64 if float64 else torch.float32, device=device).item()
+    # Of the kinds of device that torch knows by name, each fails in a way of its own.
+    except Exception as err:
+        reason = str(err).partition("\n")[0].partition(". ")[0][:LONGEST_REASON]
         raise RequestError(
             f"device {name!r} cannot be used here: {reason}; this machine has: {_devices()}"
         ) from err

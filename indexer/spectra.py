@@ -25,7 +25,7 @@ from .full_update import collect_full
 from .index import resolve_base, wanted_base
 from .job import Job
 from .model import open_checkpoint, with_config
-from .parallel import cpu_count, ordered, single_torch_thread
+from .parallel import choose_device, cpu_count, ordered, single_torch_thread
 
 COLUMNS_AT_ONCE = 4096
 
@@ -44,7 +44,7 @@ def update_spectra(
     Raises:
         RequestError: the model cannot be read, or is not this base's; no such device.
     """
-    place = _device(device)
+    place = torch.device(choose_device(device, float64=True))
     family = resolve_base(catalog, base)
     wanted = wanted_base(family)
     member = refuse_strangers(find_member(model, family.name), wanted)
@@ -73,7 +73,7 @@ def weight_spectra(
     Raises:
         RequestError: the model cannot be read; no such device.
     """
-    place = _device(device)
+    place = torch.device(choose_device(device, float64=True))
     family = resolve_base(catalog, base)
     member = find_member(model, family.name)
     with _read_alone(model), ExitStack() as opened:
@@ -84,21 +84,6 @@ def weight_spectra(
             checkpoint = opened.enter_context(closing(open_checkpoint(member)))
             placed = place_checkpoint(checkpoint, member.config)
         return member.record, _stored(placed, checkpoint, place)
-
-
-def _device(name: str) -> torch.device:
-    """The device, if it is here and computes in float64.
-
-    Raises:
-        RequestError: no such device, or one without float64.
-    """
-    try:
-        device = torch.device(name)
-        torch.zeros(1, dtype=torch.float64, device=device).item()
-    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as err:
-        reason = str(err).splitlines()[0] if str(err) else type(err).__name__
-        raise RequestError(f"--device {name}: {reason}") from err
-    return device
 
 
 @contextmanager

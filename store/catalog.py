@@ -469,12 +469,6 @@ class Catalog:
 
         return write_parquet(self._session, folder)
 
-    def export_safetensors(self, target: Path, base: str | None, recipe: str | None) -> Path:
-        """One recipe's vectors of one family as a safetensors file, ids in its metadata."""
-        from .care.export import write_safetensors
-
-        return write_safetensors(self, target, base, recipe)
-
     def _empty(self) -> EmptyCatalog:
         return EmptyCatalog(f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them")
 

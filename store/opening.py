@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -64,15 +65,13 @@ def connect(
         EmptyCatalog: there is no file and none is to be made.
         StoreError: one of its subclasses, naming the file.
     """
-    try:
-        exists = path.exists()
-    except OSError as err:
-        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
-    if not exists:
+    if not _is_file(path):
         if not create:
-            raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
-        make_folder(path.parent)
-        _make(path)
+            what = "a link to a file that is not there" if path.is_symlink() else "no catalog there"
+            raise EmptyCatalog(f"{path}: {what} yet; `deltadex index` makes one")
+        target = path.resolve()
+        make_folder(target.parent)
+        _make(target)
         read_only = False
 
     def open_own() -> LocalSession:
@@ -114,6 +113,24 @@ def _warn_of_losses(session: RawSession, path: Path) -> None:
     losses = find_losses(session, path)
     if losses:
         log.warning("%s: %s; `deltadex doctor` lists them", path, losses)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a file is there. DuckDB would wait for a pipe for ever.
+
+    Raises:
+        StoreError: what is there is no file, or the system does not say.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    except OSError as err:
+        raise StoreError(f"{path}: {(err.strerror or str(err)).lower()}") from err
+    if not stat.S_ISREG(mode):
+        what = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
+        raise StoreError(f"{path}: {what}, not a file; a catalog is a single file")
+    return True
 
 
 def _make(path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import RequestError, StudyError
 from ..opened import Place
-from .calls import RUNNING, Running, StudyCalls, load_texts
+from .calls import Running, StudyCalls, load_texts, running_settings
 from .subject import Subject, find_subject
 from .tables import AblationStudy
 
@@ -80,7 +80,7 @@ class AblationCall(StudyCalls):
             raise RequestError(
                 f"no task {', '.join(unknown) or 'given'}; there are {', '.join(TASKS)}"
             )
-        run = RUNNING | running
+        run = running_settings(running)
         read = load_texts(Path(texts))
         words = {
             "senses": read_senses(Path(senses)) if senses is not None else None,

@@ -39,6 +39,33 @@ class Running(TypedDict, total=False):
 RUNNING: Running = {"batch_size": 16, "max_tokens": 128, "device": "cpu"}
 
 
+def running_settings(running: Running) -> Running:
+    """The settings with the defaults of those that are missing, on a device that is here.
+
+    Raises:
+        RequestError: no such device.
+    """
+    run = RUNNING | running
+    run["device"] = usable_device(run["device"])
+    return run
+
+
+def usable_device(name: str, *, float64: bool = False) -> str:
+    """The device, if it is here; torch is not imported for `cpu`.
+
+    Args:
+        float64: It has to compute in float64.
+
+    Raises:
+        RequestError: no such device.
+    """
+    if name == "cpu":
+        return name
+    from ...indexer.parallel import choose_device
+
+    return choose_device(name, float64=float64)
+
+
 class StudyCalls(Opened):
     """What every kind of study uses of an open catalog."""
 

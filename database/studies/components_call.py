@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..opened import Place
-from .calls import RUNNING, Running, StudyCalls, load_texts
+from .calls import Running, StudyCalls, load_texts, running_settings
 from .subject import find_subject
 from .tables import ComponentStudy
 
@@ -56,7 +56,7 @@ class ComponentsCall(StudyCalls):
         from ...study.profile import probe_texts
         from .settings import ComponentsSettings
 
-        run = RUNNING | running
+        run = running_settings(running)
         read = probe_texts() if texts is None else load_texts(Path(texts))
         subject = find_subject(self._catalog, model, base, hint=against)
         network = subject.load(run["device"])

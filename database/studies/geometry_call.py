@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ..opened import Place
-from .calls import RUNNING, Running, StudyCalls, load_texts, tokenize_with
+from .calls import Running, StudyCalls, load_texts, running_settings, tokenize_with
 from .subject import find_subject
 from .tables import GeometryStudy
 
@@ -67,7 +67,7 @@ class GeometryCall(StudyCalls):
         from ...study import pictures
         from .settings import GeometrySettings
 
-        run = RUNNING | running
+        run = running_settings(running)
         read = load_texts(Path(texts))
         settings = GeometrySettings(
             texts=read.digest,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ModelError, RequestError, StudyError
 from ..opened import Place
-from .calls import RUNNING, Running, StudyCalls, load_texts
+from .calls import Running, StudyCalls, load_texts, running_settings
 from .subject import Subject, find_subject
 from .tables import LayerStudy
 
@@ -79,7 +79,7 @@ class LayersCall(StudyCalls):
         from ...study.layers import LayersPlan, studied_model, study_network, sweep_contexts
         from .settings import LayersSettings
 
-        run = RUNNING | running
+        run = running_settings(running)
         whole = load_texts(Path(texts))
         read = whole.drawn(most_texts, seed)
         others = load_texts(Path(transfer)).drawn(most_texts, seed) if transfer else None

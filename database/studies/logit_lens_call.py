@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..opened import Place
-from .calls import RUNNING, Running, StudyCalls, load_texts
+from .calls import Running, StudyCalls, load_texts, running_settings
 from .subject import find_subject
 from .tables import LogitLensStudy
 
@@ -53,7 +53,7 @@ class LogitLensCall(StudyCalls):
         from ...study.lens import lens_study
         from .settings import LogitLensSettings
 
-        run = RUNNING | running
+        run = running_settings(running)
         read = load_texts(Path(texts))
         subject = find_subject(self._catalog, model, base, hint=against)
         other = find_subject(self._catalog, against, None) if against else None

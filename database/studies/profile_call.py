@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import RequestError
 from ..tables import Row
-from .calls import RUNNING, StudyCalls, log
+from .calls import RUNNING, StudyCalls, log, usable_device
 from .subject import Subject, family_subjects, find_subject
 from .tables import ProfileTable
 
@@ -42,6 +42,7 @@ class ProfileCall(StudyCalls):
         """
         if not models and family is None:
             raise RequestError("give one MODEL or more, or --family BASE")
+        device = usable_device(device)
         subjects = [find_subject(self._catalog, model, base) for model in models]
         if family is not None:
             subjects += family_subjects(self._catalog, family)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ...errors import RequestError
-from .calls import StudyCalls
+from .calls import StudyCalls, usable_device
 from .subject import Subject, family_subjects, find_subject
 from .tables import RankStudy
 
@@ -54,6 +54,7 @@ class RankCall(StudyCalls):
 
         if (model is None) == (family is None):
             raise RequestError("give a MODEL, or --family BASE")
+        device = usable_device(device, float64=True)
         settings = RankSettings(
             thetas=sorted(set(thetas)), subject="weights" if weights else "update"
         )

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from ...errors import DeltadexError, RequestError
-from .calls import StudyCalls
+from .calls import StudyCalls, usable_device
 from .subject import Subject, find_subject
 from .tables import SpectrumStudy
 
@@ -58,6 +58,7 @@ class SpectrumCall(StudyCalls):
 
         if draws < 0:
             raise RequestError(f"draws must be 0 or more, got {draws}")
+        device = usable_device(device, float64=True)
         subject = find_subject(self._catalog, model, base)
         settings = SpectrumSettings(
             subjects=["weights"] if weights else ["update", "weights"], draws=draws

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from ...errors import ModelError
+from ..architecture import layer_modules, path_ends
 from ..checkpoint import Checkpoint
 from ..delta import Delta
 from ..untrusted_text import name_some
-from .config import FAMILIES, FILE, REFUSED, AdapterConfig, matches, read_config, refused_by_names
+from .config import (
+    FAMILIES,
+    FILE,
+    MAX_PATTERN,
+    REFUSED,
+    AdapterConfig,
+    matches,
+    read_config,
+    refused_by_names,
+)
 from .contents import Contents, name_parts, sort_tensors
 from .formulas import (
     UNKNOWN,
@@ -41,6 +51,7 @@ class Adapter:
             (VeRA's in, and either side for IA³): such modules are in `needs_base`.
         full_values: Modules of which a whole 2-D weight is stored, and that tensor's name.
         needs_base: Modules whose ΔW needs W, those of `full_values` among them.
+        outside: Modules outside layers that were left out, as their tensors are not in order.
         notes: Sentences about irregularities.
     """
 
@@ -49,6 +60,7 @@ class Adapter:
     modules: Mapping[str, tuple[int, int]]
     full_values: Mapping[str, str]
     needs_base: frozenset[str]
+    outside: tuple[str, ...]
     notes: tuple[str, ...]
     _updates: Mapping[str, ModuleUpdate] = field(repr=False)
 
@@ -84,14 +96,23 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
     part in, as PEFT does when it loads them, and so needs W. CorDA, LoftQ, LoRA-GA and
     PiSSA's randomised form take out a part that cannot be computed again: they are refused,
     as s·B·A alone would be another update than the one that was trained.
+
+    Only the matrices of layers count. Others, as heads, are left out where their tensors have no
+    certain meaning, and never refuse an adapter.
     """
     settings = read_config(config)
     contents = sort_tensors(checkpoint.tensors)
     tensors = Tensors(checkpoint)
-    family = _family(contents, checkpoint)
+    layers = layer_modules({*contents.factors, *contents.unclear})
+    for module, problem in contents.unclear.items():
+        if module in layers:
+            raise problem
+        contents.leave_out(module)
+    settings.require_matchable(len(contents.factors))
+    family = _family(contents, layers, checkpoint)
     if settings.init_rank is None:
         settings = replace(settings, init_rank=_largest_rank(contents, tensors))
-    updates, convolutions = _build(family, contents, tensors, settings)
+    updates, convolutions = _build(family, layers, contents, tensors, settings)
     values = _full_values(contents, tensors)
     method = _method(family, contents, settings)
     return Adapter(
@@ -100,6 +121,7 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
         modules={module: update.shape for module, update in updates.items()},
         full_values={module: value.names[0] for module, value in values.items()},
         needs_base=frozenset(m for m, u in {**updates, **values}.items() if u.needs_base),
+        outside=tuple(contents.left_out),
         notes=_notes(method, updates, convolutions, contents, settings),
         _updates={**values, **updates},
     )
@@ -111,26 +133,29 @@ def _largest_rank(contents: Contents, tensors: Tensors) -> float | None:
     return float(max((shape[0] for shape in shapes if shape), default=0)) or None
 
 
-def _family(contents: Contents, checkpoint: Checkpoint) -> str:
-    """The formula that the tensors belong to; "" if there are only full values."""
+def _family(contents: Contents, layers: frozenset[str], checkpoint: Checkpoint) -> str:
+    """The formula that the layers' tensors belong to; "" if no module is left that has factors."""
     families = {
-        FAMILIES[kind.split("_")[0]]
-        for kinds in contents.factors.values()
-        for kind in kinds
-        if kind != "alpha"
+        module: {FAMILIES[kind.split("_")[0]] for kind in kinds if kind != "alpha"}
+        for module, kinds in contents.factors.items()
     }
-    if len(families) > 1:
-        names = " and ".join(sorted(families))
+    of_layers = set().union(*(families[module] for module in families if module in layers))
+    if len(of_layers) > 1:
+        names = " and ".join(sorted(of_layers))
         raise ModelError("unsupported-adapter", f"holds tensors of {names}, expected one method")
-    if families:
-        return families.pop()
+    of_all = of_layers or set().union(*families.values())
+    for module, own in families.items():
+        if len(of_all) > 1 or own != of_all:
+            contents.leave_out(module)
+    if contents.factors:
+        return of_all.pop()
     refused = refused_by_names(name_parts(checkpoint.tensors))
     if refused is not None:
         line = f"tensor names are those of {refused}: {REFUSED[refused]}"
         raise ModelError("unsupported-adapter", line)
     if not checkpoint.tensors:
         raise ModelError("no-weights", "the adapter's weight file holds no tensor")
-    if not contents.values:
+    if not contents.values and not contents.left_out:
         example = next(iter(checkpoint.tensors))
         line = f"no tensor name is of a known adapter method; the first is {example!r}"
         raise ModelError("unsupported-adapter", line)
@@ -138,20 +163,29 @@ def _family(contents: Contents, checkpoint: Checkpoint) -> str:
 
 
 def _build(
-    family: str, contents: Contents, tensors: Tensors, settings: AdapterConfig
+    family: str,
+    layers: frozenset[str],
+    contents: Contents,
+    tensors: Tensors,
+    settings: AdapterConfig,
 ) -> tuple[dict[str, ModuleUpdate], int]:
     """Updates by module, and how many modules are convolutions."""
     scaled = {"lora": build_lora, "loha": build_loha, "lokr": build_lokr}.get(family)
     updates: dict[str, ModuleUpdate] = {}
-    for module, kinds in contents.factors.items():
+    for module, kinds in list(contents.factors.items()):
         if any(len(tensors.shape(name)) > 2 for name in kinds.values()):
             continue
-        if scaled is not None:
-            updates[module] = scaled(module, kinds, tensors, settings)
-        elif family == "vera":
-            updates[module] = build_vera(module, kinds, contents.shared, tensors)
-        else:
-            updates[module] = build_ia3(kinds, tensors)
+        try:
+            if scaled is not None:
+                updates[module] = scaled(module, kinds, tensors, settings)
+            elif family == "vera":
+                updates[module] = build_vera(module, kinds, contents.shared, tensors)
+            else:
+                updates[module] = build_ia3(kinds, tensors)
+        except ModelError:
+            if module in layers:
+                raise
+            contents.leave_out(module)
     return updates, len(contents.factors) - len(updates)
 
 
@@ -189,14 +223,30 @@ def _notes(
         notes.append(f"{FILE} says {name_some([stated])}, the tensors are {method}'s")
     if convolutions:
         notes.append(f"{convolutions} convolutions not read")
+    if contents.left_out:
+        notes.append(f"not read: {name_some(contents.left_out)}, outside the layers")
+    notes.extend(_rank_notes(updates, settings))
     own = any("alpha" in kinds for kinds in contents.factors.values())
     if updates and settings.alpha is None and not own and method not in ("vera", "ia3"):
         notes.append("no alpha is stated: scale 1 was taken, so norms are not comparable")
     patterns = {pattern for pattern, _ in settings.alphas + settings.ranks}
     unmatched = {p for p in patterns if not any(matches(p, module) for module in updates)}
-    modules = (*updates, *contents.values)
-    unused = {t for t in settings.targets if not any(f".{m}".endswith(f".{t}") for m in modules)}
+    unused = set(settings.targets)
+    for module in (*updates, *contents.values, *contents.left_out):
+        unused.difference_update(path_ends(module, MAX_PATTERN))
     for what, names in (("patterns", unmatched), ("target_modules", unused)):
         if names:
             notes.append(f"{what} that fit no module: {name_some(sorted(names))}")
     return tuple(notes)
+
+
+def _rank_notes(updates: Mapping[str, ModuleUpdate], settings: AdapterConfig) -> Iterator[str]:
+    """One sentence where modules have another rank than the config says; the tensors' counts."""
+    pairs = [(settings.rank_of(module), update.rank) for module, update in updates.items()]
+    known = [(stated, stored) for stated, stored in pairs if stated is not None and stored]
+    unequal = sorted({pair for pair in known if pair[0] != pair[1]})
+    if unequal:
+        stated, stored = unequal[0]
+        differing = sum(1 for pair in known if pair[0] != pair[1])
+        of_all = f"{differing} of {len(known)} modules"
+        yield f"{FILE} says r = {stated:.0f}, the tensors have {stored} ({of_all} differ)"

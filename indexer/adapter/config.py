@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -66,7 +65,16 @@ VARIANTS = {
 }
 """Settings of LoRA that change what its tensors mean."""
 
+MAX_RANK = 1 << 20
+"""LyCORIS writes 100,000 for "as large as can be"; no layer matrix has a larger rank."""
+
+MAX_ALPHA = 1e9
+"""Beyond it an update leaves float16, whatever its factors are."""
+
 MAX_PATTERNS = 4096
+
+MAX_MATCHES = 1 << 23
+"""Patterns times modules: each is tried on each."""
 
 MAX_PATTERN = 256
 """Characters of a pattern, and of a module path that is matched with it."""
@@ -117,6 +125,12 @@ class AdapterConfig:
     targets: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def require_matchable(self, n_modules: int) -> None:
+        """Pass if matching every pattern with every module cannot take long."""
+        if (len(self.alphas) + len(self.ranks)) * n_modules > MAX_MATCHES:
+            line = f"more patterns than are matched with {n_modules} modules"
+            raise ModelError("bad-config", f"{FILE}: {line}")
+
     def alpha_of(self, module: str) -> float | None:
         """The module's alpha: of the first pattern that fits, else the general one."""
         return next((v for p, v in self.alphas if matches(p, module)), self.alpha)
@@ -144,11 +158,11 @@ def read_config(config: Mapping[str, object] | None) -> AdapterConfig:
     return AdapterConfig(
         peft_type=peft_type,
         base_name=base.strip() or None if isinstance(base, str) else None,
-        alpha=_number(alpha, config.get(alpha)),
-        rank=_number("r", config.get("r")),
+        alpha=_alpha(alpha, config.get(alpha)),
+        rank=_rank("r", config.get("r")),
         init_rank=_init_rank(config),
-        alphas=_patterns(config, "alpha_pattern"),
-        ranks=() if peft_type == "ADALORA" else _patterns(config, "rank_pattern"),
+        alphas=_patterns(config, "alpha_pattern", _alpha),
+        ranks=() if peft_type == "ADALORA" else _patterns(config, "rank_pattern", _rank),
         rslora=_flag(config, "use_rslora"),
         dora=_flag(config, "use_dora"),
         start=start,
@@ -163,12 +177,15 @@ def _method(config: Mapping[str, object]) -> str | None:
     if stated is None:
         return None
     if not isinstance(stated, str):
-        raise _bad("peft_type", stated, "the name of a method")
+        raise _bad("peft_type", "the name of a method")
     method = stated.strip().upper().removeprefix("PEFTTYPE.")
     if method in SUPPORTED:
         return method
-    why = REFUSED.get(method, f"not among {', '.join(SUPPORTED)}")
-    raise ModelError("unsupported-adapter", f"{FILE}: peft_type is {shown(stated)}: {why}")
+    if method in REFUSED:
+        line = f"peft_type is {method}: {REFUSED[method]}"
+        raise ModelError("unsupported-adapter", f"{FILE}: {line}")
+    line = f"peft_type is not among {', '.join(SUPPORTED)}"
+    raise ModelError("unsupported-adapter", f"{FILE}: {line}")
 
 
 def _start(config: Mapping[str, object]) -> tuple[str, tuple[str, ...]]:
@@ -181,7 +198,7 @@ def _start(config: Mapping[str, object]) -> tuple[str, tuple[str, ...]]:
         if start.startswith(lost):
             raise ModelError(
                 "unsupported-adapter",
-                f"{FILE}: init_lora_weights is {shown(value)}: training began at W less a part "
+                f"{FILE}: init_lora_weights is {lost}: training began at W less a part "
                 f"that depends on {source}, which is not stored; save the adapter with "
                 "path_initial_model_for_weight_conversion",
             )
@@ -192,24 +209,26 @@ def _start(config: Mapping[str, object]) -> tuple[str, tuple[str, ...]]:
 
 def _init_rank(config: Mapping[str, object]) -> float | None:
     """AdaLoRA's rank before pruning: stated, or the length of a mask over its ranks."""
-    stated = _number("init_r", config.get("init_r"))
+    stated = _rank("init_r", config.get("init_r"))
     masks = config.get("rank_pattern")
     if stated is not None or not isinstance(masks, Mapping):
         return stated
     return next((float(len(mask)) for mask in masks.values() if isinstance(mask, list)), None)
 
 
-def _patterns(config: Mapping[str, object], key: str) -> tuple[tuple[str, float], ...]:
+def _patterns(
+    config: Mapping[str, object], key: str, number_of: Callable[[str, object], float | None]
+) -> tuple[tuple[str, float], ...]:
     stated = config.get(key)
     if not stated:
         return ()
     if not isinstance(stated, Mapping):
-        raise _bad(key, stated, "a mapping of patterns to numbers")
+        raise _bad(key, "a mapping of patterns to numbers")
     if len(stated) > MAX_PATTERNS:
-        raise _bad(key, len(stated), f"at most {MAX_PATTERNS} patterns")
+        raise _bad(key, f"at most {MAX_PATTERNS} patterns")
     numbers = []
     for pattern, value in stated.items():
-        number = _number(f"{key}[{shown(pattern)}]", value)
+        number = number_of(f"a value of {key}", value)
         _require_modest(key, str(pattern))
         if number is not None:
             numbers.append((str(pattern), number))
@@ -220,11 +239,12 @@ def _require_modest(key: str, pattern: str) -> None:
     """Pass if a pattern is valid and cannot take long: re tries every way to match."""
     bare = re.sub(r"\\[^1-9]", "", pattern)
     if len(pattern) > MAX_PATTERN or _ENDLESS.search(bare) or len(_REPEAT.findall(bare)) > 2:
-        raise _bad(key, pattern, "a name, or a pattern of at most two repeats, none of a group")
+        expected = "a name, or a pattern of at most two repeats, none of a group"
+        raise _bad(f"a key of {key}", expected)
     try:
         _compiled(pattern)
     except (re.error, OverflowError, RecursionError) as err:
-        raise _bad(key, pattern, f"a regular expression ({shown(str(err))})") from err
+        raise _bad(f"a key of {key}", "a regular expression") from err
 
 
 def matches(pattern: str, module: str) -> bool:
@@ -237,27 +257,32 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"(.*\.)?({pattern})$")
 
 
-def _number(key: str, value: object) -> float | None:
-    """A finite number, also where it was written as text."""
+def _rank(key: str, value: object) -> float | None:
+    """A rank that PEFT can make matrices of: no text, no fraction, nothing below 1."""
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise _bad(key, value, "a number")
-    try:
-        number = float(value)
-    except (ValueError, OverflowError) as err:
-        raise _bad(key, value, "a number") from err
-    if not math.isfinite(number):
-        raise _bad(key, value, "a finite number")
-    return number
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_RANK:
+        raise _bad(key, f"a whole number from 1 to {MAX_RANK}")
+    return float(value)
+
+
+def _alpha(key: str, value: object) -> float | None:
+    """A number that PEFT can divide by a rank; 0 gives no update, as there."""
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise _bad(key, "a number")
+    if not abs(value) <= MAX_ALPHA:  # NaN neither
+        raise _bad(key, f"a number from {-MAX_ALPHA:.0f} to {MAX_ALPHA:.0f}")
+    return float(value) or 0.0
 
 
 def _flag(config: Mapping[str, object], key: str) -> bool:
     value = config.get(key)
     if value is None or isinstance(value, bool):
         return bool(value)
-    raise _bad(key, value, "true or false")
+    raise _bad(key, "true or false")
 
 
-def _bad(key: str, value: object, expected: str) -> ModelError:
-    return ModelError("bad-config", f"{FILE}: {key} is {shown(value)}, expected {expected}")
+def _bad(key: str, expected: str) -> ModelError:
+    return ModelError("bad-config", f"{FILE}: {key} is not {expected}")

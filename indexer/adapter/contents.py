@@ -69,7 +69,7 @@ def parse_name(name: str) -> TensorName:
     parts = WRAPPER_PREFIX.sub("", name).split(".")
     wrapped = "base_layer" in parts
     for index in reversed(range(len(parts))):
-        part, tail = parts[index], [p for p in parts[index + 1 :] if p != "weight"]
+        part = parts[index]
         if part in SET_ASIDE:
             return TensorName(_module(parts[:index]), SET_ASIDE[part], "", wrapped)
         kind = SPELLINGS.get(part, part)
@@ -78,6 +78,7 @@ def parse_name(name: str) -> TensorName:
         if parts[-1] == "bias":
             kind = "bias"
         module = "" if kind in SHARED else _module(parts[:index])
+        tail = [p for p in parts[index + 1 :] if p != "weight"]
         return TensorName(module, kind, ".".join(tail), wrapped)
     kind = {"weight": "value", "bias": "bias"}.get(parts[-1], "other")
     if any(part.startswith("lora_") for part in parts):
@@ -103,11 +104,15 @@ class Contents:
         factors: By module, tensor names by factor.
         shared: Factors common to all modules.
         values: By module, the name of a full weight.
+        unclear: By module, why the names of its tensors have no certain meaning.
+        left_out: Modules that were taken out of `factors`.
     """
 
     factors: dict[str, dict[str, str]] = field(default_factory=dict)
     shared: dict[str, str] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
+    unclear: dict[str, ModelError] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
     set_aside: Counter[str] = field(default_factory=Counter)
     _owners: dict[str, str] = field(default_factory=dict)
 
@@ -121,12 +126,16 @@ class Contents:
         )
 
     def add(self, name: str) -> None:
-        """Add a tensor, or refuse it where its place is taken or its module is not certain."""
+        """Add a tensor; its module becomes unclear where its place is taken.
+
+        Raises:
+            ModelError: the name has lost the module's path.
+        """
         parsed = parse_name(name)
         module, kind = parsed.module, parsed.kind
         if kind == "variant":
-            raise _unsupported(f"tensor {name!r} is of a LoRA variant not known here")
-        if kind == "value":
+            self._make_unclear(module, f"tensor {name!r} is of a LoRA variant not known here")
+        elif kind == "value":
             if parsed.wrapped and module in self.factors:
                 self.set_aside["frozen"] += 1
             elif "modules_to_save" in name or module not in self.values:
@@ -138,6 +147,11 @@ class Contents:
         else:
             self._add_factor(name, parsed)
 
+    def leave_out(self, module: str) -> None:
+        """Take a module's factors out."""
+        self.factors.pop(module, None)
+        self.left_out.append(module)
+
     def _add_factor(self, name: str, parsed: TensorName) -> None:
         module = parsed.module
         if "." not in module and module.startswith(KOHYA_PREFIXES):
@@ -148,11 +162,17 @@ class Contents:
         taken = self.factors.setdefault(module, {}).setdefault(parsed.kind, name)
         owner = self._owners.setdefault(module, parsed.adapter)
         if owner != parsed.adapter:
-            raise _unsupported(
-                f"holds two adapters, {owner!r} and {parsed.adapter!r}; save each apart"
-            )
-        if taken != name or module.split(".")[-1] == "experts":
-            raise _unsupported(f"tensor {name!r}: LoRA on expert parameters has ambiguous names")
+            line = f"holds two adapters, {owner!r} and {parsed.adapter!r}; save each apart"
+            self._make_unclear(module, line)
+        elif module.split(".")[-1] == "experts":
+            line = f"tensor {name!r}: LoRA on expert parameters has ambiguous names"
+            self._make_unclear(module, line)
+        elif taken != name:
+            line = f"tensors {taken!r} and {name!r} are the same factor of one module"
+            self._make_unclear(module, line)
+
+    def _make_unclear(self, module: str, line: str) -> None:
+        self.unclear.setdefault(module, _unsupported(line))
 
 
 def _unsupported(line: str) -> ModelError:

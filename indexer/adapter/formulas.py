@@ -40,12 +40,14 @@ class ModuleUpdate:
         shape: (out, in), `UNKNOWN` where only the base has it.
         names: The tensors that are read.
         delta: ΔW as a function of W, (out, in) in float32; None will do unless `needs_base`.
+        rank: Of the stored factors; None where they do not show what `r` was.
     """
 
     shape: tuple[int, int]
     names: tuple[str, ...]
     delta: Callable[[torch.Tensor | None], Delta]
     needs_base: bool = False
+    rank: int | None = None
 
 
 def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
@@ -100,6 +102,7 @@ def build_lora(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
         names=(a, b, *optional, *scale.names),
         delta=delta,
         needs_base=magnitude is not None or config.start != "",
+        rank=None if adaptive else rank,
     )
 
 
@@ -153,7 +156,7 @@ def build_loha(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
         right = (b1[:, None, :] * b2[None, :, :]).flatten(0, 1)  # (r·r, in)
         return LowRankDelta(left * factor, right)
 
-    return ModuleUpdate(shape=(out, width), names=(*names, *scale.names), delta=delta)
+    return ModuleUpdate(shape=(out, width), names=(*names, *scale.names), delta=delta, rank=rank)
 
 
 def build_lokr(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfig) -> ModuleUpdate:
@@ -174,7 +177,8 @@ def build_lokr(module: str, kinds: Kinds, tensors: Tensors, config: AdapterConfi
         left, right = side(first), side(second)
         return DenseDelta(torch.kron(left * scale.value(tensors), right))
 
-    return ModuleUpdate(shape=shape, names=(*first, *second, *scale.names), delta=delta)
+    names = (*first, *second, *scale.names)
+    return ModuleUpdate(shape=shape, names=names, delta=delta, rank=rank_2 or rank_1)
 
 
 def _product_scale(
@@ -187,8 +191,6 @@ def _product_scale(
     divisor = float(rank) if rank else config.rank_of(module)
     if divisor is None or (rank is None and own is not None):
         return Scale(None, 1.0)
-    if divisor <= 0:
-        raise ModelError("bad-config", f"r of module {module!r} is {divisor:g}, expected ≥ 1")
     return Scale(alpha, divisor, own)
 
 
@@ -236,7 +238,7 @@ def build_vera(module: str, kinds: Kinds, shared: Kinds, tensors: Tensors) -> Mo
         return LowRankDelta(left, tensors.read(d).reshape(-1, 1) * right[:, :width])
 
     names = (b, d, shared_a, shared_b)
-    return ModuleUpdate(shape=(out, UNKNOWN), names=names, delta=delta, needs_base=True)
+    return ModuleUpdate(shape=(out, UNKNOWN), names=names, delta=delta, needs_base=True, rank=rank)
 
 
 def build_ia3(kinds: Kinds, tensors: Tensors) -> ModuleUpdate:

@@ -11,13 +11,17 @@ from ...records import Slot
 from ..untrusted_text import name_some
 from .layouts import AttentionConfig, Fused, Rows, read_attention_config, split_rows
 from .placement import Key, PlacedModel, Placement, sort_key
-from .rules import Spot, find_number, is_ignored, locate, table
+from .rules import Numbered, Spot, find_number, is_ignored, locate, table
 
 Shape = tuple[int, ...]
 WEIGHT = ".weight"
 ATTENTION_ROLES = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "cross_v", "cross_o"))
 
 Stacks = Mapping[str, Sequence[Spot]]
+
+MAX_EXPERTS = 4096
+"""Of one tensor: each is a matrix of its own, so that a small file could hold any number; the
+largest mixtures have some hundreds."""
 
 QUERY_WIDTH = "self_attn.o_proj"
 """The output projection whose width is the number of query rows of a fused matrix beside it."""
@@ -78,11 +82,18 @@ def _locate_all(
         spot = locate(name, name.removesuffix(WEIGHT), shape)
         if spot is None or (stored and spot.rule.stacked == name.endswith(WEIGHT)):
             rest.append(name)
-        elif len(shape) != (3 if spot.rule.stacked else 2):
+        elif not _is_whole_matrix(spot, stored=stored):
             odd.append(name)
         else:
             spots.append(spot)
     return spots, odd, rest
+
+
+def _is_whole_matrix(spot: Spot, *, stored: bool) -> bool:
+    """Whether a tensor has the dimensions that its rule wants; where it is stored, none is 0."""
+    if len(spot.shape) != (3 if spot.rule.stacked else 2) or (stored and 0 in spot.shape):
+        return False
+    return not spot.rule.stacked or spot.shape[0] <= MAX_EXPERTS
 
 
 def _unknown(names: Iterable[str], shapes: Mapping[str, Shape], *, stored: bool) -> list[str]:
@@ -90,19 +101,46 @@ def _unknown(names: Iterable[str], shapes: Mapping[str, Shape], *, stored: bool)
 
     In a checkpoint only layers that attend count, so that a numbered head is no obstacle.
     """
-    numbered = {name: find_number(name.removesuffix(WEIGHT)) for name in shapes}
+    numbers = {name: find_number(name.removesuffix(WEIGHT)) for name in shapes}
+    attending = _attending(numbers.values())
+    return [
+        name
+        for name in names
+        if len(shapes[name]) in (2, 3)
+        and sum(size > 1 for size in shapes[name]) > 1
+        and _is_in_layer(numbers[name], attending, any_known_path=not stored)
+    ]
+
+
+def layer_modules(modules: Iterable[str]) -> frozenset[str]:
+    """The module paths inside numbered layers, be they placeable or unknown; no head is among them,
+    no embedding, and nothing that is known to be no slot."""
+    numbers = {module: find_number(module) for module in modules}
+    attending = _attending(numbers.values())
+    return frozenset(
+        module
+        for module, number in numbers.items()
+        if _is_in_layer(number, attending, any_known_path=True)
+        or locate(module, module, ()) is not None
+    )
+
+
+def _attending(numbers: Iterable[Numbered | None]) -> set[str]:
+    """What comes before the layer numbers of layers that attend."""
     attends = table().attention_word.search
-    attending = {n.before for n in numbered.values() if n and attends(n.suffix)}
-    unknown = []
-    for name in names:
-        number, shape = numbered[name], shapes[name]
-        is_matrix = len(shape) in (2, 3) and sum(size > 1 for size in shape) > 1
-        if number is None or not is_matrix:
-            continue
-        counts = number.before in attending or (number.path != "" and not stored)
-        if counts and not is_ignored(number.path, number.suffix):
-            unknown.append(name)
-    return unknown
+    return {number.before for number in numbers if number and attends(number.suffix)}
+
+
+def _is_in_layer(number: Numbered | None, attending: set[str], *, any_known_path: bool) -> bool:
+    """Whether a name is that of a layer's matrix by its number.
+
+    Args:
+        any_known_path: Also of layers of which no attention is at hand.
+    """
+    if number is None:
+        return False
+    counts = number.before in attending or (number.path != "" and any_known_path)
+    return counts and not is_ignored(number.path, number.suffix)
 
 
 def _refuse_doubles(placements: Sequence[Placement]) -> None:

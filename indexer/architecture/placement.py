@@ -103,6 +103,16 @@ class PlacedModel:
         """The placements by slot and part, in order."""
         return {placement.key: placement for placement in self.placements}
 
+    @cached_property
+    def by_module(self) -> Mapping[str, Placement]:
+        """The first placement of every module."""
+        return {placement.module: placement for placement in reversed(self.placements)}
+
+    @cached_property
+    def longest_module(self) -> int:
+        """Characters of the longest module path."""
+        return max(map(len, self.by_module), default=0)
+
 
 def sort_key(placement: Placement) -> tuple[str, int, int, str, int]:
     """Order of placements: stack, layer, role as printed, part with its number."""

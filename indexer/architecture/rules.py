@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
@@ -15,6 +15,9 @@ NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 
 LONGEST = 1000
 """Characters in a name beyond which it is no layer's; searching longer ones would cost."""
+
+MAX_PATHS = 8
+"""Layer paths that are looked for in one name; those of real models have at most three."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +44,24 @@ class Rule:
     conv1d: bool = False
     stacked: bool = False
 
-    def holds(self, path: str, suffix: str) -> bool:
-        """Whether the rule holds for this suffix below this layer path."""
-        return self.within in ("", path) and self.suffix.fullmatch(suffix) is not None
+
+class Rules(tuple[Rule, ...]):
+    """Rules of which the first that holds for a suffix wins."""
+
+    def below(self, path: str) -> Callable[[str], Rule | None]:
+        """The search among the rules that hold below a layer path: one expression of all their
+        suffixes, as most suffixes of an unknown model fit none of a hundred."""
+        holding = [rule for rule in self if rule.within in ("", path)]
+        any_of_them = re.compile(
+            "|".join(f"(?P<r{n}>{rule.suffix.pattern})" for n, rule in enumerate(holding)) or "(?!)"
+        )
+
+        def first(suffix: str) -> Rule | None:
+            match = any_of_them.fullmatch(suffix)
+            # the group of the rule closes last
+            return holding[int((match.lastgroup or "r0")[1:])] if match else None
+
+        return first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +84,8 @@ class Table:
     layer_pattern: re.Pattern[str]
     stack_of_owner: Mapping[str, str]
     stack_of_embedding: Mapping[str, str]
-    rules: tuple[Rule, ...]
-    ignored: tuple[Rule, ...]
+    rules: Rules
+    ignored: Rules
     ignored_word: re.Pattern[str]
     attention_word: re.Pattern[str]
 
@@ -83,8 +101,8 @@ def table() -> Table:
         layer_pattern=re.compile(rf"(?<![^.])(?P<path>{paths})\.(?P<layer>[0-9]{{1,6}})\."),
         stack_of_owner=raw["stack_of_owner"],
         stack_of_embedding=raw["stack_of_embedding"],
-        rules=tuple(map(_rule, raw["rules"])),
-        ignored=tuple(map(_rule, raw["ignored_suffixes"])),
+        rules=Rules(map(_rule, raw["rules"])),
+        ignored=Rules(map(_rule, raw["ignored_suffixes"])),
         ignored_word=re.compile("|".join(raw["ignored_words"]), re.IGNORECASE),
         attention_word=re.compile(raw["attention_words"], re.IGNORECASE),
     )
@@ -93,13 +111,23 @@ def table() -> Table:
 @lru_cache(maxsize=4096)
 def find_rule(path: str, suffix: str) -> Rule | None:
     """The first rule for a suffix below a layer path; numbers written `N` in both."""
-    return next((rule for rule in table().rules if rule.holds(path, suffix)), None)
+    return _first_rule(path)(suffix)
+
+
+@cache
+def _first_rule(path: str) -> Callable[[str], Rule | None]:
+    return table().rules.below(path)
+
+
+@cache
+def _first_ignored(path: str) -> Callable[[str], Rule | None]:
+    return table().ignored.below(path)
 
 
 @lru_cache(maxsize=4096)
 def is_ignored(path: str, suffix: str) -> bool:
     """Whether a suffix below a layer path is known to be no slot; numbers written `N`."""
-    if any(rule.holds(path, suffix) for rule in table().ignored):
+    if _first_ignored(path)(suffix) is not None:
         return True
     return any(table().ignored_word.fullmatch(word) for word in suffix.split("."))
 
@@ -190,10 +218,27 @@ def find_number(module: str) -> Numbered | None:
     return None
 
 
+def path_ends(module: str, longest: int) -> Iterator[str]:
+    """Every end of a module's path that begins with a whole component, the longest first.
+
+    Args:
+        longest: Characters of an end; longer ones are left out.
+    """
+    if len(module) <= longest:
+        start = 0
+    elif not (start := module.find(".", len(module) - longest - 1) + 1):
+        return
+    yield module[start:]
+    while start := module.find(".", start) + 1:
+        yield module[start:]
+
+
 def _layers(module: str) -> Iterator[re.Match[str]]:
     """Layer paths from the left, so that `encoder.layer` comes before its own `layer`."""
     pattern = table().layer_pattern
     match = pattern.search(module) if len(module) <= LONGEST else None
-    while match is not None:
+    for _ in range(MAX_PATHS):
+        if match is None:
+            return
         yield match
         match = pattern.search(module, match.start() + 1)

@@ -7,15 +7,11 @@ from .byte_source import ALL_TENSORS as ALL_TENSORS
 from .byte_source import FEW_BYTES as FEW_BYTES
 from .byte_source import WHOLE_TENSORS as WHOLE_TENSORS
 from .byte_source import ByteSource as ByteSource
-from .byte_source import LocalFile as LocalFile
 from .byte_source import ReadPlan as ReadPlan
 from .local_files import Config as Config
-from .local_files import file_sha256 as file_sha256
-from .local_files import listed_sha256 as listed_sha256
 from .local_files import read_json as read_json
-from .local_files import read_start as read_start
 from .local_files import reading as reading
-from .local_files import signature as signature
+from .model_folder import ModelFolder as ModelFolder
 from .quantized import quantization as quantization
 from .safetensors_file import decode as decode
 from .safetensors_file import header_length as header_length

@@ -12,6 +12,7 @@ import io
 import pickle
 import re
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,25 @@ _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
 
 NESTED = ("state_dict", "model", "module")
 """Where trainers put the state dict among other things that they save."""
+
+FREQUENT_MODULES = frozenset(
+    [
+        "accelerate",
+        "datasets",
+        "deepspeed",
+        "lightning",
+        "numpy",
+        "peft",
+        "pytorch_lightning",
+        "sklearn",
+        "tokenizers",
+        "torch",
+        "torchvision",
+        "transformers",
+        "trl",
+    ]
+)
+"""Modules beside Python's own whose objects trainers leave in `.bin` files."""
 
 MAX_NESTING = 3
 """Levels down to which a state dict is searched: `{"state_dict": {"model": {"module": …}}}`."""
@@ -194,8 +214,8 @@ def _directory(source: ByteSource) -> dict[str, _Entry]:
     try:
         if not zipfile.is_zipfile(file):
             raise _not_an_archive(bytes(source.read(0, min(8, source.size))), name)
-        if (listed := file.listed_bytes()) > MAX_DIRECTORY:
-            line = f"a list of {listed} bytes, at most {MAX_DIRECTORY} are read"
+        if file.listed_bytes() > MAX_DIRECTORY:
+            line = f"the archive's list is longer than {MAX_DIRECTORY} bytes"
             raise ModelError("bad-header", f"{name}: {line}")
         with zipfile.ZipFile(file) as archive:
             infos, directory_start = archive.infolist(), archive.start_dir
@@ -237,7 +257,7 @@ def _prefix(file: str, entries: Iterable[str]) -> str:
 
 def _small_entry(source: ByteSource, entry: _Entry, limit: int) -> bytes:
     if max(entry.size, entry.end - entry.begin) > limit:
-        line = f"an entry of {entry.size} bytes beside the tensors, at most {limit} are read"
+        line = f"an entry beside the tensors is longer than {limit} bytes"
         raise ModelError("bad-header", f"{source.name}: {line}")
     content = bytes(_content(source.read(entry.begin, entry.end), entry, source.name))
     _require_checksum(content, entry, source.name, "an entry beside the tensors")
@@ -281,8 +301,7 @@ def _list_tensors(
         line = "holds tensors of a kind that torch cannot list unread, as quantised ones"
         raise ModelError("unsupported-dtype", f"{name}: {line}") from err
     except RuntimeError as err:
-        line = f"the archive is damaged: {shown(str(err).partition('.')[0])}"
-        raise ModelError("truncated", f"{name}: {line}") from err
+        raise ModelError("truncated", f"{name}: the archive is damaged") from err
     # A damaged pickle can make torch's restricted reader fail in any way.
     except Exception as err:
         line = f"its list of tensors is damaged ({type(err).__name__})"
@@ -336,12 +355,23 @@ def _named_tensors(state: object, levels: int = MAX_NESTING) -> dict[str, torch.
 
 
 def _offence(message: str) -> str:
-    """What torch's weights-only reader refused, from its long message."""
-    if match := re.search(r"GLOBAL (\S+)", message):
-        return f"holds more than tensors: {shown(match[1])}"
-    match = re.search(r"WeightsUnpickler error:\s*(.*)", message)
-    why = shown(match[1].strip()) if match else "no reason given"
-    return f"torch's weights-only reader refuses it: {why}; save it as safetensors"
+    """What torch's weights-only reader refused, from its long message, as far as it is known."""
+    match = re.search(r"GLOBAL ([\w.]+)", message)
+    if match is None:
+        return "torch's weights-only reader refuses it; save it as safetensors"
+    return f"holds more than tensors: {_known_name(match[1])}"
+
+
+def _known_name(name: str) -> str:
+    """A name that a file gives an object, if there is such an object; else its module, if that is
+    one that everybody knows. Nothing is imported."""
+    place, _, attribute = name.rpartition(".")
+    loaded = sys.modules.get(place or "builtins")
+    if loaded is not None and attribute in vars(loaded):
+        return name
+    root = name.partition(".")[0]
+    is_known = root in sys.stdlib_module_names or root in FREQUENT_MODULES
+    return f"an object of {root}" if is_known else "an object of an unknown module"
 
 
 def _view(tensor: torch.Tensor, entry_at: Mapping[int, _Entry]) -> _View:
@@ -365,7 +395,7 @@ def _tensor_ref(name: str, view: _View, file: str) -> TensorRef:
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         last = tensor.storage_offset() + sum((size - 1) * step for size, step in steps)
         if (last + 1) * tensor.itemsize > view.entry.size:
-            line = f"the archive is damaged: tensor {shown(name)} lies outside its storage"
+            line = "the archive is damaged: a tensor lies outside its storage"
             raise ModelError("truncated", f"{file}: {line}")
     return TensorRef(
         name=name,

@@ -9,14 +9,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from ...errors import ModelError
 from ...records import Verification
-from .local_files import listed_sha256, reading
+from .local_files import reading
 
 Buffer = bytearray | memoryview
 
@@ -109,15 +108,21 @@ class LocalFile:
 
     bytes_fetched = None
 
-    def __init__(self, path: Path, name: str | None = None, *, whole: bool = False) -> None:
-        """`whole`: hash the file when it is verified, where its hash is listed."""
-        self.name = name or path.name
+    def __init__(
+        self, descriptor: int, name: str, *, whole: bool = False, listed: str | None = None
+    ) -> None:
+        """A source over an open file.
+
+        Args:
+            descriptor: Of a regular file; it is closed with the source.
+            whole: Hash the file when it is verified, where its hash is listed.
+            listed: The SHA-256 that it should have, in hexadecimal.
+        """
+        self.name, self._listed = name, listed
         self.plan = replace(AT_HAND, whole=whole)
-        self._listed = listed_sha256(path)
         self._lock = threading.Lock()
         self._mapped: mmap.mmap | None = None
-        with reading(self.name):
-            self._descriptor = os.open(path, os.O_RDONLY)
+        self._descriptor = descriptor
         with ExitStack() as opened:
             opened.callback(self.close)
             self._state = self._file_state()
@@ -165,8 +170,8 @@ class LocalFile:
         for start in range(0, self.size, HASHED_AT_ONCE):
             digest.update(self.read(start, min(start + HASHED_AT_ONCE, self.size)))
         if digest.hexdigest() != self._listed:
-            line = f"SHA-256 {digest.hexdigest()[:16]}…, but the file is called {self._listed[:16]}"
-            line += "…: delete it and fetch it again"
+            line = f"its SHA-256 is not {self._listed[:16]}…, as its cache calls it: "
+            line += "delete it and fetch it again"
             raise ModelError("checksum-mismatch", f"{self.name}: {line}")
         return "sha256"
 

@@ -51,7 +51,12 @@ _MARKS = (
 )
 """A model bears several; the first in this order names its scheme."""
 
-_DECLARED = {
+_SPELLED_AS_DECLARED = (
+    "aqlm auto-round autoround bitnet eetq exl2 exl3 finegrained_fp8 fouroversix fp_quant higgs "
+    "hqq metal modelopt mxfp8 nvfp4 quanto quark sinq spqr torchao vptq"
+)
+
+_DECLARED = {name: name for name in _SPELLED_AS_DECLARED.split(" ")} | {
     "awq": "AWQ",
     "compressed-tensors": "compressed-tensors",
     "fbgemm_fp8": "FP8",
@@ -59,6 +64,7 @@ _DECLARED = {
     "gptq": "GPTQ",
     "mxfp4": "MXFP4",
 }
+"""By `quant_method`; a reason shows no other value of it."""
 
 _OTHER_WEIGHTS = re.compile(r"[^/]+\.safetensors|(pytorch|adapter)_model[^/]*\.bin")
 
@@ -83,7 +89,7 @@ def _declared_scheme(config: Config | None) -> str | None:
     if method.startswith("bitsandbytes") or not (method or unknown):
         # Trainers leave the entry behind with both kinds switched off.
         return "bitsandbytes" if unknown or any(switches) else None
-    return _DECLARED.get(method, method[:40] or "an unnamed quantisation")
+    return _DECLARED.get(method, "a quantisation that its config declares")
 
 
 def _stored_scheme(tensors: Iterable[TensorRef]) -> str | None:

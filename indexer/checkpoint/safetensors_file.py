@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import torch
@@ -71,10 +70,10 @@ def header_length(first8: bytes, *, file: str, file_size: int) -> int:
         raise ModelError("bad-header", f"{file}: {line}")
     length = int.from_bytes(first8[:8], "little")
     if length > MAX_HEADER:
-        line = f"header of {length} bytes, at most {MAX_HEADER} are read"
+        line = f"no safetensors file, or a header of more than {MAX_HEADER} bytes"
         raise ModelError("bad-header", f"{file}: {line}")
     if 8 + length > file_size:
-        line = f"header of {length} bytes in a file of {file_size}; fetch it again"
+        line = f"{file_size} bytes are less than the header; fetch it again"
         raise ModelError("truncated", f"{file}: {line}")
     return length
 
@@ -85,14 +84,19 @@ def parse_header(head: bytes, *, file: str, file_size: int) -> tuple[TensorRef, 
     `head` begins with the 8 length bytes and the header. As by the safetensors library,
     tensors that overlap, leave holes, or do not end where the file ends are refused.
     Unlike there, so is a duplicate tensor name, and an unknown dtype is left as it is.
+    A file may be refused because it is no checkpoint at all: until every check has passed,
+    a reason quotes no number and no name of it.
     """
     length = header_length(head[:8], file=file, file_size=file_size)
     if len(head) < 8 + length:
-        line = f"{len(head)} bytes of a header of {8 + length}"
+        line = f"{len(head)} bytes are less than the header"
         raise ModelError("truncated", f"{file}: {line}")
     entries = _entries(head[8 : 8 + length], file)
     refs = sorted(
-        (_tensor_ref(name, entry, file, 8 + length) for name, entry in entries.items()),
+        (
+            _tensor_ref(name, entry, number, file, 8 + length)
+            for number, (name, entry) in enumerate(entries.items(), start=1)
+        ),
         key=lambda ref: (ref.start, ref.stop),
     )
     _require_tiling(refs, 8 + length, file, file_size)
@@ -130,31 +134,29 @@ def _entries(text: bytes, file: str) -> dict[str, object]:
         raise ModelError("bad-header", f"{file}: the header is not a JSON object")
     entries = dict(pairs)
     if len(entries) != len(pairs):
-        [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
-        line = f"duplicate tensor name {shown(name)} in the header"
-        raise ModelError("duplicate-tensor", f"{file}: {line}")
+        raise ModelError("duplicate-tensor", f"{file}: duplicate tensor name in the header")
     entries.pop("__metadata__", None)
     return entries
 
 
-def _tensor_ref(name: str, entry: object, file: str, data_start: int) -> TensorRef:
+def _tensor_ref(name: str, entry: object, number: int, file: str, data_start: int) -> TensorRef:
     pairs = entry if isinstance(entry, tuple) else ()
     fields = dict(pairs)
     dtype = fields.get("dtype")
     shape, offsets = _sizes(fields.get("shape")), _sizes(fields.get("data_offsets"))
     proper = _is_text(name) and _is_text(dtype) and len(fields) == len(pairs)
     if not proper or shape is None or offsets is None:
-        line = f"tensor {shown(name)} lacks a proper dtype, shape or data_offsets"
+        line = f"entry {number} of the header lacks a proper dtype, shape or data_offsets"
         raise ModelError("bad-header", f"{file}: {line}")
     assert isinstance(dtype, str)
     if len(offsets) != 2 or offsets[0] > offsets[1]:
-        line = f"tensor {shown(name)} has offsets {shown(offsets)}"
+        line = f"entry {number} of the header has no proper pair of offsets"
         raise ModelError("bad-offsets", f"{file}: {line}")
     n_bits, n_elements = 8 * (offsets[1] - offsets[0]), _n_elements(shape)
     element_bits = _bits(dtype)
     if n_elements is None or (element_bits and n_elements * element_bits != n_bits):
-        line = f"{shown(dtype)} of shape {shown(list(shape))} in {n_bits // 8} bytes"
-        raise ModelError("bad-offsets", f"{file}: tensor {shown(name)}: {line}")
+        line = f"entry {number} of the header has a shape that does not fit its offsets"
+        raise ModelError("bad-offsets", f"{file}: {line}")
     return TensorRef(
         name=name,
         dtype=dtype,
@@ -169,15 +171,14 @@ def _require_tiling(refs: Sequence[TensorRef], start: int, file: str, size: int)
     end = start
     for ref in refs:
         if ref.start != end:
-            what = "overlaps another" if ref.start < end else "leaves a hole before it"
-            line = f"tensor {shown(ref.name)} begins at byte {ref.start}, expected {end}"
-            raise ModelError("bad-offsets", f"{file}: {line}; it {what}")
+            line = "two tensors overlap" if ref.start < end else "a hole lies between two tensors"
+            raise ModelError("bad-offsets", f"{file}: {line}")
         end = ref.stop
     if end > size:
-        line = f"tensor {shown(refs[-1].name)} ends at byte {end}, the file at {size}"
-        raise ModelError("truncated", f"{file}: {line}; fetch it again")
+        line = f"its tensors do not end within its {size} bytes; fetch it again"
+        raise ModelError("truncated", f"{file}: {line}")
     if end < size:
-        raise ModelError("bad-offsets", f"{file}: {size - end} bytes belong to no tensor")
+        raise ModelError("bad-offsets", f"{file}: bytes after the last tensor belong to none")
 
 
 def _sizes(values: object) -> tuple[int, ...] | None:

@@ -5,11 +5,9 @@ Whatever is wrong with the files is a `ModelError` with its own code.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -19,8 +17,9 @@ from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
 from .bin_file import BinFile
-from .byte_source import ByteSource, LocalFile
-from .local_files import MAX_BYTES, read_json, read_start, reading
+from .byte_source import ByteSource
+from .local_files import read_json
+from .model_folder import ModelFolder
 from .safetensors_file import SafetensorsFile
 from .tensor_file import Checkpoint, RowBlock, TensorFile, TensorRef
 
@@ -94,12 +93,15 @@ def shard_files(index: bytes, name: str) -> list[str]:
     return sorted(set(_weight_map(index, name).values()))
 
 
-def open_local(folder: Path, *, whole: bool = False) -> Checkpoint:
+def open_local(folder: Path, *, given: Path | None = None, whole: bool = False) -> Checkpoint:
     """The full checkpoint in a transformers folder.
 
-    `whole`: all bytes are to be read, so that what is listed of them can be compared.
+    Args:
+        given: The folder that no link may leave; None for the model's own.
+        whole: All bytes are to be read, so that what is listed of them can be compared.
     """
-    names = _list(folder)
+    files = ModelFolder.at(folder, given, whole=whole)
+    names = files.names()
     name = choose_weights(names, adapter=False)
     if name is None:
         others = _other_weights(names)
@@ -108,33 +110,37 @@ def open_local(folder: Path, *, whole: bool = False) -> Checkpoint:
             raise ModelError("missing-shard", f"{folder.name}: {line}")
         what = f"{len(others)} safetensors files" if others else "no weight file"
         raise ModelError("no-weights", f"{folder.name}: {what}; expected model.safetensors")
-    return open_weights(_Folder(folder, whole), name)
+    return open_weights(files, name)
 
 
-def open_adapter_weights(folder: Path) -> Checkpoint:
-    """The weights of a PEFT adapter folder."""
-    name = choose_weights(_list(folder), adapter=True)
+def open_adapter_weights(folder: Path, *, given: Path | None = None) -> Checkpoint:
+    """The weights of a PEFT adapter folder; `given` as of `open_local`."""
+    files = ModelFolder.at(folder, given, whole=True)
+    name = choose_weights(files.names(), adapter=True)
     if name is None:
         raise ModelError("no-weights", f"{folder.name}: no {' or '.join(ADAPTER_WEIGHTS)}")
-    return open_weights(_Folder(folder, whole=True), name)
+    return open_weights(files, name)
 
 
-def disagreement(folder: Path) -> str | None:
+def disagreement(files: ModelFolder) -> str | None:
     """One line where an adapter's two weight files hold different tensors, byte for byte.
 
-    Peak: one tensor pair. Raises only where the safetensors file, which counts, cannot be read.
+    Peak: one tensor pair. Raises where the safetensors file, which counts, cannot be read, and
+    where the other is a link that leads out of the folder.
     """
     first, second = ADAPTER_WEIGHTS
-    if not (folder / first).exists() or not (folder / second).exists():
+    if not files.has(first) or not files.has(second):
         return None
-    with closing(open_weights(_Folder(folder), first)) as counting:
+    with closing(open_weights(files, first)) as counting:
         try:
-            with closing(open_weights(_Folder(folder), second)) as other:
+            with closing(open_weights(files, second)) as other:
                 if counting.tensors.keys() == other.tensors.keys() and all(
                     _same_bytes(counting.read(name), other.read(name)) for name in other.tensors
                 ):
                     return None
         except ModelError as err:
+            if err.code == "outside-folder":
+                raise
             return f"{second} could not be compared ({err.code}); {first} was read"
     return f"{second} disagrees with {first}, which was read"
 
@@ -202,26 +208,6 @@ class ShardedCheckpoint:
         return file
 
 
-@dataclass(frozen=True, slots=True)
-class _Folder:
-    path: Path
-    whole: bool = False
-
-    def has(self, file: str) -> bool:
-        return os.path.exists(self.path / file)
-
-    def content(self, file: str) -> bytes:
-        return read_start(self.path / file, MAX_BYTES + 1)
-
-    def source(self, file: str) -> LocalFile:
-        """Never a pipe, which would be waited for, or a dangling link."""
-        with reading(file):
-            is_file = (self.path / file).is_file()
-        if not is_file:
-            raise ModelError("unreadable", f"{file}: not a file, or a link to nowhere")
-        return LocalFile(self.path / file, whole=self.whole)
-
-
 def _open_file(source: ByteSource) -> TensorFile:
     """The source's tensors; it is closed where they cannot be listed."""
     with ExitStack() as opened:
@@ -261,11 +247,3 @@ def _same_bytes(first: torch.Tensor, second: torch.Tensor) -> bool:
         return False
     ours, theirs = (tensor.reshape(-1).view(torch.uint8) for tensor in (first, second))
     return bool(torch.equal(ours, theirs))
-
-
-def _list(folder: Path) -> set[str]:
-    with reading(folder):
-        try:
-            return set(os.listdir(folder))
-        except (FileNotFoundError, NotADirectoryError) as err:
-            raise ModelError("not-found", f"{folder}: no such folder") from err

@@ -146,7 +146,7 @@ def read_labels(path: Path) -> Labels:
             cells = (row.get(column) for column in ("dataset", "author", "run"))
             label = LabelRow(model, *(cell if cell is None else cell.strip() for cell in cells))
             if by_id.setdefault(model, label) != label:
-                line = f"{path}, line {reader.line_num}: {shown(model)} has two labels"
+                line = f"{path}, line {reader.line_num}: its model has two labels"
                 raise SourceError(line)
             if (folder := resolved(path.parent / model)) is not None:
                 by_folder[folder] = label
@@ -163,10 +163,9 @@ def _reader(text: str, path: Path) -> csv.DictReader[str]:
         if "model" in names:
             reader.fieldnames = names
             return reader
-    header = text.split("\n", 1)[0].strip()
     raise SourceError(
-        f"{path}: no column 'model' in its first line, {shown(header)}; a labels file has "
-        f"{COLUMNS}, separated by commas, semicolons or tabs"
+        f"{path}: no column 'model' in its first line; a labels file has {COLUMNS}, separated "
+        "by commas, semicolons or tabs"
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import ModelError
 from ...records import ModelRecord
-from ..checkpoint import Config
+from ..checkpoint import Config, ModelFolder
 from ..hub import HubModel
 from ..untrusted_text import shown
 from .paths import resolved
@@ -68,6 +68,7 @@ class Member:
 
     Attributes:
         folder: The model's folder; None for the Hub.
+        given: The folder that the user named, out of which no link leads; None for the model's own.
         hub: The Hub's description; None for a local model.
         config: `config.json`, of an adapter `adapter_config.json`, as far as it is known.
         claims: Every name under which the model's files mention a base, most trusted first.
@@ -76,6 +77,7 @@ class Member:
 
     record: ModelRecord
     folder: Path | None = None
+    given: Path | None = None
     hub: HubModel | None = None
     config: Config | None = field(default=None, compare=False)
     claims: tuple[str, ...] = ()
@@ -84,6 +86,11 @@ class Member:
     @property
     def is_adapter(self) -> bool:
         return self.record.kind == "adapter"
+
+    @property
+    def files(self) -> ModelFolder | None:
+        """The model's files on disk; None for the Hub."""
+        return None if self.folder is None else ModelFolder.at(self.folder, self.given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

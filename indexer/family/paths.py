@@ -45,5 +45,7 @@ def read_text_file(path: Path, what: str) -> str:
         if len(content) > MAX_BYTES:
             raise SourceError(f"{path}: larger than {MAX_BYTES} bytes; is it {what}?")
         return content.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as err:
-        raise SourceError(f"{path}: cannot be read as {what}: {err}") from err
+    except UnicodeDecodeError as err:
+        raise SourceError(f"{path}: cannot be read as {what}: not text in UTF-8") from err
+    except OSError as err:
+        raise SourceError(f"{path}: cannot be read as {what}: {err.strerror}") from err

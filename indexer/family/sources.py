@@ -10,12 +10,14 @@ from pathlib import Path
 
 from ...errors import ModelError, SourceError
 from ...records import ModelRecord
-from ..checkpoint import ADAPTER_WEIGHTS, quantization, read_json, read_start, signature
+from ..checkpoint import ADAPTER_WEIGHTS, ModelFolder, quantization
 from ..hub import HubModel, HubSession, ListingMemory, describe, early_refusal, list_family
 from ..untrusted_text import distinct_texts, shown, text_or_none
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .member import Member
 from .paths import folder_at, read_text_file, resolved, storable
+
+CARD = "README.md"
 
 _SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
 
@@ -38,7 +40,8 @@ def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterat
         place = root / relative
         if place != leave_out:
             name = relative.as_posix()
-            yield read_member(place, id=name if name != "." else root.name, base=base)
+            own_id = name if name != "." else root.name
+            yield read_member(place, id=own_id, base=base, given=root)
 
 
 def listed_members(list_file: Path, base: str) -> Iterator[Member]:
@@ -78,17 +81,18 @@ def _path_id(path: str) -> str:
 def find_models(folder: Path) -> Iterator[Path]:
     """Model folders at any depth below `folder` (itself included), sorted by path.
 
-    Links to folders are not followed, so that a link cannot lead out or round in circles.
+    Links to folders are not followed, so that a link cannot lead out or round in circles. A folder
+    in the place of a weight or config file makes a model too, which is refused when it is read.
     """
     if not folder.is_dir():
         raise SourceError(f"{folder}: no such folder")
     denied: list[OSError] = []
     for path, subfolders, names in os.walk(folder, onerror=denied.append):
+        if is_model([*names, *(s for s in subfolders if not s.endswith(".gguf"))]):
+            yield Path(path)
         subfolders[:] = sorted(
             s for s in subfolders if not s.startswith(".") and s not in _SKIPPED_FOLDERS
         )
-        if is_model(names):
-            yield Path(path)
     if denied and Path(denied[0].filename) == folder:
         raise SourceError(f"{folder}: cannot be listed: {denied[0].strerror}")
 
@@ -103,33 +107,34 @@ def is_model(names: list[str]) -> bool:
     )
 
 
-def read_member(folder: Path, *, id: str, base: str) -> Member:
+def read_member(folder: Path, *, id: str, base: str, given: Path | None = None) -> Member:
     """The model in a folder by its small files; bad ones make it a refused member.
 
     Args:
         folder: Its absolute path, without links.
+        given: The folder that no link may leave; None for the model's own.
     """
     id = storable(id)
     run = _STEP_FOLDER.sub("", id) or id  # checkpoints below a folder are one training run
     record = ModelRecord(id=id, base=base, source=storable(str(folder)), run=run)
     try:
-        return _describe(folder, record)
+        return _describe(Member(record=record, folder=folder, given=given))
     except ModelError as err:
-        return Member(record=record, folder=folder, refusal=err)
-    except OSError as err:
-        refusal = ModelError("unreadable", f"{err.filename or folder}: {err.strerror}")
-        return Member(record=record, folder=folder, refusal=refusal)
+        return Member(record=record, folder=folder, given=given, refusal=err)
 
 
-def _describe(folder: Path, record: ModelRecord) -> Member:
-    names = os.listdir(folder)
+def _describe(member: Member) -> Member:
+    """A member of which the place is known, with all that its small files say."""
+    files, record = member.files, member.record
+    assert files is not None
+    names = sorted(files.names())
     adapter = "adapter_config.json" in names or any(n in ADAPTER_WEIGHTS for n in names)
-    front, text = _read_card(folder) if "README.md" in names else ({}, "")
+    front, text = _read_card(files) if CARD in names else ({}, "")
     label = label_of(name=record.id, card=front, text=text)
-    weights = [folder / n for n in names if _is_weight(n, adapter=adapter)]
+    weights = [name for name in names if _is_weight(name, adapter=adapter)]
     record = replace(
         record,
-        signature=signature(folder),
+        signature=files.signature(),
         kind="adapter" if adapter else "full",
         method="lora" if adapter else "full",
         dataset=label.dataset,
@@ -137,14 +142,14 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
         label_source=label.source,
         license=text_or_none(front.get("license")),
         task=text_or_none(front.get("pipeline_tag")),
-        bytes_total=sum(w.stat().st_size for w in weights),
+        bytes_total=sum(map(files.size, weights)),
         notes=parents_note(card_bases(front)),
     )
     config_name = "adapter_config.json" if adapter else "config.json"
     try:
-        config = read_json(folder / config_name) if config_name in names else None
+        config = files.json(config_name) if config_name in names else None
     except ModelError as err:
-        return Member(record=record, folder=folder, refusal=err)
+        return replace(member, record=record, refusal=err)
     settings, scheme = config or {}, None
     if adapter:
         claims = distinct_texts([settings.get("base_model_name_or_path"), *card_bases(front)])
@@ -152,9 +157,9 @@ def _describe(folder: Path, record: ModelRecord) -> Member:
     else:
         claims = distinct_texts([*card_bases(front), settings.get("_name_or_path")])
         scheme = quantization(config, (), names)
-    return Member(
+    return replace(
+        member,
         record=replace(record, base_raw=claims[0] if claims else None),
-        folder=folder,
         config=config,
         claims=claims,
         refusal=ModelError("quantized", f"weights are stored as {scheme}") if scheme else None,
@@ -167,10 +172,13 @@ def _is_weight(name: str, *, adapter: bool) -> bool:
     return name.endswith((".safetensors", ".bin")) and not name.startswith(("adapter", "training"))
 
 
-def _read_card(folder: Path) -> tuple[dict[str, object], str]:
+def _read_card(files: ModelFolder) -> tuple[dict[str, object], str]:
+    """(front matter, body); both empty where it is no file, as a card is no part of a model."""
     try:
-        start = read_start(folder / "README.md", 4 * MAX_CARD_CHARS)
-    except ModelError:
+        start = files.start(CARD, 4 * MAX_CARD_CHARS)
+    except ModelError as err:
+        if err.code == "outside-folder":
+            raise
         return {}, ""
     return split_card(start.decode("utf-8", "replace"))
 

@@ -14,13 +14,11 @@ from ..checkpoint import (
     WHOLE_TENSORS,
     ByteSource,
     Checkpoint,
-    LocalFile,
+    ModelFolder,
     ReadPlan,
     VerifiedBytes,
     choose_weights,
-    listed_sha256,
     open_weights,
-    reading,
     shard_files,
 )
 from .cache import cached_file
@@ -44,8 +42,7 @@ def read_small_file(model: HubModel, name: str, *, session: HubSession | None = 
     what = f"{model.id}: {name}"
     path = cached_file(session.cache_dir, model.id, model.sha, name)
     if path is not None:
-        with reading(what), path.open("rb") as file:
-            content = file.read(MAX_SMALL_FILE + 1)
+        content = ModelFolder.at(path.parent).start(path.name, MAX_SMALL_FILE + 1)
         if len(content) > MAX_SMALL_FILE:
             raise ModelError("hub-bad-answer", f"{what}: larger than {MAX_SMALL_FILE} bytes")
         return content
@@ -146,7 +143,7 @@ class HubWeights:
         """A weight file, cached or to be read by ranges; of a whole file, the hash is compared."""
         cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
         if cached is not None:
-            return LocalFile(cached, file, whole=self._plan.whole)
+            return ModelFolder.at(cached.parent, whole=self._plan.whole).source(cached.name)
         located = self._locate(file)
         remote = RemoteBytes(self._session, located, self._plan)
         if self._plan.whole and located.sha256:
@@ -168,7 +165,9 @@ class HubWeights:
 
     def _hash(self, file: str) -> str | None:
         cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
-        return listed_sha256(cached) if cached is not None else self._locate(file).sha256
+        if cached is not None:
+            return ModelFolder.at(cached.parent).listed_sha256(cached.name)
+        return self._locate(file).sha256
 
     def _locate(self, path: str) -> RemoteFile:
         if path not in self._located:

@@ -13,7 +13,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from ...errors import ModelError
-from ..checkpoint import ADAPTER_WEIGHTS, choose_weights, quantization, read_json
+from ..checkpoint import ADAPTER_WEIGHTS, ModelFolder, choose_weights, quantization
 from ..untrusted_text import distinct_texts, text_or_none
 from .cache import cached_commit, cached_file, cached_files
 from .session import HubSession, default_session, request_json
@@ -218,8 +218,9 @@ def _from_cache(repo_id: str, revision: str | None, session: HubSession) -> HubM
         raise ModelError("offline", f"{repo_id}: offline mode, and not in the local cache")
     files = cached_files(session.cache_dir, repo_id, commit)
     config = cached_file(session.cache_dir, repo_id, commit, "config.json")
-    raw = {"id": repo_id, "sha": commit, "siblings": files}
-    return HubModel.from_json({**raw, "config": read_json(config) if config else None})
+    settings = ModelFolder.at(config.parent).json(config.name) if config else None
+    raw = {"id": repo_id, "sha": commit, "siblings": files, "config": settings}
+    return HubModel.from_json(raw)
 
 
 def early_refusal(model: HubModel, *, session: HubSession | None = None) -> ModelError | None:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import RequestError
+from ..catalog import Catalog
 from ..files import atomic_file, make_folder, write_atomically
 from ..session import Session
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from ..catalog import Catalog
 
 _TABLES = {
     # `id` as before, for readers of older exports
@@ -88,8 +87,8 @@ def write_safetensors(catalog: Catalog, target: Path, base: str | None, recipe: 
         raise RequestError(
             f"the catalog has {len(bases)} families; add --base, one of: {', '.join(bases)}"
         )
-    chosen = catalog.find_recipe(recipe, *bases)
-    ids, vectors = catalog.look(lambda: catalog.family(*bases, chosen).by_id())
+    chosen = catalog.find_recipe(recipe, bases[0] if bases else None)
+    ids, vectors = catalog.look(lambda: catalog.family(bases[0], chosen).by_id())
     metadata = {"base": bases[0], "recipe": chosen.id, "ids": json.dumps(ids)}
     write_atomically(target, save({"vectors": vectors}, metadata))
     return target

@@ -133,7 +133,7 @@ class Rows:
         Raises:
             DamagedRows: some are not as they were written.
         """
-        vectors = self.vectors[places]
+        vectors: Float32[np.ndarray, "places dim"] = self.vectors[places]
         self._check(places, {".vectors": vectors})
         return vectors
 
@@ -191,7 +191,8 @@ def read_keys(path: Path) -> Int64[np.ndarray, " models"]:
 def checksums(rows: np.ndarray) -> UInt64[np.ndarray, " rows"]:
     """A checksum of each row."""
     data = np.ascontiguousarray(rows).reshape(len(rows), math.prod(rows.shape[1:]))
-    return np.fromiter(map(xxhash.xxh3_64_intdigest, data), CHECKSUM, count=len(rows))
+    sums = (xxhash.xxh3_64_intdigest(row.data) for row in data)
+    return np.fromiter(sums, CHECKSUM, count=len(rows))
 
 
 def _map(

@@ -35,7 +35,7 @@ def scale(config: dict[str, object] | None) -> float:
         ({"lora_alpha": 8, "r": 2}, 4.0),
         ({"lora_alpha": 8}, 4.0),
         ({"lora_alpha": 8, "r": 16}, 4.0),
-        ({"lora_alpha": "8", "r": "2"}, 4.0),
+        ({"lora_alpha": -0.0}, 0.0),
         ({"lora_alpha": 0.5}, 0.25),
         ({"lora_alpha": 0}, 0.0),
         ({"lora_alpha": -2}, -1.0),
@@ -71,7 +71,7 @@ def test_a_complete_config_leaves_nothing_to_note() -> None:
         {"lora_alpha": math.nan},
         {"lora_alpha": math.inf},
         {"lora_alpha": "nan"},
-        {"lora_alpha": "much"},
+        {"lora_alpha": "8"},
         {"lora_alpha": True},
         {"lora_alpha": [8]},
         {"lora_alpha": 10**400},
@@ -93,7 +93,7 @@ def test_a_setting_of_no_use_is_named(bad: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("peft_type", sorted({*peft.PeftType} - SUPPORTED))
 def test_every_other_method_of_peft_is_refused_by_name(peft_type: str) -> None:
-    with pytest.raises(ModelError, match=str(peft_type)) as caught:
+    with pytest.raises(ModelError, match=peft_type.removeprefix("PeftType.")) as caught:
         adapter({"peft_type": str(peft_type), "lora_alpha": 8})
 
     assert caught.value.code == "unsupported-adapter"

@@ -63,7 +63,7 @@ def test_lokr_equals_the_merged_weights(settings: dict[str, Any], tmp_path: Path
 def loha(rank: int, seed: int = 0) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     return {
-        f"m.0.q.hada_w{i}_{side}": torch.randn(shape, generator=generator)
+        f"h.0.q.hada_w{i}_{side}": torch.randn(shape, generator=generator)
         for i in (1, 2)
         for side, shape in (("a", (9, rank)), ("b", (rank, 8)))
     }
@@ -77,17 +77,17 @@ def test_either_form_of_loha_is_the_hadamard_product(seed: int, rank: int) -> No
     adapter = read_adapter(MemoryCheckpoint(tensors), {"alpha": 2.0 * rank})
 
     torch.testing.assert_close(
-        dense(adapter.delta("m.0.q", None)), 2 * (a1 @ b1) * (a2 @ b2), rtol=1e-4, atol=1e-4
+        dense(adapter.delta("h.0.q", None)), 2 * (a1 @ b1) * (a2 @ b2), rtol=1e-4, atol=1e-4
     )
 
 
 @pytest.mark.parametrize(
     ("drop", "change", "code"),
     [
-        ("m.0.q.hada_w2_b", {}, "missing-tensor"),
-        ("", {"m.0.q.hada_w2_b": torch.ones(3, 8)}, "shape-mismatch"),
-        ("", {"m.0.q.hada_w2_a": torch.ones(7, 2)}, "shape-mismatch"),
-        ("", {"m.0.q.hada_w2_a": torch.ones(9, 2, dtype=torch.uint8)}, "unsupported-dtype"),
+        ("h.0.q.hada_w2_b", {}, "missing-tensor"),
+        ("", {"h.0.q.hada_w2_b": torch.ones(3, 8)}, "shape-mismatch"),
+        ("", {"h.0.q.hada_w2_a": torch.ones(7, 2)}, "shape-mismatch"),
+        ("", {"h.0.q.hada_w2_a": torch.ones(9, 2, dtype=torch.uint8)}, "unsupported-dtype"),
     ],
 )
 def test_a_loha_that_does_not_fit_together_is_refused(
@@ -103,7 +103,7 @@ def test_a_loha_that_does_not_fit_together_is_refused(
 
 
 def test_half_a_lokr_is_a_missing_tensor() -> None:
-    tensors = {"m.0.q.lokr_w1": torch.ones(2, 2), "m.0.q.lokr_w2_a": torch.ones(3, 1)}
+    tensors = {"h.0.q.lokr_w1": torch.ones(2, 2), "h.0.q.lokr_w2_a": torch.ones(3, 1)}
 
     with pytest.raises(ModelError, match="lokr_w2_b") as caught:
         read_adapter(MemoryCheckpoint(tensors), {"alpha": 1, "r": 1})
@@ -117,15 +117,15 @@ def test_half_a_lokr_is_a_missing_tensor() -> None:
 def test_a_whole_lokr_takes_its_rank_from_the_config(
     config: dict[str, object], scale: float
 ) -> None:
-    tensors = {"m.0.q.lokr_w1": torch.ones(2, 3), "m.0.q.lokr_w2": torch.full((4, 5), 2.0)}
+    tensors = {"h.0.q.lokr_w1": torch.ones(2, 3), "h.0.q.lokr_w2": torch.full((4, 5), 2.0)}
 
-    delta = read_adapter(MemoryCheckpoint(tensors), config).delta("m.0.q", None)
+    delta = read_adapter(MemoryCheckpoint(tensors), config).delta("h.0.q", None)
 
     assert dense(delta).tolist() == torch.full((8, 15), 2.0 * scale).tolist()
 
 
 def test_a_whole_lokr_with_rank_zero_is_a_bad_config() -> None:
-    tensors = {"m.0.q.lokr_w1": torch.ones(2, 3), "m.0.q.lokr_w2": torch.ones(4, 5)}
+    tensors = {"h.0.q.lokr_w1": torch.ones(2, 3), "h.0.q.lokr_w2": torch.ones(4, 5)}
 
     with pytest.raises(ModelError) as caught:
         read_adapter(MemoryCheckpoint(tensors), {"alpha": 6, "r": 0})
@@ -134,11 +134,11 @@ def test_a_whole_lokr_with_rank_zero_is_a_bad_config() -> None:
 
 
 def test_lycoris_own_alpha_counts_where_the_config_has_none() -> None:
-    tensors = {**loha(2), "m.0.q.alpha": torch.tensor(8.0)}
+    tensors = {**loha(2), "h.0.q.alpha": torch.tensor(8.0)}
 
     own = read_adapter(MemoryCheckpoint(tensors), None)
     stated = read_adapter(MemoryCheckpoint(tensors), {"alpha": 2})
 
     torch.testing.assert_close(
-        dense(own.delta("m.0.q", None)), 4 * dense(stated.delta("m.0.q", None))
+        dense(own.delta("h.0.q", None)), 4 * dense(stated.delta("h.0.q", None))
     )

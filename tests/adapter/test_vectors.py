@@ -88,18 +88,18 @@ def test_ia3_scales_rows_or_columns_and_says_which_side_it_knows() -> None:
 @pytest.mark.parametrize(
     "tensors",
     [
-        {"m.0.k.ia3_l": torch.ones(2, 3)},
+        {"h.0.k.ia3_l": torch.ones(2, 3)},
         {
             "base_model.vera_A": torch.ones(3, 4),
             "base_model.vera_B": torch.ones(5, 2),
-            "m.0.q.vera_lambda_b": torch.ones(5),
-            "m.0.q.vera_lambda_d": torch.ones(3),
+            "h.0.q.vera_lambda_b": torch.ones(5),
+            "h.0.q.vera_lambda_d": torch.ones(3),
         },
         {
             "base_model.vera_A": torch.ones(3, 4),
             "base_model.vera_B": torch.ones(5, 3),
-            "m.0.q.vera_lambda_b": torch.ones(6),
-            "m.0.q.vera_lambda_d": torch.ones(3),
+            "h.0.q.vera_lambda_b": torch.ones(6),
+            "h.0.q.vera_lambda_d": torch.ones(3),
         },
     ],
 )
@@ -116,14 +116,14 @@ def test_vera_narrower_than_the_base_is_refused() -> None:
             {
                 "base_model.vera_A": torch.ones(3, 4),
                 "base_model.vera_B": torch.ones(5, 3),
-                "m.0.q.vera_lambda_b": torch.ones(5),
-                "m.0.q.vera_lambda_d": torch.ones(3),
+                "h.0.q.vera_lambda_b": torch.ones(5),
+                "h.0.q.vera_lambda_d": torch.ones(3),
             }
         ),
         None,
     )
 
     with pytest.raises(ModelError) as caught:
-        adapter.delta("m.0.q", torch.ones(5, 6))
+        adapter.delta("h.0.q", torch.ones(5, 6))
 
     assert caught.value.code == "shape-mismatch"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import read_json
+from deltadex.indexer.checkpoint import ModelFolder, read_json
 from deltadex.indexer.checkpoint.local_files import MAX_BYTES
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
@@ -44,11 +44,10 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_anything_else_is_a_bad_config_in_one_line(tmp_path: Path, case: str) -> None:
-    path = tmp_path / "adapter_config.json"
-    path.write_bytes(BAD[case])
+    (tmp_path / "adapter_config.json").write_bytes(BAD[case])
 
     with pytest.raises(ModelError, match=r"^bad-config: adapter_config\.json: ") as from_file:
-        read_json(path)
+        ModelFolder.at(tmp_path).json("adapter_config.json")
     with pytest.raises(ModelError) as from_bytes:
         read_json(BAD[case], name="adapter_config.json")
 
@@ -66,8 +65,10 @@ def test_random_bytes_give_an_object_or_a_model_error(junk: bytes) -> None:
         assert isinstance(value, dict)
 
 
-def test_a_missing_file_is_a_bad_config_and_a_folder_is_unreadable(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"bad-config: config\.json: no such file"):
-        read_json(tmp_path / "config.json")
-    with pytest.raises(ModelError, match="unreadable"):
-        read_json(tmp_path)
+def test_a_missing_file_and_a_folder_are_unreadable(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").mkdir()
+
+    with pytest.raises(ModelError, match=r"unreadable: config\.json: No such file"):
+        ModelFolder.at(tmp_path).json("config.json")
+    with pytest.raises(ModelError, match=r"unreadable: adapter_config\.json: not a file"):
+        ModelFolder.at(tmp_path).json("adapter_config.json")

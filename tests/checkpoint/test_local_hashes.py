@@ -23,6 +23,7 @@ TENSORS = {"a.weight": torch.randn(8, 6, generator=torch.Generator().manual_seed
 
 def cached(folder: Path, content: bytes, *, named: bytes | None = None) -> Path:
     """A snapshot as huggingface_hub writes it, of a blob that is named by some content's hash."""
+    folder = folder / "models--org--name"
     blob = folder / "blobs" / hashlib.sha256(named or content).hexdigest()
     snapshot = folder / "snapshots" / ("0" * 40)
     blob.parent.mkdir(parents=True)

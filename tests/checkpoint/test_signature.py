@@ -8,7 +8,7 @@ import torch
 from factories import make_checkpoint
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import file_sha256, signature
+from deltadex.indexer.checkpoint import ModelFolder
 
 
 @pytest.fixture
@@ -28,6 +28,10 @@ def grow(path: Path) -> None:
     with path.open("ab") as file:
         file.write(b" ")
     os.utime(path, ns=(0, 10**18))
+
+
+def signature(folder: Path) -> str:
+    return ModelFolder.at(folder).signature()
 
 
 SHARD = "model-00001-of-00002.safetensors"
@@ -86,9 +90,9 @@ def test_a_files_sha256_is_that_of_its_bytes(tmp_path: Path, size: int) -> None:
     data = os.urandom(size)
     (tmp_path / "f").write_bytes(data)
 
-    assert file_sha256(tmp_path / "f") == hashlib.sha256(data).hexdigest()
+    assert ModelFolder.at(tmp_path).sha256("f") == hashlib.sha256(data).hexdigest()
 
 
 def test_the_sha256_of_a_missing_file_is_unreadable(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="unreadable: f: No such file"):
-        file_sha256(tmp_path / "f")
+        ModelFolder.at(tmp_path).sha256("f")

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import (
     Checkpoint,
+    ModelFolder,
     disagreement,
     open_adapter_weights,
     open_local,
@@ -173,14 +174,14 @@ def test_a_missing_folder_is_not_found(
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
 def test_a_link_to_nowhere_a_folder_and_a_pipe_are_unreadable(tmp_path: Path, name: str) -> None:
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / name).symlink_to(tmp_path / "nowhere")
+    (tmp_path / "a" / name).symlink_to("nowhere")
     (tmp_path / "b" / name).mkdir(parents=True)
 
     (tmp_path / "c").mkdir()
     os.mkfifo(tmp_path / "c" / name)
 
-    for folder in ("a", "b", "c"):
-        with pytest.raises(ModelError, match=f"unreadable: {name}: not a file"):
+    for folder, line in (("a", "No such file"), ("b", "not a file"), ("c", "not a file")):
+        with pytest.raises(ModelError, match=f"unreadable: {name}: {line}"):
             open_local(tmp_path / folder)
 
 
@@ -190,14 +191,6 @@ def test_an_empty_file_is_truncated(tmp_path: Path, name: str) -> None:
 
     with pytest.raises(ModelError, match=f"truncated: {name}"):
         open_local(tmp_path)
-
-
-def test_links_into_a_cache_are_followed(tmp_path: Path) -> None:
-    write_weights(tmp_path / "blob.safetensors", ONES)
-    (tmp_path / "m").mkdir()
-    (tmp_path / "m/model.safetensors").symlink_to("../blob.safetensors")
-
-    assert_same(read_all(open_local(tmp_path / "m")), ONES)
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -253,7 +246,7 @@ def test_two_adapter_files_are_compared_byte_for_byte(
     save_file(NAN, tmp_path / "adapter_model.safetensors")
     torch.save(other, tmp_path / "adapter_model.bin")
 
-    difference = disagreement(tmp_path)
+    difference = disagreement(ModelFolder.at(tmp_path))
 
     assert (difference is None) == (line is None)
     assert (line or "") in (difference or "")
@@ -262,10 +255,10 @@ def test_two_adapter_files_are_compared_byte_for_byte(
 def test_one_adapter_file_agrees_with_itself_and_an_unreadable_second_is_said(
     tmp_path: Path,
 ) -> None:
-    assert disagreement(tmp_path) is None
+    assert disagreement(ModelFolder.at(tmp_path)) is None
     write_weights(tmp_path / "adapter_model.safetensors", ONES)
-    assert disagreement(tmp_path) is None
+    assert disagreement(ModelFolder.at(tmp_path)) is None
 
     (tmp_path / "adapter_model.bin").write_bytes(b"\x80\x02 not a zip")
 
-    assert "legacy-pickle" in (disagreement(tmp_path) or "")
+    assert "legacy-pickle" in (disagreement(ModelFolder.at(tmp_path)) or "")

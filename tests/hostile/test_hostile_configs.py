@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.adapter.config import AdapterConfig, read_config
 from deltadex.indexer.architecture.layouts import read_attention_config
-from deltadex.indexer.checkpoint import open_adapter_weights, quantization, read_json
+from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, quantization
 from deltadex.indexer.family import Wanted, refuse_strangers
 from deltadex.indexer.family.sources import read_member
 
@@ -53,7 +53,7 @@ def test_what_is_no_json_object_is_a_bad_config(tmp_path: Path, content: bytes) 
     path = write(tmp_path / "config.json", content)
 
     with within(seconds=10, mebibytes=128):
-        assert code_of(lambda: read_json(path)) == "bad-config"
+        assert code_of(lambda: ModelFolder.at(tmp_path).json(path.name)) == "bad-config"
 
 
 @pytest.mark.parametrize(

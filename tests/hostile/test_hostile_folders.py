@@ -15,7 +15,7 @@ from factories import finetune, make_bert, make_checkpoint
 
 from deltadex.errors import ModelError
 from deltadex.indexer import IndexOptions, index_family
-from deltadex.indexer.checkpoint import open_adapter_weights, open_local, signature
+from deltadex.indexer.checkpoint import ModelFolder, open_adapter_weights, open_local
 from deltadex.indexer.family import folder_members, listed_members
 from deltadex.indexer.family.sources import read_member
 from deltadex.store import Catalog
@@ -65,7 +65,7 @@ def test_what_is_no_file_is_refused_at_once(
 
     with within(seconds=10, mebibytes=32):
         member = read_member(tmp_path, id="m", base="gpt2")
-        signature(tmp_path)
+        ModelFolder.at(tmp_path).signature()
         opened = open_adapter_weights if member.is_adapter else open_local
         assert code_of(lambda: opened(tmp_path)) not in ("", "internal")
 
@@ -85,16 +85,6 @@ def index(family: Path, catalog: Path) -> dict[str, str | None]:
     with Catalog.open(catalog) as opened, within(seconds=60):
         index_family(opened, options)
         return {row.id: row.code for row in opened.models()}
-
-
-def test_links_to_files_are_followed_as_caches_need_it(family: Path, tmp_path: Path) -> None:
-    model, blobs = family / "models" / "honest", family / "blobs"
-    blobs.mkdir()
-    for n, path in enumerate(sorted(model.iterdir())):
-        path.rename(blobs / str(n))
-        path.symlink_to(Path("..", "..", "blobs", str(n)))
-
-    assert index(family, tmp_path / "c.duckdb") == {"honest": None}
 
 
 def test_links_to_folders_are_not_followed(family: Path, tmp_path: Path) -> None:

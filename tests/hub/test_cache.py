@@ -12,7 +12,7 @@ from hub_standin import StandInHub
 from safetensors.torch import save
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import file_sha256
+from deltadex.indexer.checkpoint import ModelFolder
 from deltadex.indexer.hub import HubWeights, describe, read_small_file
 from deltadex.indexer.hub.session import HubSession
 
@@ -25,7 +25,7 @@ def test_the_hash_of_a_file_is_known_before_it_is_read(
     (tmp_path / "copy").write_bytes(content)
     weights = HubWeights(describe("org/model", session=session), session=session)
 
-    assert weights.sha256() == file_sha256(tmp_path / "copy")
+    assert weights.sha256() == ModelFolder.at(tmp_path).sha256("copy")
     assert hub.requests("cdn") == []
     weights.open()
     assert len(hub.requests("hub", "HEAD")) == 1

@@ -68,7 +68,7 @@ def catalog(tmp_path):
 def _placed(folder):
     checkpoint = open_local(folder)
     shapes = {name: ref.shape for name, ref in checkpoint.tensors.items()}
-    return checkpoint, place(shapes, read_json(folder / "config.json"))
+    return checkpoint, place(shapes, read_json((folder / "config.json").read_bytes()))
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -185,7 +185,7 @@ def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path):
             folder = make_checkpoint(
                 tmp_path / f"m{number}",
                 finetune(stored, seed=number),
-                config=read_json(tmp_path / "base" / "config.json"),
+                config=read_json((tmp_path / "base" / "config.json").read_bytes()),
             )
             hub.add(f"user/m{number}", _files(folder), parents=("acme/base",))
         run = subprocess.run(
@@ -245,7 +245,7 @@ def _files(folder):
 
 
 def _config(folder):
-    return read_json(folder / "base" / "config.json")
+    return read_json((folder / "base" / "config.json").read_bytes())
 
 
 def _tensors(folder):

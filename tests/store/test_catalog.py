@@ -25,7 +25,7 @@ from deltadex.errors import (
     UnknownRecipe,
 )
 from deltadex.records import Fingerprint, ModelRecord, Recipe, Refused
-from deltadex.store import Catalog, ModelFilter, Page, SketchMatrix, schema
+from deltadex.store import Catalog, ModelFilter, Page, SketchMatrix, schema, write_safetensors
 from deltadex.store.opening import memory_connection
 
 
@@ -225,7 +225,7 @@ def test_exports_are_read_by_other_tools(catalog, tmp_path):
 
     catalog.record(indexed("m", seed=1))
     catalog.export_parquet(tmp_path / "tables")
-    catalog.export_safetensors(tmp_path / "v.safetensors", None, None)
+    write_safetensors(catalog, tmp_path / "v.safetensors", None, None)
 
     fingerprints = pq.read_table(tmp_path / "tables" / "fingerprints.parquet").to_pylist()
     models = pq.read_table(tmp_path / "tables" / "models.parquet").to_pylist()

@@ -1,0 +1,139 @@
+"""Heads that an adapter changes beside layers: they never decide whether it is indexed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import peft
+import pytest
+import torch
+from peft_adapters import (
+    MemoryCheckpoint,
+    assert_same_updates,
+    dense,
+    make_adapter,
+    read_folder,
+)
+from safetensors.torch import load_file, save_file
+
+from deltadex.errors import ModelError
+from deltadex.indexer import IndexOptions, index_family
+from deltadex.indexer.adapter import Adapter, read_adapter
+from deltadex.store import Catalog
+
+HEAD = "base_model.model.classifier"
+LAYER = "base_model.model.bert.encoder.layer.0.attention.self.query"
+
+
+def adapted(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """An adapter with LoRA on a head that is also saved whole: its file, and each layer's ΔW.
+
+    PEFT before 0.12 made LoRA of the head first, then a copy of that to be saved. It stored each
+    factor under the copy's name, the original's, and the module's own; today's PEFT refuses to
+    wrap such a module, so the names are written here.
+    """
+    config = peft.LoraConfig(r=2, lora_alpha=4, target_modules=["query", "classifier"])
+    merged = make_adapter("bert", config, folder)
+    path = folder / "adapter_model.safetensors"
+    stored = load_file(path)
+    for name, factor in list(stored.items()):
+        if name.startswith(HEAD):
+            for copy in ("modules_to_save", "original_module"):
+                stored[name.replace(HEAD, f"{HEAD}.{copy}")] = factor.clone()
+    stored[f"{HEAD}.weight"] = torch.randn(3, 16)
+    save_file(stored, path)
+    return stored, {name: u for name, u in merged.updates.items() if "layer" in name}
+
+
+def layers_of(adapter: Adapter) -> set[str]:
+    return {module for module in adapter.modules if "layer" in module}
+
+
+def test_lora_on_a_head_that_is_saved_too_is_no_obstacle(tmp_path: Path) -> None:
+    stored, updates = adapted(tmp_path)
+    assert {f"{HEAD}.{middle}lora_A.weight" for middle in
+            ("", "modules_to_save.", "original_module.")} <= stored.keys()  # fmt: skip
+
+    adapter = read_folder(tmp_path)
+
+    assert len(updates) == 2
+    assert layers_of(adapter) == updates.keys()
+    for module, expected in updates.items():
+        assert torch.allclose(dense(adapter.delta(module, None)), expected, atol=1e-5)
+    assert adapter.outside == ("classifier",)
+    assert any("not read: 'classifier', outside the layers" in note for note in adapter.notes)
+
+
+@pytest.mark.parametrize("task", ["SEQ_CLS", None])
+def test_todays_peft_with_the_head_among_the_targets_too(tmp_path: Path, task: str | None) -> None:
+    config = peft.LoraConfig(
+        r=2,
+        target_modules=["query", "dense", "classifier"],
+        modules_to_save=None if task else ["classifier"],
+        task_type=task,
+    )
+    merged = make_adapter("bert", config, tmp_path)
+
+    assert_same_updates(read_folder(tmp_path), merged)
+
+
+def tensors(*names: str, shape: tuple[int, int] = (2, 2)) -> dict[str, torch.Tensor]:
+    return {name: torch.ones(shape) for name in names}
+
+
+PAIR = tensors(f"{LAYER}.lora_A.weight", f"{LAYER}.lora_B.weight")
+ODD_HEADS = {
+    "half": tensors(f"{HEAD}.lora_A.weight"),
+    "two adapters": tensors(f"{HEAD}.lora_A.one.weight", f"{HEAD}.lora_A.two.weight"),
+    "two factors": tensors(f"{HEAD}.lora_A.weight", f"{HEAD}.base_layer.lora_A.weight"),
+    "a variant": tensors(f"{HEAD}.lora_A.weight", f"{HEAD}.lora_diag"),
+    "another method": tensors(f"{HEAD}.lokr_w1", f"{HEAD}.lokr_w2"),
+    "shapes": tensors(f"{HEAD}.lora_A.weight") | tensors(f"{HEAD}.lora_B.weight", shape=(3, 5)),
+    "a type": {f"{HEAD}.lora_{f}.weight": torch.ones(2, 2, dtype=torch.uint8) for f in "AB"},
+    "numbered": tensors("base_model.model.score.0.dense.lora_A.weight"),
+    "a pooler": tensors("base_model.model.bert.pooler.dense.lora_B.weight"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD_HEADS)
+def test_a_head_that_is_not_in_order_is_left_out(odd: str) -> None:
+    adapter = read_adapter(MemoryCheckpoint(PAIR | ODD_HEADS[odd]), {"lora_alpha": 2})
+
+    assert adapter.modules == {"bert.encoder.layer.0.attention.self.query": (2, 2)}
+    assert len(adapter.outside) == 1
+
+
+@pytest.mark.parametrize("odd", set(ODD_HEADS) - {"another method"})
+def test_a_layer_that_is_not_in_order_refuses_the_adapter(odd: str) -> None:
+    moved = {LAYER + name[name.index(".", len("base_model.model.b")) :]: tensor
+             for name, tensor in ODD_HEADS[odd].items() if name.startswith(HEAD)}  # fmt: skip
+    if not moved:
+        return
+
+    with pytest.raises(ModelError):
+        read_adapter(MemoryCheckpoint(moved), {"lora_alpha": 2})
+
+
+def index(folder: Path) -> dict[str, tuple[str | None, str | None]]:
+    with Catalog.open(folder / "c.duckdb") as catalog:
+        index_family(catalog, IndexOptions(base="bert-base", folder=folder / "models"))
+        return {row.id: (row.code, row.reason) for row in catalog.models()}
+
+
+def test_with_no_layer_matrix_left_there_is_no_update(tmp_path: Path) -> None:
+    config = {"peft_type": "LORA", "lora_alpha": 2, "base_model_name_or_path": "bert-base"}
+    for odd, stored in ODD_HEADS.items():
+        folder = tmp_path / "models" / odd
+        folder.mkdir(parents=True)
+        save_file(stored, folder / "adapter_model.safetensors")
+        (folder / "adapter_config.json").write_text(json.dumps(config))
+    adapted(tmp_path / "models" / "with layers")
+    stated = tmp_path / "models" / "with layers" / "adapter_config.json"
+    stated.write_text(json.dumps(json.loads(stated.read_text()) | config | {"lora_alpha": 4}))
+
+    codes = index(tmp_path)
+
+    assert codes.pop("with layers")[0] is None
+    assert {code for code, _ in codes.values()} == {"no-layer-update"}
+    assert codes["half"][1] == "it changes only 'classifier'"

@@ -1,0 +1,144 @@
+"""Devices that are not here, and what is no catalog in a catalog's place."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from factories import make_family
+
+from deltadex.cli import main
+from deltadex.errors import RequestError
+from deltadex.indexer.family import folder_members
+from deltadex.indexer.parallel import choose_device
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("family")
+    make_family(folder, runs=1)
+    (folder / "texts.txt").write_text("one text\nanother text\n")
+    (folder / "data.csv").write_text("text\none text\nanother text\n")
+    made = run(folder, "index", folder / "base", folder / "models")
+    assert made.exit_code == 0, made.output
+    return folder
+
+
+def run(folder: Path, *arguments: object):
+    return CliRunner().invoke(main, [*map(str, arguments), "--db", str(folder / "c.duckdb")])
+
+
+WITH_DEVICE = {
+    "index": ("{f}/base", "{f}/models"),
+    "add": ("{f}/models/a-0", "--base", "{f}/base"),
+    "rank": ("a-0",),
+    "spectrum": ("a-0",),
+    "profile": ("a-0",),
+    "components": ("a-0", "--texts", "{f}/texts.txt"),
+    "geometry": ("a-0", "--texts", "{f}/texts.txt"),
+    "layers": ("a-0", "--texts", "{f}/texts.txt"),
+    "cka": ("a-0", "--texts", "{f}/texts.txt"),
+    "logit-lens": ("a-0", "--texts", "{f}/texts.txt"),
+    "ablation": ("a-0", "--texts", "{f}/texts.txt"),
+    "find-trained-on": ("{f}/data.csv", "--base", "{f}/base"),
+}
+
+
+def test_every_command_with_a_device_is_tried() -> None:
+    named = {
+        name
+        for name in main.list_commands(None)
+        if any("--device" in p.opts for p in main.get_command(None, name).params)
+    }
+
+    assert named == WITH_DEVICE.keys()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+@pytest.mark.parametrize("device", ["cuda", "cuda:7", "nonsense"])
+@pytest.mark.parametrize("command", WITH_DEVICE)
+def test_a_device_that_is_not_here_is_a_usage_error(
+    family: Path, command: str, device: str
+) -> None:
+    arguments = [argument.format(f=family) for argument in WITH_DEVICE[command]]
+
+    done = run(family, command, *arguments, "--device", device)
+
+    assert done.exit_code == 2, done.output
+    assert f"device '{device}'" in done.output
+    assert "this machine has: cpu" in " ".join(done.output.split())
+    assert "defect" not in done.output
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+@pytest.mark.parametrize("command", ["rank", "profile"])
+def test_a_device_is_refused_once_for_a_whole_family(family: Path, command: str) -> None:
+    done = run(family, command, "--family", family / "base", "--device", "cuda")
+
+    assert done.exit_code == 2, done.output
+
+
+@pytest.mark.parametrize(
+    "name", ["", "cuda:-1", "cuda:x", "hpu", "privateuseone", "meta", "xla", "a\nb"]
+)
+def test_any_name_of_a_device_is_one_or_a_usage_error(name: str) -> None:
+    with pytest.raises(RequestError, match="this machine has: cpu") as refused:
+        choose_device(name)
+
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 250
+
+
+def a_socket(path: Path) -> None:
+    here = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "loop": (lambda p: p.symlink_to(p.name), "too many levels of symbolic links"),
+    "dangling": (lambda p: p.symlink_to("nowhere"), "a link to a file that is not there"),
+    "pipe": (os.mkfifo, "a pipe, socket or device, not a file"),
+    "socket": (a_socket, "a pipe, socket or device, not a file"),
+    "device": (lambda p: p.symlink_to("/dev/zero"), "a pipe, socket or device, not a file"),
+    "folder": (Path.mkdir, "is a directory"),
+    "link to a folder": (lambda p: p.symlink_to(p.parent), "is a directory"),
+    "nothing": (lambda p: None, "no catalog there yet"),
+}
+
+
+@pytest.mark.parametrize("command", [("ls",), ("sql", "SELECT 1"), ("failures",)], ids=str)
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_no_catalog_is_said_in_a_line_of_its_own(
+    tmp_path: Path, place: str, command: tuple[str, ...]
+) -> None:
+    make, line = PLACES[place]
+    make(tmp_path / "c.duckdb")
+
+    done = run(tmp_path, *command)
+
+    assert done.exit_code in (2, 3)
+    assert line in done.output
+    assert "defect" not in done.output
+    assert os.listdir(tmp_path) == ([] if place == "nothing" else ["c.duckdb"])
+
+
+@pytest.mark.parametrize(
+    "file", ["model.safetensors", "pytorch_model.bin", "adapter_model.safetensors",
+             "adapter_config.json", "model.safetensors.index.json"]
+)  # fmt: skip
+def test_a_folder_in_the_place_of_weights_is_listed_with_a_code(tmp_path: Path, file: str) -> None:
+    (tmp_path / "m" / file).mkdir(parents=True)
+
+    (member,) = folder_members(tmp_path, "gpt2", leave_out=None)
+
+    assert member.record.id == "m"
