@@ -1,0 +1,163 @@
+"""How many small changes of the source do the tests notice? Mutation testing of the core.
+
+    python benchmarks/mutants.py [--mutants 400] [--folder NAME ...] [--seed 0] [--out FILE]
+    python benchmarks/mutants.py --again FILE
+
+A random sample of mutants (another operator, comparison, constant, condition or return value, an
+argument less) of each folder, drawn in proportion to how many there are, at least MIN_MUTANTS. In
+a copy of the tree, one mutant at a time, the tests of the folder that run the mutant's line are
+run, quickest first, until one fails. `--again` tries the survivors of an earlier run, with every
+test that reaches them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import random
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mutating import FOLDERS, Mutant, Tree, Trials, Verdict, table
+from mutating.reach import Reach, TestsOfLines
+
+ROOT = Path(__file__).resolve().parents[1]
+MIN_MUTANTS = 20
+MAX_TESTS_S = 30.0
+"""Of processor time for one mutant; slower tests that reach it are left out."""
+LOADING_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The mutants of a folder that are tried.
+
+    Attributes:
+        possible: How many there are.
+    """
+
+    folder: str
+    possible: int
+    mutants: Sequence[Mutant]
+
+
+def drawn(tree: Tree, names: Sequence[str], n_mutants: int, seed: int) -> list[Sample]:
+    """Draw mutants from each folder."""
+    all_of = {
+        name: [m for module in tree.modules(FOLDERS[name].modules) for m in tree.mutants(module)]
+        for name in names
+    }
+    whole = sum(map(len, all_of.values()))
+    samples = []
+    for name, mutants in all_of.items():
+        share = max(round(n_mutants * len(mutants) / whole), min(MIN_MUTANTS, n_mutants))
+        chosen = random.Random(f"{seed} {name}").sample(mutants, min(share, len(mutants)))
+        chosen.sort(key=lambda mutant: (mutant.path, mutant.start))
+        samples.append(Sample(name, len(mutants), chosen))
+    return samples
+
+
+def survivors(verdicts: Sequence[Verdict]) -> list[Sample]:
+    """Return what survived, as samples."""
+    of_folder = defaultdict(list)
+    for verdict in verdicts:
+        if not verdict.is_killed:
+            of_folder[verdict.folder].append(verdict.mutant)
+    return [Sample(name, len(mutants), mutants) for name, mutants in of_folder.items()]
+
+
+def judged(
+    tree: Tree, trials: Trials, sample: Sample, max_tests_s: float, reaches: Mapping[str, Reach]
+) -> Iterator[Verdict]:
+    """Yield the fate of each mutant of a sample."""
+    modules = tree.modules(FOLDERS[sample.folder].modules)
+    tests_of = TestsOfLines(reaches, tree.path, modules)
+    for mutant in sample.mutants:
+        tests = affordable(tests_of, tests_of.reaching(mutant), max_tests_s)
+        limit_s = LOADING_S + 5 * tests_of.seconds(tests)
+        fate, killer, seconds = "unreached", "", 0.0
+        if tests:
+            result = trials.judge(mutant, tests, limit_s)
+            fate, killer, seconds = result.fate, result.killer, result.seconds
+        yield Verdict(
+            folder=sample.folder,
+            mutant=mutant,
+            fate=fate,
+            killer=killer,
+            tests=len(tests),
+            seconds=seconds,
+        )
+
+
+def affordable(tests_of: TestsOfLines, tests: Sequence[str], max_s: float) -> list[str]:
+    """Return the quickest tests that take so long together, at least one."""
+    chosen: list[str] = []
+    for test in tests:
+        if chosen and tests_of.seconds([*chosen, test]) > max_s:
+            break
+        chosen.append(test)
+    return chosen
+
+
+def show(verdicts: Sequence[Verdict], samples: Sequence[Sample]) -> None:
+    """Print the table and what survived."""
+    print("\n" + table(verdicts, {sample.folder: sample.possible for sample in samples}))
+    left = [verdict for verdict in verdicts if not verdict.is_killed]
+    if left:
+        print("\nsurvived:")
+    for verdict in left:
+        print(f"{verdict.mutant}  ({verdict.tests} tests)")
+
+
+def show_idle(reaches: Mapping[str, Reach], verdicts: Sequence[Verdict]) -> None:
+    """Print the slow tests that were the first to fail for no mutant."""
+    kills = Counter(verdict.killer for verdict in verdicts)
+    slow = [(reach.seconds, test) for test, reach in reaches.items() if reach.seconds > 1]
+    for seconds, test in sorted(slow, reverse=True):
+        if not kills[test]:
+            print(f"no first kill, {seconds:.1f} s: {test}")
+
+
+def main() -> None:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--mutants", type=int, default=400, help="Of all folders together.")
+    parser.add_argument("--folder", action="append", choices=FOLDERS, help="All by default.")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="A file for the verdicts.")
+    parser.add_argument("--again", type=Path, help="Try what survived, of such a file.")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        tree = Tree(ROOT, Path(temporary))
+        trials = Trials(tree, Path(temporary))
+        if options.again:
+            samples = survivors(pickle.loads(options.again.read_bytes()))
+        else:
+            names = options.folder or list(FOLDERS)
+            samples = drawn(tree, names, options.mutants, options.seed)
+        verdicts: list[Verdict] = []
+        recorded: dict[tuple[str, ...], Mapping[str, Reach]] = {}
+        for sample in samples:
+            folder = FOLDERS[sample.folder]
+            if tuple(folder.tests) not in recorded:
+                sharing = [f for f in FOLDERS.values() if f.tests == folder.tests]
+                modules = tree.modules(glob for f in sharing for glob in f.modules)
+                recorded[tuple(folder.tests)] = trials.record(folder.tests, modules)
+            reaches = recorded[tuple(folder.tests)]
+            max_tests_s = float("inf") if options.again else MAX_TESTS_S
+            for verdict in judged(tree, trials, sample, max_tests_s, reaches):
+                verdicts.append(verdict)
+                print(f"{verdict.fate} {verdict.seconds:.1f} s {verdict.mutant} {verdict.killer}")
+                if options.out:
+                    options.out.write_bytes(pickle.dumps(verdicts))
+    show(verdicts, samples)
+    for reaches in recorded.values():
+        show_idle(reaches, verdicts)
+
+
+if __name__ == "__main__":
+    main()
