@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import shutil
@@ -43,6 +44,7 @@ PRELOADED = (
 OPTIONS = (
     *("-p", "no:cacheprovider", "-m", "not slow", "--tb=line", "--rootdir=tests"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+    *("-p", "jaxtyping._pytest_plugin"),
 )
 PROFILE = "mutants"
 """Of hypothesis: as in `make test`, but a failing example is not made smaller."""
@@ -67,9 +69,9 @@ class Trials:
 
     def __init__(self, tree: Tree, folder: Path) -> None:
         self._tree, self._folder = tree, folder
-        self._baseline: list[str] = []
         for name in PRELOADED:
             import_module(name)
+        gc.freeze()
 
     def record(self, tests: Sequence[str], modules: Sequence[str]) -> Mapping[str, Reach]:
         """Run tests without a mutant and return what each reaches."""
@@ -131,6 +133,7 @@ class Trials:
                 os.dup2(output, stream)
             os.chdir(self._tree.path)
             os.environ["PYTHONPATH"] = str(self._tree.path.parent)
+            os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
             os.environ["TMPDIR"] = str(temporary)
             sys.path.insert(0, str(self._tree.path.parent))
             _register_profile()
