@@ -19,9 +19,14 @@ class Folder:
     tests: Sequence[str]
 
 
+GOLDEN = "tests/machines/test_processors.py"
+"""Holds fingerprints, scores, rankings and clusters against answers that are committed."""
+
 FOLDERS: Mapping[str, Folder] = {
-    "search": Folder(["search/**/*.py"], ["tests/search"]),
-    "fingerprint": Folder(["indexer/fingerprint/*.py"], ["tests/fingerprint"]),
+    "search": Folder(["search/**/*.py"], ["tests/search", GOLDEN]),
+    "fingerprint": Folder(
+        ["indexer/fingerprint/*.py"], ["tests/fingerprint", "tests/indexer", GOLDEN]
+    ),
     "adapter": Folder(
         ["indexer/adapter/*.py"], ["tests/adapter", "tests/indexer/test_adapters_end_to_end.py"]
     ),

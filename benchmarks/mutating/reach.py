@@ -45,10 +45,26 @@ class Recorder:
         self._lines: set[Line] = set()
         self._prepared: set[Line] = set()
         self._passed = True
+        self._loading: dict[str, set[Line]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, Any, Any]:
+        """What a file runs when it is loaded, for the values of its parameters."""
+        if not isinstance(collector, pytest.Module):
+            return (yield)
+        self._lines = self._loading[collector.nodeid] = set()
+        sys.settrace(self._enter)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        self._lines, self._prepared, self._passed = set(), set(), True
+        self._lines = set(self._loading[_file(item.nodeid)])
+        self._prepared, self._passed = set(), True
         start = time.process_time()
         threading.settrace(self._enter)
         sys.settrace(self._enter)
