@@ -6,8 +6,8 @@
 A random sample of mutants (another operator, comparison, constant, condition or return value, an
 argument less) of each folder, drawn in proportion to how many there are, at least MIN_MUTANTS. In
 a copy of the tree, one mutant at a time, the tests of the folder that run the mutant's line are
-run, quickest first, until one fails. `--again` tries the survivors of an earlier run, with every
-test that reaches them.
+run, quickest first, until one fails; tests that together take longer than `--seconds` of processor
+time are left out. `--again` tries the survivors of an earlier run.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from mutating.reach import Reach, TestsOfLines
 
 ROOT = Path(__file__).resolve().parents[1]
 MIN_MUTANTS = 20
-MAX_TESTS_S = 30.0
-"""Of processor time for one mutant; slower tests that reach it are left out."""
 LOADING_S = 60.0
 
 
@@ -55,7 +53,8 @@ def drawn(tree: Tree, names: Sequence[str], n_mutants: int, seed: int) -> list[S
     samples = []
     for name, mutants in all_of.items():
         share = max(round(n_mutants * len(mutants) / whole), min(MIN_MUTANTS, n_mutants))
-        chosen = random.Random(f"{seed} {name}").sample(mutants, min(share, len(mutants)))
+        # Of a larger sample with the same seed, a smaller one is the beginning.
+        chosen = random.Random(f"{seed} {name}").sample(mutants, len(mutants))[:share]
         chosen.sort(key=lambda mutant: (mutant.path, mutant.start))
         samples.append(Sample(name, len(mutants), chosen))
     return samples
@@ -128,6 +127,9 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=400, help="Of all folders together.")
     parser.add_argument("--folder", action="append", choices=FOLDERS, help="All by default.")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--seconds", type=float, default=10.0, help="Of tests for a mutant, the quickest first."
+    )
     parser.add_argument("--out", type=Path, help="A file for the verdicts.")
     parser.add_argument("--again", type=Path, help="Try what survived, of such a file.")
     options = parser.parse_args()
@@ -148,8 +150,7 @@ def main() -> None:
                 modules = tree.modules(glob for f in sharing for glob in f.modules)
                 recorded[tuple(folder.tests)] = trials.record(folder.tests, modules)
             reaches = recorded[tuple(folder.tests)]
-            max_tests_s = float("inf") if options.again else MAX_TESTS_S
-            for verdict in judged(tree, trials, sample, max_tests_s, reaches):
+            for verdict in judged(tree, trials, sample, options.seconds, reaches):
                 verdicts.append(verdict)
                 print(f"{verdict.fate} {verdict.seconds:.1f} s {verdict.mutant} {verdict.killer}")
                 if options.out:

@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -22,25 +23,7 @@ from .mutants import Mutant
 from .reach import Reach, Recorder
 from .tree import Tree
 
-PRELOADED = (
-    "beartype",
-    "click",
-    "duckdb",
-    "faiss",
-    "hypothesis",
-    "hypothesis.extra.numpy",
-    "jaxtyping",
-    "matplotlib.figure",
-    "peft",
-    "pyarrow",
-    "safetensors.torch",
-    "scipy.optimize",
-    "scipy.stats",
-    "sklearn.cluster",
-    "sklearn.metrics",
-    "torch",
-    "transformers",
-)
+LIBRARIES = Path(pytest.__file__).parents[1]
 OPTIONS = (
     *("-p", "no:cacheprovider", "-m", "not slow", "--tb=line", "--rootdir=tests"),
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
@@ -69,22 +52,27 @@ class Trials:
 
     def __init__(self, tree: Tree, folder: Path) -> None:
         self._tree, self._folder = tree, folder
-        for name in PRELOADED:
-            import_module(name)
-        gc.freeze()
 
     def record(self, tests: Sequence[str], modules: Sequence[str]) -> Mapping[str, Reach]:
-        """Run tests without a mutant and return what each reaches."""
+        """Run tests without a mutant and return what each reaches.
+
+        What they import of libraries is imported here too, for the forks to come.
+        """
         recorder = Recorder(self._tree.path, modules)
 
-        def run() -> tuple[int, Mapping[str, Reach]]:
-            return pytest.main([*OPTIONS, *tests], plugins=[recorder]), recorder.reaches
+        def run() -> tuple[int, Mapping[str, Reach], list[str]]:
+            code = pytest.main([*OPTIONS, *tests], plugins=[recorder])
+            return code, recorder.reaches, _loaded_libraries()
 
         answer = self._forked(run, 3600.0)
         if answer is None or answer[0] != 0:
             output = (self._folder / "output").read_text("utf-8", "replace")
             sys.exit(f"{output[-4000:]}\nthe tests fail without a mutant")
         reaches: Mapping[str, Reach] = answer[1]
+        for name in answer[2]:
+            with suppress(ImportError):
+                import_module(name)
+        gc.freeze()
         return reaches
 
     def judge(self, mutant: Mutant, tests: Sequence[str], limit_s: float) -> Result:
@@ -172,6 +160,12 @@ class _Chosen:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self.failed:
             self.failed = report.nodeid
+
+
+def _loaded_libraries() -> list[str]:
+    """Return the modules of installed packages that are loaded, in the order of loading."""
+    files = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
+    return [name for name, file in files.items() if file and LIBRARIES in Path(file).parents]
 
 
 def _register_profile() -> None:
