@@ -43,12 +43,16 @@ class Sample:
     mutants: Sequence[Mutant]
 
 
-def drawn(tree: Tree, names: Sequence[str], n_mutants: int, seed: int) -> list[Sample]:
-    """Draw mutants from each folder."""
-    all_of = {
-        name: [m for module in tree.modules(FOLDERS[name].modules) for m in tree.mutants(module)]
-        for name in names
-    }
+def drawn(
+    tree: Tree, names: Sequence[str], n_mutants: int, seed: int, only: str = ""
+) -> list[Sample]:
+    """Draw mutants from each folder, of those that contain a text as they are printed."""
+    all_of: dict[str, list[Mutant]] = {}
+    for name in names:
+        modules = tree.modules(FOLDERS[name].modules)
+        mutants = [m for module in modules for m in tree.mutants(module) if only in str(m)]
+        if mutants:
+            all_of[name] = mutants
     whole = sum(map(len, all_of.values()))
     samples = []
     for name, mutants in all_of.items():
@@ -130,8 +134,10 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, default=10.0, help="Of tests for a mutant, the quickest first."
     )
+    parser.add_argument("--only", default="", help="Of mutants with this text: PATH:LINE, say.")
     parser.add_argument("--out", type=Path, help="A file for the verdicts.")
     parser.add_argument("--again", type=Path, help="Try what survived, of such a file.")
+    parser.add_argument("--list", action="store_true", help="Only print the mutants.")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         tree = Tree(ROOT, Path(temporary))
@@ -140,7 +146,10 @@ def main() -> None:
             samples = survivors(pickle.loads(options.again.read_bytes()))
         else:
             names = options.folder or list(FOLDERS)
-            samples = drawn(tree, names, options.mutants, options.seed)
+            samples = drawn(tree, names, options.mutants, options.seed, options.only)
+        if options.list:
+            print(*(mutant for sample in samples for mutant in sample.mutants), sep="\n")
+            return
         verdicts: list[Verdict] = []
         recorded: dict[tuple[str, ...], Mapping[str, Reach]] = {}
         for sample in samples:

@@ -197,7 +197,7 @@ class _Walk(ast.NodeVisitor):
             self._negate(node.value)
         elif "None" in returns and not _is_none(node.value):
             self._add(node.value, ast.Constant(None))
-        elif NUMBER.match(returns):
+        elif NUMBER.match(returns) and not isinstance(node.value, ast.Constant):
             self._add(node.value, ast.UnaryOp(ast.USub(), node.value))
         elif (empty := EMPTY.get(returns.partition("[")[0])) and not _is_empty(node.value):
             self._add(node.value, ast.parse(empty, mode="eval").body)

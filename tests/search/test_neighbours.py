@@ -13,6 +13,7 @@ from deltadex.errors import (
 )
 from deltadex.records import ModelRecord, Refused
 from deltadex.search import FreshQuery, StoredQuery, find_similar
+from deltadex.search.neighbours import nearest, resolve
 from deltadex.search.scoring.evidence import RATE
 
 OF_A_SKETCH = 0.25
@@ -67,6 +68,16 @@ def test_a_fresh_model_meets_every_stored_one_and_ties_come_by_id(catalog):
     assert names(found) == ["a", "a-twin", "b"]
     assert (found.model, found.dataset) == ("./new", "mnli")
     assert len(catalog.models(base="base", status="indexed")) == 5
+
+
+def test_a_model_that_is_removed_meanwhile_is_no_answer(catalog):
+    view, query = resolve(catalog, StoredQuery("a", "base"), None, None)
+    assert names(nearest(view, query, k=10)) == ["a-twin", "b", "c", "d"]
+
+    catalog.remove("a-twin")
+
+    assert names(nearest(view, query, k=10)) == ["b", "c", "d"]
+    assert names(nearest(view, query, k=1)) == ["b"]
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 9])
