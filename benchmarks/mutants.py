@@ -7,7 +7,8 @@ A random sample of mutants (another operator, comparison, constant, condition or
 argument less) of each folder, drawn in proportion to how many there are, at least MIN_MUTANTS. In
 a copy of the tree, one mutant at a time, the tests of the folder that run the mutant's line are
 run, quickest first, until one fails; tests that together take longer than `--seconds` of processor
-time are left out. `--again` tries the survivors of an earlier run.
+time are left out. `--again` tries the survivors of an earlier run. Ctrl-C ends a run with the
+table of what was tried: a random sample too, since mutants come in the order of the draw.
 """
 
 from __future__ import annotations
@@ -19,15 +20,20 @@ import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutating import FOLDERS, Mutant, Tree, Trials, Verdict, table
+from mutating import FOLDERS, Mutant, Result, Tree, Trials, Verdict, table
 from mutating.reach import Reach, TestsOfLines
 
 ROOT = Path(__file__).resolve().parents[1]
 MIN_MUTANTS = 20
 LOADING_S = 60.0
+UNREACHED = Result("unreached", "", 0.0)
+
+Recorded = dict[tuple[str, ...], Mapping[str, Reach]]
+"""What each test of a folder's tests reaches, by the tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,6 @@ def drawn(
         share = max(round(n_mutants * len(mutants) / whole), min(MIN_MUTANTS, n_mutants))
         # Of a larger sample with the same seed, a smaller one is the beginning.
         chosen = random.Random(f"{seed} {name}").sample(mutants, len(mutants))[:share]
-        chosen.sort(key=lambda mutant: (mutant.path, mutant.start))
         samples.append(Sample(name, len(mutants), chosen))
     return samples
 
@@ -73,27 +78,32 @@ def survivors(verdicts: Sequence[Verdict]) -> list[Sample]:
     return [Sample(name, len(mutants), mutants) for name, mutants in of_folder.items()]
 
 
-def judged(
-    tree: Tree, trials: Trials, sample: Sample, max_tests_s: float, reaches: Mapping[str, Reach]
+def tried(
+    tree: Tree, trials: Trials, samples: Sequence[Sample], max_tests_s: float, recorded: Recorded
 ) -> Iterator[Verdict]:
-    """Yield the fate of each mutant of a sample."""
-    modules = tree.modules(FOLDERS[sample.folder].modules)
-    tests_of = TestsOfLines(reaches, tree.path, modules)
-    for mutant in sample.mutants:
-        tests = affordable(tests_of, tests_of.reaching(mutant), max_tests_s)
-        limit_s = LOADING_S + 5 * tests_of.seconds(tests)
-        fate, killer, seconds = "unreached", "", 0.0
-        if tests:
-            result = trials.judge(mutant, tests, limit_s)
-            fate, killer, seconds = result.fate, result.killer, result.seconds
-        yield Verdict(
-            folder=sample.folder,
-            mutant=mutant,
-            fate=fate,
-            killer=killer,
-            tests=len(tests),
-            seconds=seconds,
-        )
+    """Yield the fate of each mutant; what tests reach is added to `recorded`."""
+    for sample in samples:
+        folder = FOLDERS[sample.folder]
+        tests, modules = tuple(folder.tests), tree.modules(folder.modules)
+        if tests not in recorded:
+            sharing = [other for other in FOLDERS.values() if other.tests == folder.tests]
+            watched = tree.modules(glob for other in sharing for glob in other.modules)
+            recorded[tests] = trials.record(tests, watched)
+        tests_of = TestsOfLines(recorded[tests], tree.path, modules)
+        for mutant in sample.mutants:
+            chosen = affordable(tests_of, tests_of.reaching(mutant), max_tests_s)
+            result = UNREACHED
+            if chosen:
+                limit_s = LOADING_S + 5 * tests_of.seconds(chosen)
+                result = trials.judge(mutant, chosen, limit_s)
+            yield Verdict(
+                folder=sample.folder,
+                mutant=mutant,
+                fate=result.fate,
+                killer=result.killer,
+                tests=len(chosen),
+                seconds=result.seconds,
+            )
 
 
 def affordable(tests_of: TestsOfLines, tests: Sequence[str], max_s: float) -> list[str]:
@@ -151,15 +161,9 @@ def main() -> None:
             print(*(mutant for sample in samples for mutant in sample.mutants), sep="\n")
             return
         verdicts: list[Verdict] = []
-        recorded: dict[tuple[str, ...], Mapping[str, Reach]] = {}
-        for sample in samples:
-            folder = FOLDERS[sample.folder]
-            if tuple(folder.tests) not in recorded:
-                sharing = [f for f in FOLDERS.values() if f.tests == folder.tests]
-                modules = tree.modules(glob for f in sharing for glob in f.modules)
-                recorded[tuple(folder.tests)] = trials.record(folder.tests, modules)
-            reaches = recorded[tuple(folder.tests)]
-            for verdict in judged(tree, trials, sample, options.seconds, reaches):
+        recorded: Recorded = {}
+        with suppress(KeyboardInterrupt):
+            for verdict in tried(tree, trials, samples, options.seconds, recorded):
                 verdicts.append(verdict)
                 print(f"{verdict.fate} {verdict.seconds:.1f} s {verdict.mutant} {verdict.killer}")
                 if options.out:

@@ -37,7 +37,11 @@ FOLDERS: Mapping[str, Folder] = {
     "filters": Folder(["store/tables/filters.py"], ["tests/store/test_filters.py"]),
     "index": Folder(
         ["store/derived/index.py", "store/derived/shortlist.py"],
-        ["tests/store/test_index.py", "tests/store/test_search_index.py", "tests/store/test_shortlist.py"],
+        [
+            "tests/store/test_index.py",
+            "tests/store/test_search_index.py",
+            "tests/store/test_shortlist.py",
+        ],
     ),
     "indexing": Folder(["indexer/index.py"], ["tests/indexer"]),
     "laws": Folder(

@@ -243,15 +243,18 @@ class _Walk(ast.NodeVisitor):
 
 
 def _other_constants(value: object) -> Iterator[int | float]:
-    """Yield what a number is mutated to: neighbours of an integer, half and double of a float."""
+    """Yield what a number is mutated to: neighbours of an integer, half and double of a
+    float; of a share, not its double but what lies half way to 1.
+    """
     if isinstance(value, bool):
         yield not value
     elif isinstance(value, int):
         yield value + 1
         yield value - 1
     elif isinstance(value, float):
+        is_share = 1e-3 < value < 1
         yield value / 2 if value else -1.0
-        yield (1 + value) / 2 if 0 <= value < 1 and value > 1e-3 or not value else value * 2
+        yield (1 + value) / 2 if is_share or not value else value * 2
 
 
 def _is_negated_by_its_operator(node: ast.expr) -> bool:

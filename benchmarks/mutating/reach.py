@@ -48,9 +48,7 @@ class Recorder:
         self._loading: dict[str, set[Line]] = {}
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_make_collect_report(
-        self, collector: pytest.Collector
-    ) -> Generator[None, Any, Any]:
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
         """What a file runs when it is loaded, for the values of its parameters."""
         if not isinstance(collector, pytest.Module):
             return (yield)
@@ -126,9 +124,7 @@ class TestsOfLines:
                 if any(name in source for name in mutant.names)
             }
             wanted = {(module, line) for module in modules for line in self._inside[module]}
-        sharing = {
-            _file(test) for test, reach in self.reaches.items() if wanted & reach.prepared
-        }
+        sharing = {_file(test) for test, reach in self.reaches.items() if wanted & reach.prepared}
         chosen = [
             test
             for test, reach in self.reaches.items()

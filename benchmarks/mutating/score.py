@@ -54,9 +54,13 @@ def table(verdicts: Sequence[Verdict], places: Mapping[str, int]) -> str:
         "| folder | possible | tried | killed | of them hung | survived | score | 95 % |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    whole, mean, variance = sum(places.values()), 0.0, 0.0
-    for folder, possible in places.items():
-        own = [verdict for verdict in verdicts if verdict.folder == folder]
+    by_folder = {
+        folder: [verdict for verdict in verdicts if verdict.folder == folder] for folder in places
+    }
+    tried = {folder: own for folder, own in by_folder.items() if own}
+    whole, mean, variance = sum(places[folder] for folder in tried), 0.0, 0.0
+    for folder, own in tried.items():
+        possible = places[folder]
         killed = sum(verdict.is_killed for verdict in own)
         low, high = interval(killed, len(own))
         rows.append(_row(folder, possible, own, killed / len(own), low, high))

@@ -104,12 +104,14 @@ class Trials:
         child = os.fork()
         if child == 0:
             self._work(run, answer, temporary)
-        deadline = time.monotonic() + limit_s
-        while not (ended := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if not ended:
-            os.killpg(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+        deadline, ended = time.monotonic() + limit_s, 0
+        try:
+            while not (ended := os.waitpid(child, os.WNOHANG)[0]) and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            if not ended:
+                os.killpg(child, signal.SIGKILL)
+                os.waitpid(child, 0)
         return pickle.loads(answer.read_bytes()) if answer.exists() else None
 
     def _work(self, run: Any, answer: Path, temporary: Path) -> None:

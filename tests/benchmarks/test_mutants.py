@@ -1,23 +1,16 @@
 """The mutants of `benchmarks/mutants.py`, and the tests that are run on them."""
 
 import ast
-import sys
 from pathlib import Path
 
 import pytest
+from mutating import FOLDERS, mutants_of
+from mutating.reach import Reach, TestsOfLines
+from mutating.score import interval
 
 import deltadex
 
 ROOT = Path(deltadex.__file__).parent
-
-if not (ROOT / "benchmarks").exists():
-    pytest.skip("not run from a checkout", allow_module_level=True)
-
-sys.path.append(str(ROOT / "benchmarks"))
-
-from mutating import FOLDERS, mutants_of
-from mutating.reach import Reach, TestsOfLines
-from mutating.score import interval
 
 SOURCE = '''"""A module with 1 constant."""
 
