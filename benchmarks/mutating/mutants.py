@@ -1,8 +1,9 @@
 """The mutants of a module: an operator, a comparison, a constant, a condition, a return value or a
 keyword argument is another one.
 
-Not mutated: annotations, decorators, texts (also f-strings, whose positions Python 3.11 gives
-wrong), what `raise` and `assert` say, log calls, and `strict=` of `zip`, a check that never fires.
+Not mutated: annotations, decorators, options of dataclass fields, texts (also f-strings, whose
+positions Python 3.11 gives wrong), what `raise` and `assert` say, log calls, and `strict=` of
+`zip`, a check that never fires.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ COMPARISONS: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
 }
 NUMBER = re.compile(r"(int|float)$|(Float|Int)\d*\[")
 EMPTY: Mapping[str, str] = {"list": "[]", "tuple": "()", "dict": "{}"}
+DECLARED = {("zip", "strict"), ("field", "compare"), ("field", "repr"), ("field", "init")}
 LOGS = ("logger", "logging", "warnings")
 
 
@@ -132,7 +134,7 @@ class _Walk(ast.NodeVisitor):
             return
         name = getattr(func, "attr", getattr(func, "id", ""))
         for keyword in node.keywords:
-            if keyword.arg == "strict" and name == "zip":
+            if (name, keyword.arg) in DECLARED:
                 continue
             if keyword.arg is not None and not name[:1].isupper():
                 self._drop(node, keyword)

@@ -77,6 +77,18 @@ def test_among_many_normal_others_an_effect_has_the_normal_s_interval_and_p(mean
     assert p == pytest.approx(2 * stats.norm.sf(abs(effect) / spread / error), rel=0.1)
 
 
+def test_a_few_others_are_known_as_well_as_half_as_many_deviations():
+    null = stats.norm.ppf((np.arange(24) + 0.5) / 24)
+    low, high = np.quantile(null, stats.norm.cdf([-1, 1]))
+
+    effect, half, p = _among_others(0.9, 0.4, null)
+
+    deviation = (high - low) / 2 * np.sqrt(1 + 1 / 12) * 0.4
+    assert effect == pytest.approx(0.9)
+    assert half == pytest.approx(stats.t.ppf(0.975, 11) * deviation, rel=1e-3)
+    assert p == pytest.approx(2 * stats.t.sf(0.9 / deviation, 11), rel=1e-2)
+
+
 @pytest.mark.parametrize("others", [0, OTHERS])
 def test_a_model_of_neither_is_assigned_to_one_in_five_percent(others):
     rng = np.random.default_rng(0)

@@ -96,6 +96,7 @@ def test_a_block_that_one_model_lacks_carries_nothing(block):
     found = explain("a", a, "b", b)
 
     assert found.similarity == pytest.approx(cosine_of_find_similar(a, b, left))
+    assert explain("b", b, "a", a).similarity == pytest.approx(found.similarity)
     assert [total.contribution == 0.0 for total in found.by_block] == [
         weight == 0.0 for weight in weights
     ]
