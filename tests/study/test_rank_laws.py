@@ -119,6 +119,16 @@ def test_no_law_changes_faster_than_a_factor_of_five_from_layer_to_layer(n_layer
     assert np.abs(slowest) == pytest.approx([FLATTEST_RATE] * 2)
 
 
+def test_every_parabola_has_one_like_it_among_those_that_permutations_try():
+    layers = np.arange(1.0, 25)
+    tried = LAW_NAMED["quadratic"].columns(layers, 24)
+
+    for vertex in np.linspace(-3, 4, 71):
+        parabola = ((layers - 1) / 23 - vertex) ** 2
+        shared = [np.corrcoef(parabola, column)[0, 1] ** 2 for column in tried]
+        assert max(shared) > 0.85
+
+
 @pytest.mark.parametrize("n_layers", [5, 6, 12, 40])
 def test_a_drop_has_a_layer_on_both_plateaus_and_is_no_step_between_two(n_layers):
     (box,) = LAW_NAMED["logistic drop"].boxes(n_layers)
