@@ -318,7 +318,7 @@ def test_what_is_said_of_a_family_is_said_of_its_suggestions():
     ("confidence", "weakest"), [(0.5, 0.3), (0.7, 0.2), (0.86, 0.05), (0.95, None)]
 )
 def test_a_level_has_the_answers_whose_rate_is_low_enough(confidence, weakest):
-    p, rates = np.array([0.3, 0.05, 0.2, 0.9]), np.array([0.4, 0.1, 0.15, 0.6])
+    p, rates = np.array([0.3, 0.05, 0.2, 0.9]), np.array([0.5, 0.1, 0.15, 0.6])
     held_out = replace(
         NOTHING_HELD_OUT,
         p=np.array([0.05, 0.2, 0.3, 0.9]),

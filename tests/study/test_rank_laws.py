@@ -185,10 +185,10 @@ def test_a_planted_law_is_found_with_its_parameters(law):
 
 @pytest.mark.parametrize("law", PLANTED)
 def test_a_planted_law_is_found_under_noise(law):
-    fits = [fit_laws(*planted(law, 24, noise=0.3, seed=seed), 24) for seed in range(5)]
+    fits = [fit_laws(*planted(law, 24, noise=0.3, seed=seed), 24) for seed in range(3)]
 
-    # an F-test at 5 % prefers a curve to a line in about 10 % of draws: four s.e. below 4.5 of 5
-    assert sum(fit.verdict == law for fit in fits) >= (2 if law == "linear" else 4)
+    # an F-test at 5 % prefers a curve to a line in about 10 % of draws: four s.e. below 2.7 of 3
+    assert sum(fit.verdict == law for fit in fits) >= (1 if law == "linear" else 2)
     found = [candidate(fit, law).parameters.values() for fit in fits]
     off = np.array(
         [
@@ -196,8 +196,8 @@ def test_a_planted_law_is_found_under_noise(law):
             for row in found
         ]
     )
-    # Student's t with 20 degrees of freedom, variance 20/18: five s.e. of a mean of five
-    assert np.abs(off.mean(axis=0)).max() < 5 * (20 / 18 / 5) ** 0.5
+    # Student's t with 20 degrees of freedom, variance 20/18: five s.e. of a mean of three
+    assert np.abs(off.mean(axis=0)).max() < 5 * (20 / 18 / 3) ** 0.5
 
 
 @pytest.mark.parametrize("rate", [-12.0, -0.6, 0.6, 16.0])
