@@ -297,3 +297,19 @@ def test_both_recipes_from_one_reading(family, catalog):
     assert report.indexed == 4
     assert len(catalog.model("a-0").recipes) == 2
     assert evaluate(catalog, recipe="mean-factors").queries == 4
+    # as many numbers as one layer's matrices have rows, for each of the recipe's rank
+    tensors = load_file(family / "base" / "model.safetensors")
+    rows = sum(len(t) for name, t in tensors.items() if ".layer.0." in name and t.ndim == 2)
+    recipe = catalog.find_recipe("mean-factors")
+    assert recipe.dim == recipe.rank * rows
+
+
+def test_labels_of_models_that_are_not_there_are_named(family, catalog, caplog):
+    labels = family / "other.csv"
+    labels.write_text("model,dataset\na-0,a\nnobody,b\n")
+
+    with caplog.at_level("INFO", logger="deltadex"):
+        index_family(catalog, _options(family, labels=labels))
+        index_family(catalog, _options(family, labels=family / "models" / "labels.csv"))
+
+    assert ["nobody" in record.getMessage() for record in caplog.records].count(True) == 1
