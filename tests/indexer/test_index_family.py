@@ -9,7 +9,8 @@ from factories import finetune, make_bert, make_checkpoint, make_family
 from safetensors.torch import load_file, save_file
 
 from deltadex.errors import BaseError, RequestError, SourceError
-from deltadex.indexer import IndexOptions, fingerprint_query, index_family
+from deltadex.indexer import IndexOptions, fingerprint_query, index_family, run
+from deltadex.indexer.model import fingerprint_member
 from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
 
@@ -264,6 +265,38 @@ def test_a_base_that_cannot_be_used_is_one_clear_line(family, catalog):
     weights.unlink()
     with pytest.raises(BaseError, match="no-weights"):
         index_family(catalog, _options(family))
+
+
+def test_a_refused_model_is_read_again_if_that_is_asked_for(family, catalog, monkeypatch):
+    weights = family / "models" / "a-0" / "model.safetensors"
+    tensors = {name: t * float("nan") for name, t in load_file(weights).items()}
+    save_file(tensors, weights)
+    read = []
+
+    def noted(member, *arguments):
+        read.append(member.record.id)
+        return fingerprint_member(member, *arguments)
+
+    monkeypatch.setattr(run, "fingerprint_member", noted)
+    reports = [
+        index_family(catalog, _options(family, **more)) for more in ({}, {}, {"retry_failed": True})
+    ]
+
+    assert sorted(read) == ["a-0", "a-0", "a-1", "b-0", "b-1"]
+    assert [_codes(report) for report in reports] == [{"a-0": "non-finite"}] * 3
+
+
+def test_a_family_keeps_its_name_whatever_other_bases_there_are(family, tmp_path, catalog):
+    shutil.copytree(family / "base", tmp_path / "another")
+    (tmp_path / "none").mkdir()
+    make_checkpoint(tmp_path / "none" / "x", load_file(family / "models/a-0/model.safetensors"),
+                    config=_config(family))  # fmt: skip
+    index_family(catalog, IndexOptions(base=str(tmp_path / "another"), folder=tmp_path / "none"))
+
+    report = index_family(catalog, _options(family))
+
+    assert report.base == str((family / "base").resolve())
+    assert sorted(catalog.bases()) == sorted([report.base, str((tmp_path / "another").resolve())])
 
 
 def test_folders_without_models_say_so(tmp_path, catalog):
