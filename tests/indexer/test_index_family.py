@@ -10,9 +10,21 @@ from safetensors.torch import load_file, save_file
 
 from deltadex.errors import BaseError, RequestError, SourceError
 from deltadex.indexer import IndexOptions, fingerprint_query, index_family, run
+from deltadex.indexer.fingerprint.mean_factors import family_layout, mean_factors_recipe
+from deltadex.indexer.index import resolve_base
 from deltadex.indexer.model import fingerprint_member
+from deltadex.records import ModelRecord, Refused, Slot
 from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
+
+ROLE_NAMES = {
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "o": "attention.output.dense",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+}
 
 
 @pytest.fixture
@@ -286,17 +298,20 @@ def test_a_refused_model_is_read_again_if_that_is_asked_for(family, catalog, mon
     assert [_codes(report) for report in reports] == [{"a-0": "non-finite"}] * 3
 
 
-def test_a_family_keeps_its_name_whatever_other_bases_there_are(family, tmp_path, catalog):
-    shutil.copytree(family / "base", tmp_path / "another")
-    (tmp_path / "none").mkdir()
-    make_checkpoint(tmp_path / "none" / "x", load_file(family / "models/a-0/model.safetensors"),
-                    config=_config(family))  # fmt: skip
-    index_family(catalog, IndexOptions(base=str(tmp_path / "another"), folder=tmp_path / "none"))
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [("example/bert", "example/bert"), ("example/BERT", "example/bert"), ("example/gpt", None)],
+)
+def test_a_base_has_the_name_that_the_catalog_knows_it_by(catalog, spelling, name):
+    for known in ("example/other", "example/bert"):
+        model = ModelRecord(id=f"of {known}", base=known)
+        catalog.record(Refused(model=model, code="truncated", reason="short"))
 
-    report = index_family(catalog, _options(family))
+    base = resolve_base(catalog, spelling)
 
-    assert report.base == str((family / "base").resolve())
-    assert sorted(catalog.bases()) == sorted([report.base, str((tmp_path / "another").resolve())])
+    assert base.name == (name or spelling)
+    assert base.folder is None
+    assert spelling in base.aliases
 
 
 def test_folders_without_models_say_so(tmp_path, catalog):
@@ -330,11 +345,12 @@ def test_both_recipes_from_one_reading(family, catalog):
     assert report.indexed == 4
     assert len(catalog.model("a-0").recipes) == 2
     assert evaluate(catalog, recipe="mean-factors").queries == 4
-    # as many numbers as one layer's matrices have rows, for each of the recipe's rank
     tensors = load_file(family / "base" / "model.safetensors")
-    rows = sum(len(t) for name, t in tensors.items() if ".layer.0." in name and t.ndim == 2)
-    recipe = catalog.find_recipe("mean-factors")
-    assert recipe.dim == recipe.rank * rows
+    rows = {
+        role: len(tensors[f"encoder.layer.0.{name}.weight"]) for role, name in ROLE_NAMES.items()
+    }
+    layout = family_layout([(Slot("encoder", 0, role), n) for role, n in rows.items()])
+    assert catalog.find_recipe("mean-factors") == mean_factors_recipe(8, layout)
 
 
 def test_labels_of_models_that_are_not_there_are_named(family, catalog, caplog):
