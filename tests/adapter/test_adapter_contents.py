@@ -112,6 +112,15 @@ def test_names_without_a_certain_meaning_are_refused(names: tuple[str, ...]) -> 
     assert caught.value.code == "unsupported-adapter"
 
 
+def test_a_saved_module_counts_whatever_else_is_stored_of_it() -> None:
+    saved, plain = f"{PEFT}{PATH}.modules_to_save.default.weight", f"{PEFT}{PATH}.weight"
+    tensors = {saved: torch.full((5, 4), 3.0), plain: torch.ones(5, 4)}
+
+    adapter = read_adapter(MemoryCheckpoint(tensors), {"peft_type": "LORA", "r": 2})
+
+    assert torch.equal(dense(adapter.delta(PATH, torch.ones(5, 4))), torch.full((5, 4), 2.0))
+
+
 def test_a_file_without_tensors_has_no_weights() -> None:
     with pytest.raises(ModelError) as caught:
         read_adapter(MemoryCheckpoint({}), {"peft_type": "LORA"})

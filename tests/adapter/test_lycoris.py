@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,23 @@ def test_a_whole_lokr_with_rank_zero_is_a_bad_config() -> None:
         read_adapter(MemoryCheckpoint(tensors), {"alpha": 6, "r": 0})
 
     assert caught.value.code == "bad-config"
+
+
+@pytest.mark.parametrize("wider", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("shape", [(1 << 14, 2), (2, 1 << 14)])
+def test_a_lokr_of_too_many_elements_is_refused_by_its_shapes(
+    shape: tuple[int, int], wider: tuple[int, int]
+) -> None:
+    def modules(n_more: int) -> Mapping[str, tuple[int, int]]:
+        second = (shape[0] + n_more * wider[0], shape[1] + n_more * wider[1])
+        sides = [torch.ones(1, 1).expand(side) for side in (shape, second)]  # takes no memory
+        tensors = dict(zip(("m.0.q.lokr_w1", "m.0.q.lokr_w2"), sides, strict=True))
+        return read_adapter(MemoryCheckpoint(tensors), {"alpha": 1, "r": 1}).modules
+
+    assert modules(0) == {"m.0.q": (shape[0] ** 2, shape[1] ** 2)}
+    with pytest.raises(ModelError, match="more than 1073741824 elements") as caught:
+        modules(1)
+    assert caught.value.code == "shape-mismatch"
 
 
 def test_lycoris_own_alpha_counts_where_the_config_has_none() -> None:

@@ -228,6 +228,11 @@ TOYS = {
         published=("| merge | parents found | all entries | 256 a slot | 256 a layer |",),
         prints=(r"\| linear \| \d of 2 \| 0\.000 \| 0\.000 \| [\d.]+ \| [\d.]+ \|",),
     ),
+    "mutants": Toy(
+        command=("benchmarks/mutants.py", "--list", "--mutants", "40"),
+        page="reliability.md",
+        prints=(r"store/tables/filters\.py:\d+: .+ → .+",),
+    ),
     "rank laws": Toy(
         command=("benchmarks/rank_laws.py", "--curves", "1", "--layers", "6"),
         page="studies/rank.md",
@@ -369,6 +374,12 @@ SLOW_TOYS = {
             "torch.svd_lowrank (one layer, scaled) |",
             "sklearn randomized_svd (one layer, scaled) |",
         ),
+    ),
+    "mutants, the tests of a file": Toy(
+        command=("benchmarks/mutants.py", "--folder", "filters", "--mutants", "3"),
+        page="reliability.md",
+        published=("| folder | possible | tried | killed | of them hung | survived | score |",),
+        prints=(r"\| filters \| \d+ \| 3 \| \d \| \d \| \d \|",),
     ),
     "load, answers compared": Toy(
         command=(

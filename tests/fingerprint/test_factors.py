@@ -5,10 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
+from deltadex.indexer.fingerprint import factors as factors_module
 from deltadex.indexer.fingerprint.factors import (
     OVERSAMPLING,
     Factors,
     factorise,
+    frobenius,
     gaussian_directions,
     largest_noise_sigma,
 )
@@ -150,3 +152,16 @@ def test_noise_stays_below_the_predicted_singular_value():
     predicted = largest_noise_sigma(float(np.linalg.norm(noise)), (300, 200))
 
     assert np.linalg.svd(noise, compute_uv=False)[0] == pytest.approx(predicted, rel=0.05)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 30), (40, 3), (3, 200), (0, 5), (5, 0)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_norm_is_that_of_all_entries_in_float64(monkeypatch, dtype, shape, transposed):
+    """Blocks of two rows or of one, a shorter one at the end; squares that a half cannot hold."""
+    monkeypatch.setattr(factors_module, "NORM_BLOCK", 60)
+    matrix = (1000 * torch.randn(shape, generator=torch.Generator().manual_seed(0))).to(dtype)
+    if transposed:
+        matrix = matrix.T
+
+    assert frobenius(matrix) == pytest.approx(float(matrix.double().norm()), rel=1e-6)

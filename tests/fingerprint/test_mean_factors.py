@@ -27,6 +27,21 @@ def test_blocks_are_encoder_before_decoder_and_roles_in_printing_order():
     assert LAYOUT == (("encoder", "q", 6), ("encoder", "up", 8), ("decoder", "q", 6))
 
 
+def test_blocks_of_one_role_are_in_order_of_their_width_whatever_order_slots_come_in():
+    matrices = [(Slot("encoder", 0, "q"), n_out) for n_out in range(24, 0, -1)]
+
+    assert [n_out for _, _, n_out in family_layout(matrices)] == list(range(1, 25))
+
+
+def test_an_update_of_zero_has_a_zero_vector():
+    recipe = mean_factors_recipe(2, LAYOUT)
+
+    vector, norm = MeanFactorsPool(recipe, LAYOUT).vector()
+
+    assert norm == 0.0
+    assert np.array_equal(vector, np.zeros(recipe.dim))
+
+
 def test_the_vector_is_the_mean_over_layers_of_signed_u_sigma():
     generator = torch.Generator().manual_seed(0)
     recipe = mean_factors_recipe(2, LAYOUT)

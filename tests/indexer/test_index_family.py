@@ -9,9 +9,22 @@ from factories import finetune, make_bert, make_checkpoint, make_family
 from safetensors.torch import load_file, save_file
 
 from deltadex.errors import BaseError, RequestError, SourceError
-from deltadex.indexer import IndexOptions, fingerprint_query, index_family
+from deltadex.indexer import IndexOptions, fingerprint_query, index_family, run
+from deltadex.indexer.fingerprint.mean_factors import family_layout, mean_factors_recipe
+from deltadex.indexer.index import resolve_base
+from deltadex.indexer.model import fingerprint_member
+from deltadex.records import ModelRecord, Refused, Slot
 from deltadex.search import StoredQuery, evaluate, find_similar
 from deltadex.store import Catalog
+
+ROLE_NAMES = {
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "o": "attention.output.dense",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+}
 
 
 @pytest.fixture
@@ -266,6 +279,41 @@ def test_a_base_that_cannot_be_used_is_one_clear_line(family, catalog):
         index_family(catalog, _options(family))
 
 
+def test_a_refused_model_is_read_again_if_that_is_asked_for(family, catalog, monkeypatch):
+    weights = family / "models" / "a-0" / "model.safetensors"
+    tensors = {name: t * float("nan") for name, t in load_file(weights).items()}
+    save_file(tensors, weights)
+    read = []
+
+    def noted(member, *arguments):
+        read.append(member.record.id)
+        return fingerprint_member(member, *arguments)
+
+    monkeypatch.setattr(run, "fingerprint_member", noted)
+    reports = [
+        index_family(catalog, _options(family, **more)) for more in ({}, {}, {"retry_failed": True})
+    ]
+
+    assert sorted(read) == ["a-0", "a-0", "a-1", "b-0", "b-1"]
+    assert [_codes(report) for report in reports] == [{"a-0": "non-finite"}] * 3
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [("example/bert", "example/bert"), ("example/BERT", "example/bert"), ("example/gpt", None)],
+)
+def test_a_base_has_the_name_that_the_catalog_knows_it_by(catalog, spelling, name):
+    for known in ("example/other", "example/bert"):
+        model = ModelRecord(id=f"of {known}", base=known)
+        catalog.record(Refused(model=model, code="truncated", reason="short"))
+
+    base = resolve_base(catalog, spelling)
+
+    assert base.name == (name or spelling)
+    assert base.folder is None
+    assert spelling in base.aliases
+
+
 def test_folders_without_models_say_so(tmp_path, catalog):
     make_bert(tmp_path / "base", seed=0)
     (tmp_path / "models").mkdir()
@@ -297,3 +345,20 @@ def test_both_recipes_from_one_reading(family, catalog):
     assert report.indexed == 4
     assert len(catalog.model("a-0").recipes) == 2
     assert evaluate(catalog, recipe="mean-factors").queries == 4
+    tensors = load_file(family / "base" / "model.safetensors")
+    rows = {
+        role: len(tensors[f"encoder.layer.0.{name}.weight"]) for role, name in ROLE_NAMES.items()
+    }
+    layout = family_layout([(Slot("encoder", 0, role), n) for role, n in rows.items()])
+    assert catalog.find_recipe("mean-factors") == mean_factors_recipe(8, layout)
+
+
+def test_labels_of_models_that_are_not_there_are_named(family, catalog, caplog):
+    labels = family / "other.csv"
+    labels.write_text("model,dataset\na-0,a\nnobody,b\n")
+
+    with caplog.at_level("INFO", logger="deltadex"):
+        index_family(catalog, _options(family, labels=labels))
+        index_family(catalog, _options(family, labels=family / "models" / "labels.csv"))
+
+    assert ["nobody" in record.getMessage() for record in caplog.records].count(True) == 1

@@ -16,7 +16,7 @@ from sklearn.metrics import (
 from deltadex.search.clusters import density
 from deltadex.search.clusters.density import default_min_size, find_clusters
 from deltadex.search.clusters.hierarchy import NOISE
-from deltadex.search.clusters.report import measure_agreement
+from deltadex.search.clusters.report import _notes, measure_agreement
 from deltadex.search.scoring.cohort import id_digest
 
 
@@ -224,6 +224,23 @@ def test_a_joining_model_is_nearer_than_a_twentieth_of_the_members(n_members):
 
 def test_the_smallest_cluster_grows_with_the_family():
     assert [default_min_size(n) for n in (1, 100, 4_000, 100_000)] == [3, 3, 16, 79]
+
+
+@pytest.mark.parametrize(
+    ("n", "notes"),
+    [
+        (5, ["5 models are too few"]),
+        (6, []),
+        (density.WHOLE_FAMILY, []),
+        (density.WHOLE_FAMILY + 1, ["clustered in"]),
+        (density.SAMPLE, ["clustered in"]),
+        (density.SAMPLE + 1, ["clustered in", "20000 models were clustered"]),
+    ],
+)
+def test_what_was_left_out_is_noted(n, notes):
+    assert [said.startswith(note) for said, note in zip(_notes(n, 3), notes, strict=True)] == [
+        True
+    ] * len(notes)
 
 
 def test_agreement_is_that_of_scikit_learn_with_noise_alone():

@@ -14,7 +14,11 @@ from deltadex.errors import RequestError
 from deltadex.records import DataSet, Fingerprint
 from deltadex.search.data_control import (
     FEWEST_OTHERS,
+    LEAST_SPREAD,
     Differences,
+    _among_others,
+    _verdict,
+    block_spreads,
     check_control,
     compare_groups,
     compare_with_control,
@@ -45,12 +49,62 @@ def count(verdict, effects):
     return sum(one.verdict == verdict for one in effects)
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "p", "verdict"),
+    [
+        (0.1, 0.3, 0.01, "nearer to the data"),
+        (-0.3, -0.1, 0.01, "nearer to the control"),
+        (0.1, 0.3, 0.06, "cannot tell"),
+        (-0.1, 0.3, 0.01, "cannot tell"),
+        (-0.3, 0.1, 0.01, "cannot tell"),
+        (-0.1, 0.3, 0.06, "cannot tell"),
+    ],
+)
+def test_a_side_needs_both_an_interval_without_zero_and_a_small_p(low, high, p, verdict):
+    assert _verdict(low, high, p) == verdict
+
+
+@pytest.mark.parametrize("mean", [0.5, 1.7, -3.0])
+@pytest.mark.parametrize(("centre", "spread"), [(0.0, 1.0), (0.8, 2.5)])
+def test_among_many_normal_others_an_effect_has_the_normal_s_interval_and_p(mean, centre, spread):
+    null = stats.norm.ppf((np.arange(20_000) + 0.5) / 20_000, centre, spread)
+    error = 0.4
+
+    effect, half, p = _among_others(mean, error, null)
+
+    assert effect == pytest.approx(mean - centre * error, abs=1e-3)
+    assert half == pytest.approx(stats.norm.ppf(0.975) * spread * error, rel=0.01)
+    assert p == pytest.approx(2 * stats.norm.sf(abs(effect) / spread / error), rel=0.1)
+
+
+def test_a_few_others_are_known_as_well_as_half_as_many_deviations():
+    null = stats.norm.ppf((np.arange(24) + 0.5) / 24)
+    low, high = np.quantile(null, stats.norm.cdf([-1, 1]))
+
+    effect, half, p = _among_others(0.9, 0.4, null)
+
+    deviation = (high - low) / 2 * np.sqrt(1 + 1 / 12) * 0.4
+    assert effect == pytest.approx(0.9)
+    assert half == pytest.approx(stats.t.ppf(0.975, 11) * deviation, rel=1e-3)
+    assert p == pytest.approx(2 * stats.t.sf(0.9 / deviation, 11), rel=1e-2)
+
+
 @pytest.mark.parametrize("others", [0, OTHERS])
 def test_a_model_of_neither_is_assigned_to_one_in_five_percent(others):
     rng = np.random.default_rng(0)
     effects = [one for _ in range(40) for one in compare(rng, others=others, models=10)]
     said = len(effects) - count("cannot tell", effects)
     assert said <= stats.binom.ppf(0.9999, len(effects), 0.05)
+
+
+def test_a_block_s_spread_is_the_deviation_of_its_strangers_despite_a_few_others():
+    deviations = np.array([0.1, 0.03, 0.0])
+    cosines = np.random.default_rng(3).normal(0.2, deviations, size=(6, 3000, 3)).transpose(2, 0, 1)
+    cosines[:, :2, :30] = 0.95  # that one group's models are near to two of the groups
+
+    spreads = block_spreads(cosines)
+
+    assert spreads == pytest.approx([0.1, 0.03, LEAST_SPREAD], rel=0.03)
 
 
 def test_files_that_differ_for_every_model_are_no_evidence():

@@ -82,6 +82,26 @@ def test_contributions_sum_to_the_cosine_that_a_search_shows(kinds, weights, lik
         assert sum(total.contribution for total in totals) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("block", range(3))
+def test_a_block_that_one_model_lacks_carries_nothing(block):
+    a, b = make_model(0, SLOTS), make_model(1, SLOTS, 0)
+    weights = [float(number != block) for number in range(3)]
+    of_b = np.random.default_rng(2).normal(size=(len(SLOTS), 256))
+    b = [
+        make_stats(slot, numbers, weights=weights)
+        for slot, numbers in zip(SLOTS, of_b, strict=True)
+    ]
+    left = {name: OTHERS[name] * weight for name, weight in zip(BLOCKS, weights, strict=True)}
+
+    found = explain("a", a, "b", b)
+
+    assert found.similarity == pytest.approx(cosine_of_find_similar(a, b, left))
+    assert explain("b", b, "a", a).similarity == pytest.approx(found.similarity)
+    assert [total.contribution == 0.0 for total in found.by_block] == [
+        weight == 0.0 for weight in weights
+    ]
+
+
 def test_shares_sum_to_one_where_models_are_alike():
     model = make_model(0, SLOTS)
 

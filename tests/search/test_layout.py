@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 from deltadex.errors import RequestError
 from deltadex.search import layout
 from deltadex.search.layout import METHODS, place_models
+from deltadex.search.principal_axes import _signs
 
 
 def make_clusters(seed=0, size=8, n_clusters=3, dim=20, spread=0.3):
@@ -144,6 +145,24 @@ def test_pca_of_a_large_family_is_that_of_all_its_models():
     assert made.explained == pytest.approx(tuple(oracle.explained_variance_ratio_), abs=1e-4)
 
 
+@given(st.integers(0, 1000), st.integers(1, 6))
+def test_the_sign_of_an_axis_makes_its_largest_loading_positive(seed, n_axes):
+    loadings = np.random.default_rng(seed).normal(size=(9, n_axes))
+    signs = _signs(loadings)
+
+    assert set(np.abs(signs)) == {1.0}
+    signed = loadings * signs
+    assert (signed.max(axis=0) == np.abs(loadings).max(axis=0)).all()
+    assert (_signs(-loadings) == -signs).all()
+
+
+@pytest.mark.parametrize("rounding", [-1e-12, 0.0, 1e-12])
+def test_of_loadings_that_are_equal_but_for_rounding_the_first_decides(rounding):
+    loadings = np.array([[0.1], [-1.0 - rounding], [1.0 + rounding]])
+
+    assert _signs(loadings).tolist() == [-1.0]
+
+
 def test_iterated_axes_are_the_dense_ones():
     vectors = make_clusters(size=200).astype(np.float64)
     oracle = PCA(2, svd_solver="full").fit_transform(vectors)
@@ -170,7 +189,9 @@ def test_better_scores_are_what_is_laid_out(method):
 def test_many_models_are_placed_among_landmarks():
     vectors = make_clusters(size=50, n_clusters=3)
 
-    assert placed(vectors, "auto").landmarks == 60
+    made = placed(vectors, "auto")
+    assert made.landmarks == 60
+    assert np.abs(made.coordinates.mean(axis=0)).max() < 1e-6 * np.ptp(made.coordinates)
     assert placed(vectors, "tsne").landmarks == 60
     assert placed(vectors[:90], "tsne").landmarks is None
     assert placed(vectors[:60], "auto").landmarks is None

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,11 @@ from deltadex.errors import (
     UnknownRecipe,
 )
 from deltadex.records import ModelRecord, Refused
-from deltadex.search import FreshQuery, StoredQuery, find_similar
+from deltadex.search import FreshQuery, StoredQuery, find_similar, neighbours
+from deltadex.search.neighbours import candidates_of, nearest, resolve
+from deltadex.search.pooled_means import PooledMeans
 from deltadex.search.scoring.evidence import RATE
+from deltadex.store import ModelFilter
 
 OF_A_SKETCH = 0.25
 """How far cosines of sketches of 2 × 64 numbers are from those of the vectors."""
@@ -69,6 +73,16 @@ def test_a_fresh_model_meets_every_stored_one_and_ties_come_by_id(catalog):
     assert len(catalog.models(base="base", status="indexed")) == 5
 
 
+def test_a_model_that_is_removed_meanwhile_is_no_answer(catalog):
+    view, query = resolve(catalog, StoredQuery("a", "base"), None, None)
+    assert names(nearest(view, query, k=10)) == ["a-twin", "b", "c", "d"]
+
+    catalog.remove("a-twin")
+
+    assert names(nearest(view, query, k=10)) == ["b", "c", "d"]
+    assert names(nearest(view, query, k=1)) == ["b"]
+
+
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 9])
 def test_k_models_come_back_whenever_there_are_k(catalog, k):
     assert len(find_similar(catalog, StoredQuery("b"), k=k).neighbours) == min(k, 4)
@@ -112,6 +126,53 @@ def test_filtered_answers_are_the_best_of_those_allowed(tmp_path):
     assert [one.cosine for one in found.neighbours] == pytest.approx(
         [cosines[one.model] for one in expected], abs=OF_A_SKETCH
     )
+
+
+@pytest.fixture(scope="module")
+def two_kinds(tmp_path_factory):
+    """40 models of two kinds, a few adapters among them."""
+    vectors = np.random.default_rng(0).normal(size=(40, 4)) + 0.5
+    models = [
+        make_indexed(f"m{i:02d}", v, author=f"a{i % 2}", kind="adapter" if i % 4 == 0 else "full")
+        for i, v in enumerate(vectors)
+    ]
+    with make_catalog(tmp_path_factory.mktemp("k") / "c.duckdb", *models) as catalog:
+        yield catalog
+
+
+@pytest.mark.parametrize("kind", ["full", "adapter"])
+@pytest.mark.parametrize("k", [1, 5])
+@pytest.mark.parametrize("author", [None, "a1"])
+def test_of_a_large_family_the_nearest_of_each_kind_are_scored(
+    two_kinds, monkeypatch, kind, k, author
+):
+    monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 15)
+    monkeypatch.setattr(neighbours, "CANDIDATES", 8)
+    query = replace(fresh([1, 2, 3, 4]), kind=kind)
+    view, resolved = resolve(two_kinds, query, None, None)
+    allowed = None if author is None else view.rows_where(ModelFilter(author=author))
+
+    rows = candidates_of(view, resolved, k, allowed)
+
+    centred = PooledMeans.of(view).centred([kind], resolved.vector[None, :])[0]
+    scores = view.vectors(view.keys).astype(float) @ centred
+    expected = []
+    for of_kind in ("full", "adapter"):
+        allowed_rows = range(40) if allowed is None else allowed.tolist()
+        own = [row for row in allowed_rows if view.kinds[row] == of_kind]
+        expected += sorted(own, key=lambda row: -scores[row])[: max(8, 2 * k)]
+    assert rows.tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize(("limit", "k", "n"), [(40, 1, 40), (39, 1, 16), (39, 40, 40)])
+def test_a_family_is_compared_whole_up_to_a_size_or_where_so_many_are_asked_for(
+    two_kinds, monkeypatch, limit, k, n
+):
+    monkeypatch.setattr(neighbours, "COMPARED_WHOLE", limit)
+    monkeypatch.setattr(neighbours, "CANDIDATES", 8)
+    view, resolved = resolve(two_kinds, fresh([1, 2, 3, 4]), None, None)
+
+    assert len(candidates_of(view, resolved, k, None)) == n
 
 
 def test_scores_are_z_between_minus_one_and_one(catalog):

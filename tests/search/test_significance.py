@@ -99,7 +99,11 @@ def test_p_is_small_where_datasets_are_separate():
     found = shuffled(family)
 
     assert found.p_value == pytest.approx(1 / 1000)
+    # a dataset's five models are as pure by chance about once in 3,003 relabellings
     assert set(found.by_dataset) == {"a", "b", "c"}
+    assert all(1 / 1000 <= p <= 6 / 1000 for p in found.by_dataset.values())
+    counts = [p * 1000 for p in found.by_dataset.values()]
+    assert counts == pytest.approx(np.round(counts))
 
 
 def test_large_families_have_fewer_permutations_and_very_large_ones_none(monkeypatch):

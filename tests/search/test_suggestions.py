@@ -10,13 +10,16 @@ from deltadex.search.clusters import suggest_datasets
 from deltadex.search.clusters.suggest import (
     PRIOR_ANSWERS,
     PRIOR_WRONG,
+    SHOWN,
     HeldOut,
+    _level,
     answer,
     false_discovery_rates,
     hold_out,
     pick_references,
 )
 from deltadex.search.scoring.evidence import tail
+from deltadex.search.scoring.normalisation import bounded
 
 TARGET = 0.8
 NOTHING_HELD_OUT = HeldOut(
@@ -51,6 +54,19 @@ def test_clear_datasets_are_suggested_and_right():
         id for id, label in zip(family.ids, family.labels, strict=True) if label is None
     }
     assert calibration.held_out == "author"
+
+
+def test_a_family_without_better_scores_is_compared_by_its_vectors():
+    family, truth = make_labelled(60, datasets=4, strength=2.0, labelled=0.7)
+
+    references = pick_references(family)
+    listed = suggest_datasets(family)[0]
+
+    cosines = family.vectors[references.rows] @ family.vectors[references.rows].T
+    assert references.cosines == pytest.approx(cosines, abs=1e-6)
+    assert bounded(references.z) == pytest.approx(cosines, abs=1e-6)
+    assert listed
+    assert all(truth[one.model] == one.dataset for one in listed if not one.hint)
 
 
 def test_noise_gets_no_suggestion():
@@ -246,6 +262,86 @@ def test_confusions_that_held_out_models_show_count_whatever_is_known():
     rates = false_discovery_rates(np.array([0.001, 0.01, 0.2]), 0.0, held_out)
 
     assert rates.tolist() == pytest.approx([0.5 / 5, (0.5 + 0.5) / 6.5, (0.5 + 0.5) / 6.5])
+
+
+def _said_of_held_out(held_out, p):
+    """Precision, coverage and false answers, model by model."""
+    own = list(zip(held_out.p, held_out.right, held_out.weights, strict=True))
+    taken = [(right, weight) for value, right, weight in own if value <= p]
+    answers = sum(weight for _, weight in taken)
+    by_dataset = {}
+    for value, dataset in zip(held_out.strangers, held_out.datasets, strict=True):
+        by_dataset.setdefault(dataset, []).append(value <= p)
+    return (
+        sum(weight for right, weight in taken if right) / answers if answers else None,
+        answers / sum(weight for *_, weight in own),
+        np.mean([np.mean(values) for values in by_dataset.values()]),
+    )
+
+
+def test_every_level_is_what_held_out_models_say_of_its_evidence():
+    family, _ = make_scored(200, datasets=24, strength=1.0, labelled=0.6)
+
+    calibration = suggest_datasets(family)[1]
+
+    held_out = hold_out(pick_references(family), calibration.tail.rate)
+    levels = calibration.levels
+    assert [level.confidence for level in levels] == list(SHOWN[: len(levels)])
+    assert [level.p for level in levels] == sorted((level.p for level in levels), reverse=True)
+    assert len({level.p for level in levels}) > 3
+    for level in (*levels, calibration.reached):
+        expected = _said_of_held_out(held_out, level.p)
+        assert (level.precision, level.coverage, level.false_answers) == pytest.approx(expected)
+
+
+def test_what_is_said_of_a_family_is_said_of_its_suggestions():
+    family, _ = make_scored(200, datasets=24, strength=1.2, labelled=0.6)
+
+    calibration = suggest_datasets(family)[1]
+    document = calibration.to_json()
+
+    reached = calibration.reached
+    assert document["threshold"] == document["target"] == reached.confidence == TARGET
+    assert {name: document[name] for name in ("precision", "coverage", "false_answers")} == {
+        "precision": reached.precision,
+        "coverage": reached.coverage,
+        "false_answers": reached.false_answers,
+    }
+    assert [level["confidence"] for level in document["curve"]] == [
+        level.confidence for level in calibration.levels
+    ]
+    assert document["datasets"] == len(set(family.labels) - {None})
+    assert document["kept_data"] == 0
+
+
+@pytest.mark.parametrize(
+    ("confidence", "weakest"), [(0.5, 0.3), (0.7, 0.2), (0.86, 0.05), (0.95, None)]
+)
+def test_a_level_has_the_answers_whose_rate_is_low_enough(confidence, weakest):
+    p, rates = np.array([0.3, 0.05, 0.2, 0.9]), np.array([0.5, 0.1, 0.15, 0.6])
+    held_out = replace(
+        NOTHING_HELD_OUT,
+        p=np.array([0.05, 0.2, 0.3, 0.9]),
+        right=np.array([True, True, False, False]),
+        weights=np.array([1.0, 0.5, 0.5, 1.0]),
+        strangers=np.array([0.05, 0.3, 0.9]),
+        datasets=np.array([0, 0, 1]),
+    )
+
+    level = _level(p, rates, held_out, confidence)
+
+    if weakest is None:
+        assert level is None
+    else:
+        said = _said_of_held_out(held_out, weakest)
+        assert (level.confidence, level.p) == (confidence, weakest)
+        assert (level.precision, level.coverage, level.false_answers) == pytest.approx(said)
+
+
+def test_without_held_out_models_nothing_is_said_of_them():
+    level = _level(np.array([0.1]), np.array([0.1]), NOTHING_HELD_OUT, 0.8)
+
+    assert (level.precision, level.coverage, level.false_answers) == (None, 0.0, 0.0)
 
 
 def test_a_taken_away_dataset_counts_as_one_however_many_models_it_has():

@@ -66,6 +66,17 @@ def test_planted_models_come_first_and_strangers_are_around_zero(tmp_path):
     assert (answer.compared, answer.references, answer.control) == (24, 0, None)
 
 
+@pytest.mark.parametrize("groups", [0, 2, 3, 5])
+def test_errors_are_known_from_three_groups_on(tmp_path, groups):
+    with family(tmp_path) as catalog:
+        errors = [
+            model.z_error
+            for model in find_trained_on(catalog, make_data(DIRECTION, groups=groups), k=3).models
+        ]
+
+    assert [error is not None for error in errors] == [groups >= 3] * 3
+
+
 def test_the_opposite_gradient_is_far_from_them(tmp_path):
     with family(tmp_path) as catalog:
         answer = find_trained_on(catalog, make_data(-DIRECTION), k=24)

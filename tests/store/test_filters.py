@@ -1,11 +1,13 @@
+import sqlite3
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from outcomes import indexed
 
 from deltadex.errors import BadFilter
 from deltadex.store import Catalog
-from deltadex.store.tables.filters import COLUMNS, parse_filter
+from deltadex.store.tables.filters import _MAX_DEPTH, COLUMNS, parse_filter
 
 MODELS = [
     {"id": "a", "dataset": "imdb", "downloads": 5, "author": "x"},
@@ -51,16 +53,82 @@ def test_filters_mean_what_they_say(catalog, text, expected):
         "dataset =",
         "key = 1",
         "dataset = imdb",
+        "dataset = imdb2",
         "downloads = 'many'",
         "dataset = 'a'; DELETE FROM models",
         "(dataset = 'a'",
         "dataset = 'a' dataset = 'b'",
         "id IN ()",
-        "(" * 80 + "id = 'a'" + ")" * 80,
+        "id NOT 5",
+        "id NOT = 'a'",
     ],
 )
 def test_everything_else_is_refused_by_name(text):
     with pytest.raises(BadFilter, match="--where"):
+        parse_filter(text)
+
+
+TESTS = st.sampled_from(
+    [
+        *("downloads < 100", "downloads >= 5", "downloads <> 5", "downloads <= 5.5e0"),
+        *("dataset = 'imdb'", "dataset != 'imdb'", "dataset IS NULL", "dataset IS NOT NULL"),
+        *("author > 'it''s'", "author LIKE '%t%'", "id NOT LIKE 'a'", "id NOT IN ('a', 'c')"),
+    ]
+)
+CONDITIONS = st.recursive(
+    TESTS,
+    lambda inner: st.one_of(
+        inner.map(lambda text: f"NOT {text}"),
+        inner.map(lambda text: f"({text})"),
+        st.tuples(inner, st.sampled_from(["AND", "or"]), inner).map(" ".join),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(CONDITIONS)
+def test_a_condition_means_what_it_means_to_sqlite(catalog, text):
+    with sqlite3.connect(":memory:") as other:
+        other.execute("PRAGMA case_sensitive_like = ON")
+        other.execute("CREATE TABLE models (id TEXT, dataset TEXT, downloads REAL, author TEXT)")
+        for model in MODELS:
+            other.execute("INSERT INTO models VALUES (:id, :dataset, :downloads, :author)", model)
+        expected = [id for (id,) in other.execute(f"SELECT id FROM models WHERE {text}")]
+    other.close()
+
+    assert [row.id for row in catalog.models(where=text)] == sorted(expected)
+
+
+@pytest.mark.parametrize("opening", ["(", "NOT ", "NOT ("])
+def test_conditions_nest_to_a_limit(opening):
+    closing = ")" * opening.count("(")
+    n = _MAX_DEPTH // (len(closing) + opening.count("NOT"))
+    nested = f"{opening * n}id = 'a'{closing * n}"
+
+    assert parse_filter(nested).values == ("a",)
+    with pytest.raises(BadFilter, match="nested too deeply"):
+        parse_filter(f"{opening}{nested}{closing}")
+    with pytest.raises(BadFilter, match="nested too deeply"):
+        parse_filter(opening * 5_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("colour = 'red'", "'colour' is not a column"),
+        ("id = 'a' AND", "'the end' is not a column"),
+        ("id = red", "got 'red'"),
+        ("id =", "got 'the end'"),
+        ("id IN ('a' 'b')", r"expected \), got \"'b'\""),
+        ("id IN ('a'", r"expected \), got 'the end'"),
+        ("id 'a'", r"got \"'a'\""),
+        ("id", "got 'the end'"),
+        ("id = 'a' ; id = 'b'", "cannot read \"; id = 'b'\""),
+    ],
+)
+def test_a_refusal_names_what_was_not_understood(text, named):
+    with pytest.raises(BadFilter, match=named):
         parse_filter(text)
 
 

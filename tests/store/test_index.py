@@ -54,7 +54,7 @@ def _fill(catalog, n, seed=0):
         _record(catalog, f"m{number:03}", rng.normal(size=5))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 40), st.floats(0, 1), st.integers(0, 99))
 def test_search_is_brute_force_with_ties_and_filters(tmp_path_factory, n, k, share, seed):
     rng = np.random.default_rng(seed)

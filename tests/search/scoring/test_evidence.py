@@ -16,10 +16,12 @@ from deltadex.search.scoring.evidence import (
     RATE,
     UNSEEN,
     Calibration,
+    LabelledCohort,
     calibrate,
     tail,
     verdict,
 )
+from deltadex.store import FamilyView, Label
 
 falling_z = st.lists(st.floats(-50, 50), min_size=1, max_size=40).map(
     lambda z: np.array(sorted(z, reverse=True))
@@ -167,6 +169,16 @@ def test_measured_shares_are_those_of_a_count():
     assert calibration.measured(np.array([first]))[0] == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("z", "share"), [(-1.0, 0.5), (1.0, 0.5), (1.9, 0.5), (2.0, 0.3), (3.0, 0.1), (9.0, 0.1)]
+)
+def test_a_measured_share_holds_from_its_level_on(z, share):
+    levels, shares = np.array([1.0, 2.0, 3.0]), np.array([0.5, 0.3, 0.1])
+    calibration = Calibration(1.0, "labelled pairs", 5, 50, levels, shares)
+
+    assert calibration.measured(np.array([z])).tolist() == [share]
+
+
 def test_alike_data_sets_make_answers_careful():
     z, labels = make_family(60, 6, height=9.0)
     alike = {"d0": "d1", "d1": "d0", "d2": "d3", "d3": "d2"}
@@ -198,3 +210,50 @@ def test_the_order_of_the_models_does_not_change_the_rate(seed, order):
 
     assert moved.rate == pytest.approx(ask(z, labels).rate)
     assert moved.shares == pytest.approx(ask(z, labels).shares)
+
+
+class _View(FamilyView):
+    """A family whose labels change, as a catalog shows them."""
+
+    changes, is_current = "0", True
+
+    def __init__(self, labels):
+        self.dataset_of = dict(enumerate(labels))
+
+    def __len__(self):
+        return len(self.dataset_of)
+
+    def change(self, labels):
+        self.dataset_of, self.changes = dict(enumerate(labels)), f"{self.changes}+"
+
+    def labels_at(self, rows):
+        return {
+            row: Label(dataset=self.dataset_of[row], author=None, run=None)
+            for row in rows
+            if row in self.dataset_of
+        }
+
+
+def test_a_calibration_is_by_the_labels_as_of_now():
+    z, labels = make_family(40, 8)
+    strangers = ~np.eye(40, dtype=bool)
+    cohort, view = LabelledCohort(np.arange(40), z, strangers), _View(labels)
+    by_labels = calibrate(z, labels, strangers, 40)
+    without = calibrate(z, [None] * 40, strangers, 40)
+    assert by_labels.source != without.source
+
+    def source():
+        return cohort.calibration(view).source
+
+    assert source() == by_labels.source
+    known = cohort.calibration(view)
+    view.change(labels)
+    assert cohort.calibration(view) is known  # another model was indexed, say
+    view.change([None] * 40)
+    assert source() == without.source
+    view.change(labels)
+    view.is_current = False  # a snapshot: it neither takes nor gives what is current
+    assert source() == by_labels.source
+    view.change([None] * 40)
+    view.is_current = True
+    assert source() == without.source

@@ -11,6 +11,8 @@ from deltadex.search.scoring.normalisation import (
     OTHERS,
     Scale,
     Traits,
+    deviation,
+    lower_spread,
     measure_traits,
     normalised,
     plain,
@@ -167,6 +169,32 @@ def test_a_weighted_median_lies_among_the_values(seed, n, repeats):
         assert traits.centres[0, 0, 0] == 0
 
 
+@given(
+    n=st.integers(1, 4),
+    n_blocks=st.integers(1, 3),
+    n_kinds=st.integers(1, 3),
+    n_cohort=st.integers(0, 5),
+)
+def test_traits_come_back_from_their_numbers(n, n_blocks, n_kinds, n_cohort):
+    rng = np.random.default_rng(0)
+    traits = Traits(
+        kinds=rng.integers(0, n_kinds, n),
+        blocks=rng.integers(0, 2, (n, n_blocks)).astype(float),
+        centres=rng.normal(size=(n_blocks, n, n_kinds)),
+        spreads=rng.normal(size=(n_blocks, n, n_kinds)),
+        profile=rng.normal(size=(n, n_cohort)),
+        counts=rng.random((n, n_cohort)) < 0.5,
+    )
+
+    again = Traits.of_numbers(traits.numbers, traits.counts, n_blocks)
+    joined = Traits.joined([*traits.singles(), traits.take(np.arange(0))])
+
+    assert traits.numbers.shape == (n, Traits.n_numbers(n_blocks, n_kinds, n_cohort))
+    for name in ("kinds", "blocks", "centres", "spreads", "profile", "counts"):
+        assert np.array_equal(getattr(again, name), getattr(traits, name))
+        assert np.array_equal(getattr(joined, name), getattr(traits, name))
+
+
 # correlations with the cohort
 
 
@@ -255,3 +283,21 @@ def test_a_block_that_one_of_two_lacks_counts_in_no_pair():
     assert found[4] == pytest.approx(left)
     assert found[4] == pytest.approx(found[:, 4])
     assert found[0, 1] == pytest.approx(weights[0, 0] @ cosines[:, 0, 1])
+
+
+@pytest.mark.parametrize("measure", [deviation, lower_spread])
+@pytest.mark.parametrize(("values", "centre"), [([], 0.0), ([7.0], 0.0), ([7.0] * 50, 7.0)])
+def test_what_has_no_spread_is_on_a_scale_of_one(measure, values, centre):
+    assert measure(np.array(values)) == (centre, 1.0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), n=st.integers(20, 200))
+def test_a_right_tail_does_not_widen_the_spread_of_strangers(seed, n):
+    values = np.random.default_rng(seed).normal(size=n)
+    with_tail = values + 50.0 * (values > np.quantile(values, 0.8))
+
+    assert lower_spread(with_tail) == pytest.approx(lower_spread(values))
+    assert deviation(values) == (float(np.median(values)), float(np.std(values)))
+    few = values[:19]
+    assert lower_spread(few) == deviation(few)
