@@ -1,7 +1,8 @@
 """What runs in the process that will be killed: real commands, and a trace of how far they came.
 
 The trace is a file, a line an event: `start SECONDS`, `> PHASE`, `< PHASE`, `there ID`, `gone ID`
-(each after the catalog has answered that it is done), `end`.
+(each after the catalog has answered that it is done), `do N` and `done N CODE` around a step,
+`end`.
 """
 
 from __future__ import annotations
@@ -129,8 +130,11 @@ def work(
     with lowered():
         trace.say(f"start {time.monotonic()}")
         code = 0
-        for step in steps:
-            code = _do(step, db) or code
+        for number, step in enumerate(steps):
+            trace.say(f"do {number}")
+            ended = _do(step, db)
+            trace.say(f"done {number} {ended}")
+            code = ended or code
             if code in SIGNALLED:
                 _leave(code)
         trace.say("end")

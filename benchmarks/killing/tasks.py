@@ -76,7 +76,8 @@ def model(number: int) -> str:
     return f"m{number:05d}"
 
 
-def _add(*numbers: int) -> Step:
+def step_adding(*numbers: int) -> Step:
+    """The step that adds some models."""
     folders = [f"models/{model(n)}" for n in numbers]
     return ("add", *folders, "--base", "base", "--labels", "models/labels.csv")
 
@@ -90,7 +91,7 @@ TASKS: Sequence[Task] = (
     Task(name="index, small log", start=None, steps=[INDEX], small_log=True),
     Task(name="index as guest", start="empty", steps=[INDEX], killed="guest"),
     Task(name="index, holder dies", start="empty", steps=[INDEX], killed="holder"),
-    Task(name="add", start="half", steps=[_add(4, 5), _add(6, 7)]),
+    Task(name="add", start="half", steps=[step_adding(4, 5), step_adding(6, 7)]),
     Task(name="rm", start="whole", steps=_rm(1, 5, 2, 7), small_log=True),
     Task(name="migrate", start="old", steps=[(OPEN,)]),
     Task(
