@@ -32,6 +32,7 @@ from ..errors import (
 from .files import make_folder
 from .schema import SCHEMA_VERSION, check_schema, migrate
 from .sharing import UNSETTLED, Access, Gone, Ledger, LocalSession, RawSession
+from .torn_log import cut_torn_log, log_path, log_state
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +137,8 @@ def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
     """A session whose default database is the file."""
     connection = memory_connection(memory_limit=cache)
     connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
-    own = LocalSession(connection, Ledger(), cache)
+    own = LocalSession(connection, Ledger(log_path(path)), cache)
+    log_before = log_state(path)
     quoted = str(path).replace("'", "''")
     options = "READ_ONLY" if read_only else WRITING if path.exists() else f"{WRITING}, {NEW}"
     options = f"{OF_DUCKDB}, {options}"
@@ -145,8 +147,10 @@ def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
             own.execute(f"ATTACH '{quoted}' AS catalog ({options})")
             own.execute("USE catalog")
             migrate(own, path, read_only=read_only)
-    except BaseException:
+    except BaseException as err:
         own.close()
+        if isinstance(err, StoreDamaged) and cut_torn_log(path, str(err.__cause__), log_before):
+            return _open_file(path, read_only=read_only, cache=cache)
         raise
     return own
 

@@ -285,6 +285,7 @@ class SketchFile:
         for ending in shapes.rows:
             self._beside(ending).unlink(missing_ok=True)
             self._beside(ending).touch()
+        # syncs the folder: after a power loss no new keys are beside old rows
         write_atomically(self._beside(".slots"), shapes.to_json())
         self._rows = _Rows.read(self._path, shapes, np.zeros(0, dtype=np.int64))
 

@@ -8,9 +8,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import duckdb
+
+from ..files import sync_folder
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
@@ -50,8 +53,10 @@ class RawSession(Protocol):
 class Ledger:
     """Shared by all sessions of an open file: the lock of its only writer, which counts changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Path | None = None) -> None:
+        """`log`: The file that DuckDB writes commits to; None where nothing is written."""
         self.writing = threading.Lock()
+        self._log, self._lasting_log = log, -1
         self._epoch = secrets.token_hex(4)
         self.n_changes, self.is_committing = 0, False
 
@@ -59,6 +64,26 @@ class Ledger:
         """A token that differs after every committed change, whichever process made it; it ends in
         `UNSETTLED` while a change is being committed."""
         return f"{self._epoch}-{self.n_changes}{UNSETTLED if self.is_committing else ''}"
+
+    def keep_log(self) -> None:
+        """Sync the log's folder where the log is a new file: DuckDB syncs the log, not its name,
+        and makes a new one after every checkpoint.
+
+        Raises:
+            duckdb.IOException: the disk refuses; the commit may be lost with the power.
+        """
+        if self._log is None:
+            return
+        try:
+            inode = self._log.stat().st_ino
+            if inode != self._lasting_log:
+                sync_folder(self._log.parent)
+                self._lasting_log = inode
+        except FileNotFoundError:
+            # a checkpoint has moved everything into the file
+            self._lasting_log = -1
+        except OSError as err:
+            raise duckdb.IOException(f"cannot sync {self._log.parent}: {err.strerror}") from err
 
 
 class LocalSession:
@@ -126,6 +151,7 @@ class LocalSession:
             # an interrupted commit may have been made
             self.ledger.n_changes += 1
             self.ledger.is_committing = False
+        self.ledger.keep_log()
         self._end()
 
     def rollback(self) -> None:
