@@ -30,9 +30,9 @@ from ..errors import (
     StoreLocked,
 )
 from .files import make_folder
+from .recovery import Seen, log_path, repair
 from .schema import SCHEMA_VERSION, check_schema, migrate
 from .sharing import UNSETTLED, Access, Gone, Ledger, LocalSession, RawSession
-from .torn_log import cut_torn_log, log_path, log_state
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,10 @@ NO_EXTENSIONS = {"autoinstall_known_extensions": "false", "autoload_known_extens
 
 OF_DUCKDB = "TYPE duckdb"
 """Of an attached file: DuckDB does not look what else it may be."""
+
+LOGS_EVERYTHING = "auto_checkpoint_skip_wal_threshold = 9223372036854775807"
+"""A large commit is logged before its checkpoint begins too: the log says that one was going on
+(`recovery.py`)."""
 
 NOT_FOR_SKETCHES = "dict_fsst,fsst,zstd"
 """Compression of text and bytes. To pack sketches saves a tenth of the file, for forty times the
@@ -137,8 +141,10 @@ def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
     """A session whose default database is the file."""
     connection = memory_connection(memory_limit=cache)
     connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
+    with suppress(duckdb.CatalogException):  # unknown to DuckDB 1.5
+        connection.execute(f"SET {LOGS_EVERYTHING}")
     own = LocalSession(connection, Ledger(log_path(path)), cache)
-    log_before = log_state(path)
+    seen = Seen.of(path)
     quoted = str(path).replace("'", "''")
     options = "READ_ONLY" if read_only else WRITING if path.exists() else f"{WRITING}, {NEW}"
     options = f"{OF_DUCKDB}, {options}"
@@ -146,13 +152,22 @@ def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
         with translated(path):
             own.execute(f"ATTACH '{quoted}' AS catalog ({options})")
             own.execute("USE catalog")
+            if seen.has_begun_checkpoint:
+                _read_metadata(own)
             migrate(own, path, read_only=read_only)
     except BaseException as err:
         own.close()
-        if isinstance(err, StoreDamaged) and cut_torn_log(path, str(err.__cause__), log_before):
+        if isinstance(err, StoreDamaged) and repair(path, str(err.__cause__), seen):
             return _open_file(path, read_only=read_only, cache=cache)
         raise
     return own
+
+
+def _read_metadata(own: LocalSession) -> None:
+    """Read every block of metadata, most of which DuckDB reads when a query needs it."""
+    sql = "SELECT table_name FROM duckdb_tables() WHERE database_name = 'catalog'"
+    for (table,) in own.execute(sql):
+        own.execute("SELECT count(*) FROM pragma_storage_info(?)", [table])
 
 
 class Session:

@@ -22,6 +22,9 @@ UNSETTLED = "~"
 
 SHED_TO = "64MB"
 
+UNKNOWN, NO_LOG = -1, 0
+"""In place of the log's inode."""
+
 
 @runtime_checkable
 class RawSession(Protocol):
@@ -56,7 +59,7 @@ class Ledger:
     def __init__(self, log: Path | None = None) -> None:
         """`log`: The file that DuckDB writes commits to; None where nothing is written."""
         self.writing = threading.Lock()
-        self._log, self._lasting_log = log, -1
+        self._log, self._lasting_log = log, UNKNOWN
         self._epoch = secrets.token_hex(4)
         self.n_changes, self.is_committing = 0, False
 
@@ -66,22 +69,25 @@ class Ledger:
         return f"{self._epoch}-{self.n_changes}{UNSETTLED if self.is_committing else ''}"
 
     def keep_log(self) -> None:
-        """Sync the log's folder where the log is a new file: DuckDB syncs the log, not its name,
-        and makes a new one after every checkpoint.
+        """Sync the log's folder, if the log is another file than at the last time or is gone.
+
+        DuckDB syncs the log, but not its name, and replaces it at every checkpoint. Without its
+        name, what was committed is lost with the power; a log of the checkpoint before the last
+        one is refused.
 
         Raises:
-            duckdb.IOException: the disk refuses; the commit may be lost with the power.
+            duckdb.IOException: the disk refuses; what was committed last may be lost.
         """
         if self._log is None:
             return
         try:
             inode = self._log.stat().st_ino
+        except FileNotFoundError:
+            inode = NO_LOG
+        try:
             if inode != self._lasting_log:
                 sync_folder(self._log.parent)
                 self._lasting_log = inode
-        except FileNotFoundError:
-            # a checkpoint has moved everything into the file
-            self._lasting_log = -1
         except OSError as err:
             raise duckdb.IOException(f"cannot sync {self._log.parent}: {err.strerror}") from err
 
@@ -130,6 +136,7 @@ class LocalSession:
         self.ledger.writing.acquire()
         self._is_writing = True
         try:
+            self.ledger.keep_log()
             with _ctrl_c():
                 self._connection.execute("BEGIN TRANSACTION")
         except BaseException:
