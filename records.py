@@ -247,6 +247,9 @@ class Indexed:
 LossName = Literal["causal", "seq2seq", "masked", "classification", "regression", "contrastive"]
 """Losses whose gradient a data set gives."""
 
+LABELLED_LOSSES: tuple[LossName, ...] = ("classification", "regression")
+"""Those that labels decide, by a head that is fitted on the data."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFingerprint:
@@ -300,6 +303,10 @@ class Refused:
 Outcome = Indexed | Refused
 
 
+WHOLE, GROUP, PERMUTED = "whole", "group", "shuffled"
+"""Names of the parts of a data set's sketches; of several of a kind each has its number behind."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DataSet:
     """A data set as a query: fingerprints of a base's gradient over its examples, no text.
@@ -326,3 +333,12 @@ class DataSet:
     counts: Mapping[str, object]
     fingerprint: Fingerprint
     sketches: Mapping[str, Mapping[Slot, bytes]]
+
+    @property
+    def whole(self) -> Mapping[Slot, bytes]:
+        """The sketches over all examples."""
+        return self.sketches[WHOLE]
+
+    def parts(self, kind: str) -> list[Mapping[Slot, bytes]]:
+        """The sketches of every part of a kind: `GROUP` or `PERMUTED`."""
+        return [self.sketches[name] for name in sorted(self.sketches) if name.split()[0] == kind]

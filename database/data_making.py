@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from ..records import DataSet
     from ..store import Catalog
     from ..study.network import TaskModel
-    from ..training_data import DataQueryOptions, ExampleSet
+    from ..training_data import DataQueryOptions, ExampleSet, Template
 
 Dtype = Literal["float32", "bfloat16"]
 
@@ -61,7 +62,7 @@ USUAL: DataReading = {
 """What is not said otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DataMaking:
     """Makes data sets of one family under the same settings; the base is loaded once."""
 
@@ -79,10 +80,9 @@ class DataMaking:
             RequestError: there is none.
             DataError: it cannot be read, or has no texts.
         """
-        from ..study.network import load_tokenizer
-        from ..training_data import ColumnChoice, chat_template, read_examples
+        from ..training_data import ColumnChoice, read_examples
 
-        path, reading = Path(place).expanduser(), self.reading
+        path, reading = Path(place).expanduser(), self._settings
         if not path.exists():
             raise RequestError(f"{path}: no such file, and no data set of that name is kept")
         columns = ColumnChoice(
@@ -94,10 +94,10 @@ class DataMaking:
         return read_examples(
             path,
             columns,
-            max_examples=reading.get("max_examples", USUAL["max_examples"]),
-            seed=reading.get("seed", USUAL["seed"]),
+            max_examples=reading["max_examples"],
+            seed=reading["seed"],
             split=reading.get("split"),
-            template=chat_template(load_tokenizer(self.base)),
+            template=self._template,
         )
 
     def make(self, examples: ExampleSet, name: str, *, beside: ExampleSet | None = None) -> DataSet:
@@ -127,15 +127,28 @@ class DataMaking:
         next(advance, None)
         return made
 
+    @cached_property
+    def _settings(self) -> DataReading:
+        """What was said of the reading, and the usual where nothing was."""
+        return {**USUAL, **self.reading}
+
+    @cached_property
+    def _template(self) -> Template | None:
+        """The chat template of the base's tokenizer."""
+        from ..study.network import load_tokenizer
+        from ..training_data import chat_template
+
+        return chat_template(load_tokenizer(self.base))
+
     @property
     def _options(self) -> DataQueryOptions:
         from ..training_data import DataQueryOptions
 
         return DataQueryOptions(
-            loss=self.reading.get("loss"),
-            max_tokens=self.reading.get("max_tokens", USUAL["max_tokens"]),
-            batch_size=self.reading.get("batch_size", USUAL["batch_size"]),
-            seed=self.reading.get("seed", USUAL["seed"]),
+            loss=self._settings.get("loss"),
+            max_tokens=self._settings["max_tokens"],
+            batch_size=self._settings["batch_size"],
+            seed=self._settings["seed"],
         )
 
     def _model(self, examples: ExampleSet) -> TaskModel:
@@ -147,8 +160,8 @@ class DataMaking:
         if labelled not in self._models:
             model = load_task_model(
                 self.base,
-                device=choose_device(self.reading.get("device", USUAL["device"])),
-                dtype=self.reading.get("dtype", USUAL["dtype"]),
+                device=choose_device(self._settings["device"]),
+                dtype=self._settings["dtype"],
                 labelled=labelled,
             )
             family = self.catalog.base(self.base)

@@ -57,8 +57,9 @@ class DataQuestions(Opened):
         """The `k` fine-tunes of a base that were most likely trained on a data set.
 
         The base runs once over the examples, forward and backward. The negated gradient is compared
-        with every model's ΔW as if it were a full fine-tune's; no label of a model is used but to
-        calibrate `fdr`. It says: trained on this data, or on data like it.
+        with every model's ΔW as if it were a full fine-tune's; no label of a model is used, but
+        where labels of near models disagree `fdr` is higher. It says: trained on this data, or on
+        data like it.
 
         Args:
             data: A file or folder (csv, tsv, jsonl, json, parquet, txt, a saved or downloaded

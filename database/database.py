@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ..errors import StoreFull, StoreLocked
 from ..store import Catalog
-from .data_comparison import DataComparison
 from .members import Members
 from .opened import Place, Track, untracked
 from .questions import Questions
 from .serving import Serving
+from .several_data_questions import SeveralDataQuestions
 from .studies import Studies
 from .tables import FindingTable, Row
 
@@ -113,7 +113,7 @@ def check_picture_ending(path: Place) -> None:
     check_ending(Path(path))
 
 
-class Database(Members, Questions, DataComparison, Studies, Serving):
+class Database(Members, Questions, SeveralDataQuestions, Studies, Serving):
     """An open catalog of fine-tuned models; `open` makes one.
 
     One thread at a time; others take a `reader`. Models are named by their id, `base` chooses a

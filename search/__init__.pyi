@@ -23,11 +23,10 @@ from .trained_on import (
     find_data,
     find_trained_on,
 )
-from .trained_on_each import DataScoreTable, find_trained_on_each
+from .trained_on_each import TrainedModelsOfEach, find_trained_on_each
 
 __all__ = [
     "ClusterReport",
-    "DataScoreTable",
     "Evaluation",
     "Explanation",
     "FreshQuery",
@@ -43,6 +42,7 @@ __all__ = [
     "StoredQuery",
     "TrainedModel",
     "TrainedModels",
+    "TrainedModelsOfEach",
     "check_searchable",
     "check_ways",
     "cluster_family",

@@ -17,7 +17,7 @@ arXiv 2104.10706; Maini et al. 2024, arXiv 2406.06443).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -25,11 +25,11 @@ import numpy as np
 
 from ..arrays import Bool, Float64, Int64
 from ..errors import RequestError
-from ..records import DataSet, Slot
+from ..records import GROUP, LABELLED_LOSSES, DataSet
 from ..store import FamilyView, SketchMatrix
 from .permutations import permutation_p
 from .scoring.family_scores import FamilyScores
-from .scoring.normalisation import LEAST_SPREAD
+from .scoring.normalisation import LEAST_SPREAD, NORMAL_LOWER
 
 Nearer = Literal["nearer to the data", "nearer to the control", "cannot tell"]
 
@@ -45,12 +45,8 @@ FEWEST_OTHERS = 10
 
 LEVEL = 0.05
 
-SIGMA_SHARES = (0.158655, 0.841345)
+SIGMA_SHARES = (NORMAL_LOWER, 1 - NORMAL_LOWER)
 """Quantiles of a normal distribution one deviation below and above its centre."""
-
-FITTED_HEADS = ("classification", "regression")
-"""Losses with a head that is fitted on the data. With a head for each file groups of the two are
-not exchangeable."""
 
 EQUAL_SETTINGS = ("loss", "max_tokens", "parts", "seed")
 """Settings in which two fingerprints must agree."""
@@ -78,7 +74,7 @@ class ControlEffect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataComparison:
+class ControlComparison:
     """A data set and its control, as some models see them.
 
     Attributes:
@@ -119,7 +115,8 @@ def check_control(data: DataSet, control: DataSet) -> None:
             f"{control.counts.get('classes')}: a control has the same classes"
         )
     head = data.settings.get("head")
-    if data.loss in FITTED_HEADS and (head is None or head != control.settings.get("head")):
+    # with a head for each file groups of the two are not exchangeable
+    if data.loss in LABELLED_LOSSES and (head is None or head != control.settings.get("head")):
         raise RequestError(
             f"{data.name} and {control.name} have a head each: name the files of both, so that one "
             "head is fitted on the two"
@@ -136,7 +133,7 @@ def check_control(data: DataSet, control: DataSet) -> None:
             f"{data.name} has {data.examples} examples, {control.name} {control.examples}: make "
             f"both with --max-examples {min(data.examples, control.examples)}"
         )
-    groups = len(_groups(data))
+    groups = len(data.parts(GROUP))
     if groups < FEWEST_GROUPS:
         raise RequestError(
             f"{data.examples} examples make {groups} groups; a comparison with a control needs "
@@ -150,7 +147,7 @@ def compare_data(
     data: DataSet,
     control: DataSet,
     rows: Int64[np.ndarray, " rows"],
-) -> DataComparison:
+) -> ControlComparison:
     """How some models lie between a data set and its control.
 
     Args:
@@ -161,10 +158,10 @@ def compare_data(
     """
     check_control(data, control)
     groups, control_groups = (
-        SketchMatrix.of_rows(_groups(one), view.recipe) for one in (data, control)
+        SketchMatrix.of_rows(one.parts(GROUP), view.recipe) for one in (data, control)
     )
     others = len(family.cohort) - int(np.isin(family.cohort, rows).any())
-    return DataComparison(
+    return ControlComparison(
         control=control.name,
         examples=data.examples,
         groups=len(groups),
@@ -210,10 +207,6 @@ def compare_groups(
         Differences.of(others, others_control),
         rows[:, None] == family.cohort[None, :],
     )
-
-
-def _groups(data: DataSet) -> list[Mapping[Slot, bytes]]:
-    return [data.sketches[name] for name in sorted(data.sketches) if name.startswith("group ")]
 
 
 def block_spreads(

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..arrays import Float64, Int64
-from ..records import DataSet
+from ..records import WHOLE, DataSet
 from ..store import Catalog, FamilyView
 from .scoring.data_evidence import null_calibration
 from .scoring.evidence import Calibration
 from .scoring.family_scores import FamilyScores
 from .trained_on import (
-    WHOLE,
     DataNeighbour,
     TrainedModel,
     data_neighbours,
@@ -77,7 +76,7 @@ def compare_kept(
     prepared = []
     for data in kept:
         scores = data_scores(view, other_data(others or kept, data))
-        prepared.append((scores, scores.prepare(sketch_rows([data.sketches[WHOLE]], view))))
+        prepared.append((scores, scores.prepare(sketch_rows([data.whole], view))))
     z, cosines = np.empty((len(kept), len(rows))), np.empty((len(kept), len(rows)))
     for start in range(0, len(rows), BLOCK):
         block = slice(start, start + BLOCK)

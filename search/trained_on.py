@@ -9,18 +9,15 @@ import numpy as np
 
 from ..arrays import Float64, Int64
 from ..errors import RequestError, UnknownRecipe
-from ..records import DataSet, Slot
+from ..records import GROUP, PERMUTED, DataSet, Slot
 from ..store import Catalog, FamilyView, ModelFilter, SketchMatrix, block_dims
-from .data_control import DataComparison, compare_data
+from .data_control import ControlComparison, compare_data
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
 from .scoring.data_evidence import null_calibration, with_labels
 from .scoring.data_scores import KIND, DataScores
 from .scoring.evidence import Calibration, Verdict, verdict
 from .scoring.family_scores import FamilyScores
-from .scoring.normalisation import PairScores, bounded
-
-WHOLE, GROUP, SHUFFLED = "whole", "group", "shuffled"
-"""Parts of a data set's sketches: over all examples, over groups of them, with labels permuted."""
+from .scoring.normalisation import bounded
 
 NO_COPY = 0.0
 """A data set is no model, so that no model is its copy, whatever the cosine."""
@@ -60,8 +57,8 @@ class TrainedModels:
 
     Attributes:
         compared: Models that were compared.
-        references: Gradients of other data by which models were normalised; 0 where it was by other
-            models.
+        references: Gradients of other data by which models were normalised too; 0 where there are
+            too few.
         control: The highest z of the same texts with their labels permuted; None without labels.
         calibration: The tail of z that rates of false discoveries are known from.
         comparison: With a control, model by model in the same order; None without one.
@@ -76,7 +73,7 @@ class TrainedModels:
     references: int
     control: float | None
     calibration: Calibration
-    comparison: DataComparison | None = None
+    comparison: ControlComparison | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -171,12 +168,9 @@ def nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Neare
     found = []
     for data in kept:
         scores = data_scores(view, other_data(kept, data))
-        pairs, errors = score_data(view, scores, data, rows)
-        error = None if errors is None else float(errors[0])
-        found.append((data, float(pairs.z[0, 0]), float(pairs.cosines[0, 0]), error))
+        evidence = score_data(view, scores, data, rows)
+        found.append((data, float(evidence.z[0]), float(evidence.cosines[0]), evidence.error(0)))
     calibration = null_calibration(len(view))
-    if FamilyScores.of(view) is None:
-        raise UnknownRecipe(f"no model of {view.base} has sketches under {view.recipe.id}")
     return NearestData(
         model=model,
         base=view.base,
@@ -277,7 +271,7 @@ def nearest_models(
     """The `k` models nearest to a data set that pass a filter.
 
     Args:
-        others: Data sets by which models are normalised.
+        others: Data sets by which models are normalised too.
         control: With which the models are compared.
 
     Raises:
@@ -298,8 +292,8 @@ def nearest_models(
     labels = view.labels_at(rows.tolist())
     rows = np.array([row for row in rows.tolist() if row in labels], dtype=np.int64)
     compared = len(view) if allowed is None else len(allowed)
-    pairs, errors = score_data(view, scores, data, rows)
-    calibration, z = null_calibration(len(view)), pairs.z[0]
+    evidence = score_data(view, scores, data, rows)
+    calibration, z = null_calibration(len(view)), evidence.z
     order = rank_rows(view.ids, rows, z)
     names = [labels[row].dataset for row in rows[order].tolist()]
     rates = with_labels(calibration.fdr(z[order], compared), names)
@@ -310,10 +304,10 @@ def nearest_models(
             TrainedModel(
                 rank=rank,
                 model=view.ids[row],
-                cosine=min(1.0, max(-1.0, float(pairs.cosines[0, place]))),
+                cosine=min(1.0, max(-1.0, float(evidence.cosines[place]))),
                 score=float(bounded(np.array([z[place]]))[0]),
                 z=float(z[place]),
-                z_error=None if errors is None else float(errors[place]),
+                z_error=evidence.error(place),
                 fdr=rate,
                 verdict=verdict(NO_COPY, rate),
                 dataset=labels[row].dataset,
@@ -330,7 +324,7 @@ def nearest_models(
         models=tuple(models),
         compared=compared,
         references=scores.n_references,
-        control=_control(view, scores, data, rows),
+        control=evidence.control,
         calibration=calibration,
         comparison=(
             compare_data(view, scores.family, data, control, rows[order[:k]])
@@ -345,7 +339,7 @@ def data_scores(view: FamilyView, others: Sequence[DataSet]) -> DataScores:
     family = FamilyScores.of(view)
     if family is None:
         raise _no_sketches(view)
-    references = [one.sketches[WHOLE] for one in others]
+    references = [one.whole for one in others]
     return DataScores(family, sketch_rows(references, view) if references else None)
 
 
@@ -361,39 +355,40 @@ def sketch_rows(rows: Sequence[Mapping[Slot, bytes]], view: FamilyView) -> Sketc
     return SketchMatrix.of_rows(rows, view.recipe)
 
 
-def parts_of(data: DataSet, kind: str) -> list[Mapping[Slot, bytes]]:
-    """The sketches of all parts of a kind: of groups, or with labels permuted."""
-    return [data.sketches[name] for name in sorted(data.sketches) if name.split()[0] == kind]
+@dataclass(frozen=True, slots=True, eq=False)
+class DataEvidence:
+    """A data set's scores with some models.
+
+    Attributes:
+        errors: Of z: the standard deviation of the groups' z over the root of their number; None
+            with fewer than three. A group's z is lower than the whole's, as it has fewer examples.
+        control: The highest z that the same texts reach with their labels permuted; None without.
+    """
+
+    z: Float64[np.ndarray, " models"]
+    cosines: Float64[np.ndarray, " models"]
+    errors: Float64[np.ndarray, " models"] | None
+    control: float | None
+
+    def error(self, place: int) -> float | None:
+        """The standard error of one model's z."""
+        return None if self.errors is None else float(self.errors[place])
 
 
 def score_data(
     view: FamilyView, scores: DataScores, data: DataSet, rows: Int64[np.ndarray, " rows"]
-) -> tuple[PairScores, Float64[np.ndarray, " rows"] | None]:
-    """The data set's scores with some models, and their standard errors over groups.
-
-    The error is the standard deviation of the groups' z over the root of their number. A group's z
-    is lower than the whole's, as it has fewer examples.
-    """
-    models = scores.family.stored(view, rows)
-    whole = scores.compare(scores.prepare(sketch_rows([data.sketches[WHOLE]], view)), models)
-    groups = parts_of(data, GROUP)
-    if len(groups) < 3:
-        return whole, None
-    z = scores.compare(scores.prepare(sketch_rows(groups, view)), models).z
-    errors: Float64[np.ndarray, " rows"] = z.std(axis=0, ddof=1) / np.sqrt(len(groups))
-    return whole, errors
-
-
-def _control(
-    view: FamilyView, scores: DataScores, data: DataSet, rows: Int64[np.ndarray, " rows"]
-) -> float | None:
-    """The highest z that the same texts reach with their labels permuted."""
-    shuffled = parts_of(data, SHUFFLED)
-    if not shuffled or not len(rows):
-        return None
-    models = scores.family.stored(view, rows)
-    z = scores.compare(scores.prepare(sketch_rows(shuffled, view)), models).z
-    return float(np.median(z.max(axis=1)))
+) -> DataEvidence:
+    """The data set's scores with the models at some rows; all of its parts compared at once."""
+    groups, permuted = data.parts(GROUP), data.parts(PERMUTED)
+    gradients = scores.prepare(sketch_rows([data.whole, *groups, *permuted], view))
+    pairs = scores.compare(gradients, scores.family.stored(view, rows))
+    of_groups, of_permuted = pairs.z[1 : 1 + len(groups)], pairs.z[1 + len(groups) :]
+    return DataEvidence(
+        z=pairs.z[0],
+        cosines=pairs.cosines[0],
+        errors=of_groups.std(axis=0, ddof=1) / np.sqrt(len(groups)) if len(groups) > 2 else None,
+        control=float(np.median(of_permuted.max(axis=1))) if of_permuted.size else None,
+    )
 
 
 def other_data(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:

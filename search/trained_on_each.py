@@ -17,7 +17,7 @@ from .trained_on import TrainedModels, nearest_models, other_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataScoreTable:
+class TrainedModelsOfEach:
     """Every data set with every model that passes the filters.
 
     Attributes:
@@ -61,7 +61,7 @@ class DataScoreTable:
 
 def find_trained_on_each(
     catalog: Catalog, sets: Sequence[DataSet], *, k: int, wanted: ModelFilter = EVERY_MODEL
-) -> DataScoreTable:
+) -> TrainedModelsOfEach:
     """The z of data sets of one family with its models, and the `k` models nearest to each.
 
     A data set is normalised by the others of the list and by those that are kept.
@@ -73,7 +73,7 @@ def find_trained_on_each(
         raise RequestError(f"k must be at least 1, got {k}" if sets else "name a data set")
     base, recipe = sets[0].base, sets[0].fingerprint.recipe
 
-    def answer() -> DataScoreTable:
+    def answer() -> TrainedModelsOfEach:
         view = catalog.family(base, recipe)
         pool = [*sets, *catalog.data_sets.all(base, view.recipe.id)]
         answers = [
@@ -84,7 +84,7 @@ def find_trained_on_each(
         compared = compare_kept(view, sets, np.array(order, dtype=np.int64), others=pool)
         if compared is None:
             raise RequestError(f"no model of {base} has sketches under {view.recipe.id}")
-        return DataScoreTable(
+        return TrainedModelsOfEach(
             sets=tuple(sets),
             answers=tuple(answers),
             models=tuple(view.ids[row] for row in order),

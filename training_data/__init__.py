@@ -9,5 +9,6 @@ from .examples import ExampleSet as ExampleSet
 from .examples import data_set_names as data_set_names
 from .examples import data_sets_in as data_sets_in
 from .examples import read_examples as read_examples
+from .examples.messages import Template as Template
 from .matched_examples import matched_examples as matched_examples
 from .same_base import require_same_base as require_same_base

@@ -8,7 +8,15 @@ from dataclasses import asdict, replace
 import numpy as np
 
 from ..indexer.fingerprint import Layout
-from ..records import DataFingerprint, DataSet, Recipe
+from ..records import (
+    GROUP,
+    LABELLED_LOSSES,
+    PERMUTED,
+    WHOLE,
+    DataFingerprint,
+    DataSet,
+    Recipe,
+)
 from ..study.network import TaskModel
 from .data_query import DataQueryOptions, Progress, fingerprint_data
 from .examples import Example, ExampleSet
@@ -16,15 +24,12 @@ from .examples import Example, ExampleSet
 PERMUTED_EXAMPLES = 128
 """Of the control with permuted labels: a quarter of the usual examples."""
 
-LABELLED = ("classification", "regression")
-"""Losses that labels decide."""
-
 
 def wants_labels(examples: ExampleSet, options: DataQueryOptions) -> bool:
     """Whether an encoder is fine-tuned on these with a head for labels."""
     if options.loss is None:
         return examples.kind in ("classes", "numbers")
-    return options.loss in LABELLED
+    return options.loss in LABELLED_LOSSES
 
 
 def make_data_set(
@@ -55,13 +60,13 @@ def make_data_set(
     made = fingerprint_data(
         model, examples.examples, recipe, layout, options, progress, beside=others
     )
-    sketches = {"whole": made.sketches}
-    sketches |= {f"group {number}": part for number, part in enumerate(made.parts)}
-    if made.loss in LABELLED:
+    sketches = {WHOLE: made.sketches}
+    sketches |= {f"{GROUP} {number}": part for number, part in enumerate(made.parts)}
+    if made.loss in LABELLED_LOSSES:
         control = _with_permuted_labels(examples.examples[:PERMUTED_EXAMPLES], options.seed)
         alone = replace(options, parts=1, loss=made.loss)
         permuted = fingerprint_data(model, control, recipe, layout, alone)
-        sketches["shuffled 0"] = permuted.sketches
+        sketches[f"{PERMUTED} 0"] = permuted.sketches
     return DataSet(
         name=name,
         base=base,
@@ -84,7 +89,7 @@ def make_data_set(
 
 def _shared_head(loss: str, examples: ExampleSet, beside: ExampleSet | None) -> dict[str, str]:
     """Which two files a head was fitted on, the same for either of them."""
-    if beside is None or loss not in LABELLED:
+    if beside is None or loss not in LABELLED_LOSSES:
         return {}
     return {"head": " + ".join(sorted(one.sha256[:12] for one in (examples, beside)))}
 

@@ -13,6 +13,7 @@ from ...errors import RequestError
 from ...records import DataSet, Fingerprint, Slot
 from ..session import NOW, Session
 from .recipes import select_recipes
+from .vectors import ensure_table
 
 COLUMNS = "base, name, recipe, loss, sha256, examples, settings, counts, vector, norm"
 
@@ -115,8 +116,6 @@ def data_set_of(session: Session, row: dict[str, Any]) -> DataSet:
 
 def replace_data_set(session: Session, data_set: DataSet) -> None:
     """Write a data set in place of the one of its name; part of one transaction."""
-    from .vectors import ensure_table
-
     delete_data_set(session, data_set.base, data_set.name)
     ensure_table(session, data_set.fingerprint.recipe)
     session.execute(

@@ -12,7 +12,7 @@ import transformers
 from torch import nn
 
 from ...errors import StudyError
-from .model_loading import file_of, first_tokenizer, quiet, refusing
+from .model_loading import NO_LIMIT, file_of, first_tokenizer, quiet, refusing
 
 OwnHead = Literal["next", "masked", "translated"]
 """What a head was trained to predict: the next token, masked tokens, or another text."""
@@ -23,8 +23,6 @@ KINDS: dict[OwnHead, str] = {
     "translated": "AutoModelForSeq2SeqLM",
 }
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-NO_LIMIT = 1 << 40
-"""Tokenizers without a limit name a larger number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..records import DataSet
 
 
-class DataComparison(DataQuestions):
+class SeveralDataQuestions(DataQuestions):
     """What a `Database` answers about several data sets."""
 
     def find_trained_on_each(
