@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from killing import Contents, Findings, Told, check
 
@@ -32,13 +33,20 @@ class Verdict:
         wrong: Everything else: removed models that are back, answers that depend on derived files.
     """
 
+    KINDS: ClassVar = ("refused", "lost", "half", "wrong")
+
     refused: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     half: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.refused or self.lost or self.half or self.wrong)
+        return any(self.counts.values())
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """By kind: 1 where something of it was found."""
+        return {kind: int(bool(getattr(self, kind))) for kind in self.KINDS}
 
     def add(self, findings: Findings) -> None:
         self.lost += findings.lost
@@ -81,7 +89,7 @@ def look(
     removing = {step[1] for step in steps if step[0] == "rm"} - told.gone
     there = told.there - (removing if any(s[0] == "rm" for s in _begun(steps, told)) else set())
     copies = [number for number, step in enumerate(steps) if step[0] == "backup"]
-    copied = [number for number in copies if number in told.done]
+    copied = [number for number in copies if told.done.get(number, (1,))[0] == 0]
     if not place.db.exists():
         verdict.lost += sorted(there)
         # the next command makes one

@@ -48,6 +48,10 @@ class Call:
     at: int
     data: bytes
 
+    @property
+    def changes_disk(self) -> bool:
+        return not self.error and self.kind not in (Kind.OPEN, Kind.MARK)
+
 
 def read_record(path: Path) -> Sequence[Call]:
     """The calls of a process, in their order."""

@@ -11,7 +11,7 @@ from killing import PREPARE, Contents, Nursery, Prepared, ended, read_contents, 
 from .child import Place, work_watched
 from .library import Fault
 from .record import Call, read_record
-from .simulator import Disk, Moment, told
+from .simulator import Disk, Moment
 
 COPY = "copy.duckdb"
 
@@ -93,7 +93,3 @@ def is_complete(recorded: Recorded) -> bool:
     }
     return disk.state(last) == left
 
-
-def lines(calls: Sequence[Call]) -> list[str]:
-    """What the process had reported by then."""
-    return list(told(calls))

@@ -247,7 +247,7 @@ def moments(calls: Sequence[Call]) -> Iterator[Moment]:
     """All moments at which the power may go, before and after every call that changes the disk."""
     seed = 0
     for number, call in enumerate(calls, 1):
-        if call.kind in (Kind.MARK, Kind.OPEN) or call.error:
+        if not call.changes_disk:
             continue
         for model in MODELS:
             for data in DATA:
@@ -261,26 +261,25 @@ def moments(calls: Sequence[Call]) -> Iterator[Moment]:
 def states(
     root: str, calls: Sequence[Call], chosen: Sequence[Moment]
 ) -> Iterator[tuple[Moment, dict[str, bytes | None]]]:
-    """The disk at some moments, each state once, in the order of the calls."""
+    """The disk at some moments of one model, in the order of the calls; a state that another moment
+    gave is left out."""
     known = set()
-    for model in MODELS:
-        disk, done = Disk(root, model), 0
-        for moment in sorted((m for m in chosen if m.model == model), key=lambda m: m.calls):
-            for call in calls[done : moment.calls]:
-                disk.do(call)
-            done = moment.calls
-            state = disk.state(moment)
-            digest = (tuple(told(calls[: moment.calls])), _digest(state))
-            if digest not in known:
-                known.add(digest)
-                yield moment, state
+    disk, done = Disk(root, chosen[0].model), 0
+    for moment in sorted(chosen, key=lambda moment: moment.calls):
+        for call in calls[done : moment.calls]:
+            disk.do(call)
+        done = moment.calls
+        state = disk.state(moment)
+        digest = (len(reported(calls[:done])), _digest(state))
+        if digest not in known:
+            known.add(digest)
+            yield moment, state
 
 
-def told(calls: Sequence[Call]) -> Iterator[str]:
-    """What a process had reported, line by line."""
-    for call in calls:
-        if call.kind == Kind.MARK:
-            yield from call.data.decode().splitlines()
+def reported(calls: Sequence[Call]) -> list[str]:
+    """What the process had reported by then, line by line."""
+    marks = b"".join(call.data for call in calls if call.kind == Kind.MARK)
+    return marks.decode().splitlines()
 
 
 def _digest(state: Mapping[str, bytes | None]) -> bytes:

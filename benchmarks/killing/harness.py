@@ -63,13 +63,14 @@ class Told:
     """What a trace says.
 
     Attributes:
-        done: Steps that have ended, by number.
+        done: Exit codes of the steps that have ended, by number, and how many bytes the process had
+            printed by then.
     """
 
     there: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     phases: list[str] = field(default_factory=list)
-    done: list[int] = field(default_factory=list)
+    done: dict[int, tuple[int, int]] = field(default_factory=dict)
     has_ended: bool = False
 
     @classmethod
@@ -92,7 +93,8 @@ class Told:
                 told.there.discard(rest)
                 told.gone.add(rest)
             elif sign == "done":
-                told.done.append(int(rest.split()[0]))
+                number, code, n_bytes = map(int, rest.split())
+                told.done[number] = (code, n_bytes)
             elif sign == "end":
                 told.has_ended = True
         return told

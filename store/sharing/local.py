@@ -68,11 +68,20 @@ class Ledger:
         `UNSETTLED` while a change is being committed."""
         return f"{self._epoch}-{self.n_changes}{UNSETTLED if self.is_committing else ''}"
 
-    def keep_log(self) -> None:
-        """Sync the log's folder, if the log is another file than at the last time or is gone.
+    def begin_log(self) -> None:
+        """Before the first commit, sync what an earlier process did to the log's name.
 
-        DuckDB syncs the log, but not its name, and replaces it at every checkpoint. Without its
-        name, what was committed is lost with the power; a log of the checkpoint before the last
+        Raises:
+            duckdb.IOException: the disk refuses.
+        """
+        if self._lasting_log == UNKNOWN:
+            self.keep_log()
+
+    def keep_log(self) -> None:
+        """After a commit, sync the log's folder, if the log is a new file or is gone.
+
+        DuckDB syncs the log, but not its name, and removes it at every checkpoint. Without its
+        name, what was committed is lost with the power; a log from before the last checkpoint but
         one is refused.
 
         Raises:
@@ -85,7 +94,7 @@ class Ledger:
         except FileNotFoundError:
             inode = NO_LOG
         try:
-            if inode != self._lasting_log:
+            if inode == NO_LOG or inode != self._lasting_log:
                 sync_folder(self._log.parent)
                 self._lasting_log = inode
         except OSError as err:
@@ -136,7 +145,7 @@ class LocalSession:
         self.ledger.writing.acquire()
         self._is_writing = True
         try:
-            self.ledger.keep_log()
+            self.ledger.begin_log()
             with _ctrl_c():
                 self._connection.execute("BEGIN TRANSACTION")
         except BaseException:
