@@ -98,7 +98,8 @@ class Catalog:
         """The catalog in the file `path`.
 
         Args:
-            migrates: Bring an older file up to date, also for one who only reads.
+            migrates: Bring an older file up to date, and repair what a power loss left, also for
+                one who only reads.
             cache: How much memory DuckDB may take, as it has it: `2GB`, `10%`.
 
         Raises:

@@ -94,7 +94,8 @@ def connect(
     """Access to the catalog at `path`, at this schema version: held, or through its holder.
 
     Args:
-        migrates: Bring an older file up to date, also for one who only reads.
+        migrates: Bring an older file up to date, and repair what a power loss left, also for one
+            who only reads.
 
     Raises:
         EmptyCatalog: there is no file and none is to be made.
@@ -122,7 +123,7 @@ def connect(
 def _open_up_to_date(path: Path, *, read_only: bool, cache: str, migrates: bool) -> LocalSession:
     """As `_open_file`; a reader of an older file that may be written migrates it first."""
     try:
-        return _open_file(path, read_only=read_only, cache=cache)
+        return _open_file(path, read_only=read_only, cache=cache, repairs=migrates)
     except OlderSchema:
         if not migrates or not os.access(path, os.W_OK):
             raise
@@ -137,8 +138,12 @@ def memory_connection(**settings: str) -> duckdb.DuckDBPyConnection:
     return duckdb.connect(":memory:", config=config)
 
 
-def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
-    """A session whose default database is the file."""
+def _open_file(path: Path, *, read_only: bool, cache: str, repairs: bool = True) -> LocalSession:
+    """A session whose default database is the file.
+
+    Args:
+        repairs: Repair what a power loss left, where it may be written; also for a reader.
+    """
     connection = memory_connection(memory_limit=cache)
     connection.execute(f"SET disabled_compression_methods = '{NOT_FOR_SKETCHES}'")
     with suppress(duckdb.CatalogException):  # unknown to DuckDB 1.5
@@ -157,7 +162,8 @@ def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
             migrate(own, path, read_only=read_only)
     except BaseException as err:
         own.close()
-        if isinstance(err, StoreDamaged) and repair(path, str(err.__cause__), seen):
+        is_damaged = repairs and isinstance(err, StoreDamaged)
+        if is_damaged and repair(path, str(err.__cause__), seen):
             return _open_file(path, read_only=read_only, cache=cache)
         raise
     return own

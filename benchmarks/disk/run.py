@@ -92,4 +92,3 @@ def is_complete(recorded: Recorded) -> bool:
         for path in root.rglob("*")
     }
     return disk.state(last) == left
-
