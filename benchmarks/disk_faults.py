@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
+from disk.child import folder_in_memory
 from disk.faults import ERRORS, STEPS, n_calls, run_with, whole_run
 from disk.library import Fault, build
 from killing import Nursery, prepare_family
@@ -32,7 +32,7 @@ def main() -> None:
     options = parser.parse_args()
     rows: dict[str, Counter[str]] = {}
     kinds: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as temporary:
+    with folder_in_memory() as temporary:
         folder = Path(temporary)
         nursery = Nursery(build(folder))
         prepared = prepare_family(folder / "prepared", nursery.do, ())

@@ -16,12 +16,11 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from disk.child import Place
+from disk.child import Place, folder_in_memory
 from disk.library import build
 from disk.look import Verdict, describe, doctored, look, place_of, write_state
 from disk.run import STEPS, Recorded, everything, is_complete, run
@@ -35,7 +34,7 @@ MOMENTS_FOR_A_STATE = 1.25
 def verdicts(
     recorded: Recorded, whole: Contents, n_states: int, every: int, seed: str, folder: Path
 ) -> Iterator[tuple[Moment, Verdict]]:
-    """About so many states of one run, half of each model, each looked at; each `every`th by the doctor."""
+    """About so many states of one run, half of each model, looked at; some by the doctor too."""
     everywhere = list(moments(recorded.calls))
     for model in MODELS:
         here = [moment for moment in everywhere if moment.model == model]
@@ -60,7 +59,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"seed {options.seed}")
     rows: dict[str, Counter[str]] = {}
-    with tempfile.TemporaryDirectory() as temporary:
+    with folder_in_memory() as temporary:
         folder = Path(temporary)
         nursery = Nursery(build(folder))
         prepared = prepare_family(folder / "prepared", nursery.do, ())

@@ -3,10 +3,10 @@
 DuckDB syncs its log before it reports a commit, and its file before a new header counts. Two states
 that a power loss can leave it refuses nevertheless, though nothing that was reported is missing:
 
-* The log's last transaction is incomplete in its middle: the end of the file is on the disk, a page
-  before it is not. DuckDB drops a transaction that ends too early, but calls a checksum that differs
-  damage (duckdb/duckdb pull request 13758). The transaction was not reported, since the log was not
-  synced: the log is cut before it.
+* The log's last transaction is incomplete in its middle: the end of the file is on the disk, a
+  page before it is not. DuckDB drops a transaction that ends too early, but calls a checksum that
+  differs damage (duckdb/duckdb pull request 13758). The transaction was not reported, since the
+  log was not synced: the log is cut before it.
 * A checkpoint was interrupted within a block of metadata. A checkpoint adds parts to such a block
   and leaves those that the file's header needs as they are, but writes the whole block in its
   place, with one checksum over all parts. The parts that count are whole, the checksum is not: it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +39,13 @@ class Place:
     @property
     def output(self) -> Path:
         return self.folder / "output"
+
+
+def folder_in_memory() -> tempfile.TemporaryDirectory[str]:
+    """A folder for a while; in memory where the system has a place for that, for syncs cost nothing
+    there."""
+    shared = "/dev/shm"
+    return tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else None)
 
 
 def work_watched(

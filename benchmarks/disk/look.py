@@ -75,15 +75,13 @@ def look(
     reported: Sequence[str],
     whole: Contents,
     steps: Sequence[Sequence[str]] = STEPS,
-    *,
-    searched: bool = True,
 ) -> Verdict:
-    """Open the catalog, compare everything, and open its copy.
+    """Open the catalog, compare everything, and open its copy; where there are derived files,
+    compare searches with and without them.
 
     Args:
         reported: Lines of the trace until the end.
         whole: Every model that may be there, as an undisturbed run records it.
-        searched: Compare searches with and without derived files, too.
     """
     told, verdict = Told.of(reported), Verdict()
     removing = {step[1] for step in steps if step[0] == "rm"} - told.gone
@@ -99,7 +97,8 @@ def look(
         except DeltadexError as err:
             verdict.refused.append(f"a new catalog: {err}")
     else:
-        verdict.add(check(place.db, whole, there=there, gone=told.gone, searched=searched))
+        has_derived = any(place.db.with_name(place.db.name + ".index").glob("*"))
+        verdict.add(check(place.db, whole, there=there, gone=told.gone, searched=has_derived))
     copy = place.db.with_name(COPY)
     if copy.exists():
         # what the last copy that is reported must have; a later one has it too

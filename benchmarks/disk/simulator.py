@@ -3,8 +3,8 @@
 Data. A file has the bytes of its last sync (fsync and fdatasync alike). Of everything that was
 written since, the disk takes any part in any order, a unit at a time: a page of 4 KiB, or a sector
 of 512 bytes. A unit holds what the page cache held at some moment since the sync. The size of the
-file is its size at some moment since the sync; units that are inside and were not written are zeros.
-A sector is written whole or not at all.
+file is its size at some moment since the sync; units that are inside it and were not written are
+zeros. A sector is written whole or not at all.
 
 Names. Creating, renaming and removing change folders. Two models of when that lasts:
 

@@ -26,8 +26,8 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """By (base, id): the model's row, its vectors by recipe, its slots and linear sketches; and what
-    is amiss.
+    """By (base, id): the model's row, its vectors by recipe, its slots with linear sketches; and
+    what is amiss.
 
     Attributes:
         duplicates: Models that are there more than once.

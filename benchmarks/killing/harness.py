@@ -137,7 +137,7 @@ class Nursery:
     """Starts processes that have everything imported already."""
 
     def __init__(self, library: Path | None = None) -> None:
-        """`library`: One that every process loads before libc; of the first nursery of a process."""
+        """`library`: One that every process loads before libc; only the first nursery has one."""
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._context = get_context("forkserver")
         self._context.set_forkserver_preload(list(PRELOADED))
