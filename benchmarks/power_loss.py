@@ -5,10 +5,10 @@
 A run of commands over tiny models (index, add, rm, searches, backups, derived files) is recorded
 with every call that changes a file (`disk/calls.c`). After each call the power may go: of what was
 not synced, the disk then holds nothing, everything or any part (`disk/simulator.py` says which, by
-two models). At least so many of these states are drawn, half of each model; equal ones count once. Each is
-written to a folder and opened: whatever a command had reported must be there, whole, as an
-undisturbed run records it, and searches must not depend on derived files. Two runs are recorded: one
-as it is, and one where DuckDB writes its log into the file all the time.
+two models). At least so many of these states are drawn, half of each model; equal ones count once.
+Each is written to a folder and opened: whatever a command had reported must be there, whole, as an
+undisturbed run records it, and searches must not depend on derived files. Two runs are recorded:
+one as it is, and one where DuckDB writes its log into the file all the time.
 """
 
 from __future__ import annotations
