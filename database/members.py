@@ -256,10 +256,10 @@ class Members(Opened):
         >>> [path.name for path in db.export("v.safetensors", format="safetensors")]
         ['v.safetensors']
         """
-        if format == "parquet":
-            return self._catalog.export_parquet(Path(target))
-        from ..store import write_safetensors
+        from ..store import write_parquet, write_safetensors
 
+        if format == "parquet":
+            return write_parquet(self._catalog, Path(target))
         return [write_safetensors(self._catalog, Path(target), self.find_base(base), recipe)]
 
     def export_scores(

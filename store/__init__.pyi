@@ -1,6 +1,6 @@
 from .care.backup import Backup, back_up
 from .care.doctor import Finding, examine
-from .care.export import write_safetensors, write_tables
+from .care.export import write_parquet, write_safetensors, write_tables
 from .care.merging import Merged, merge_catalogs
 from .catalog import Catalog
 from .derived.index import SearchIndex
@@ -43,6 +43,7 @@ __all__ = [
     "sketch_bytes",
     "true_cosines",
     "write_atomically",
+    "write_parquet",
     "write_safetensors",
     "write_tables",
 ]

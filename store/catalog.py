@@ -99,7 +99,8 @@ class Catalog:
         """The catalog in the file `path`.
 
         Args:
-            migrates: Bring an older file up to date, also for one who only reads.
+            migrates: Bring an older file up to date, and repair what a power loss left, also for
+                one who only reads.
             cache: How much memory DuckDB may take, as it has it: `2GB`, `10%`.
 
         Raises:
@@ -462,12 +463,6 @@ class Catalog:
     def cost(self, recipes: Sequence[str]) -> dict[str, Any]:
         """What one model's fingerprint took under these recipe ids, on average."""
         return mean_cost(self._session, recipes)
-
-    def export_parquet(self, folder: Path) -> list[Path]:
-        """`models`, `slots` and `fingerprints` as Parquet files in `folder`."""
-        from .care.export import write_parquet
-
-        return write_parquet(self._session, folder)
 
     def _empty(self) -> EmptyCatalog:
         return EmptyCatalog(f"{self.path}: no models yet; `deltadex index BASE FOLDER` adds them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import itertools
@@ -30,14 +31,39 @@ def derived_path(catalog: Path, base: str, recipe: str, ending: str = "") -> Pat
     return index_folder(catalog) / (name + ending)
 
 
+NO_FOLDER_SYNC = (errno.EBADF, errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EISDIR)
+"""Errors of systems and file systems that sync no folders (PostgreSQL's `fsync_fname_ext`)."""
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk: after a power loss, files that were made,
+    renamed or removed in it are so.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as err:
+        if err.errno not in NO_FOLDER_SYNC:
+            raise
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder and its parents, where they are missing.
 
     Raises:
         StoreFull: the system refuses.
     """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for place in missing:
+            sync_folder(place.parent)
     except OSError as err:
         raise StoreFull(f"{folder}: cannot be made: {err.strerror}") from err
 
@@ -61,7 +87,7 @@ def atomic_file(target: Path, *, replaces: bool = True) -> Iterator[Path]:
             os.replace(temporary, target)
         else:
             _name_new(temporary, target)
-        flush(target.parent)
+        sync_folder(target.parent)
     except OSError as err:
         raise StoreFull(f"{target}: {err.strerror}") from err
     finally:
@@ -69,13 +95,11 @@ def atomic_file(target: Path, *, replaces: bool = True) -> Iterator[Path]:
 
 
 def flush(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk.
+    """Bring a file to the disk.
 
     Raises:
         OSError: the system refuses.
     """
-    if path.is_dir() and os.name != "posix":
-        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

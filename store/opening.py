@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import duckdb
 
-from ..errors import EmptyCatalog, OlderSchema, StoreError
+from ..errors import EmptyCatalog, OlderSchema, StoreDamaged, StoreError
 from .files import atomic_file, make_folder
+from .recovery import Seen, log_path, repair
 from .schema import SCHEMA_VERSION, check_schema, migrate
 from .session import Session, translated
 from .sharing import Access, CommitLog, HolderNote, Ledger, LocalSession, Losses, RawSession
@@ -38,6 +39,10 @@ OF_DUCKDB = "TYPE duckdb"
 NOTHING_ELSE = "SET enable_external_access = false"
 """From now on DuckDB opens no other file and no address."""
 
+LOGS_EVERYTHING = "auto_checkpoint_skip_wal_threshold = 9223372036854775807"
+"""A large commit is logged before its checkpoint begins too: the log says that one was going on
+(`recovery.py`)."""
+
 NOT_FOR_SKETCHES = "dict_fsst,fsst,zstd"
 """Compression of text and bytes. To pack sketches saves a tenth of the file, for forty times the
 time of writing it."""
@@ -59,7 +64,8 @@ def connect(
     A new catalog appears under its name once it is complete.
 
     Args:
-        migrates: Bring an older file up to date, also for one who only reads.
+        migrates: Bring an older file up to date, and repair what a power loss left, also for one
+            who only reads.
 
     Raises:
         EmptyCatalog: there is no file and none is to be made.
@@ -148,7 +154,7 @@ def _make(path: Path) -> None:
 def _open_up_to_date(path: Path, *, read_only: bool, cache: str, migrates: bool) -> LocalSession:
     """As `_open_file`; a reader of an older file that may be written migrates it first."""
     try:
-        return _open_file(path, read_only=read_only, cache=cache)
+        return _open_file(path, read_only=read_only, cache=cache, repairs=migrates)
     except OlderSchema:
         if not migrates or not os.access(path, os.W_OK):
             raise
@@ -157,22 +163,43 @@ def _open_up_to_date(path: Path, *, read_only: bool, cache: str, migrates: bool)
     return _open_file(path, read_only=read_only, cache=cache)
 
 
-def _open_file(path: Path, *, read_only: bool, cache: str) -> LocalSession:
-    """A session on an existing file, at this schema version."""
-    with translated(path):
-        own = _attached(path, f"{OF_DUCKDB}, {'READ_ONLY' if read_only else WRITING}", cache)
-        try:
-            migrate(own, path, read_only=read_only)
-        except BaseException:
-            own.close()
-            raise
+def _open_file(path: Path, *, read_only: bool, cache: str, repairs: bool = True) -> LocalSession:
+    """A session on an existing file, at this schema version.
+
+    Args:
+        repairs: Repair what a power loss left, where it may be written; also for a reader.
+    """
+    seen = Seen.of(path)
+    try:
+        with translated(path):
+            own = _attached(path, f"{OF_DUCKDB}, {'READ_ONLY' if read_only else WRITING}", cache)
+            try:
+                if seen.has_begun_checkpoint:
+                    _read_metadata(own)
+                migrate(own, path, read_only=read_only)
+            except BaseException:
+                own.close()
+                raise
+    except StoreDamaged as err:
+        if repairs and repair(path, str(err.__cause__), seen):
+            return _open_file(path, read_only=read_only, cache=cache)
+        raise
     return own
+
+
+def _read_metadata(own: LocalSession) -> None:
+    """Read every block of metadata, most of which DuckDB reads when a query needs it."""
+    sql = "SELECT table_name FROM duckdb_tables() WHERE database_name = 'catalog'"
+    for (table,) in own.execute(sql):
+        own.execute("SELECT count(*) FROM pragma_storage_info(?)", [table])
 
 
 def _attached(path: Path, options: str, cache: str) -> LocalSession:
     """A session whose default database is the file."""
     connection = memory_connection(memory_limit=cache)
-    own = LocalSession(connection, Ledger(), cache)
+    with suppress(duckdb.CatalogException):  # unknown to DuckDB 1.5
+        connection.execute(f"SET {LOGS_EVERYTHING}")
+    own = LocalSession(connection, Ledger(log_path(path)), cache)
     quoted = str(path).replace("'", "''")
     try:
         with translated(path):

@@ -1,10 +1,12 @@
 """Processes killed at random moments, and what they leave behind; for `kills.py` and the tests."""
 
-from .child import lowered
-from .contents import check, read_contents
+from .child import PREPARE, lowered
+from .contents import Contents, Findings, check, read_contents
 from .harness import (
     Death,
     Nursery,
+    Told,
+    ended,
     finish,
     kill_cold,
     kill_once,
@@ -13,15 +15,20 @@ from .harness import (
     read_trace,
     undisturbed,
 )
-from .tasks import TASKS, Prepared, Task, prepare_family
+from .tasks import TASKS, Prepared, Task, prepare_family, step_adding
 
 __all__ = [
+    "PREPARE",
     "TASKS",
+    "Contents",
     "Death",
+    "Findings",
     "Nursery",
     "Prepared",
     "Task",
+    "Told",
     "check",
+    "ended",
     "finish",
     "kill_cold",
     "kill_once",
@@ -31,5 +38,6 @@ __all__ = [
     "prepare_family",
     "read_contents",
     "read_trace",
+    "step_adding",
     "undisturbed",
 ]

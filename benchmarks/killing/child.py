@@ -1,7 +1,8 @@
 """What runs in the process that will be killed: real commands, and a trace of how far they came.
 
 The trace is a file, a line an event: `start SECONDS`, `> PHASE`, `< PHASE`, `there ID`, `gone ID`
-(each after the catalog has answered that it is done), `end`.
+(each after the catalog has answered that it is done), `done N CODE BYTES` after a step: its number,
+its exit code and how much has been printed by then, `end`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, NoReturn
 import duckdb
 
 from deltadex.cli import main
+from deltadex.commands.exits import EXIT_NOTHING_DONE
 from deltadex.errors import DeltadexError
 from deltadex.records import Indexed
 from deltadex.search import prepare_search
@@ -130,8 +132,11 @@ def work(
     with lowered():
         trace.say(f"start {time.monotonic()}")
         code = 0
-        for step in steps:
-            code = _do(step, db) or code
+        for number, step in enumerate(steps):
+            ended = _do(step, db)
+            sys.stdout.flush()
+            trace.say(f"done {number} {ended} {os.stat(output).st_size}")
+            code = ended or code
             if code in SIGNALLED:
                 _leave(code)
         trace.say("end")
@@ -175,9 +180,13 @@ def _leave(code: int) -> NoReturn:
 def _do(step: Sequence[str], db: Path) -> int:
     """Do one step; its exit code."""
     if step[0] in (OPEN, PREPARE):
-        with Catalog.open(db, create=False) as catalog:
-            for base in catalog.bases() if step[0] == PREPARE else ():
-                prepare_search(catalog, base, catalog.find_recipe("sketch", base))
+        try:
+            with Catalog.open(db, create=False) as catalog:
+                for base in catalog.bases() if step[0] == PREPARE else ():
+                    prepare_search(catalog, base, catalog.find_recipe("sketch", base))
+        except DeltadexError as err:
+            print(f"Error: {err}", flush=True)
+            return EXIT_NOTHING_DONE
         return 0
     try:
         main([*step, "--db", str(db)], standalone_mode=True)

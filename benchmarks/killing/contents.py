@@ -26,7 +26,8 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """By (base, id): the model's row, its vectors by recipe, its slots; and what is amiss.
+    """By (base, id): the model's row, its vectors by recipe, its slots with linear sketches; and
+    what is amiss.
 
     Attributes:
         duplicates: Models that are there more than once.
@@ -82,8 +83,9 @@ def read_contents(db: Path) -> Contents:
                 exact = np.asarray(vector, dtype=np.float32).tobytes()
                 vectors.setdefault(int(key), []).append((recipe, exact, float(norm)))
         slots: dict[int, list[Row]] = {}
-        for key, *rest in rows("SELECT * FROM slots ORDER BY ALL"):
-            slots.setdefault(key, []).append(tuple(map(_hashable, rest)))
+        for table in ("slots", "linear_sketches"):
+            for key, *rest in rows(f"SELECT * FROM {table} ORDER BY ALL"):
+                slots.setdefault(key, []).append(tuple(map(_hashable, rest)))
     by_name: dict[tuple[str, str], tuple[Row, tuple[Row, ...], tuple[Row, ...]]] = {}
     duplicates = []
     for key, *rest in models:

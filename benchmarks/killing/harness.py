@@ -9,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -60,17 +60,28 @@ class Death:
 
 @dataclass(slots=True)
 class Told:
-    """What a trace says."""
+    """What a trace says.
+
+    Attributes:
+        done: Exit codes of the steps that have ended, by number, and how many bytes the process had
+            printed by then.
+    """
 
     there: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     phases: list[str] = field(default_factory=list)
+    done: dict[int, tuple[int, int]] = field(default_factory=dict)
     has_ended: bool = False
 
     @classmethod
     def read(cls, path: Path) -> Told:
+        return cls.of(path.read_text("utf-8").splitlines() if path.exists() else ())
+
+    @classmethod
+    def of(cls, lines: Iterable[str]) -> Told:
+        """What these lines say."""
         told = cls()
-        for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+        for line in lines:
             sign, _, rest = line.partition(" ")
             if sign == ">":
                 told.phases.append(rest)
@@ -81,6 +92,9 @@ class Told:
             elif sign == "gone":
                 told.there.discard(rest)
                 told.gone.add(rest)
+            elif sign == "done":
+                number, code, n_bytes = map(int, rest.split())
+                told.done[number] = (code, n_bytes)
             elif sign == "end":
                 told.has_ended = True
         return told
@@ -122,10 +136,17 @@ class Undisturbed:
 class Nursery:
     """Starts processes that have everything imported already."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: Path | None = None) -> None:
+        """`library`: One that every process loads before libc; only the first nursery has one."""
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._context = get_context("forkserver")
         self._context.set_forkserver_preload(list(PRELOADED))
+        if library is not None:
+            os.environ["LD_PRELOAD"] = str(library)
+            try:
+                forkserver.ensure_running()
+            finally:
+                del os.environ["LD_PRELOAD"]
 
     def start(self, task: Task, prepared: Prepared, db: Path, *, again: bool) -> ForkServerProcess:
         """The task's process, begun: its trace has said `start`."""
@@ -133,7 +154,7 @@ class Nursery:
         trace = trace_path(db)
         trace.unlink(missing_ok=True)
         output = db.with_suffix(".output")
-        return self._begun(work, (steps, prepared.family, db, trace, output, task.small_log), trace)
+        return self.begun(work, (steps, prepared.family, db, trace, output, task.small_log), trace)
 
     def again(self, task: Task, prepared: Prepared, db: Path) -> None:
         """Continue the task, to its end."""
@@ -143,7 +164,7 @@ class Nursery:
         """Do steps to their end; where the catalog is may be full."""
         with tempfile.TemporaryDirectory() as folder:
             trace, output = Path(folder) / "trace", Path(folder) / "output"
-            process = self._begun(work, (steps, family, db, trace, output, False), trace)
+            process = self.begun(work, (steps, family, db, trace, output, False), trace)
             ended(process)
             said = output.read_text("utf-8")
             return Done(code=process.exitcode or 0, said=said, there=Told.read(trace).there)
@@ -151,7 +172,7 @@ class Nursery:
     def hold(self, db: Path) -> ForkServerProcess:
         """A process that holds the catalog."""
         trace = db.with_suffix(".holding")
-        process = self._begun(hold, (db, trace), trace)
+        process = self.begun(hold, (db, trace), trace)
         trace.unlink()
         return process
 
@@ -161,7 +182,8 @@ class Nursery:
         process.start()
         return process
 
-    def _begun(self, target: object, args: tuple[object, ...], trace: Path) -> ForkServerProcess:
+    def begun(self, target: object, args: tuple[object, ...], trace: Path) -> ForkServerProcess:
+        """A process that does something; its trace has said `start`."""
         process = self._context.Process(target=target, args=args)  # type: ignore[arg-type]
         process.start()
         given_up_at = time.monotonic() + LONGEST_S

@@ -76,7 +76,8 @@ def model(number: int) -> str:
     return f"m{number:05d}"
 
 
-def _add(*numbers: int) -> Step:
+def step_adding(*numbers: int) -> Step:
+    """The step that adds some models."""
     folders = [f"models/{model(n)}" for n in numbers]
     return ("add", *folders, "--base", "base", "--labels", "models/labels.csv")
 
@@ -90,7 +91,7 @@ TASKS: Sequence[Task] = (
     Task(name="index, small log", start=None, steps=[INDEX], small_log=True),
     Task(name="index as guest", start="empty", steps=[INDEX], killed="guest"),
     Task(name="index, holder dies", start="empty", steps=[INDEX], killed="holder"),
-    Task(name="add", start="half", steps=[_add(4, 5), _add(6, 7)]),
+    Task(name="add", start="half", steps=[step_adding(4, 5), step_adding(6, 7)]),
     Task(name="rm", start="whole", steps=_rm(1, 5, 2, 7), small_log=True),
     Task(name="migrate", start="old", steps=[(OPEN,)]),
     Task(
@@ -156,8 +157,8 @@ def write_first_schema(catalog: Path, target: Path) -> None:
         connection.execute("UPDATE meta SET schema_version = 1")
         connection.execute(f"ATTACH '{catalog}' AS today (READ_ONLY)")
         vectors = connection.execute("SELECT vectors FROM today.recipes").fetchall()
-        for name in ("families", "models"):
-            connection.execute(f"INSERT INTO {name} SELECT * FROM today.{name}")
+        connection.execute("INSERT INTO families SELECT * FROM today.families")
+        connection.execute("INSERT INTO models SELECT * EXCLUDE (verified) FROM today.models")
         connection.execute("INSERT INTO slots SELECT * EXCLUDE (zero_share) FROM today.slots")
         connection.execute("INSERT INTO recipes SELECT * EXCLUDE (share) FROM today.recipes")
         for (name,) in vectors:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,22 +34,23 @@ _TABLES = {
 }
 
 
-def write_parquet(session: Session, folder: Path) -> list[Path]:
+def write_parquet(catalog: Catalog, folder: Path) -> list[Path]:
     """Each table as `folder/NAME.parquet`."""
-    views = {row[0] for row in session.execute("SELECT view_name FROM duckdb_views()")}
     make_folder(folder)
     # the holder of the catalog writes, perhaps from another working folder
     folder = folder.resolve()
     written = []
-    for name, sql in _TABLES.items():
-        if name == "fingerprints" and name not in views:
-            continue
-        target = folder / f"{name}.parquet"
-        temporary = target.with_suffix(".partial")
-        quoted = str(temporary).replace("'", "''")
-        session.execute(f"COPY ({sql}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)")
-        os.replace(temporary, target)
-        written.append(target)
+    with closing(Session(catalog.access)) as session:
+        views = {row[0] for row in session.execute("SELECT view_name FROM duckdb_views()")}
+        for name, sql in _TABLES.items():
+            if name == "fingerprints" and name not in views:
+                continue
+            target = folder / f"{name}.parquet"
+            temporary = target.with_suffix(".partial")
+            quoted = str(temporary).replace("'", "''")
+            session.execute(f"COPY ({sql}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)")
+            os.replace(temporary, target)
+            written.append(target)
     return written
 
 

@@ -224,11 +224,19 @@ class SketchFile:
             return Rows.read(self._path, NOTHING, np.zeros(0, dtype=np.int64))
 
     def _clear(self, shapes: Shapes) -> None:
-        """Begin empty files with such rows; readers of the old files continue with those."""
-        self._beside(".keys").unlink(missing_ok=True)
-        for ending in shapes.rows:
-            self._beside(ending).unlink(missing_ok=True)
-            self._beside(ending).touch()
+        """Begin empty files with such rows; readers of the old files continue with those.
+
+        Raises:
+            StoreFull: the system refuses.
+        """
+        try:
+            self._beside(".keys").unlink(missing_ok=True)
+            for ending in shapes.rows:
+                self._beside(ending).unlink(missing_ok=True)
+                self._beside(ending).touch()
+        except OSError as err:
+            raise StoreFull(f"{self._path}: {err.strerror}") from err
+        # syncs the folder: after a power loss no new keys are beside old rows
         write_atomically(self._beside(".slots"), shapes.to_json())
         self._rows = Rows.read(self._path, shapes, np.zeros(0, dtype=np.int64))
 

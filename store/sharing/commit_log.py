@@ -145,7 +145,7 @@ class CommitLog:
 
     def end(self) -> None:
         """Remove the file where it has nothing to tell: nothing was lost, and the WAL is empty."""
-        if not self._noted.losses and not self._size_of_wal():
+        if not self._noted.losses and not self.has_wal:
             with suppress(OSError):
                 self.path.unlink(missing_ok=True)
 
@@ -181,6 +181,11 @@ class CommitLog:
         except OSError as err:
             log.debug("%s: %s", self.path, err)
             temporary.unlink(missing_ok=True)
+
+    @property
+    def has_wal(self) -> bool:
+        """Whether the write-ahead log holds anything."""
+        return self._size_of_wal() > 0
 
     def _size_of_wal(self) -> int:
         try:

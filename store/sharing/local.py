@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import duckdb
 
+from ..files import sync_folder
 from .commit_log import Commit, CommitLog
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
@@ -21,6 +22,9 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
 UNSETTLED = "~"
 
 SHED_TO = "64MB"
+
+UNKNOWN, NO_LOG = -1, 0
+"""In place of the log's inode."""
 
 
 @runtime_checkable
@@ -53,8 +57,10 @@ class RawSession(Protocol):
 class Ledger:
     """Shared by all sessions of an open file: the lock of its only writer, which counts changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Path | None = None) -> None:
+        """`log`: The file that DuckDB writes commits to; None where nothing is written."""
         self.writing = threading.Lock()
+        self._log, self._lasting_log = log, UNKNOWN
         self._epoch = secrets.token_hex(4)
         self.n_changes, self.is_committing = 0, False
         self.commit_log: CommitLog | None = None
@@ -84,6 +90,38 @@ class Ledger:
         """A token that differs after every committed change, whichever process made it; it ends in
         `UNSETTLED` while a change is being committed."""
         return f"{self._epoch}-{self.n_changes}{UNSETTLED if self.is_committing else ''}"
+
+    def begin_log(self) -> None:
+        """Before the first commit, sync what an earlier process did to the log's name.
+
+        Raises:
+            duckdb.IOException: the disk refuses.
+        """
+        if self._lasting_log == UNKNOWN:
+            self.keep_log()
+
+    def keep_log(self) -> None:
+        """After a commit, sync the log's folder, if the log is a new file or is gone.
+
+        DuckDB syncs the log, but not its name, and removes it at every checkpoint. Without its
+        name, what was committed is lost with the power; a log from before the last checkpoint but
+        one is refused.
+
+        Raises:
+            duckdb.IOException: the disk refuses; what was committed last may be lost.
+        """
+        if self._log is None:
+            return
+        try:
+            inode = self._log.stat().st_ino
+        except FileNotFoundError:
+            inode = NO_LOG
+        try:
+            if inode == NO_LOG or inode != self._lasting_log:
+                sync_folder(self._log.parent)
+                self._lasting_log = inode
+        except OSError as err:
+            raise duckdb.IOException(f"cannot sync {self._log.parent}: {err.strerror}") from err
 
 
 class LocalSession:
@@ -130,6 +168,7 @@ class LocalSession:
         self.ledger.writing.acquire()
         self._is_writing = True
         try:
+            self.ledger.begin_log()
             with _ctrl_c():
                 self._connection.execute("BEGIN TRANSACTION")
         except BaseException:
@@ -153,6 +192,7 @@ class LocalSession:
             # an interrupted commit may have been made
             self.ledger.n_changes += 1
             self.ledger.is_committing = False
+        self.ledger.keep_log()
         if counted is not None and self.ledger.commit_log is not None:
             self.ledger.commit_log.append(counted)
         self._end()
@@ -199,10 +239,13 @@ class LocalSession:
     def leave(self) -> None:
         """Close the file as its holder, with an empty WAL if no session reads any more."""
         self.rollback()
-        if self.ledger.commit_log is not None:
-            with contextlib.suppress(duckdb.Error):
-                self._connection.execute("CHECKPOINT")
-            self.ledger.commit_log.end()
+        commit_log = self.ledger.commit_log
+        if commit_log is not None:
+            # a checkpoint of an empty log would write, and the log would not tell of it
+            if commit_log.has_wal:
+                with contextlib.suppress(duckdb.Error):
+                    self._connection.execute("CHECKPOINT")
+            commit_log.end()
         self._connection.close()
 
     def _end(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,10 +46,15 @@ def write_note(catalog: Path, note: HolderNote) -> None:
     path = note_path(catalog)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{note.port}.partial")
     body = {"pid": note.pid, "machine": note.machine, "port": note.port, "key": note.key.hex()}
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(body, file)
-    os.replace(temporary, path)
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(body, file)
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def read_note(catalog: Path) -> HolderNote | None:
@@ -70,6 +76,8 @@ def read_note(catalog: Path) -> HolderNote | None:
 
 
 def remove_note(catalog: Path, note: HolderNote) -> None:
-    """Remove the note, unless another holder has written its own."""
+    """Remove the note, unless another holder has written its own. A note that stays names a process
+    that has ended, and hinders nobody."""
     if read_note(catalog) == note:
-        note_path(catalog).unlink(missing_ok=True)
+        with suppress(OSError):
+            note_path(catalog).unlink(missing_ok=True)

@@ -25,7 +25,15 @@ from deltadex.errors import (
     UnknownRecipe,
 )
 from deltadex.records import Fingerprint, ModelRecord, Recipe, Refused
-from deltadex.store import Catalog, ModelFilter, Page, SketchMatrix, schema, write_safetensors
+from deltadex.store import (
+    Catalog,
+    ModelFilter,
+    Page,
+    SketchMatrix,
+    schema,
+    write_parquet,
+    write_safetensors,
+)
 from deltadex.store.opening import memory_connection
 
 
@@ -224,7 +232,7 @@ def test_exports_are_read_by_other_tools(catalog, tmp_path):
     from safetensors import safe_open
 
     catalog.record(indexed("m", seed=1))
-    catalog.export_parquet(tmp_path / "tables")
+    write_parquet(catalog, tmp_path / "tables")
     write_safetensors(catalog, tmp_path / "v.safetensors", None, None)
 
     fingerprints = pq.read_table(tmp_path / "tables" / "fingerprints.parquet").to_pylist()

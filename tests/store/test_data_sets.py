@@ -5,7 +5,7 @@ from outcomes import RECIPE, data_set, indexed
 from patients import look, sql, state
 
 from deltadex.errors import RequestError
-from deltadex.store import Catalog, back_up
+from deltadex.store import Catalog, back_up, write_parquet
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_merge_into_nothing_copies_data_sets_once(kept, b):
 def test_a_backup_and_an_export_hold_data_sets(kept, tmp_path):
     with Catalog.open(kept) as catalog:
         back_up(catalog, tmp_path / "backup.duckdb")
-        written = {path.name for path in catalog.export_parquet(tmp_path / "out")}
+        written = {path.name for path in write_parquet(catalog, tmp_path / "out")}
     assert {"data_sets.parquet", "data_sketches.parquet"} <= written
     with Catalog.open(tmp_path / "backup.duckdb") as catalog:
         assert_equal(catalog.data_sets.load("reviews"), data_set("reviews", seed=1))

@@ -9,11 +9,12 @@ from pathlib import Path
 from ....errors import DeltadexError, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ...catalog import Catalog
 from ...opening import NOTHING_ELSE, OF_DUCKDB, memory_connection
+from ...recovery import Seen, find_repair
 from ...schema import SCHEMA_VERSION, schema_version
 from ...session import Session, translated
 from ...sharing import Ledger, LocalSession
 from .backup_file import ManifestCheck
-from .checks import CheckContext, Finding, Track
+from .checks import RUN_REPAIR, CheckContext, Finding, Track
 from .database import (
     REPLACE_FILE,
     check_commits,
@@ -119,13 +120,26 @@ def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
     if detail:
         return None, Finding("catalog", "problem", detail, advice), False
     try:
-        before = _schema_before(path)
+        before, is_interrupted = _schema_before(path), False
+    except StoreDamaged as err:
+        if find_repair(path, str(err.__cause__), Seen.of(path)) is None:
+            return None, _problem(err), False
+        before, is_interrupted = None, True
+    except DeltadexError as err:
+        return None, _problem(err), False
+    if is_interrupted and not repairs:
+        detail = f"{path}: the machine stopped while this catalog was written"
+        return None, Finding("catalog", "problem", detail, RUN_REPAIR), False
+    try:
         if before == 0:
             detail = f"{path}: a database without a table, not a catalog"
             return None, Finding("catalog", "problem", detail, "choose another --db"), False
         catalog, repairs = _open(path, repairs)
     except DeltadexError as err:
         return None, _problem(err), False
+    if is_interrupted:
+        detail = "what was not complete when the machine stopped is undone"
+        return catalog, Finding("catalog", "repaired", detail), repairs
     if before is not None and before < SCHEMA_VERSION:
         detail = f"brought from schema version {before} to {SCHEMA_VERSION}"
         return catalog, Finding("catalog", "repaired", detail), repairs
