@@ -34,7 +34,7 @@ def collect_adapter(
     if not placed.placements:
         changed = name_some((*placed.ignored, *adapter.outside)) or "nothing that is read"
         raise ModelError("no-layer-update", f"it changes only {changed}")
-    if adapter.needs_base and job.plan.whole:
+    if job.plan.whole and not adapter.needs_base.isdisjoint(placed.by_tensor()):
         job.base.verify(keep=job.parts is None)
     for module, placements in placed.by_tensor().items():
         job.stop_if_cancelled()

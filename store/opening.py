@@ -142,13 +142,13 @@ def _is_file(path: Path) -> bool:
 def _make(path: Path) -> None:
     """An empty catalog at `path`, unless another process has made one meanwhile."""
     options = f"{OF_DUCKDB}, {WRITING}, {NEW}"
-    with (
-        atomic_file(path, replaces=False) as temporary,
-        translated(path),
-        closing(_attached(temporary, options, CACHE_SHARE)) as own,
-    ):
-        migrate(own, path, read_only=False)
-        own.execute("CHECKPOINT")
+    with atomic_file(path, replaces=False) as temporary, translated(path):
+        try:
+            with closing(_attached(temporary, options, CACHE_SHARE)) as own:
+                migrate(own, path, read_only=False)
+                own.execute("CHECKPOINT")
+        finally:
+            log_path(temporary).unlink(missing_ok=True)
 
 
 def _open_up_to_date(path: Path, *, read_only: bool, cache: str, migrates: bool) -> LocalSession:

@@ -31,7 +31,7 @@ from ..tables.filters import Condition
 from ..tables.models import count_models
 from ..tables.slots import select_sketch_rows, select_sketched_slots
 from ..tables.vectors import fetch_keys, fetch_vectors_of
-from .sketch_matrix import SketchMatrix, block_dims, check_weights
+from .sketch_matrix import SketchMatrix, block_dims, stored_matrix
 from .sketch_rows import CHECKED, KEY, NOTHING, Rows, Shapes, checksums, read_keys, read_shapes
 
 log = logging.getLogger(__name__)
@@ -201,8 +201,8 @@ class SketchFile:
         if len(keys) > FEW_KEYS:
             condition, values = "model BETWEEN ? AND ?", [int(keys[0]), int(keys[-1])]
         table = select_sketch_rows(session, condition, recipe.id, values)
-        matrix = SketchMatrix.of(table, present.tolist(), recipe, self._rows.shapes.slots)
-        check_weights(session, matrix)
+        slots = self._rows.shapes.slots
+        matrix = stored_matrix(session, table, present.tolist(), recipe, slots)
         rows: dict[str, np.ndarray] = {
             ".sketches": matrix.codes,
             ".weights": matrix.weights.astype("<f4", copy=False),

@@ -119,10 +119,7 @@ class SketchMatrix:
                 return
             sketch = coded(sketch, self.dims)
         if len(sketch) != sketch_bytes(self.dims):
-            raise StoreDamaged(
-                f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}: "
-                "`deltadex doctor` names the model"
-            )
+            raise ValueError(f"a sketch of {len(sketch)} bytes, not {sketch_bytes(self.dims)}")
         at = len(self.dims) * WEIGHT.itemsize
         self.weights[row, column] = np.frombuffer(sketch[:at], dtype=WEIGHT)
         self.codes[row, column] = np.frombuffer(sketch[at:], dtype=np.uint8)
@@ -208,22 +205,31 @@ def fetch_matrix(session: Session, keys: Sequence[int], recipe: Recipe) -> Sketc
     """The sketches of the models with these keys, in their order.
 
     Raises:
-        StoreDamaged: a weight is not finite.
+        StoreDamaged: a weight is not finite, or a sketch is of another size.
     """
     condition = "model IN (SELECT unnest(?::BIGINT[]))"
     rows = select_sketch_rows(session, condition, recipe.id, [list(keys)])
-    matrix = SketchMatrix.of(rows, keys, recipe)
-    check_weights(session, matrix)
-    return matrix
+    return stored_matrix(session, rows, keys, recipe)
 
 
-def check_weights(session: Session, matrix: SketchMatrix) -> None:
-    """Refuse sketches whose weights are not finite.
+def stored_matrix(
+    session: Session,
+    rows: pa.Table,
+    keys: Sequence[int],
+    recipe: Recipe,
+    slots: Sequence[Slot] | None = None,
+) -> SketchMatrix:
+    """`SketchMatrix.of` rows that the catalog has.
 
     Raises:
-        StoreDamaged: some are not.
+        StoreDamaged: a weight is not finite, or a sketch is of another size.
     """
+    try:
+        matrix = SketchMatrix.of(rows, keys, recipe, slots)
+    except ValueError as err:
+        raise StoreDamaged(f"{session.path}: damaged: {err}; index its family again") from err
     is_finite = np.isfinite(matrix.weights).all(axis=(1, 2))
     if not is_finite.all():
         n_models = int((~is_finite).sum())
         raise StoreDamaged(not_finite(session.path, f"sketches of {n_models} models"))
+    return matrix

@@ -23,6 +23,7 @@ from deltadex.errors import ModelError
 from deltadex.indexer.adapter import read_adapter
 from deltadex.indexer.delta import DenseDelta, LowRankDelta
 
+LAYER = "encoder.layer.0.attention.self.query"
 TARGETS = ["q_proj", "down_proj"]
 
 
@@ -142,10 +143,11 @@ def test_a_lokr_of_too_many_elements_is_refused_by_its_shapes(
     def modules(n_more: int) -> Mapping[str, tuple[int, int]]:
         second = (shape[0] + n_more * wider[0], shape[1] + n_more * wider[1])
         sides = [torch.ones(1, 1).expand(side) for side in (shape, second)]  # takes no memory
-        tensors = dict(zip(("m.0.q.lokr_w1", "m.0.q.lokr_w2"), sides, strict=True))
+        names = (f"{LAYER}.lokr_w1", f"{LAYER}.lokr_w2")
+        tensors = dict(zip(names, sides, strict=True))
         return read_adapter(MemoryCheckpoint(tensors), {"alpha": 1, "r": 1}).modules
 
-    assert modules(0) == {"m.0.q": (shape[0] ** 2, shape[1] ** 2)}
+    assert modules(0) == {LAYER: (shape[0] ** 2, shape[1] ** 2)}
     with pytest.raises(ModelError, match="more than 1073741824 elements") as caught:
         modules(1)
     assert caught.value.code == "shape-mismatch"

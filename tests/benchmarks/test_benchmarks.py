@@ -63,6 +63,7 @@ def missing(module: str) -> str:
 
 
 FOLDER = "{folder}"
+NO_COMPILER = "" if sys.platform == "linux" and shutil.which("cc") else "Linux with a C compiler"
 TOYS = {
     "anisotropy": Toy(
         command=("benchmarks/anisotropy.py", "--rows", "40", "--cols", "60", "--repeats", "1"),
@@ -191,6 +192,18 @@ TOYS = {
             r"all +1 +[01] +\d +0 +0 +0 +0",
             r"killed while: [a-z]+",
         ),
+    ),
+    "disk faults": Toy(
+        command=("benchmarks/disk_faults.py", "--every", "300", "--first", "40"),
+        page="reliability.md",
+        prints=(r"runs +faults +refused +absorbed +wrong", r"all +3 +3 +\d +\d +0"),
+        needs=NO_COMPILER,
+    ),
+    "power loss": Toy(
+        command=("benchmarks/power_loss.py", "--states", "4", "--seed", "1"),
+        page="reliability.md",
+        prints=(r"states +opened +refused +lost +half +wrong", r"all +4 +4 +0 +0 +0 +0"),
+        needs=NO_COMPILER,
     ),
     "layouts of a made family": Toy(
         command=("benchmarks/layouts.py", "200", "--dim", "32", "--layouts", "pca", "auto"),

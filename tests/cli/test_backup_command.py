@@ -36,7 +36,7 @@ def test_backup_prints_the_contract(db, tmp_path):
     document = json.loads(result.stdout)
 
     assert result.exit_code == 0
-    assert set(document) == {"written", "models", "bytes", "seconds"}
+    assert set(document) == {"written", "models", "bytes", "sha256", "manifest", "seconds"}
     assert document["written"] == str(target)
     assert (document["models"], document["bytes"]) == (1, target.stat().st_size)
     assert 0 < document["seconds"] < 60

@@ -82,7 +82,8 @@ def test_a_device_that_is_not_here_is_one_clear_line(family, study, device):
     result = run(family, *study, "a-0", "--device", device)
 
     assert result.exit_code == 2, result.output
-    assert f"--device {device}" in result.output
+    assert f"device '{device}'" in result.output
+    assert "this machine has: cpu" in result.output
 
 
 def test_components_against_the_base_name_what_was_edited(family, tmp_path):

@@ -25,7 +25,8 @@ def read(folder):
 seen = []
 def hook(event, args):
     if event in ("open", "os.listdir", "os.scandir"):
-        seen.append(str(args[0]))
+        if not isinstance(args[0], int):  # a file that was opened before
+            seen.append(str(args[0]))
     elif event.startswith(("socket.", "subprocess.", "os.exec", "os.system", "urllib.")):
         seen.append(event)
 sys.addaudithook(hook)
