@@ -71,7 +71,7 @@ def connect(
         EmptyCatalog: there is no file and none is to be made.
         StoreError: one of its subclasses, naming the file.
     """
-    if not _is_file(path):
+    if not is_file(path):
         if not create:
             what = "a link to a file that is not there" if path.is_symlink() else "no catalog there"
             raise EmptyCatalog(f"{path}: {what} yet; `deltadex index` makes one")
@@ -121,7 +121,7 @@ def _warn_of_losses(session: RawSession, path: Path) -> None:
         log.warning("%s: %s; `deltadex doctor` lists them", path, losses)
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
     """Whether a file is there. DuckDB would wait for a pipe for ever.
 
     Raises:

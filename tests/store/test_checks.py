@@ -1,3 +1,5 @@
+import os
+
 import duckdb
 import numpy as np
 import pytest
@@ -117,6 +119,22 @@ def test_somebody_elses_file_is_a_line_and_stays_as_it_is(tmp_path, make, said_o
 
     assert said_of_it in state(found, "catalog")[1]
     assert files(path) == before
+
+
+@pytest.mark.parametrize(
+    ("make", "said_of_it"),
+    [
+        (lambda path: path.symlink_to(path), "symbolic links"),
+        (lambda path: path.symlink_to("nowhere"), "no catalog there yet"),
+        (os.mkfifo, "a pipe, socket or device"),
+        (lambda path: path.mkdir(), "a folder, not a file"),
+    ],
+)
+def test_what_is_no_file_is_a_line(tmp_path, make, said_of_it):
+    path = tmp_path / "c.duckdb"
+    make(path)
+
+    assert said_of_it in state(look(path), "catalog")[1]
 
 
 def test_a_folder_that_is_not_there_is_a_line(tmp_path):

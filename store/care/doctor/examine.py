@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ....errors import DeltadexError, StoreDamaged, StoreError, StoreFull, StoreLocked
 from ...catalog import Catalog
-from ...opening import NOTHING_ELSE, OF_DUCKDB, memory_connection
+from ...opening import NOTHING_ELSE, OF_DUCKDB, is_file, memory_connection
 from ...recovery import Seen, find_repair
 from ...schema import SCHEMA_VERSION, schema_version
 from ...session import Session, translated
@@ -113,7 +113,11 @@ def _problem(err: DeltadexError, check: str = "catalog") -> Finding:
 def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
     """The catalog, the finding about its opening, and whether it may be written."""
     detail = advice = ""
-    if not path.exists():
+    try:
+        is_there = is_file(path)
+    except StoreError as err:
+        return None, _problem(err), False
+    if not is_there:
         detail, advice = f"{path}: no catalog there yet", "`deltadex index` makes one"
     elif not path.stat().st_size:
         detail, advice = f"{path}: an empty file", "remove it, or put a backup in its place"

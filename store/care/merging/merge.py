@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from ....errors import REASONS, EmptyCatalog, RequestError, StoreDamaged
 from ....records import ROLES, STACKS, Recipe
 from ...catalog import Catalog
+from ...opening import is_file
 from ...session import Session
 from ...tables.bases import replace_base, select_base, select_bases
 from ...tables.models import count_models
@@ -87,7 +88,7 @@ def merge_catalogs(target: Catalog, sources: Sequence[Path], *, tracked: Tracked
     """
     started = time.perf_counter()
     for path in sources:
-        if not path.exists():
+        if not is_file(path):
             raise EmptyCatalog(f"{path}: no catalog there; name a file that `deltadex index` made")
         if path.samefile(target.path):
             raise RequestError(f"{path}: this is the target itself; name another catalog")
