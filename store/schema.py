@@ -78,16 +78,13 @@ def schema_version(session: RawSession, path: Path) -> int:
     Raises:
         ForeignDatabase: it is not a catalog.
     """
-    tables = session.execute(
-        "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'catalog'"
-    )
-    if not tables:
-        return 0
-    if ("meta",) in tables:
+    with suppress(duckdb.CatalogException, duckdb.BinderException):
         sql = "SELECT schema_version FROM meta WHERE application = 'deltadex'"
-        with suppress(duckdb.Error):
-            for (version,) in session.execute(sql):
-                return int(version)
+        for (version,) in session.execute(sql):
+            return int(version)
+    sql = "SELECT count(*) FROM information_schema.tables WHERE table_catalog = 'catalog'"
+    if session.execute(sql) == [(0,)]:
+        return 0
     raise ForeignDatabase(
         f"{path}: a DuckDB database, but not a deltadex catalog; choose another --db"
     )

@@ -531,13 +531,21 @@ def check_toy(toy: Toy, folder: Path) -> None:
         assert re.search(pattern, output), f"{pattern}\n{output}"
 
 
-def quick_unless_of_a_study() -> list[Any]:
-    """The names of `TOYS`; a study's functions have tests of their own, so that its toy is slow."""
-    slow = {name for name, toy in TOYS.items() if toy.benchmark.startswith("studies/")}
+SAMPLED = ("kills", "power_loss", "disk_faults")
+"""Benchmarks of which `tests/faults` run a sample."""
+
+
+def quick_unless_tested_elsewhere() -> list[Any]:
+    """The names of `TOYS`; a toy of what has tests of its own is slow: studies and `SAMPLED`."""
+    slow = {
+        name
+        for name, toy in TOYS.items()
+        if toy.benchmark.startswith("studies/") or toy.benchmark in SAMPLED
+    }
     return [pytest.param(n, marks=[pytest.mark.slow] if n in slow else []) for n in TOYS]
 
 
-@pytest.mark.parametrize("name", quick_unless_of_a_study())
+@pytest.mark.parametrize("name", quick_unless_tested_elsewhere())
 def test_a_toy_run_prints_what_the_docs_publish(name, folder):
     check_toy(TOYS[name], folder)
 
