@@ -186,6 +186,7 @@ def test_an_entry_that_huggingface_hub_cannot_read_costs_no_other_model(
 def test_one_child_that_cannot_be_listed_does_not_end_the_walk(
     hub: StandInHub, session: HubSession, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("WARNING", logger="deltadex")
     hub.add("org/base", WEIGHTS)
     hub.add("org/a", WEIGHTS, parents=("org/base",))
     hub.add("org/b", WEIGHTS, parents=("org/base",))
@@ -283,6 +284,7 @@ def test_pages_that_repeat_themselves_end_the_listing(
 def test_children_that_are_not_listed_for_now_are_left_out_twice_in_a_row_at_most(
     hub: StandInHub, session: HubSession, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("WARNING", logger="deltadex")
     hub.add("org/base", WEIGHTS)
     for name in "abc":
         hub.add(f"org/{name}", WEIGHTS, parents=("org/base",))
