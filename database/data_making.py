@@ -79,14 +79,9 @@ class DataMaking:
         Raises:
             RequestError: no such device.
         """
-        if self._device != USUAL["device"]:
-            from ..indexer.parallel import choose_device
+        from .studies.calls import usable_device
 
-            choose_device(self._device)
-
-    @property
-    def _device(self) -> str:
-        return self.reading.get("device", USUAL["device"])
+        usable_device(self._settings["device"])
 
     def read(self, place: Place) -> ExampleSet:
         """The examples of a file or folder.
@@ -167,15 +162,15 @@ class DataMaking:
         )
 
     def _model(self, examples: ExampleSet) -> TaskModel:
-        from ..indexer.parallel import choose_device
         from ..study.network import load_task_model
         from ..training_data import require_same_base, wants_labels
+        from .studies.calls import usable_device
 
         labelled = wants_labels(examples, self._options)
         if labelled not in self._models:
             model = load_task_model(
                 self.base,
-                device=choose_device(self._device),
+                device=usable_device(self._settings["device"]),
                 dtype=self._settings["dtype"],
                 labelled=labelled,
             )

@@ -86,9 +86,7 @@ def connect(
         )
         try:
             with translated(path):
-                _warn_of_losses(own, path)
-                if not read_only:
-                    own.follow(path)
+                _warn_of(find_losses(own, path) if read_only else own.follow(path), path)
         except BaseException:
             own.close()
             raise
@@ -96,7 +94,7 @@ def connect(
 
     def check_guest(guest: RawSession, note: HolderNote) -> None:
         check_schema(guest, note, path)
-        _warn_of_losses(guest, path)
+        _warn_of(find_losses(guest, path), path)
 
     return Access(path, open_own, check_guest, shares=not read_only)
 
@@ -115,8 +113,7 @@ def find_losses(session: RawSession | Session, path: Path) -> Losses:
     return noted.losses_of(str(catalog), int(commits))
 
 
-def _warn_of_losses(session: RawSession, path: Path) -> None:
-    losses = find_losses(session, path)
+def _warn_of(losses: Losses, path: Path) -> None:
     if losses:
         log.warning("%s: %s; `deltadex doctor` lists them", path, losses)
 

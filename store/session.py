@@ -100,10 +100,7 @@ class Session:
     def write(self, change: Callable[[Session], T]) -> T:
         """Make all of a change, or none; one writer at a time. Returns what the change gives."""
         with self.turn():
-            for _ in range(HOLDERS_LOST):
-                with suppress(HolderLost):
-                    return self._transact(change)
-            return self._transact(change)
+            return _while_holders_end(lambda: self._transact(change))
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -139,11 +136,12 @@ class Session:
             with suppress(HolderLost, _MomentPassed), self.snapshot():
                 self._may_assume = True
                 return question()
-            for _ in range(HOLDERS_LOST):
-                with suppress(HolderLost), self.snapshot():
+
+            def answer() -> T:
+                with self.snapshot():
                     return question()
-            with self.snapshot():
-                return question()
+
+            return _while_holders_end(answer)
 
     @property
     def changes(self) -> str:
@@ -224,6 +222,14 @@ class Session:
                     "was changed; run the command again"
                 ) from err
         return self._run(question)
+
+
+def _while_holders_end(attempt: Callable[[], T]) -> T:
+    """The result of an attempt, repeated where the process that held the file ended in it."""
+    for _ in range(HOLDERS_LOST):
+        with suppress(HolderLost):
+            return attempt()
+    return attempt()
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import secrets
 import shutil
@@ -17,9 +16,11 @@ from ...errors import RequestError, StoreError, StoreFull
 from ..catalog import Catalog
 from ..files import abandoned, atomic_file
 from ..opening import NEW, WRITING
+from ..recovery import log_path
 from ..schema import SCHEMA_VERSION
 from ..session import Session
 from .manifest import Manifest, manifest_path, write_manifest
+from .raw_file import sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,7 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
         manifest = Manifest(
             models=models,
             bytes=temporary.stat().st_size,
-            sha256=_sha256(temporary),
+            sha256=sha256(temporary),
             commits=commits,
             schema_version=SCHEMA_VERSION,
             made_at=made_at.isoformat(timespec="seconds"),
@@ -88,11 +89,6 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
     )
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _check_target(catalog: Path, target: Path, replace: bool) -> None:
     if not target.parent.is_dir():
         raise RequestError(f"{target.parent}: no such folder; make it first")
@@ -108,7 +104,7 @@ def _check_target(catalog: Path, target: Path, replace: bool) -> None:
 
 def _copied(catalog: Catalog, target: Path, temporary: Path) -> tuple[int, int]:
     """Numbers of models and commits copied; copies again where the catalog's holder ended."""
-    log = temporary.with_name(temporary.name + ".wal")
+    log = log_path(temporary)
     while True:
         temporary.unlink(missing_ok=True)
         session = Session(catalog.access, about=target)

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ..recovery import log_path
+
 log = logging.getLogger(__name__)
 
 Name = tuple[str, str]
@@ -105,12 +107,12 @@ class CommitLog:
 
     def __init__(self, catalog: Path) -> None:
         self.path = catalog.with_name(catalog.name + ".commits")
-        self._wal = catalog.with_name(catalog.name + ".wal")
+        self._wal = log_path(catalog)
         self._noted, self._wal_bytes = Noted(), 0
         self._is_written = False
 
-    def begin(self, catalog: str, commits: int) -> None:
-        """Go on with the file of a catalog that this process holds from now on.
+    def begin(self, catalog: str, commits: int) -> Losses:
+        """Go on with the file of a catalog that this process holds from now on; what was lost.
 
         Args:
             catalog: Its name.
@@ -124,6 +126,7 @@ class CommitLog:
         self._is_written = self._noted == noted
         if losses != noted.losses:
             self._write()
+        return losses
 
     def append(self, commit: Commit) -> None:
         """Note a commit that was made."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import duckdb
 
 from ..files import sync_folder
-from .commit_log import Commit, CommitLog
+from .commit_log import Commit, CommitLog, Losses
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
@@ -66,12 +66,12 @@ class Ledger:
         self.commit_log: CommitLog | None = None
         self._last_key = 0
 
-    def follow(self, connection: duckdb.DuckDBPyConnection, path: Path) -> None:
-        """Note every commit of a catalog in its commit log, from now on."""
+    def follow(self, connection: duckdb.DuckDBPyConnection, path: Path) -> Losses:
+        """Note every commit of a catalog in its commit log, from now on; what was lost before."""
         (catalog, commits) = connection.execute("SELECT catalog, commits FROM meta").fetchall()[0]
         [(last,)] = connection.execute("SELECT coalesce(max(key), 0) FROM models").fetchall()
         self.commit_log, self._last_key = CommitLog(path), int(last)
-        self.commit_log.begin(str(catalog), int(commits))
+        return self.commit_log.begin(str(catalog), int(commits))
 
     def count(self, connection: duckdb.DuckDBPyConnection) -> Commit | None:
         """Count a transaction before it is committed; None where no log is kept."""
@@ -197,9 +197,9 @@ class LocalSession:
             self.ledger.commit_log.append(counted)
         self._end()
 
-    def follow(self, path: Path) -> None:
-        """Note every commit, of all sessions on the file at `path`."""
-        self.ledger.follow(self._connection, path)
+    def follow(self, path: Path) -> Losses:
+        """Note every commit, of all sessions on the file at `path`; what was lost before."""
+        return self.ledger.follow(self._connection, path)
 
     def rollback(self) -> None:
         """End the transaction, if there is one; undo it, if it writes."""

@@ -149,6 +149,14 @@ def impatient_session(hub: StandInHub, cache: Path) -> Iterator[None]:
             huggingface_hub.close_session()
 
 
+@contextmanager
+def family_hub(folder: Path) -> Iterator[StandInHub]:
+    """A stand-in Hub with the family, that commands ask."""
+    with StandInHub() as hub, impatient_session(hub, folder / "cache"):
+        add_family(hub, folder)
+        yield hub
+
+
 def run(folder: Path, *arguments: str) -> Run:
     """`deltadex ARGUMENTS` on a new catalog in `folder`."""
     db = folder / "catalog.duckdb"

@@ -20,8 +20,7 @@ from fault_family import (
     PATIENCE,
     TOKEN,
     Run,
-    add_family,
-    impatient_session,
+    family_hub,
     run,
 )
 from fault_places import PLACES, ROUNDS, WEIGHTS, Place
@@ -40,9 +39,7 @@ Case = tuple[tuple[Trouble, Place, bool], ...]
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
-    folder = tmp_path_factory.mktemp("family")
-    with StandInHub() as hub, impatient_session(hub, folder / "cache"):
-        add_family(hub, folder)
+    with family_hub(tmp_path_factory.mktemp("family")) as hub:
         yield hub
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from fault_family import FULL, MEMBERS, Run, add_family, impatient_session, run
+from fault_family import FULL, MEMBERS, Run, family_hub, run
 from fault_places import WEIGHTS
 from hub_standin import Fault, StandInHub
 
@@ -22,9 +22,7 @@ VERIFIED = dict.fromkeys(MEMBERS, "sha256")
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
-    folder = tmp_path_factory.mktemp("family")
-    with StandInHub() as hub, impatient_session(hub, folder / "cache"):
-        add_family(hub, folder)
+    with family_hub(tmp_path_factory.mktemp("family")) as hub:
         yield hub
 
 

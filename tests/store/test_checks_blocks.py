@@ -8,7 +8,8 @@ import pytest
 from patients import look, sql, state, troubles
 
 from deltadex.store import Catalog
-from deltadex.store.care.doctor import raw_file, table_indexes
+from deltadex.store.care import raw_file
+from deltadex.store.care.doctor import table_indexes
 
 HEADERS = 3 * 4096
 N_MODELS = 4_000

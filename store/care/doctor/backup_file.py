@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ...schema import SCHEMA_VERSION
 from ..manifest import Manifest, manifest_path, read_manifest
+from ..raw_file import read_in_child
 from .checks import CheckContext, Finding, counted
-from .raw_file import read_in_child
 
 ANOTHER_COPY = "take another copy of the backup; keep this one until that is done"
 

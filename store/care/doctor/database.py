@@ -11,6 +11,7 @@ from ....records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe
 from ...derived.sketch_matrix import block_dims
 from ...opening import find_losses
 from ...schema import scripts
+from ...sharing import CommitLog
 from ...tables.outcomes import BESIDE
 from ...tables.recipes import tables
 from ...tables.vectors import UNIT_TOLERANCE, refresh_view
@@ -74,14 +75,16 @@ def check_commits(context: CheckContext) -> Iterator[Finding]:
     """Every commit that the commit log knows is in the catalog."""
     path = context.catalog.path
     losses = find_losses(context.session, path)
+    forgotten = f"removing {CommitLog(path).path.name} forgets them"
     if losses.models:
         names = ", ".join(id for _, id in losses.models)
-        detail = f"{losses.commits} changes that were saved are missing; index again: {names}"
-        advice = f"`deltadex index` or `deltadex add`; removing {path.name}.commits forgets them"
+        missing = counted(losses.commits, "saved change")
+        detail = f"missing from the catalog: {missing}; index again: {names}"
+        advice = f"`deltadex index` or `deltadex add`; {forgotten}"
         yield Finding("commits", "problem", detail, advice)
     elif losses:
         detail = f"{losses}; none of them recorded a model"
-        advice = f"label, remove or study again; removing {path.name}.commits forgets them"
+        advice = f"label, remove or study again; {forgotten}"
         yield Finding("commits", "problem", detail, advice)
     else:
         yield Finding("commits", "ok", f"all {context.n_commits()} of them")

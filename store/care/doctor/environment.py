@@ -12,6 +12,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 from ...files import index_folder
+from ...recovery import log_path
 from ...sharing import note_path, read_note
 from ...sharing.guest import join
 from .checks import RUN_REPAIR, Finding, counted
@@ -101,7 +102,7 @@ def space(path: Path) -> Finding:
     """What is free on the disk, against what the catalog and its derived files take."""
     folder = next((f for f in (path.parent, *path.parent.parents) if f.exists()), Path())
     free = shutil.disk_usage(folder).free
-    catalog = sum(_size(file) for file in (path, path.with_name(path.name + ".wal")))
+    catalog = sum(_size(file) for file in (path, log_path(path)))
     derived = sum(map(_size, index_folder(path).glob("*")))
     shown = f"catalog {catalog >> 20} MiB, derived files {derived >> 20} MiB, free {free >> 20} MiB"
     if free < LEAST_FREE:

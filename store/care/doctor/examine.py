@@ -124,17 +124,10 @@ def _opened(path: Path, repairs: bool) -> tuple[Catalog | None, Finding, bool]:
     if detail:
         return None, Finding("catalog", "problem", detail, advice), False
     try:
-        before, is_interrupted = _schema_before(path), False
-    except StoreDamaged as err:
-        if find_repair(path, str(err.__cause__), Seen.of(path)) is None:
-            return None, _problem(err), False
-        before, is_interrupted = None, True
-    except DeltadexError as err:
-        return None, _problem(err), False
-    if is_interrupted and not repairs:
-        detail = f"{path}: the machine stopped while this catalog was written"
-        return None, Finding("catalog", "problem", detail, RUN_REPAIR), False
-    try:
+        before, is_interrupted = _state_before(path)
+        if is_interrupted and not repairs:
+            detail = f"{path}: the machine stopped while this catalog was written"
+            return None, Finding("catalog", "problem", detail, RUN_REPAIR), False
         if before == 0:
             detail = f"{path}: a database without a table, not a catalog"
             return None, Finding("catalog", "problem", detail, "choose another --db"), False
@@ -159,6 +152,16 @@ def _open(path: Path, repairs: bool) -> tuple[Catalog, bool]:
         except StoreFull:
             pass
     return Catalog.open(path, create=False, read_only=True, cache=CACHE, migrates=False), False
+
+
+def _state_before(path: Path) -> tuple[int | None, bool]:
+    """As `_schema_before`, and whether the file is as a power loss left it, to be repaired."""
+    try:
+        return _schema_before(path), False
+    except StoreDamaged as err:
+        if find_repair(path, str(err.__cause__), Seen.of(path)) is None:
+            raise
+        return None, True
 
 
 def _schema_before(path: Path) -> int | None:

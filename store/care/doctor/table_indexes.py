@@ -10,9 +10,9 @@ from contextlib import suppress
 from ....errors import StoreError
 from ...schema import scripts
 from ...session import Session
+from ..raw_file import read_in_child
 from .checks import RUN_REPAIR, CheckContext, Finding, Part, counted, listed, quoted
 from .database import REPLACE_FILE
-from .raw_file import read_in_child
 
 LOOKED_UP_AT_ONCE = 1_500
 """Values of one lookup; DuckDB scans the table for more than 2,048."""
