@@ -202,7 +202,7 @@ class ModelRecord:
         label_source: `labels`, `tags`, `card`, `model-index`, `name`.
         bytes_total: Size of the weight files, in bytes.
         notes: Sentences about irregularities of the files.
-        duplicate_of: An indexed model with identical bytes, which were not read again.
+        duplicate_of: The oldest indexed model of the family with the same weight files.
         verified: `sha256`: every byte of the weight files was compared with the SHA-256 that is
             listed for them; `crc`: every byte that was used, with a `.bin` archive's own CRCs;
             `unverified`: something is listed, and was not compared; None where nothing is listed.

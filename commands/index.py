@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
@@ -84,6 +86,26 @@ class Indexing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FanOut:
+    """Many processes or machines."""
+
+    ray: str | None = option(
+        "--ray",
+        metavar="ADDRESS|local",
+        help="Read with the workers of a Ray cluster, --workers of them.",
+    )
+    parts: str | None = option(
+        "--parts",
+        metavar="DIR",
+        help="Write Parquet parts into DIR, a folder or an fsspec address; without --ray in place "
+        "of the catalog. `deltadex merge DIR --db CATALOG` takes them.",
+    )
+    share: str | None = option(
+        "--share", metavar="N/OF", help="Index only share N of OF equal shares of the models."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Strictness:
     """What counts as a failure."""
 
@@ -94,8 +116,14 @@ class Strictness:
 
 
 @click.command()
-@takes(FamilySource, Indexing, Strictness)
-def index(common: Common, source: FamilySource, indexing: Indexing, strictness: Strictness) -> None:
+@takes(FamilySource, Indexing, FanOut, Strictness)
+def index(
+    common: Common,
+    source: FamilySource,
+    indexing: Indexing,
+    fan_out: FanOut,
+    strictness: Strictness,
+) -> None:
     """Fingerprint the fine-tunes of BASE in FOLDER (or on the Hub).
 
     BASE is a Hub id or a folder; where all members are adapters, any name. FOLDER
@@ -109,7 +137,10 @@ def index(common: Common, source: FamilySource, indexing: Indexing, strictness: 
     run_indexing(
         common,
         strictness,
-        lambda db, progress: db.index(**asdict(source), **asdict(indexing), progress=progress),
+        lambda db, progress: db.index(
+            **asdict(source), **asdict(indexing), **asdict(fan_out), progress=progress
+        ),
+        writes_catalog=fan_out.parts is None or fan_out.ray is not None,
     )
 
 
@@ -117,12 +148,19 @@ def run_indexing(
     common: Common,
     strictness: Strictness,
     run: Callable[[Database, RunProgress], IndexReport],
+    *,
+    writes_catalog: bool = True,
 ) -> None:
-    """Index with progress, print the report, and exit by what failed."""
-    with (
-        open_database(common, read_only=False, create=True) as db,
-        terminal.RunProgress(quiet=common.quiet) as progress,
-    ):
+    """Index with progress, print the report, and exit by what failed.
+
+    A run that writes parts alone reads the catalog, if there is one.
+    """
+    with ExitStack() as opened:
+        place = common.db
+        if not writes_catalog and not place.exists():
+            place = Path(opened.enter_context(TemporaryDirectory())) / "none.duckdb"
+        db = opened.enter_context(open_database(common, place, read_only=False, create=True))
+        progress = opened.enter_context(terminal.RunProgress(quiet=common.quiet))
         report = run(db, progress)
     print_table(report, terminal.show_report, common)
     if any(strictness.strict or REASONS[row["code"]].is_failure for row in report):

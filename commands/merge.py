@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from click.core import ParameterSource
 
 from ..terminal.options import Common, argument, takes
 from ..terminal.text import plain
+from .exits import EXIT_SOME_FAILED
 from .opening import open_database
 from .output import print_table
 
@@ -19,15 +21,22 @@ SHOWN = 20
 """Conflicts that are printed; `--json` lists all."""
 
 
+class PlaceOfModels(click.Path):
+    """A file or folder that exists, or an address."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, path_type=str)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if "://" in str(value) else super().convert(value, param, ctx)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merging:
     """The catalogs that are named."""
 
-    catalogs: tuple[Path, ...] = argument(
-        nargs=-1,
-        required=True,
-        metavar="TARGET SOURCE...",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    catalogs: tuple[str, ...] = argument(
+        nargs=-1, required=True, metavar="TARGET SOURCE...", type=PlaceOfModels()
     )
 
 
@@ -36,20 +45,21 @@ class Merging:
 def merge(common: Common, merging: Merging) -> None:
     """Bring all that the SOURCE catalogs know into the catalog TARGET.
 
-    Sources are only read. What TARGET has stays: where a source has other weights or labels
-    for a model of the same base and id, that is listed as a conflict. Merging again adds
-    nothing. With --db every catalog named is a source, and the target is --db, which may be
-    new.
+    A SOURCE is a catalog, or a folder of parts from `deltadex index --parts`; it is only read.
+    What TARGET has stays: where a source has other weights or labels for a model of the same
+    base and id, that is listed as a conflict. Merging again adds nothing. With --db every
+    catalog named is a source, and the target is --db, which may be new.
 
     \b
     Example:
       deltadex merge all.duckdb machine-2.duckdb machine-3.duckdb
       deltadex merge machine-1.duckdb machine-2.duckdb --db all.duckdb
+      deltadex merge parts/ --db all.duckdb
     """
     db_source = click.get_current_context().get_parameter_source("db")
     is_new = db_source is ParameterSource.COMMANDLINE
     names = merging.catalogs
-    target, sources = (common.db, names) if is_new else (names[0], names[1:])
+    target, sources = (common.db, names) if is_new else (Path(names[0]), names[1:])
     if not sources:
         raise click.UsageError(
             f"nothing to merge into {target}: name the catalogs after it, or the target with --db"
@@ -57,6 +67,8 @@ def merge(common: Common, merging: Merging) -> None:
     with open_database(common, target, read_only=False, create=is_new) as db:
         table = db.merge(*sources)
     print_table(table, _show, common)
+    if table.to_json()["damaged"]:
+        sys.exit(EXIT_SOME_FAILED)
 
 
 def _show(document: Mapping[str, Any]) -> None:
@@ -66,6 +78,8 @@ def _show(document: Mapping[str, Any]) -> None:
         data = f", data sets added: {source['data_sets']}" if source["data_sets"] else ""
         click.echo(f"{source['source']}: {counts}{differing}{data}")
     click.echo(f"{document['target']}: {document['models']} models, {document['seconds']:.1f} s")
+    for reason in document["damaged"]:
+        click.echo(plain(f"left out: {reason}"))
     _show_conflicts(document["conflicts"])
 
 

@@ -55,6 +55,9 @@ class Members(Opened):
         *,
         hub: bool = False,
         limit: int | None = None,
+        ray: str | None = None,
+        parts: Place | None = None,
+        share: str | None = None,
         progress: Progress | None = None,
         **options: Unpack[Indexing],
     ) -> IndexReport:
@@ -65,6 +68,10 @@ class Members(Opened):
             source: A folder of models at any depth, or a file with one id or path per line.
             hub: Whether the models are the base's whole family on the Hugging Face Hub.
             limit: Most models that are indexed.
+            ray: Address of a Ray cluster whose workers read the models, or `local`.
+            parts: A folder, or an address for fsspec, of Parquet parts; without `ray` they are
+                written in place of the catalog, and `merge` takes them.
+            share: `3/16` indexes the third of 16 disjoint shares of the models.
             progress: Is called for every model.
             options: See `Indexing`.
 
@@ -79,7 +86,15 @@ class Members(Opened):
         4
         """
         folder = None if source is None else Path(source)
-        given = {"base": str(base), "folder": folder, "hub": hub, "limit": limit}
+        given = {
+            "base": str(base),
+            "folder": folder,
+            "hub": hub,
+            "limit": limit,
+            "ray": ray,
+            "parts": None if parts is None else str(parts),
+            "share": share,
+        }
         return self._index(given, options, progress)
 
     def add(
@@ -150,8 +165,11 @@ class Members(Opened):
     def merge(self, *sources: Place) -> Table:
         """Bring all that other catalogs know into this one, which wins where they differ.
 
+        Args:
+            sources: Catalogs, or folders and fsspec addresses of parts (`index(..., parts=...)`).
+
         Returns:
-            One row: counts, `sources` and `conflicts`.
+            One row: counts, `sources`, `conflicts`, and `damaged` parts, which were left out.
 
         Raises:
             RequestError: a source is this catalog.
@@ -163,7 +181,7 @@ class Members(Opened):
 
         merged = merge_catalogs(
             self._catalog,
-            [Path(source) for source in sources],
+            sources,
             tracked=lambda batches: self._track(batches, "merging", total=len(batches)),
         )
         return Table(merged.to_json())
@@ -224,13 +242,20 @@ class Members(Opened):
         """
         return FailureTable({"failures": self._catalog.failures(self.find_base(base))})
 
-    def stats(self) -> StatsTable:
+    def stats(self, *, content_hash: bool = False) -> StatsTable:
         """How many models, datasets and recipes the catalog holds, and its size in bytes.
+
+        Args:
+            content_hash: Also `content_sha256`: equal for catalogs that say the same of the same
+                models, however and wherever they were indexed. It reads the whole catalog.
 
         >>> db.stats()[0]["labelled"]
         4
         """
-        return StatsTable(self._catalog.stats())
+        counts = self._catalog.stats()
+        if content_hash:
+            counts["content_sha256"] = self._catalog.content_sha256()
+        return StatsTable(counts)
 
     def sql(self, statement: str) -> QueryTable:
         """The rows that one SELECT returns; it can neither write nor read files.

@@ -62,6 +62,12 @@ class BaseWeights:
     _norms: dict[Key, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def architecture(self) -> str | None:
+        """The `model_type` that its config names."""
+        value = (self.config or {}).get("model_type")
+        return value if isinstance(value, str) else None
+
     def verify(self, *, keep: bool) -> None:
         """Read the files whole, once, and compare them with what is listed of them.
 

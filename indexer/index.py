@@ -14,12 +14,12 @@ from ..errors import (
     RequestError,
     SourceError,
 )
-from ..records import Recipe, Slot
-from ..store import Catalog
+from ..records import Slot
+from ..store import Catalog, PartFolder, save_family
 from .adapter import read_adapter
 from .architecture import Key, Placement, place_modules
 from .base import Base
-from .budget import BaseParts, layer_bytes, parse_budget
+from .budget import layer_bytes, parse_budget
 from .checkpoint import FEW_BYTES
 from .family import (
     Member,
@@ -33,8 +33,9 @@ from .family import (
     refuse_strangers,
 )
 from .family_recipes import RecipeChoice, choose_recipes, find_upgrade
+from .fan_out import ClusterOptions, Share, index_on_ray, write_parts
 from .fingerprint import Layout, family_layout
-from .job import Job
+from .job import Job, base_parts
 from .model import open_checkpoint, with_config
 from .parallel import choose_device, cpu_count
 from .run import Progress, Report, index_members
@@ -59,6 +60,10 @@ class IndexOptions:
         retry_failed: Read models again that failed before, though their files are the same.
         verify: Read models again that are indexed as `unverified`; read whole files, under a
             budget too.
+        parts: A folder or fsspec address of parts: outcomes are written there, and not into the
+            catalog, unless `ray` is given.
+        share: `3/16`: this machine's share of the members.
+        ray: Address of a Ray cluster, or `local`: its workers read, and write parts.
     """
 
     base: str
@@ -75,6 +80,9 @@ class IndexOptions:
     workers: int = 0
     retry_failed: bool = False
     verify: bool = False
+    parts: str | None = None
+    share: str | None = None
+    ray: str | None = None
 
 
 def index_family(
@@ -116,6 +124,9 @@ def index_family(
     if upgrade is not None:
         log.info("%s", upgrade)
     members = _place_unnamed(members, base, catalog)
+    if options.share is not None:
+        share_of_machine = Share.parse(options.share)
+        members = [m for m in members if share_of_machine.has(m.record.id)]
     workers = options.workers or _workers(members)
     job = Job(
         base=base,
@@ -127,19 +138,57 @@ def index_family(
         parts=base_parts(base, recipes, verify=options.verify),
         verify=options.verify,
     )
-    report = index_members(
-        members,
-        job,
-        catalog,
-        workers=workers,
-        retry_failed=options.retry_failed,
-        progress=progress,
-    )
+    report = _run(members, job, catalog, options, workers, progress)
     report.labels, report.upgrade = matches, upgrade
-    _remember_family(catalog, base, layout)
+    if options.parts is None or options.ray is not None:
+        weights = base.opened()
+        revision, architecture = (
+            (weights.revision, weights.architecture) if weights else (None, None)
+        )
+        save_family(catalog, base.name, revision, architecture, layout)
     if options.hub:
         catalog.listings(base.name).clear()
     return report
+
+
+def _run(
+    members: Sequence[Member],
+    job: Job,
+    catalog: Catalog,
+    options: IndexOptions,
+    workers: int,
+    progress: Progress | None,
+) -> Report:
+    """Read the members here into the catalog, or here into parts, or on a cluster."""
+    retry_failed = options.retry_failed
+    if options.ray is not None:
+        parts = options.parts or str(catalog.path.with_name(catalog.path.name + ".parts"))
+        return index_on_ray(
+            members,
+            job,
+            catalog,
+            ClusterOptions(
+                address=options.ray,
+                workers=options.workers,
+                parts=parts,
+                keeps_parts=options.parts is not None,
+            ),
+            retry_failed=retry_failed,
+            progress=progress,
+        )
+    if options.parts is not None:
+        return write_parts(
+            members,
+            job,
+            PartFolder(options.parts),
+            catalog.known(job.base.name),
+            workers=workers,
+            retry_failed=retry_failed,
+            progress=progress,
+        )
+    return index_members(
+        members, job, catalog, workers=workers, retry_failed=retry_failed, progress=progress
+    )
 
 
 def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:
@@ -176,21 +225,6 @@ def wanted_base(base: Base) -> Wanted:
     weights = base.opened()
     config = weights.config if weights else None
     return Wanted(names=(base.name, *base.aliases), folder=base.folder, config=config)
-
-
-def base_parts(base: Base, recipes: Sequence[Recipe], *, verify: bool = False) -> BaseParts | None:
-    """What is read of every matrix under the recipes' budget.
-
-    Raises:
-        RequestError: one recipe has a budget, another has not.
-    """
-    shares = {recipe.share for recipe in recipes}
-    if shares == {1.0}:
-        return None
-    if len(shares) > 1:
-        raise RequestError("one run reads one share: give --budget, and one recipe at a time")
-    base.plan = replace(FEW_BYTES, whole=verify)
-    return BaseParts(base, shares.pop())
 
 
 def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member]:
@@ -286,20 +320,6 @@ def stored_layout(catalog: Catalog, base: Base) -> Layout:
     family = catalog.base(base.name)
     blocks = family.slots.get("layout", []) if family else []
     return tuple((str(s), str(r), int(n)) for s, r, n in blocks)
-
-
-def _remember_family(catalog: Catalog, base: Base, layout: Layout) -> None:
-    family = catalog.base(base.name)
-    shapes = dict(family.slots.get("shapes", {})) if family else {}
-    shapes.update({str(slot): list(shape) for slot, shape in catalog.shapes(base.name).items()})
-    weights = base.opened()
-    architecture = (weights.config or {}).get("model_type") if weights else None
-    catalog.save_base(
-        base.name,
-        weights.revision if weights else None,
-        architecture if isinstance(architecture, str) else None,
-        {"shapes": shapes, "layout": [list(block) for block in layout]},
-    )
 
 
 def _workers(members: Sequence[Member]) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from ..errors import RequestError
 from ..records import Recipe
 from .base import Base
 from .budget import BaseParts
@@ -12,7 +14,7 @@ from .checkpoint import FEW_BYTES, WHOLE_TENSORS, ReadPlan
 from .delta import ScratchPool
 from .family import Wanted
 from .fingerprint import Layout
-from .hub import HubSession
+from .hub import HubSession, RequestBudget, run_session
 
 
 class Cancelled(Exception):
@@ -40,6 +42,20 @@ class Job:
     verify: bool = False
     scratch: ScratchPool = field(default_factory=ScratchPool)
 
+    def spec(self) -> JobSpec:
+        """The same work for another process."""
+        return JobSpec(
+            base=self.base.name,
+            folder=self.base.folder,
+            aliases=self.base.aliases,
+            wanted=self.wanted,
+            recipes=tuple(self.recipes),
+            layout=self.layout,
+            device=self.device,
+            verify=self.verify,
+            endpoint=self.session.endpoint,
+        )
+
     @property
     def session(self) -> HubSession:
         """The Hub that base and models are read from; cancelling it stops the run."""
@@ -55,3 +71,53 @@ class Job:
         """Raise `Cancelled` once the run is being stopped."""
         if self.session.cancelled.is_set():
             raise Cancelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A job as plain values: what another process, or another machine, opens for itself.
+
+    Attributes:
+        base: The family's name; its weights are opened where they are needed.
+        endpoint: The Hub's address. The token is the other process's own.
+    """
+
+    base: str
+    folder: Path | None
+    aliases: tuple[str, ...]
+    wanted: Wanted
+    recipes: tuple[Recipe, ...]
+    layout: Layout
+    device: str
+    verify: bool
+    endpoint: str
+
+    def open(self, budget: RequestBudget, *, threads: int = 1) -> Job:
+        """The job in this process, whose requests to the Hub are counted by `budget`."""
+        session = replace(run_session(), endpoint=self.endpoint, budget=budget)
+        base = Base(name=self.base, folder=self.folder, aliases=self.aliases, session=session)
+        return Job(
+            base=base,
+            wanted=self.wanted,
+            recipes=self.recipes,
+            layout=self.layout,
+            threads=threads,
+            device=self.device,
+            parts=base_parts(base, self.recipes, verify=self.verify),
+            verify=self.verify,
+        )
+
+
+def base_parts(base: Base, recipes: Sequence[Recipe], *, verify: bool = False) -> BaseParts | None:
+    """What is read of every matrix under the recipes' budget.
+
+    Raises:
+        RequestError: one recipe has a budget, another has not.
+    """
+    shares = {recipe.share for recipe in recipes}
+    if shares == {1.0}:
+        return None
+    if len(shares) > 1:
+        raise RequestError("one run reads one share: give --budget, and one recipe at a time")
+    base.plan = replace(FEW_BYTES, whole=verify)
+    return BaseParts(base, shares.pop())

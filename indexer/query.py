@@ -10,8 +10,8 @@ from ..store import Catalog
 from .base import Base, BaseWeights
 from .family import Member, Wanted, find_member, refuse_strangers
 from .fingerprint import Layout
-from .index import base_parts, resolve_base, stored_layout, wanted_base
-from .job import Job
+from .index import resolve_base, stored_layout, wanted_base
+from .job import Job, base_parts
 from .model import fingerprint_member
 from .parallel import choose_device, cpu_count, single_torch_thread
 

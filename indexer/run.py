@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import insort
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from ..errors import REASONS, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
-from ..store import Catalog, Known
+from ..store import Catalog, Known, may_record
 from .family import LabelMatches, Member
 from .family_recipes import Upgrade
 from .hub import HubWeights
@@ -58,7 +58,12 @@ class Report:
     labels: LabelMatches | None = None
     upgrade: Upgrade | None = None
 
-    def add(self, outcome: Outcome) -> None:
+    def begin(self, fresh: Sequence[Member], progress: Progress | None) -> None:
+        """Say which members are to be read."""
+        if progress is not None:
+            progress.begin(len(fresh), sum(member.record.bytes_total for member in fresh))
+
+    def add(self, outcome: Outcome, progress: Progress | None = None) -> None:
         """Count a model, be it indexed, refused now, or refused before and not read again."""
         if isinstance(outcome, Indexed):
             self.indexed += 1
@@ -66,6 +71,8 @@ class Report:
             insort(self.refused, outcome, key=lambda o: o.model.id)
         self.bytes_read += outcome.bytes_read
         self.bytes_total += outcome.model.bytes_total
+        if progress is not None:
+            progress.outcome(outcome)
 
     def to_json(self) -> dict[str, object]:
         """The fixed keys of `deltadex index --json`, and a few more."""
@@ -110,61 +117,70 @@ def index_members(
     start = time.monotonic()
     report = Report(base=job.base.name, recipes=job.recipes)
     known = catalog.known(job.base.name)
-    fresh = list(_unread(members, known, job, catalog, report, retry_failed=retry_failed))
-    if progress is not None:
-        progress.begin(len(fresh), sum(m.record.bytes_total for m in fresh))
-    twins = catalog.contents(job.base.name, [r.id for r in job.recipes]) if fresh else {}
+    unread = Unread(job, known, report, retry_failed=retry_failed)
+    fresh = list(unread.among(members))
+    catalog.relabel(job.base.name, unread.relabelled)
+    report.begin(fresh, progress)
+    ids = [recipe.id for recipe in job.recipes]
+    twins = catalog.contents(job.base.name, ids) if fresh else {}
     if job.verify:
         twins = {k: id for k, id in twins.items() if known[id].verified != "unverified"}
-    outcomes_of = _outcomes(fresh, job, catalog, workers, twins)
-    with single_torch_thread(), closing(outcomes_of) as outcomes:
-        for n_done, outcome in enumerate(outcomes, start=1):
-            if not _must_not_replace(outcome, known.get(outcome.model.id)):
-                catalog.record(outcome)
-            report.add(outcome)
-            if progress is not None:
-                progress.outcome(outcome)
-            if n_done % SHED_EVERY == 0:
-                catalog.shed_memory()
+
+    def copy(model: ModelRecord) -> Indexed:
+        assert model.duplicate_of is not None
+        return catalog.outcome_of_copy(job.base.name, model.duplicate_of, model, ids)
+
+    for n_done, outcome in enumerate(read_members(fresh, job, workers, twins, copy), start=1):
+        if may_record(outcome, known.get(outcome.model.id)):
+            catalog.record(outcome)
+        report.add(outcome, progress)
+        if n_done % SHED_EVERY == 0:
+            catalog.shed_memory()
+    catalog.settle_copies(job.base.name)
     report.bytes_read += job.base.bytes_fetched
     report.seconds = time.monotonic() - start
     return report
 
 
-def _unread(
-    members: Iterable[Member],
-    known: Mapping[str, Known],
-    job: Job,
-    catalog: Catalog,
-    report: Report,
-    *,
-    retry_failed: bool,
-) -> Iterator[Member]:
-    """The members whose files must be read; counts and relabels the others."""
-    relabelled: list[ModelRecord] = []
-    recipes = {recipe.id for recipe in job.recipes}
-    for member in members:
-        before, signature = known.get(member.record.id), member.record.signature
-        if before is None or not signature or before.signature != signature:
-            yield _refuse_taken_id(member, before)
-        elif job.verify and before.verified == "unverified":
-            yield member
-        elif before.status == "indexed" and recipes <= set(before.recipes):
-            report.unchanged += 1
-            report.bytes_total += before.bytes_total
-            if member.record.label_source == "labels":
-                relabelled.append(member.record)
-        elif (
-            before.status == "indexed"
-            or retry_failed
-            or before.code is None
-            or REASONS[before.code].transient
-        ):
-            yield member
-        else:
-            reason = before.reason or ""
-            report.add(Refused(model=member.record, code=before.code, reason=reason))
-    catalog.relabel(job.base.name, relabelled)
+@dataclass(slots=True)
+class Unread:
+    """Which members of a run must be read; the others are counted in its report.
+
+    Attributes:
+        known: What is known of the family's models.
+        relabelled: Members that need not be read, with the labels that a file gives them.
+    """
+
+    job: Job
+    known: Mapping[str, Known]
+    report: Report
+    retry_failed: bool = field(kw_only=True)
+    relabelled: list[ModelRecord] = field(default_factory=list, kw_only=True)
+
+    def among(self, members: Iterable[Member]) -> Iterator[Member]:
+        """The members whose files must be read."""
+        recipes, report = {recipe.id for recipe in self.job.recipes}, self.report
+        for member in members:
+            before, signature = self.known.get(member.record.id), member.record.signature
+            if before is None or not signature or before.signature != signature:
+                yield _refuse_taken_id(member, before)
+            elif self.job.verify and before.verified == "unverified":
+                yield member
+            elif before.status == "indexed" and recipes <= set(before.recipes):
+                report.unchanged += 1
+                report.bytes_total += before.bytes_total
+                if member.record.label_source == "labels":
+                    self.relabelled.append(member.record)
+            elif (
+                before.status == "indexed"
+                or self.retry_failed
+                or before.code is None
+                or REASONS[before.code].transient
+            ):
+                yield member
+            else:
+                reason = before.reason or ""
+                report.add(Refused(model=member.record, code=before.code, reason=reason))
 
 
 def _refuse_taken_id(member: Member, before: Known | None) -> Member:
@@ -180,28 +196,33 @@ def _refuse_taken_id(member: Member, before: Known | None) -> Member:
     return replace(member, refusal=ModelError("id-taken", reason))
 
 
-def _must_not_replace(outcome: Outcome, before: Known | None) -> bool:
-    """Whether recording the outcome would lose a fingerprint to a fault that may pass, or to files
-    that were taken away."""
-    if before is None or isinstance(outcome, Indexed) or before.status != "indexed":
-        return isinstance(outcome, Refused) and outcome.code == "id-taken"
-    reason = REASONS[outcome.code]
-    return outcome.code == "id-taken" or reason.transient or reason.withdrawn
+def read_members(
+    members: Sequence[Member],
+    job: Job,
+    workers: int,
+    twins: dict[str, str],
+    copy: Callable[[ModelRecord], Indexed],
+) -> Iterator[Outcome]:
+    """Each member's outcome as soon as it is there, at most `workers` at work.
+
+    Args:
+        twins: Indexed models by the hash of their weights, whose copies are not read.
+        copy: The outcome of such a copy.
+    """
+    with single_torch_thread(), closing(_outcomes(members, job, workers, twins, copy)) as outcomes:
+        yield from outcomes
 
 
 def _outcomes(
-    members: Sequence[Member], job: Job, catalog: Catalog, workers: int, twins: dict[str, str]
+    members: Sequence[Member],
+    job: Job,
+    workers: int,
+    twins: dict[str, str],
+    copy: Callable[[ModelRecord], Indexed],
 ) -> Generator[Outcome, None, None]:
-    """Each member's outcome as soon as it is there, at most `workers` at work.
-
-    `twins`: indexed models by the hash of their weights, whose copies are not read.
-    """
-    ids = [recipe.id for recipe in job.recipes]
-
     def finish(done: Outcome | ModelRecord) -> Outcome:
         if isinstance(done, ModelRecord):
-            assert done.duplicate_of is not None
-            return catalog.outcome_of_copy(job.base.name, done.duplicate_of, done, ids)
+            return copy(done)
         if isinstance(done, Indexed) and done.model.content_sha256:
             twins.setdefault(done.model.content_sha256, done.model.id)
         return done
@@ -237,6 +258,7 @@ def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | Model
             return Refused(model=member.record, code=code, reason=reason)
         member = replace(member, record=replace(member.record, content_sha256=sha256))
         twin = twins.get(sha256) if sha256 else None
-        if twin is not None and twin != member.record.id:
+        # an adapter's ΔW depends on its config too, and its files are small
+        if twin is not None and twin != member.record.id and not member.is_adapter:
             return replace(member.record, duplicate_of=twin)
     return fingerprint_member(member, job, remote)

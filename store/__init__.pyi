@@ -9,11 +9,12 @@ from .derived.sketch_matrix import SketchMatrix, block_dims
 from .derived.trait_file import TraitFile
 from .family import FamilyView
 from .files import write_atomically
+from .parts import Part, PartFolder, commit_part, save_family
 from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
 from .sql import QueryResult, query_catalog
 from .tables.bases import BaseRecord
 from .tables.filters import ModelFilter
-from .tables.models import Known, Label, Labels, ModelRow, Page, Stored
+from .tables.models import Known, Label, Labels, ModelRow, Page, Stored, may_record
 
 __all__ = [
     "Backup",
@@ -28,6 +29,8 @@ __all__ = [
     "ModelFilter",
     "ModelRow",
     "Page",
+    "Part",
+    "PartFolder",
     "QueryResult",
     "SearchIndex",
     "SketchFiles",
@@ -36,10 +39,13 @@ __all__ = [
     "TraitFile",
     "back_up",
     "block_dims",
+    "commit_part",
     "encode_sketch",
     "examine",
+    "may_record",
     "merge_catalogs",
     "query_catalog",
+    "save_family",
     "sketch_bytes",
     "true_cosines",
     "write_atomically",

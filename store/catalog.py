@@ -43,6 +43,7 @@ from .tables.models import (
     relabel_models,
     select_models,
     select_stored,
+    settle_copies,
 )
 from .tables.recipes import (
     choose_recipe,
@@ -160,6 +161,16 @@ class Catalog:
         from .tables.outcomes import write_outcome
 
         self._session.write(lambda s: write_outcome(s, outcome))
+
+    def record_all(self, outcomes: Sequence[Outcome], at: str) -> None:
+        """Write several models that were read at a time (UTC, ISO 8601), all of them or none."""
+        from .tables.outcomes import write_outcomes
+
+        self._session.write(lambda s: write_outcomes(s, outcomes, at))
+
+    def settle_copies(self, base: str) -> None:
+        """Say of models with the same weight files which one is the original."""
+        self._session.write(lambda s: settle_copies(s, base))
 
     def remove(self, id: str, base: str | None = None) -> ModelRow:
         """Remove a model; returns its last row."""
@@ -459,6 +470,12 @@ class Catalog:
         """Counts by base, recipe and status, and the file's size in bytes."""
         counts = self.look(lambda: count_everything(self._session))
         return {"path": str(self.path), "bytes": self.path.stat().st_size, **counts}
+
+    def content_sha256(self) -> str:
+        """A hash of all models, as `care.content_hash` says."""
+        from .care.content_hash import content_sha256
+
+        return self.look(lambda: content_sha256(self._session))
 
     def cost(self, recipes: Sequence[str]) -> dict[str, Any]:
         """What one model's fingerprint took under these recipe ids, on average."""

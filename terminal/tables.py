@@ -196,6 +196,8 @@ def show_stats(document: Document) -> None:
     if indexed := sum(document["verified"].values()):
         shares = (f"{way} {_percent(n / indexed)}" for way, n in document["verified"].items())
         screen.print(f"verified: {', '.join(shares)}")
+    if "content_sha256" in document:
+        screen.print(f"content: sha256 {document['content_sha256']}")
 
 
 def show_failures(document: Document) -> None:

@@ -11,5 +11,8 @@ from .hub_model import describe as describe
 from .hub_model import early_refusal as early_refusal
 from .listing import ListingMemory as ListingMemory
 from .listing import list_family as list_family
+from .request_budget import Bucket as Bucket
+from .request_budget import LocalBudget as LocalBudget
+from .request_budget import RequestBudget as RequestBudget
 from .session import HubSession as HubSession
 from .session import run_session as run_session

@@ -17,6 +17,7 @@ import httpx2
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
+from .request_budget import LocalBudget, RequestBudget, bucket_of
 
 _COUNT = re.compile(r"[0-9]{1,15}")
 SET_TOKEN = "check the id; if it is private, set HF_TOKEN to a token that may read it"
@@ -133,6 +134,7 @@ class Call:
         max_bytes: Of one answer's body, as it arrives and unpacked.
         cancelled: Ends every pause when set.
         on_bytes: Called with the length of every piece of a body that arrives.
+        budget: Requests that the Hub still allows.
     """
 
     what: str
@@ -143,6 +145,7 @@ class Call:
     max_bytes: int = MAX_ANSWER
     cancelled: threading.Event = field(default_factory=threading.Event)
     on_bytes: Callable[[int], None] | None = None
+    budget: RequestBudget = field(default_factory=LocalBudget)
     deadline: float = 0.0
     failures: int = 0
     waited_s: float = 0.0
@@ -193,9 +196,13 @@ class Call:
         history: list[httpx2.Response] = []
         while len(history) <= MAX_REDIRECTS:
             self.check_time()
-            if origin_of(request.url) != self.origin:
+            if origin_of(request.url) == self.origin:
+                self._take_request(request.url.path)
+                response = send(request)
+                self._observe(response)
+            else:
                 request.headers.pop("authorization", None)
-            response = send(request)
+                response = send(request)
             assert isinstance(response.stream, httpx2.SyncByteStream)
             response.stream = _WatchedStream(response.stream, self)
             response.history = list(history)
@@ -206,6 +213,29 @@ class Call:
             history.append(response)
             request = target
         raise ModelError("hub-bad-answer", f"{self.what}: redirected in circles")
+
+    def _take_request(self, path: str) -> None:
+        """Wait until the Hub allows another request; that is no failure of the call."""
+        while (delay := self.budget.take(bucket_of(path))) > 0:
+            if delay > self.patience.rate_limit_s:
+                line = f"no requests are left for {delay:.0f} s; run again later, or set HF_TOKEN"
+                raise ModelError("rate-limited", f"{self.what}: {line}")
+            pause = delay + min(1.0, self.patience.first_pause_s)
+            log.info("%s: waits %.0f s for the Hub's next requests", self.what, pause)
+            self.deadline += pause
+            self._sleep(pause)
+
+    def _observe(self, response: httpx2.Response) -> None:
+        """Pass on what the answer says of the requests that are left."""
+        bucket = bucket_of(response.request.url.path)
+        delay = retry_delay_s(response) if response.status_code == 429 else None
+        if delay is not None:
+            self.budget.observe(bucket, 0, delay)
+            return
+        with suppress(ValueError, OverflowError):
+            limit = parse_ratelimit_headers(response.headers)
+            if limit is not None:
+                self.budget.observe(bucket, limit.remaining, float(limit.reset_in_seconds))
 
     def _is_final(self, response: httpx2.Response) -> bool:
         """Whether to hand the answer on; False after the pause that a retry needs."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -30,21 +32,34 @@ def select_linear_sketch(
     )
 
 
-def insert_linear_sketch(session: Session, key: int, sketch: LinearSketch) -> None:
-    """Write a model's sketch: the row of all layers, then the layers'."""
-    rows: list[tuple[str | None, int | None, list[float]]] = [(None, None, sketch.pooled.tolist())]
-    rows += [(*layer, numbers.tolist()) for layer, numbers in sketch.layers.items()]
+def insert_linear_sketches(session: Session, sketches: Sequence[tuple[int, LinearSketch]]) -> None:
+    """Write models' sketches: of each the row of all layers, then the layers'."""
+    if not sketches:
+        return
+    rows = [
+        (key, sketch.recipe, stack, layer, numbers.tolist())
+        for key, sketch in sketches
+        for (stack, layer), numbers in _parts(sketch)
+    ]
+    keys, recipes, stacks, layers, numbers = zip(*rows, strict=True)
     table = pa.table(
         {
-            "model": pa.array([key] * len(rows), pa.int64()),
-            "recipe": pa.array([sketch.recipe] * len(rows), pa.string()),
-            "stack": pa.array([stack for stack, _, _ in rows], pa.string()),
-            "layer": pa.array([layer for _, layer, _ in rows], pa.int32()),
-            "numbers": pa.array([numbers for _, _, numbers in rows], pa.list_(pa.float32())),
+            "model": pa.array(keys, pa.int64()),
+            "recipe": pa.array(recipes, pa.string()),
+            "stack": pa.array(stacks, pa.string()),
+            "layer": pa.array(layers, pa.int32()),
+            "numbers": pa.array(numbers, pa.list_(pa.float32())),
         }
     )
     with session.registered("new_linear_sketches", table):
         session.execute("INSERT INTO linear_sketches BY NAME SELECT * FROM new_linear_sketches")
+
+
+def _parts(
+    sketch: LinearSketch,
+) -> list[tuple[tuple[str | None, int | None], Float32[np.ndarray, " features"]]]:
+    """((stack, layer), numbers) of all layers together, whose name is None, and of each."""
+    return [((None, None), sketch.pooled), *sketch.layers.items()]
 
 
 def carry_over_linear(session: Session, old: int, key: int, written: str | None) -> None:

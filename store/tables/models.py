@@ -130,9 +130,11 @@ class Known:
     bytes_total: int
     verified: str | None
     recipes: tuple[str, ...]
+    indexed_at: str = ""
 
     @classmethod
     def of(cls, row: ModelRow) -> Known:
+        """What the catalog says of a model."""
         return cls(
             status=row.status,
             code=row.code,
@@ -142,7 +144,54 @@ class Known:
             bytes_total=row.record.bytes_total,
             verified=row.record.verified,
             recipes=row.recipes,
+            indexed_at=row.indexed_at,
         )
+
+    @classmethod
+    def of_outcome(cls, outcome: Outcome, indexed_at: str) -> Known:
+        """What the catalog says of a model whose outcome was recorded at a time."""
+        refused = outcome if isinstance(outcome, Refused) else None
+        recipes = () if isinstance(outcome, Refused) else outcome.fingerprints
+        return cls(
+            status=outcome.status,
+            code=refused.code if refused else None,
+            reason=refused.reason if refused else None,
+            signature=outcome.model.signature,
+            source=outcome.model.source,
+            bytes_total=outcome.model.bytes_total,
+            verified=outcome.model.verified,
+            recipes=tuple(f.recipe.id for f in recipes),
+            indexed_at=indexed_at,
+        )
+
+    def has(self, outcome: Outcome) -> bool:
+        """Whether recording the outcome would add nothing."""
+        model = outcome.model
+        if not model.signature or model.signature != self.signature:
+            return False
+        if isinstance(outcome, Refused):
+            return outcome.code == self.code
+        is_verified = self.verified == model.verified or self.verified != "unverified"
+        held = set(self.recipes)
+        return (
+            self.status == "indexed"
+            and is_verified
+            and {fingerprint.recipe.id for fingerprint in outcome.fingerprints} <= held
+        )
+
+
+def may_record(outcome: Outcome, known: Known | None) -> bool:
+    """Whether an outcome may be recorded in place of what is known.
+
+    Not where a fingerprint would be lost to a fault that may pass, or to files that were taken
+    away; nor where another model has the id.
+    """
+    if not isinstance(outcome, Refused):
+        return True
+    reason = REASONS[outcome.code]
+    is_indexed = known is not None and known.status == "indexed"
+    is_lost = is_indexed and (reason.transient or reason.withdrawn)
+    return outcome.code != "id-taken" and not is_lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,23 +297,38 @@ def select_stored(session: Session, id: str, base: str | None) -> list[Stored]:
     return [Stored(key, id, *rest) for key, *rest in rows]
 
 
-def insert_model(session: Session, key: int, outcome: Outcome) -> None:
+def insert_models(
+    session: Session, outcomes: Sequence[tuple[int, Outcome]], at: str | None = None
+) -> None:
+    """Write one row for each model, under its key.
+
+    Args:
+        at: When they were read, UTC, ISO 8601; None for now.
+    """
+    import pyarrow as pa
+
+    schema = session.arrow("FROM models LIMIT 0").schema
+    rows = [_values(key, outcome) for key, outcome in outcomes]
+    with session.registered("new_models", pa.Table.from_pylist(rows, schema=schema)):
+        session.execute(
+            "INSERT INTO models BY NAME "
+            f"SELECT * REPLACE (coalesce(?::TIMESTAMP, {NOW}) AS indexed_at) FROM new_models",
+            [at],
+        )
+
+
+def _values(key: int, outcome: Outcome) -> dict[str, object]:
+    """A model's row, without the time."""
     refused = outcome if isinstance(outcome, Refused) else None
-    values: list[object] = [
-        key,
-        refused.status if refused else "indexed",
-        refused.code if refused else None,
-        refused.reason if refused else None,
-        outcome.bytes_read,
-        outcome.seconds,
-    ]
-    for column in _RECORD_COLUMNS:
-        value = getattr(outcome.model, column)
-        values.append(list(value) if isinstance(value, tuple) else value)
-    columns, marks = (*_ROW_COLUMNS, *_RECORD_COLUMNS), ", ".join("?" for _ in values)
-    session.execute(
-        f"INSERT INTO models ({', '.join(columns)}, indexed_at) VALUES ({marks}, {NOW})", values
-    )
+    record = {column: getattr(outcome.model, column) for column in _RECORD_COLUMNS}
+    return record | {
+        "key": key,
+        "status": refused.status if refused else "indexed",
+        "code": refused.code if refused else None,
+        "reason": refused.reason if refused else None,
+        "bytes_read": outcome.bytes_read,
+        "seconds": outcome.seconds,
+    }
 
 
 def keep_labels(session: Session, key: int, model: ModelRecord) -> ModelRecord:
@@ -291,6 +355,23 @@ def relabel_models(session: Session, base: str, records: Sequence[ModelRecord]) 
             f"WHERE models.base = ? AND models.id = n.id AND ({changed})",
             [base],
         )
+
+
+def settle_copies(session: Session, base: str) -> None:
+    """Make the models of a family that have the same weight files copies of the oldest of them, of
+    the first id where their age is unknown: whichever was read first."""
+    session.execute(
+        "WITH originals AS ("
+        "  SELECT content_sha256, arg_min(id, (coalesce(created_at, '~'), id)) AS original "
+        "  FROM models WHERE base = $1 AND status = 'indexed' AND content_sha256 IS NOT NULL "
+        "  GROUP BY content_sha256"
+        "), settled AS ("
+        "  SELECT key, CASE WHEN original <> id THEN original END AS twin FROM models "
+        "  LEFT JOIN originals USING (content_sha256) WHERE base = $1 AND status = 'indexed'"
+        ") UPDATE models SET duplicate_of = twin FROM settled "
+        "WHERE models.key = settled.key AND duplicate_of IS DISTINCT FROM twin",
+        [base],
+    )
 
 
 def new_keys(session: Session, n: int) -> list[int]:

@@ -10,27 +10,30 @@ import pyarrow as pa
 
 from ...records import Fingerprint, Indexed, ModelRecord, Outcome, Recipe
 from ..session import Session
-from .linear_sketches import carry_over_linear, insert_linear_sketch, select_linear_sketch
-from .models import insert_model, keep_labels, new_keys, require_model
+from .linear_sketches import carry_over_linear, insert_linear_sketches, select_linear_sketch
+from .models import insert_models, keep_labels, new_keys, require_model
 from .recipes import tables
-from .slots import insert_slots, select_slots
+from .slots import carry_over_slots, insert_slots, select_slots
 from .vectors import (
     carry_over,
     delete_vector,
     delete_vectors,
     fetch_norm,
     fetch_vectors_of,
-    insert_vector,
+    insert_vectors,
 )
 
 BESIDE = ("slots", "linear_sketches", "studies")
 """Tables of what belongs to a model, beside those of vectors."""
 
 
-def write_outcome(session: Session, outcome: Outcome) -> None:
+def write_outcome(session: Session, outcome: Outcome, at: str | None = None) -> None:
     """Replace whatever is known of the model by its outcome.
 
     Vectors under other recipes stay if the model's files are the same as they were.
+
+    Args:
+        at: When it was read, UTC, ISO 8601; None for now.
     """
     model = outcome.model
     known = session.execute(
@@ -41,23 +44,52 @@ def write_outcome(session: Session, outcome: Outcome) -> None:
     if old is not None:
         outcome = replace(outcome, model=keep_labels(session, int(old[0]), model))
     (key,) = new_keys(session, 1)
-    insert_model(session, key, outcome)
+    insert_models(session, [(key, outcome)], at)
     same_files = old is not None and model.signature != "" and old[1] == model.signature
     if isinstance(outcome, Indexed):
-        for fingerprint in outcome.fingerprints:
-            insert_vector(session, key, fingerprint)
+        insert_vectors(session, [(key, f) for f in outcome.fingerprints])
         if same_files and old is not None and old[2] == "indexed":
             written = {f.recipe.id for f in outcome.fingerprints}
             carry_over(session, int(old[0]), key, written)
             session.execute("UPDATE studies SET model = ? WHERE model = ?", [key, old[0]])
-        insert_slots(session, key, outcome, int(old[0]) if same_files and old else None)
+        if not (same_files and old and carry_over_slots(session, int(old[0]), key, outcome)):
+            insert_slots(session, [(key, outcome)])
         linear = outcome.linear
         if same_files and old is not None:
             carry_over_linear(session, int(old[0]), key, linear.recipe if linear else None)
         if linear is not None:
-            insert_linear_sketch(session, key, linear)
+            insert_linear_sketches(session, [(key, linear)])
     if old is not None:
         delete_model(session, int(old[0]))
+
+
+def write_outcomes(session: Session, outcomes: Sequence[Outcome], at: str | None = None) -> None:
+    """Write several models, each as `write_outcome` does; those that are new all at once."""
+    known = set(
+        session.execute(
+            "SELECT base, id FROM models WHERE id IN (SELECT unnest(?::VARCHAR[]))",
+            [[outcome.model.id for outcome in outcomes]],
+        )
+    )
+    new: dict[tuple[str, str], Outcome] = {}
+    again: list[Outcome] = []
+    for outcome in outcomes:
+        name = (outcome.model.base, outcome.model.id)
+        if name in known or name in new:
+            again.append(outcome)
+        else:
+            new[name] = outcome
+    keyed = list(zip(new_keys(session, len(new)), new.values(), strict=True))
+    indexed = [(key, outcome) for key, outcome in keyed if isinstance(outcome, Indexed)]
+    if keyed:
+        insert_models(session, keyed, at)
+    insert_vectors(session, [(key, f) for key, outcome in indexed for f in outcome.fingerprints])
+    if indexed:
+        insert_slots(session, indexed)
+    linear = [(key, outcome.linear) for key, outcome in indexed if outcome.linear is not None]
+    insert_linear_sketches(session, linear)
+    for outcome in again:
+        write_outcome(session, outcome, at)
 
 
 def outcome_of_copy(
@@ -94,8 +126,7 @@ def add_vectors(session: Session, key: int, fingerprints: Sequence[Fingerprint])
     for fingerprint in fingerprints:
         delete_vector(session, key, fingerprint.recipe)
     move_models(session, {key: new})
-    for fingerprint in fingerprints:
-        insert_vector(session, new, fingerprint)
+    insert_vectors(session, [(new, fingerprint) for fingerprint in fingerprints])
     return new
 
 

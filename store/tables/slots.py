@@ -64,30 +64,41 @@ def _slot_stats(row: tuple[Any, ...]) -> SlotStats:
     )
 
 
-def insert_slots(session: Session, key: int, outcome: Indexed, old: int | None) -> None:
-    """Write the slots, and carry over those that hold other recipes' sketches.
+def sketching_recipe(outcome: Indexed) -> str | None:
+    """The id of the recipe that the sketches of the model's slots are of; None without any."""
+    if not any(stats.sketch for stats in outcome.slots):
+        return None
+    return next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)
 
-    Slots without sketches are statistics alone: needed only where nothing else has them.
+
+def carry_over_slots(session: Session, old: int, key: int, outcome: Indexed) -> bool:
+    """Give a model that is recorded again its slots with other recipes' sketches.
+
+    Returns whether they make the new ones redundant: slots without sketches are statistics alone.
     """
-    sketched = any(s.sketch for s in outcome.slots)
     recipe = next((f.recipe.id for f in outcome.fingerprints if f.recipe.name == "sketch"), None)
-    if old is not None:
-        others = "FROM slots WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?"
-        carried = session.execute(f"SELECT count(*) {others}", [old, recipe])
-        session.execute(
-            f"INSERT INTO slots SELECT ?, * EXCLUDE (model) {others}", [key, old, recipe]
-        )
-        if not sketched and carried[0][0]:
-            return
-    table = _slot_table(key, outcome.slots, recipe if sketched else None)
-    with session.registered("new_slots", table):
+    others = "FROM slots WHERE model = ? AND recipe IS NOT NULL AND recipe IS DISTINCT FROM ?"
+    carried = session.execute(f"SELECT count(*) {others}", [old, recipe])
+    session.execute(f"INSERT INTO slots SELECT ?, * EXCLUDE (model) {others}", [key, old, recipe])
+    return bool(carried[0][0]) and not any(stats.sketch for stats in outcome.slots)
+
+
+def insert_slots(session: Session, outcomes: Sequence[tuple[int, Indexed]]) -> None:
+    """Write models' slots, each under its model's key."""
+    rows = [
+        (key, sketching_recipe(outcome), stats)
+        for key, outcome in outcomes
+        for stats in outcome.slots
+    ]
+    with session.registered("new_slots", _slot_table(rows)):
         session.execute("INSERT INTO slots BY NAME SELECT * FROM new_slots")
 
 
-def _slot_table(key: int, slots: Sequence[SlotStats], recipe: str | None) -> pa.Table:
+def _slot_table(rows: Sequence[tuple[int, str | None, SlotStats]]) -> pa.Table:
+    slots = [stats for _, _, stats in rows]
     return pa.table(
         {
-            "model": pa.array([key] * len(slots), pa.int64()),
+            "model": pa.array([key for key, _, _ in rows], pa.int64()),
             "stack": pa.array([s.slot.stack for s in slots], pa.string()),
             "layer": pa.array([s.slot.layer for s in slots], pa.int32()),
             "role": pa.array([s.slot.role for s in slots], pa.string()),
@@ -99,7 +110,7 @@ def _slot_table(key: int, slots: Sequence[SlotStats], recipe: str | None) -> pa.
             "energy": pa.array([s.energy for s in slots], pa.float64()),
             "stable_rank": pa.array([s.stable_rank for s in slots], pa.float64()),
             "noise_floor": pa.array([s.noise_floor for s in slots], pa.float64()),
-            "recipe": pa.array([recipe] * len(slots), pa.string()),
+            "recipe": pa.array([recipe for _, recipe, _ in rows], pa.string()),
             "sketch": pa.array([s.sketch or None for s in slots], pa.binary()),
             "zero_share": pa.array([s.zero_share for s in slots], pa.float64()),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -45,28 +46,38 @@ def ensure_table(session: Session, recipe: Recipe) -> str:
     return table
 
 
-def insert_vector(session: Session, key: int, fingerprint: Fingerprint) -> None:
-    """Write one model's vector.
+def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerprint]]) -> None:
+    """Write models' vectors, each under its model's key.
 
     Raises:
-        RecipeMismatch: the vector is not what its recipe promises.
+        RecipeMismatch: a vector is not what its recipe promises.
     """
+    by_recipe: dict[Recipe, list[tuple[int, Fingerprint]]] = {}
+    for key, fingerprint in fingerprints:
+        _check(fingerprint)
+        by_recipe.setdefault(fingerprint.recipe, []).append((key, fingerprint))
+    for recipe, rows in by_recipe.items():
+        table = ensure_table(session, recipe)
+        numbers = np.concatenate([fingerprint.vector for _, fingerprint in rows])
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(numbers), recipe.dim)
+        new = pa.table(
+            {
+                "model": pa.array([key for key, _ in rows], pa.int64()),
+                "vector": vectors,
+                "norm": pa.array([fingerprint.norm for _, fingerprint in rows], pa.float64()),
+            }
+        )
+        with session.registered("new_vectors", new):
+            session.execute(f"INSERT INTO {table} SELECT * FROM new_vectors")
+
+
+def _check(fingerprint: Fingerprint) -> None:
     recipe, vector = fingerprint.recipe, fingerprint.vector
     if vector.shape != (recipe.dim,):
         raise RecipeMismatch(f"recipe {recipe.id} has {recipe.dim} dimensions, got {vector.shape}")
     length = float(np.linalg.norm(vector.astype(np.float64)))
     if not abs(length - 1.0) <= UNIT_TOLERANCE:
         raise RecipeMismatch(f"a vector of recipe {recipe.id} has length {length}, not 1")
-    table = ensure_table(session, recipe)
-    row = pa.table(
-        {
-            "model": pa.array([key], pa.int64()),
-            "vector": pa.FixedSizeListArray.from_arrays(pa.array(vector), recipe.dim),
-            "norm": pa.array([fingerprint.norm], pa.float64()),
-        }
-    )
-    with session.registered("new_vector", row):
-        session.execute(f"INSERT INTO {table} SELECT * FROM new_vector")
 
 
 def delete_vector(session: Session, key: int, recipe: Recipe) -> None:

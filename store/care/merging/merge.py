@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,10 +18,11 @@ from ...catalog import Catalog
 from ...opening import is_file
 from ...session import Session
 from ...tables.bases import replace_base, select_base, select_bases
-from ...tables.models import count_models
+from ...tables.models import count_models, settle_copies
 from ...tables.recipes import select_recipes, tables
 from .kept_data import merge_data_sets
 from .model_batch import Counts, Name, Source, merge_models
+from .part_batches import catalogs_of_parts, holds_parts
 from .rules import Conflict, joined_base
 
 AT_ONCE = 256
@@ -40,11 +42,13 @@ class Merged:
     Attributes:
         sources: The counts of each, by its path.
         models: Models of every status that the target has now.
+        damaged: Parts of a folder that cannot be read, one line each; nothing of them was taken.
     """
 
     target: str
     sources: dict[str, Counts] = field(default_factory=dict)
     models: int = 0
+    damaged: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -61,6 +65,7 @@ class Merged:
             "conflicts": conflicts,
             "sources": by_source,
             "models": self.models,
+            "damaged": self.damaged,
             "seconds": round(self.seconds, 3),
         }
 
@@ -69,7 +74,9 @@ Change = TypeVar("Change")
 Tracked = Callable[[Sequence[Sequence[Name]]], Iterable[Sequence[Name]]]
 
 
-def merge_catalogs(target: Catalog, sources: Sequence[Path], *, tracked: Tracked = iter) -> Merged:
+def merge_catalogs(
+    target: Catalog, sources: Sequence[str | Path], *, tracked: Tracked = iter
+) -> Merged:
     """Bring all that the sources know into the target, one after the other.
 
     A source is only read, and may be held by another process. A model that the target has not
@@ -79,6 +86,7 @@ def merge_catalogs(target: Catalog, sources: Sequence[Path], *, tracked: Tracked
     data set is copied where the target has none of that name.
 
     Args:
+        sources: Files, or folders and fsspec addresses of parts.
         tracked: Passes on the batches that it is given; the command line draws a bar.
 
     Raises:
@@ -87,26 +95,36 @@ def merge_catalogs(target: Catalog, sources: Sequence[Path], *, tracked: Tracked
         StoreError: a source is damaged, or of another version; or the target cannot be written.
     """
     started = time.perf_counter()
-    for path in sources:
+    for path in map(Path, filterfalse(holds_parts, sources)):
         if not is_file(path):
             raise EmptyCatalog(f"{path}: no catalog there; name a file that `deltadex index` made")
         if path.samefile(target.path):
             raise RequestError(f"{path}: this is the target itself; name another catalog")
     merged = Merged(target=str(target.path))
     with closing(Session(target.access)) as writing:
-        for path in sources:
-            with (
-                Catalog.open(
-                    path, read_only=True, create=False, cache=CACHE, migrates=False
-                ) as opened,
-                closing(Session(opened.access)) as reading,
-            ):
-                source = Source(str(path), reading, _recipes(reading, path))
-                counts = merged.sources.setdefault(str(path), Counts())
-                _merge_source(writing, source, counts, tracked)
+        for place in sources:
+            counts = merged.sources.setdefault(str(place), Counts())
+            if holds_parts(place):
+                for batch, damaged in catalogs_of_parts(str(place), tracked):
+                    merged.damaged += damaged
+                    _merge_catalog(writing, batch, str(place), counts, iter)
+            else:
+                _merge_catalog(writing, Path(place), str(place), counts, tracked)
+        for base in select_bases(writing):
+            writing.write(partial(settle_copies, base=base))
         merged.models = count_models(writing, ())
     merged.seconds = time.perf_counter() - started
     return merged
+
+
+def _merge_catalog(
+    writing: Session, path: Path, name: str, counts: Counts, tracked: Tracked
+) -> None:
+    with (
+        Catalog.open(path, read_only=True, create=False, cache=CACHE, migrates=False) as opened,
+        closing(Session(opened.access)) as reading,
+    ):
+        _merge_source(writing, Source(name, reading, _recipes(reading, path)), counts, tracked)
 
 
 def _merge_source(writing: Session, source: Source, counts: Counts, tracked: Tracked) -> None:

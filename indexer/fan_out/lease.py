@@ -1,0 +1,114 @@
+"""Leases: which models one task reads, and the part that it makes of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from ...records import Indexed, ModelRecord, Outcome, Recipe, Refused
+from ...store import Part
+from ..family import Member
+from ..job import Job
+from ..run import read_members
+
+REFUSED_AT_ONCE, ADAPTERS_AT_ONCE = 256, 16
+"""Models of one lease that are refused unread, or are adapters. A full checkpoint has a lease of
+its own: it is all that the end of a worker loses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Models that one task reads.
+
+    Attributes:
+        id: Depends on the models, their files and the recipes: the same work has the same name.
+        bytes: Of their files, as far as it is known.
+    """
+
+    id: str
+    members: tuple[Member, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(member.record.bytes_total for member in self.members)
+
+    def halves(self, recipes: Sequence[Recipe]) -> list[Lease]:
+        """Two leases of half the models."""
+        middle = len(self.members) // 2
+        return [
+            Lease.of(half, recipes)
+            for half in (self.members[:middle], self.members[middle:])
+            if half
+        ]
+
+    @classmethod
+    def of(cls, members: Sequence[Member], recipes: Sequence[Recipe]) -> Lease:
+        """The lease of these models."""
+        names = [[m.record.id, m.record.signature, m.refusal is None] for m in members]
+        body = json.dumps([names, [recipe.id for recipe in recipes]])
+        return cls(hashlib.sha256(body.encode()).hexdigest()[:16], tuple(members))
+
+
+def leases(members: Sequence[Member], recipes: Sequence[Recipe]) -> Iterator[Lease]:
+    """All members, in their order, as leases."""
+    batch: list[Member] = []
+    share = 0.0
+    for member in members:
+        weight = _share_of_lease(member)
+        if batch and share + weight > 1.0:
+            yield Lease.of(batch, recipes)
+            batch, share = [], 0.0
+        batch.append(member)
+        share += weight
+    if batch:
+        yield Lease.of(batch, recipes)
+
+
+def _share_of_lease(member: Member) -> float:
+    if member.refusal is not None:
+        return 1 / REFUSED_AT_ONCE
+    return 1 / ADAPTERS_AT_ONCE if member.is_adapter else 1.0
+
+
+def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
+    """The outcomes of a lease's models, in their order."""
+    outcomes: dict[str, Outcome] = {}
+    fetched = job.base.bytes_fetched
+
+    def copy(model: ModelRecord) -> Indexed:
+        twin = outcomes[model.duplicate_of or ""]
+        assert isinstance(twin, Indexed)
+        seen = twin.model
+        record = replace(
+            model, method=seen.method, bytes_total=seen.bytes_total, verified=seen.verified
+        )
+        return replace(twin, model=record, bytes_read=0, seconds=0.0)
+
+    for outcome in read_members(lease.members, job, workers, {}, copy):
+        outcomes[outcome.model.id] = outcome
+    return part_of(lease, job, outcomes.values(), job.base.bytes_fetched - fetched)
+
+
+def refused_part(lease: Lease, job: Job, code: str, reason: str) -> Part:
+    """The part of a lease that could not be read."""
+    outcomes = [Refused(model=m.record, code=code, reason=reason) for m in lease.members]
+    return part_of(lease, job, outcomes, 0)
+
+
+def part_of(lease: Lease, job: Job, outcomes: Iterable[Outcome], base_bytes: int) -> Part:
+    weights = job.base.opened()
+    order = {member.record.id: row for row, member in enumerate(lease.members)}
+    return Part(
+        lease=lease.id,
+        base=job.base.name,
+        recipes=tuple(job.recipes),
+        outcomes=tuple(sorted(outcomes, key=lambda o: order[o.model.id])),
+        revision=weights.revision if weights else None,
+        architecture=weights.architecture if weights else None,
+        layout=job.layout,
+        base_bytes=base_bytes,
+        written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    )

@@ -1,0 +1,44 @@
+"""A run whose outcomes are written as parts: on a machine that shares nothing with others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ...store import Known, PartFolder
+from ..family import Member
+from ..job import Job
+from ..run import Progress, Report, Unread
+from .lease import leases, read_lease
+
+
+def write_parts(
+    members: Sequence[Member],
+    job: Job,
+    folder: PartFolder,
+    known: dict[str, Known],
+    *,
+    workers: int,
+    retry_failed: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Fingerprint what is neither known nor in a part, and write it as parts, lease by lease.
+
+    A kill loses the lease at hand; the same call goes on after it.
+
+    Args:
+        known: The family's models in a catalog at hand.
+    """
+    start = time.monotonic()
+    report = Report(base=job.base.name, recipes=job.recipes)
+    known = {**known, **folder.known(job.base.name)}
+    fresh = list(Unread(job, known, report, retry_failed=retry_failed).among(members))
+    report.begin(fresh, progress)
+    for lease in leases(fresh, job.recipes):
+        part = read_lease(lease, job, workers)
+        folder.write(part)
+        for outcome in part.outcomes:
+            report.add(outcome, progress)
+    report.bytes_read += job.base.bytes_fetched
+    report.seconds = time.monotonic() - start
+    return report

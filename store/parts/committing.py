@@ -1,0 +1,64 @@
+"""Parts brought into the catalog: every outcome once, however often its part is committed."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
+
+from ...records import Indexed, Outcome
+from ..catalog import Catalog
+from ..tables.models import Known, may_record
+from .part_rows import Part
+
+
+def commit_part(
+    catalog: Catalog, part: Part, known: MutableMapping[str, Known]
+) -> Sequence[Outcome]:
+    """Record what a part has that the catalog has not, in one transaction; returns that.
+
+    An outcome is passed over if the catalog has it, or a later reading of the model, or a
+    fingerprint that it would replace by a fault which may pass.
+
+    Args:
+        known: The family's models in the catalog; brought up to date.
+    """
+    news = [o for o in part.outcomes if _is_news(o, part, known.get(o.model.id))]
+    if news:
+        catalog.record_all(news, part.written_at)
+    if part.revision or part.layout or catalog.base(part.base) is None:
+        save_family(catalog, part.base, part.revision, part.architecture, part.layout)
+    for outcome in news:
+        known[outcome.model.id] = _known(outcome, part, known.get(outcome.model.id))
+    return news
+
+
+def save_family(
+    catalog: Catalog,
+    base: str,
+    revision: str | None,
+    architecture: str | None,
+    layout: Sequence[tuple[str, str, int]],
+) -> None:
+    """Store what is known of a base: the shapes that its models changed, and the blocks of a recipe
+    that depends on them; a None leaves the stored value."""
+    family = catalog.base(base)
+    shapes = dict(family.slots.get("shapes", {})) if family else {}
+    shapes.update({str(slot): list(shape) for slot, shape in catalog.shapes(base).items()})
+    blocks = [list(block) for block in layout]
+    if not blocks and family:
+        blocks = family.slots.get("layout", [])
+    catalog.save_base(base, revision, architecture, {"shapes": shapes, "layout": blocks})
+
+
+def _is_news(outcome: Outcome, part: Part, known: Known | None) -> bool:
+    if known is None:
+        return may_record(outcome, None)
+    is_older = bool(known.indexed_at) and part.written_at[:19] < known.indexed_at[:19]
+    return not is_older and not known.has(outcome) and may_record(outcome, known)
+
+
+def _known(outcome: Outcome, part: Part, before: Known | None) -> Known:
+    after = Known.of_outcome(outcome, part.written_at)
+    if before is None or before.signature != after.signature or not isinstance(outcome, Indexed):
+        return after
+    return replace(after, recipes=tuple(sorted({*before.recipes, *after.recipes})))

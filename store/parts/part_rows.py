@@ -1,0 +1,265 @@
+"""A part: the outcomes of some models of one family, as the bytes of a Parquet file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import xxhash
+from pyarrow import parquet
+
+from ...arrays import Float32
+from ...errors import REASONS, StoreDamaged
+from ...records import (
+    Fingerprint,
+    Indexed,
+    LinearSketch,
+    ModelRecord,
+    Outcome,
+    Recipe,
+    Refused,
+    Slot,
+    SlotStats,
+)
+
+FORMAT = 1
+_ENTRY, _CHECKSUM = b"deltadex.part", b"deltadex.xxh3"
+
+KNOWN_COLUMNS = ("id", "signature", "source", "bytes_total", "verified", "status", "code", "reason")
+"""Columns of `read_known`."""
+
+_RECORD = tuple(f.name for f in fields(ModelRecord))
+_STATISTICS = (
+    *("fro_norm", "relative_norm", "energy", "stable_rank", "noise_floor", "zero_share"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one lease of models gave.
+
+    Attributes:
+        lease: Which models, of which files, under which recipes: the file's name.
+        base: The family's name.
+        recipes: Of the run.
+        revision, architecture: Of the base, if it was opened.
+        layout: The blocks of the recipe that depends on them.
+        base_bytes: That were fetched of the base.
+        written_at: UTC, ISO 8601, to the microsecond.
+    """
+
+    lease: str
+    base: str
+    recipes: tuple[Recipe, ...]
+    outcomes: tuple[Outcome, ...]
+    revision: str | None = None
+    architecture: str | None = None
+    layout: tuple[tuple[str, str, int], ...] = ()
+    base_bytes: int = 0
+    written_at: str = ""
+
+
+@cache
+def _schema() -> pa.Schema:
+    text, number, long, float32s = pa.string(), pa.float64(), pa.int64(), pa.list_(pa.float32())
+    types = {"bytes_total": long, "downloads": long, "notes": pa.list_(text)}
+    vector = pa.struct([("recipe", text), ("vector", float32s), ("norm", number)])
+    slot = pa.struct(
+        [("stack", text), ("layer", pa.int32()), ("role", text)]
+        + [("rows", pa.int32()), ("columns", pa.int32())]
+        + [(name, number) for name in _STATISTICS]
+        + [("sigma", float32s), ("sketch", pa.binary())]
+    )
+    layer = pa.struct([("stack", text), ("layer", pa.int32()), ("numbers", float32s)])
+    linear = pa.struct([("recipe", text), ("pooled", float32s), ("layers", pa.list_(layer))])
+    return pa.schema(
+        [(name, types.get(name, text)) for name in _RECORD]
+        + [("status", text), ("code", text), ("reason", text)]
+        + [("bytes_read", long), ("seconds", number)]
+        + [("vectors", pa.list_(vector)), ("slots", pa.list_(slot)), ("linear", linear)]
+    )
+
+
+def part_bytes(part: Part) -> bytes:
+    """The Parquet file of a part, with checksums of its pages and of its metadata."""
+    table = pa.Table.from_pylist([_row(o) for o in part.outcomes], schema=_schema())
+    about = {f.name: getattr(part, f.name) for f in fields(Part) if f.name != "outcomes"}
+    about["recipes"] = [asdict(recipe) for recipe in part.recipes]
+    body = json.dumps({"format": FORMAT, **about}).encode()
+    checksum = xxhash.xxh3_64_hexdigest(body).encode()
+    table = table.replace_schema_metadata({_ENTRY: body, _CHECKSUM: checksum})
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def read_part(content: bytes, name: str) -> Part:
+    """The part that a Parquet file holds.
+
+    Raises:
+        StoreDamaged: it is no part, of a later deltadex, or its bytes changed.
+    """
+    table, about = _read(content, name, None)
+    try:
+        recipes = {recipe.id: recipe for recipe in about["recipes"]}
+        outcomes = tuple(_outcome(row, recipes) for row in table.to_pylist())
+        if any(outcome.model.base != about["base"] for outcome in outcomes):
+            raise ValueError("a model of another base")
+    except (KeyError, TypeError, ValueError) as err:
+        raise StoreDamaged(f"{name}: not a usable part of an index: {err}") from err
+    return Part(
+        lease=about["lease"],
+        base=about["base"],
+        recipes=about["recipes"],
+        outcomes=outcomes,
+        revision=about["revision"],
+        architecture=about["architecture"],
+        layout=tuple((str(s), str(r), int(n)) for s, r, n in about["layout"]),
+        base_bytes=about["base_bytes"],
+        written_at=about["written_at"],
+    )
+
+
+def read_known(content: bytes, name: str) -> list[Mapping[str, Any]]:
+    """`KNOWN_COLUMNS` and `recipes`, ids, of every model of a part.
+
+    Raises:
+        StoreDamaged: as `read_part`.
+    """
+    table, about = _read(content, name, KNOWN_COLUMNS)
+    recipes = tuple(recipe.id for recipe in about["recipes"])
+    return [{**row, "recipes": recipes} for row in table.to_pylist()]
+
+
+def _read(
+    content: bytes, name: str, columns: Sequence[str] | None
+) -> tuple[pa.Table, dict[str, Any]]:
+    try:
+        table = parquet.read_table(
+            pa.BufferReader(content),
+            columns=None if columns is None else list(columns),
+            page_checksum_verification=True,
+        )
+    except (pa.ArrowException, OSError, ValueError) as err:
+        reason = str(err).partition("\n")[0][:200]
+        raise StoreDamaged(f"{name}: not a readable part of an index: {reason}") from err
+    metadata = table.schema.metadata or {}
+    body = metadata.get(_ENTRY, b"")
+    if not body or xxhash.xxh3_64_hexdigest(body).encode() != metadata.get(_CHECKSUM):
+        raise StoreDamaged(f"{name}: not a part that `deltadex index --parts` wrote")
+    about = json.loads(body)
+    if about["format"] > FORMAT:
+        raise StoreDamaged(f"{name}: written by a later deltadex; upgrade this one")
+    try:
+        about["recipes"] = tuple(
+            Recipe(**{**recipe, "params": tuple((str(k), str(v)) for k, v in recipe["params"])})
+            for recipe in about["recipes"]
+        )
+    except (KeyError, TypeError, ValueError) as err:
+        raise StoreDamaged(f"{name}: a recipe that this deltadex does not know") from err
+    return table, about
+
+
+def _row(outcome: Outcome) -> dict[str, Any]:
+    refused = outcome if isinstance(outcome, Refused) else None
+    row = {name: getattr(outcome.model, name) for name in _RECORD} | {
+        "status": outcome.status,
+        "code": refused.code if refused else None,
+        "reason": refused.reason if refused else None,
+        "bytes_read": outcome.bytes_read,
+        "seconds": outcome.seconds,
+    }
+    if isinstance(outcome, Indexed):
+        row["vectors"] = [
+            {"recipe": f.recipe.id, "vector": f.vector.tolist(), "norm": f.norm}
+            for f in outcome.fingerprints
+        ]
+        row["slots"] = [_slot_row(stats) for stats in outcome.slots]
+        row["linear"] = outcome.linear and _linear_row(outcome.linear)
+    return row
+
+
+def _slot_row(stats: SlotStats) -> dict[str, Any]:
+    slot, (rows, columns) = stats.slot, stats.shape
+    return {name: getattr(stats, name) for name in _STATISTICS} | {
+        "stack": slot.stack,
+        "layer": slot.layer,
+        "role": slot.role,
+        "rows": rows,
+        "columns": columns,
+        "sigma": stats.sigma.tolist(),
+        "sketch": stats.sketch,
+    }
+
+
+def _linear_row(linear: LinearSketch) -> dict[str, Any]:
+    layers = [
+        {"stack": stack, "layer": layer, "numbers": numbers.tolist()}
+        for (stack, layer), numbers in linear.layers.items()
+    ]
+    return {"recipe": linear.recipe, "pooled": linear.pooled.tolist(), "layers": layers}
+
+
+def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
+    record = {name: row[name] for name in _RECORD}
+    model = ModelRecord(**{**record, "notes": tuple(record["notes"] or ())})
+    code = row["code"]
+    if code is not None:
+        if code not in REASONS:
+            raise ValueError(f"an unknown reason code, {code!r}")
+        return Refused(
+            model=model,
+            code=code,
+            reason=row["reason"],
+            bytes_read=row["bytes_read"],
+            seconds=row["seconds"],
+        )
+    if row["status"] != "indexed":
+        raise ValueError(f"an unknown status, {row['status']!r}")
+    return Indexed(
+        model=model,
+        fingerprints=tuple(
+            Fingerprint(
+                recipe=recipes[entry["recipe"]],
+                vector=_numbers(entry["vector"]),
+                norm=entry["norm"],
+            )
+            for entry in row["vectors"]
+        ),
+        slots=tuple(_slot_stats(entry) for entry in row["slots"]),
+        bytes_read=row["bytes_read"],
+        seconds=row["seconds"],
+        linear=row["linear"] and _linear(row["linear"]),
+    )
+
+
+def _slot_stats(entry: Mapping[str, Any]) -> SlotStats:
+    return SlotStats(
+        slot=Slot(entry["stack"], entry["layer"], entry["role"]),
+        shape=(entry["rows"], entry["columns"]),
+        sigma=_numbers(entry["sigma"]),
+        sketch=entry["sketch"],
+        **{name: entry[name] for name in _STATISTICS},
+    )
+
+
+def _linear(entry: Mapping[str, Any]) -> LinearSketch:
+    return LinearSketch(
+        recipe=entry["recipe"],
+        pooled=_numbers(entry["pooled"]),
+        layers={(e["stack"], e["layer"]): _numbers(e["numbers"]) for e in entry["layers"]},
+    )
+
+
+def _numbers(values: Sequence[float]) -> Float32[np.ndarray, " numbers"]:
+    numbers: Float32[np.ndarray, " numbers"] = np.array(values, dtype=np.float32)
+    if not np.isfinite(numbers).all():
+        raise ValueError("a number that is not finite")
+    numbers.flags.writeable = False
+    return numbers
