@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ LOCAL = "local"
 
 POLL_S = 1.0
 """How long a wait for a lease lasts at most, so that Ctrl-C is heard."""
+
+CONNECT_S = 5.0
 
 OBJECT_STORE_BYTES = 80 << 20
 """Nothing but leases and paths travels through Ray; 75 MiB is the least that it takes."""
@@ -126,6 +129,7 @@ def opened_cluster(address: str, workers: int, spec: JobSpec, parts: str) -> Ite
             "include_dashboard": False,
             "object_store_memory": OBJECT_STORE_BYTES,
         }
+    _require_answer(address)
     try:
         try:
             ray.init(address=address, **options)
@@ -137,6 +141,18 @@ def opened_cluster(address: str, workers: int, spec: JobSpec, parts: str) -> Ite
     finally:
         with suppress(Exception):
             ray.shutdown()
+
+
+def _require_answer(address: str) -> None:
+    """Refuse an address where nothing listens, on which Ray would wait for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+    except (OSError, ValueError, OverflowError) as err:
+        reason = getattr(err, "strerror", None) or str(err)
+        raise RequestError(f"Ray at {address!r}: nothing answers there ({reason})") from err
 
 
 def _ray() -> Any:

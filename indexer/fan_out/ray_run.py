@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from ...errors import StoreDamaged
 from ...records import Recipe
@@ -15,7 +16,7 @@ from ..family import Member
 from ..job import Job
 from ..run import SHED_EVERY, Progress, Report, Unread
 from .lease import Lease, leases, refused_part
-from .ray_cluster import Cluster, opened_cluster
+from .ray_cluster import Ended, opened_cluster
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,20 @@ QUEUED = 2
 TRIES, TRIES_ALONE = 3, 8
 """Deaths of a worker over a lease until it is halved, and over a single model until that is
 refused: a model whose reading ends the process shall not end it for ever."""
+
+
+@runtime_checkable
+class Workers(Protocol):
+    """Processes that read leases and write parts."""
+
+    @property
+    def size(self) -> int: ...
+
+    def submit(self, lease: Lease) -> None:
+        """Give a lease out."""
+
+    def ended(self) -> Ended:
+        """The next lease that ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +128,7 @@ def _parts(
             yield from _written(Waiting(queue, cluster.size), job, folder, cluster)
 
 
-def _written(waiting: Waiting, job: Job, folder: PartFolder, cluster: Cluster) -> Iterator[Part]:
+def _written(waiting: Waiting, job: Job, folder: PartFolder, cluster: Workers) -> Iterator[Part]:
     while lease := waiting.next():
         cluster.submit(lease)
     while waiting.running:

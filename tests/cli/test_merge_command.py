@@ -53,7 +53,7 @@ def test_merge_prints_the_contract(machines):
     assert result.exit_code == 0
     assert set(document) == {
         *("target", "added", "updated", "unchanged", "differing", "data_sets"),
-        *("conflicts", "sources", "models", "seconds"),
+        *("conflicts", "damaged", "sources", "models", "seconds"),
     }
     assert document["target"] == str(a)
     assert (document["added"], document["differing"], document["models"]) == (1, 1, 3)

@@ -1,0 +1,284 @@
+"""A family read in shares, leases and by a cluster's workers says what one process says."""
+
+from collections import deque
+from dataclasses import replace
+
+import pytest
+from factories import finetune, make_checkpoint, make_family
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from deltadex.errors import ModelError, RequestError, StoreFull
+from deltadex.indexer import IndexOptions, index_family
+from deltadex.indexer.family import Member
+from deltadex.indexer.fan_out import ray_run
+from deltadex.indexer.fan_out.lease import Lease, leases, read_lease
+from deltadex.indexer.fan_out.ray_cluster import Ended
+from deltadex.indexer.fan_out.ray_run import TRIES, TRIES_ALONE, Waiting
+from deltadex.indexer.fan_out.share import Share
+from deltadex.indexer.hub import LocalBudget
+from deltadex.records import ModelRecord, Recipe
+from deltadex.store import Catalog, PartFolder, merge_catalogs
+
+RECIPE = Recipe(name="sketch", rank=4, dim=8)
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory):
+    """Four fine-tunes, one equal to the base, and one that was cut off."""
+    folder = tmp_path_factory.mktemp("family")
+    make_family(folder)
+    base = load_file(folder / "base" / "model.safetensors")
+    config = (folder / "base" / "config.json").read_text()
+    for name in ("same", "short"):
+        make_checkpoint(folder / "models" / name, finetune(base, seed=9))
+        (folder / "models" / name / "config.json").write_text(config)
+    make_checkpoint(folder / "models" / "same", base)
+    weights = folder / "models" / "short" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    return folder
+
+
+def options(family, **more):
+    labels = family / "models" / "labels.csv"
+    return IndexOptions(base=str(family / "base"), folder=family / "models", labels=labels, **more)
+
+
+def content(path, family, **more):
+    """What a run says, and the hash of the catalog after it."""
+    with Catalog.open(path) as catalog:
+        report = index_family(catalog, options(family, **more))
+        return report, catalog.content_sha256()
+
+
+@pytest.fixture(scope="module")
+def alone(family, tmp_path_factory):
+    """The hash of what one process says."""
+    return content(tmp_path_factory.mktemp("alone") / "c.duckdb", family)[1]
+
+
+def member(id, *, kind="adapter", refused=False):
+    refusal = ModelError("gated", "gated") if refused else None
+    return Member(record=ModelRecord(id=id, base="b", kind=kind), refusal=refusal)
+
+
+@given(st.text(min_size=1), st.integers(1, 50))
+def test_every_model_is_in_one_share(id, of):
+    assert sum(Share(number, of).has(id) for number in range(1, of + 1)) == 1
+
+
+def test_shares_are_about_equal():
+    sizes = [sum(Share(n, 4).has(f"org/model-{i}") for i in range(4000)) for n in range(1, 5)]
+
+    assert max(sizes) < 1.15 * min(sizes)
+
+
+@pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "1/0", "a/b", "-1/4", "1/2/3", "１/２"])
+def test_a_share_that_is_none_is_refused(text):
+    with pytest.raises(RequestError, match="expected N/OF"):
+        Share.parse(text)
+
+
+def test_a_share_is_parsed():
+    assert Share.parse(" 3/16 ") == Share(3, 16)
+
+
+@given(st.lists(st.sampled_from(["full", "adapter", "refused"]), max_size=80))
+def test_leases_hold_every_model_once_in_order(kinds):
+    members = [
+        member(f"m{n}", kind="full" if kind == "full" else "adapter", refused=kind == "refused")
+        for n, kind in enumerate(kinds)
+    ]
+
+    given_out = list(leases(members, [RECIPE]))
+
+    assert [m for lease in given_out for m in lease.members] == members
+    assert len({lease.id for lease in given_out}) == len(given_out)
+    for lease in given_out:
+        n_read = sum(m.refusal is None for m in lease.members)
+        assert n_read <= 16
+        if any(m.record.kind == "full" and m.refusal is None for m in lease.members):
+            assert n_read == 1
+
+
+def test_a_leases_name_is_that_of_its_work():
+    one, other = [member("a"), member("b")], [member("a"), member("c")]
+    changed = [replace(m, record=replace(m.record, signature="new")) for m in one]
+    recipe = replace(RECIPE, rank=5)
+    names = [Lease.of(m, [r]).id for m, r in [(one, RECIPE), (other, RECIPE), (changed, RECIPE)]]
+
+    assert Lease.of(one, [RECIPE]).id == names[0]
+    assert len({*names, Lease.of(one, [recipe]).id}) == 4
+
+
+def test_machines_that_share_nothing_say_together_what_one_says(family, alone, tmp_path):
+    folder = str(tmp_path / "parts")
+    for number in (1, 2, 3):
+        path = tmp_path / f"machine-{number}.duckdb"
+        report, _ = content(path, family, parts=folder, share=f"{number}/3")
+        with Catalog.open(path) as catalog:
+            assert catalog.models() == []
+        assert report.unchanged == 0
+    with Catalog.open(tmp_path / "all.duckdb") as catalog:
+        merged = merge_catalogs(catalog, [folder])
+
+        assert catalog.content_sha256() == alone
+        assert merged.to_json()["added"] == 6
+        assert catalog.base(catalog.bases()[0]).architecture == "bert"
+
+
+def test_a_run_of_parts_that_was_stopped_goes_on(family, alone, tmp_path, monkeypatch):
+    written, write = [], PartFolder.write
+
+    def fails_once(folder, part):
+        if len(written) == 2:
+            raise StoreFull("no space")
+        written.append(part)
+        return write(folder, part)
+
+    folder, path = str(tmp_path / "parts"), tmp_path / "c.duckdb"
+    with monkeypatch.context() as context:
+        context.setattr(PartFolder, "write", fails_once)
+        with pytest.raises(StoreFull):
+            content(path, family, parts=folder)
+
+    report, _ = content(path, family, parts=folder)
+
+    assert report.unchanged == sum(o.status == "indexed" for part in written for o in part.outcomes)
+    with Catalog.open(tmp_path / "all.duckdb") as catalog:
+        assert merge_catalogs(catalog, [folder]).to_json()["added"] == 6
+        assert catalog.content_sha256() == alone
+
+
+class InProcess:
+    """A cluster whose workers are this process, and end when they are told to."""
+
+    def __init__(self, spec, parts, deaths=()):
+        self.size, self.given_out, self.deaths = 2, deque(), deque(deaths)
+        self._job, self._folder = spec.open(LocalBudget()), PartFolder(parts)
+        self.most_given_out = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def submit(self, lease):
+        self.given_out.append(lease)
+        self.most_given_out = max(self.most_given_out, len(self.given_out))
+
+    def ended(self):
+        lease = self.given_out.popleft()
+        death = self.deaths.popleft() if self.deaths else None
+        if death is not None:
+            return replace(death, lease=lease.id)
+        return Ended(lease.id, path=self._folder.write(read_lease(lease, self._job)))
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Put a cluster in this process in Ray's place; returns those that were opened."""
+    clusters = []
+
+    def replace_ray(deaths=()):
+        def opened(address, workers, spec, parts):
+            clusters.append(InProcess(spec, parts, deaths))
+            return clusters[-1]
+
+        monkeypatch.setattr(ray_run, "opened_cluster", opened)
+        return clusters
+
+    return replace_ray
+
+
+AT_WORK, WAITING = Ended("", was_at_work=True), Ended("")
+
+
+@pytest.mark.parametrize("deaths", [(), (AT_WORK, WAITING, AT_WORK), (WAITING,) * 30])
+def test_workers_that_end_change_nothing(family, alone, tmp_path, in_process, deaths):
+    clusters = in_process(deaths)
+
+    report, found = content(tmp_path / "c.duckdb", family, ray="local")
+
+    assert found == alone
+    assert (report.indexed, len(report.refused)) == (4, 2)
+    assert clusters[0].most_given_out <= 2 * ray_run.QUEUED
+    assert not (tmp_path / "c.duckdb.parts").exists()
+    again, found = content(tmp_path / "c.duckdb", family, ray="local")
+    assert (again.unchanged, found, len(clusters)) == (4, alone, 1)
+
+
+def test_what_an_earlier_run_left_in_parts_is_committed_and_not_read(
+    family, alone, tmp_path, in_process
+):
+    content(tmp_path / "none.duckdb", family, parts=str(tmp_path / "c.duckdb.parts"))
+    clusters = in_process()
+
+    report, found = content(tmp_path / "c.duckdb", family, ray="local")
+
+    assert (found, clusters, report.unchanged) == (alone, [], 4)
+
+
+def test_a_model_that_ends_every_worker_is_refused_and_the_others_are_read(
+    family, tmp_path, in_process
+):
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        cluster = in_process([AT_WORK] * 6 * TRIES_ALONE)
+        report = index_family(catalog, options(family, ray="local"))
+
+        assert cluster[-1].given_out == deque()
+        assert {o.code for o in report.refused} >= {"internal"}
+        report = index_family(catalog, replace(options(family), retry_failed=True))
+        assert len(catalog.models(status="indexed")) == 4
+
+
+def test_a_lease_that_ends_workers_is_halved():
+    lease = Lease.of([member(name) for name in "abcd"], [RECIPE])
+    waiting = Waiting(deque([lease]), workers=1)
+    for _ in range(TRIES):
+        assert waiting.next() == lease
+        del waiting.running[lease.id]
+        assert waiting.died(lease, [RECIPE]) is None
+
+    assert [[m.record.id for m in half.members] for half in waiting.queue] == [
+        ["a", "b"],
+        ["c", "d"],
+    ]
+
+
+def test_bytes_in_flight_are_limited(monkeypatch):
+    monkeypatch.setattr(ray_run, "IN_FLIGHT_BYTES", 100)
+    sizes = [500, 60, 30, 20]
+    members = [
+        replace(
+            member(f"m{n}", kind="full"), record=ModelRecord(id=f"m{n}", base="b", bytes_total=size)
+        )
+        for n, size in enumerate(sizes)
+    ]
+    waiting = Waiting(deque(leases(members, [RECIPE])), workers=8)
+
+    assert waiting.next().bytes == 500
+    assert waiting.next() is None
+    waiting.running.clear()
+    assert [waiting.next().bytes, waiting.next().bytes, waiting.next()] == [60, 30, None]
+
+
+def test_ray_reads_what_one_process_reads(family, alone, tmp_path):
+    pytest.importorskip("ray")
+
+    report, found = content(tmp_path / "c.duckdb", family, ray="local", workers=1)
+
+    assert (report.indexed, len(report.refused), found) == (4, 2, alone)
+    assert not (tmp_path / "c.duckdb.parts").exists()
+
+
+def test_a_cluster_that_is_not_there_is_one_line(family, tmp_path):
+    pytest.importorskip("ray")
+
+    with (
+        Catalog.open(tmp_path / "c.duckdb") as catalog,
+        pytest.raises(RequestError, match=r"^Ray at '127.0.0.1:1': "),
+    ):
+        index_family(catalog, options(family, ray="127.0.0.1:1"))
