@@ -83,6 +83,7 @@ class StandInHub:
         page_size: Models on one page of a listing.
         refused_properties: Answered with 400 when expanded.
         signature_uses: Requests that one signed address allows; None = any number.
+        bytes_per_second: Of every connection to the storage; None = as fast as it goes.
     """
 
     def __init__(self, *, page_size: int = 100) -> None:
@@ -93,6 +94,7 @@ class StandInHub:
         self.log: list[Request] = []
         self.refused_properties: frozenset[str] = frozenset()
         self.signature_uses: int | None = None
+        self.bytes_per_second: float | None = None
         self.raw_entries: list[Any] = []
         self._uses: dict[str, int] = {}
         self._fits: dict[int, int] = {}

@@ -103,7 +103,11 @@ class Wire(BaseHTTPRequestHandler):
             self._write(body)
 
     def _write(self, body: bytes) -> None:
+        limit = self.hub.bytes_per_second if self.request_log.where == "cdn" else None
         for i in range(0, len(body), 1 << 16):
-            self.request_log.body_bytes += len(body[i : i + (1 << 16)])
-            self.wfile.write(body[i : i + (1 << 16)])
+            piece = body[i : i + (1 << 16)]
+            if limit is not None and self.hub.closing.wait(len(piece) / limit):
+                return
+            self.request_log.body_bytes += len(piece)
+            self.wfile.write(piece)
         self.wfile.flush()

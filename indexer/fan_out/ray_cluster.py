@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TextIO
+from uuid import uuid4
 
 from ...errors import DeltadexError, RequestError
 from ...store import PartFolder
@@ -53,11 +56,13 @@ class Cluster:
     Attributes:
         ray: The module.
         workers: Actors, each of which reads one lease after the other.
+        budget: The actor that counts their requests to the Hub.
         tasks: Lease ids by Ray's reference.
     """
 
     ray: Any
     workers: list[Any]
+    budget: Any
     tasks: dict[Any, tuple[str, int]] = field(default_factory=dict)
 
     @property
@@ -137,10 +142,27 @@ def opened_cluster(address: str, workers: int, spec: JobSpec, parts: str) -> Ite
             cluster = _cluster(ray, n_workers, spec, parts)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as err:
             raise RequestError(f"Ray at {address!r}: {_line(err)}") from err
-        yield cluster
+        with redirect_stdout(_WithoutRay(sys.stdout)):
+            yield cluster
     finally:
         with suppress(Exception):
             ray.shutdown()
+
+
+class _WithoutRay(io.TextIOBase):
+    """Standard output but for Ray's own messages, which would stand in a command's document."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    def write(self, text: str) -> int:
+        if "(raylet)" in text:
+            log.debug("%s", text.strip())
+            return len(text)
+        return self._output.write(text)
+
+    def flush(self) -> None:
+        self._output.flush()
 
 
 def _require_answer(address: str) -> None:
@@ -166,9 +188,11 @@ def _ray() -> Any:
 
 
 def _cluster(ray: Any, workers: int, spec: JobSpec, parts: str) -> Cluster:
-    budget = ray.remote(num_cpus=0, max_restarts=-1)(SharedBudget).remote()
+    # by its name: a handle among a restarted actor's arguments may be gone
+    name = f"deltadex-budget-{uuid4()}"
+    budget = ray.remote(num_cpus=0, max_restarts=-1)(SharedBudget).options(name=name).remote()
     actor = ray.remote(num_cpus=1, max_restarts=-1)(Worker)
-    return Cluster(ray, [actor.remote(spec, parts, budget) for _ in range(workers)])
+    return Cluster(ray, [actor.remote(spec, parts, name) for _ in range(workers)], budget)
 
 
 class SharedBudget:
@@ -188,8 +212,8 @@ class SharedBudget:
 class RemoteBudget:
     """A worker's view of it."""
 
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
+    def __init__(self, name: str) -> None:
+        self._actor = _ray().get_actor(name)
 
     def take(self, bucket: Bucket) -> float:
         return float(_ray().get(self._actor.take.remote(bucket)))
@@ -201,7 +225,7 @@ class RemoteBudget:
 class Worker:
     """Reads leases; an actor. All that it keeps between them is the opened base."""
 
-    def __init__(self, spec: JobSpec, parts: str, budget: Any) -> None:
+    def __init__(self, spec: JobSpec, parts: str, budget: str) -> None:
         self._job = spec.open(RemoteBudget(budget))
         self._folder = PartFolder(parts)
 

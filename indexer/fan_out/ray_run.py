@@ -15,7 +15,7 @@ from ...store import Catalog, Known, Part, PartFolder, commit_part
 from ..family import Member
 from ..job import Job
 from ..run import SHED_EVERY, Progress, Report, Unread
-from .lease import Lease, leases, refused_part
+from .lease import Lease, leases, read_lease, refused_part
 from .ray_cluster import Ended, opened_cluster
 
 log = logging.getLogger(__name__)
@@ -121,8 +121,12 @@ def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[st
 def _parts(
     members: Sequence[Member], job: Job, folder: PartFolder, options: ClusterOptions
 ) -> Iterator[Part]:
-    """The part of each lease, as soon as it is written."""
-    queue = deque(leases(members, job.recipes))
+    """The part of each lease, as soon as it is written; what is refused unread needs no worker."""
+    refused = [member for member in members if member.refusal is not None]
+    for lease in leases(refused, job.recipes):
+        yield read_lease(lease, job)
+    others = [member for member in members if member.refusal is None]
+    queue = deque(leases(others, job.recipes))
     if queue:
         with opened_cluster(options.address, options.workers, job.spec(), folder.url) as cluster:
             yield from _written(Waiting(queue, cluster.size), job, folder, cluster)

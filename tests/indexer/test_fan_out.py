@@ -1,5 +1,6 @@
 """A family read in shares, leases and by a cluster's workers says what one process says."""
 
+import shutil
 from collections import deque
 from dataclasses import replace
 
@@ -282,3 +283,19 @@ def test_a_cluster_that_is_not_there_is_one_line(family, tmp_path):
         pytest.raises(RequestError, match=r"^Ray at '127.0.0.1:1': "),
     ):
         index_family(catalog, options(family, ray="127.0.0.1:1"))
+
+
+def test_members_that_are_refused_unread_start_no_cluster(family, tmp_path, in_process):
+    clusters = in_process()
+    config = family / "models" / "b-0" / "config.json"
+    stranger = tmp_path / "models" / "stranger"
+    shutil.copytree(config.parent, stranger)
+    (stranger / "config.json").write_text('{"model_type": "gpt2"}')
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        report = index_family(
+            catalog,
+            IndexOptions(base=str(family / "base"), folder=tmp_path / "models", ray="local"),
+        )
+
+    assert [o.code for o in report.refused] == ["other-base"]
+    assert clusters == []

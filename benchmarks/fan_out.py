@@ -1,0 +1,252 @@
+"""Many workers: models per hour where the network binds, and kills that lose nothing.
+
+    python benchmarks/fan_out.py speed [--models 96] [--kib-per-second 1024]
+    python benchmarks/fan_out.py kills [--kills 200] [--seed 0]
+
+`speed` reads a family of full fine-tunes from a stand-in Hub on loopback that limits the bytes
+per second of every connection, with 1, 2 and 4 local Ray workers, each into a catalog of its own.
+Models per hour are counted from the first part that was committed to the last: a cluster's start
+is listed beside it.
+
+`kills` indexes a folder with local Ray workers while processes are killed by SIGKILL: workers, the
+process that commits, Ray's own head. A run whose committer or head was killed is started again. At
+the end of every round the catalog must say, bit for bit, what one process says, each model once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+
+from factories import finetune, make_bert, make_checkpoint
+from hub_standin import StandInHub
+
+import deltadex
+
+WORKERS = (1, 2, 4)
+
+
+class QuickHub(StandInHub):
+    """The stand-in with its files' hashes computed once."""
+
+    def __init__(self) -> None:
+        super().__init__(page_size=500)
+        self._stored: dict[str, bytes] = {}
+
+    def store(self, id: str, files: dict[str, bytes], **options: Any) -> None:
+        self.add(id, files, **options)
+        self._stored.update({hashlib.sha256(c).hexdigest(): c for c in files.values()})
+
+    def content(self, digest: str) -> bytes | None:
+        return self._stored.get(digest)
+
+
+def make_family(folder: Path, models: int, *, width: int) -> None:
+    """`folder/base` and `folder/models/N`."""
+    base = make_bert(folder / "base", seed=0, width=width)
+    config = json.loads((folder / "base" / "config.json").read_text())
+    for number in range(models):
+        tensors = finetune(base, seed=1 + number)
+        make_checkpoint(folder / "models" / f"m{number:03}", tensors, config=config)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "deltadex", *arguments]
+
+
+def content_hash(db: Path) -> tuple[str, int]:
+    """What a catalog says, and of how many models."""
+    with deltadex.open(db) as opened:
+        counts = opened.stats(content_hash=True).to_json()
+    return counts["content_sha256"], sum(counts["statuses"].values())
+
+
+def serve(folder: Path, bytes_per_second: float) -> None:
+    """Serve a family as a Hub until the process is ended; prints the endpoint."""
+    with QuickHub() as hub:
+        hub.bytes_per_second = bytes_per_second
+
+        def files(place: Path) -> dict[str, bytes]:
+            return {path.name: path.read_bytes() for path in sorted(place.iterdir())}
+
+        hub.store("org/base", files(folder / "base"))
+        for place in sorted((folder / "models").iterdir()):
+            hub.store(f"org/{place.name}", files(place), parents=("org/base",))
+        print(hub.endpoint, flush=True)
+        signal.pause()
+
+
+def speed(models: int, kib_per_second: float) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        make_family(folder, models, width=128)
+        size = (folder / "models" / "m000" / "model.safetensors").stat().st_size
+        print(f"{models} models of {size / 1e6:.1f} MB, {kib_per_second:.0f} KiB/s a connection")
+        script = [sys.executable, __file__, "serve", place]
+        script += ["--kib-per-second", str(kib_per_second)]
+        hub = subprocess.Popen(script, stdout=subprocess.PIPE, text=True)
+        assert hub.stdout is not None
+        endpoint = hub.stdout.readline().strip()
+        environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": f"{place}/hf"}
+        rates: dict[int, float] = {}
+        print("| workers | models/hour | ratio | whole run, s | start, s | content |")
+        print("| --- | --- | --- | --- | --- | --- |")
+        try:
+            for workers in WORKERS:
+                db = folder / f"{workers}.duckdb"
+                arguments = ["index", "org/base", "--hub", "--db", str(db), "--quiet", "--json"]
+                start = time.time()
+                subprocess.run(
+                    command(*arguments, "--ray", "local", "--workers", str(workers)),
+                    check=True,
+                    env=environment,
+                    stdout=subprocess.DEVNULL,
+                )
+                seconds = time.time() - start
+                times = committed_at(db)
+                rates[workers] = 3600 * (len(times) - 1) / (times[-1] - times[0])
+                ratio = rates[workers] / rates[WORKERS[0]]
+                print(
+                    f"| {workers} | {rates[workers]:,.0f} | {ratio:.2f} | {seconds:.1f} "
+                    f"| {times[0] - start:.1f} | {content_hash(db)[0][:8]} |",
+                    flush=True,
+                )
+        finally:
+            hub.kill()
+
+
+def committed_at(db: Path) -> list[float]:
+    """When each model was read, as seconds since 1970."""
+    with deltadex.open(db) as opened:
+        rows = opened.sql("SELECT epoch(indexed_at) AS at FROM models ORDER BY at")
+        return [float(row["at"]) for row in rows]
+
+
+def kills(n_kills: int, seed: int) -> None:
+    rng = random.Random(seed)
+    counts: Counter[str] = Counter()
+    rounds = wrong = restarts = 0
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        make_family(folder, 40, width=96)
+        arguments = ["index", str(folder / "base"), str(folder / "models"), "--quiet"]
+        expected_db = folder / "expected.duckdb"
+        subprocess.run(command(*arguments, "--db", str(expected_db)), check=True)
+        expected = content_hash(expected_db)
+        while sum(counts.values()) < n_kills:
+            rounds += 1
+            db = folder / f"{rounds}.duckdb"
+            run = command(*arguments, "--db", str(db), "--ray", "local", "--workers", "2")
+            while True:
+                left = n_kills - sum(counts.values())
+                code = killed_run(run, rng, counts, left)
+                if code == 0:
+                    break
+                restarts += 1
+            found = content_hash(db)
+            left_parts = Path(f"{db}.parts").exists()
+            wrong += found != expected or left_parts
+            print(f"round {rounds}: {dict(counts)}, {found == expected}", flush=True)
+    print(f"{sum(counts.values())} kills ({dict(counts)}) in {rounds} rounds, {restarts} restarts:")
+    print(f"{wrong} catalogs that do not say what one process says")
+
+
+def killed_run(run: list[str], rng: random.Random, counts: Counter[str], left: int) -> int:
+    """The exit code of a run in which processes are killed at random, at most `left`."""
+    process = subprocess.Popen(run, start_new_session=True, stderr=subprocess.DEVNULL)
+    try:
+        while process.poll() is None:
+            time.sleep(rng.uniform(0.2, 2.0))
+            places = [(kind, pid) for kind, pid in processes_below(process.pid)]
+            workers = [pid for kind, pid in places if kind == "worker"]
+            heads = [pid for kind, pid in places if kind == "head"]
+            if left <= 0 or not workers:
+                continue
+            draw = rng.random()
+            if draw < 0.1:
+                victim, kind = process.pid, "committer"
+            elif draw < 0.15 and heads:
+                victim, kind = rng.choice(heads), "head"
+            else:
+                victim, kind = rng.choice(workers), "worker"
+            try:
+                os.kill(victim, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            counts[kind] += 1
+            left -= 1
+            if kind == "head":
+                # Ray notices the end of its head after a minute; nobody would wait for that
+                time.sleep(1.0)
+                process.kill()
+    finally:
+        process.wait()
+        for _, pid in processes_of_session(process.pid):
+            with_suppressed_kill(pid)
+    return process.returncode
+
+
+def processes_below(session: int) -> Iterator[tuple[str, int]]:
+    for name, pid in processes_of_session(session):
+        if name.startswith("ray::Worker"):
+            yield "worker", pid
+        elif name.endswith(("gcs_server", "raylet")):
+            yield "head", pid
+
+
+def processes_of_session(session: int) -> list[tuple[str, int]]:
+    """(first argument, pid) of the processes of a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == session:
+            continue
+        try:
+            if os.getsid(int(entry.name)) != session:
+                continue
+            arguments = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        found.append((arguments[0].decode(errors="replace"), int(entry.name)))
+    return found
+
+
+def with_suppressed_kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("speed", "kills", "serve"))
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--models", type=int, default=96)
+    parser.add_argument("--kib-per-second", type=float, default=1024)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    if arguments.what == "serve":
+        serve(arguments.folder, 1024 * arguments.kib_per_second)
+    elif arguments.what == "speed":
+        speed(arguments.models, arguments.kib_per_second)
+    else:
+        kills(arguments.kills, arguments.seed)
+
+
+if __name__ == "__main__":
+    main()
