@@ -1,0 +1,130 @@
+"""A Hub family by one process, in shares, and with Ray's workers: the same catalog, copies too."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fault_family import MEMBERS, TOKEN, family_hub
+from hub_standin import Fault, StandInHub
+
+from deltadex.cli import main
+from deltadex.indexer.hub import HubSession, LocalBudget
+from deltadex.indexer.hub.call import Patience
+from deltadex.indexer.hub.session import request_json
+
+INDEX = ("index", "org/base", "--hub")
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+    """The family, a copy of a full model and one of a sharded one, and an adapter that differs from
+    another in its scale alone."""
+    with family_hub(tmp_path_factory.mktemp("family")) as hub:
+        for name, twin in (("again", "full"), ("shards-again", "sharded")):
+            hub.add(f"org/{name}", hub.repos[f"org/{twin}"].files, parents=("org/base",))
+        files = dict(hub.repos["org/adapter"].files)
+        config = {**json.loads(files["adapter_config.json"]), "lora_alpha": 96}
+        files["adapter_config.json"] = json.dumps(config).encode()
+        hub.add("org/louder", files, parents=("org/base",), relation="adapter")
+        yield hub
+
+
+def ask(db: Path, *arguments: str) -> Any:
+    done = CliRunner().invoke(main, [*arguments, "--db", str(db), "--json"])
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def said(db: Path) -> str:
+    return str(ask(db, "stats", "--hash")["content_sha256"])
+
+
+@pytest.fixture(scope="module")
+def alone(hub: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The catalog of one process."""
+    db = tmp_path_factory.mktemp("alone") / "c.duckdb"
+    ask(db, *INDEX, "--workers", "1")
+    return db
+
+
+def test_copies_name_their_original_and_adapters_are_read_with_their_config(alone: Path) -> None:
+    rows = {row["model"]: row for row in ask(alone, "ls")["models"]}
+    norms = {id: [s["fro_norm"] for s in ask(alone, "show", id)["slots"]] for id in rows}
+
+    copies = {id: row["duplicate_of"] for id, row in rows.items() if row["duplicate_of"]}
+    assert copies == {
+        "org/again": "org/full",
+        "org/shards-again": "org/sharded",
+        "org/louder": "org/adapter",
+    }
+    assert 0 in [rows[id]["bytes_read"] for id in ("org/again", "org/full")]
+    assert norms["org/again"] == norms["org/full"]
+    assert norms["org/louder"] == pytest.approx([2 * n for n in norms["org/adapter"]], rel=1e-5)
+
+
+@pytest.mark.parametrize("workers", ["1", "4"])
+def test_shares_of_machines_give_the_catalog_of_one_process(
+    hub: StandInHub, alone: Path, tmp_path: Path, workers: str
+) -> None:
+    parts = str(tmp_path / "parts")
+    for share in ("1/2", "2/2"):
+        ask(tmp_path / "none", *INDEX, "--parts", parts, "--share", share, "--workers", workers)
+    ask(tmp_path / "all.duckdb", "merge", parts)
+
+    assert not (tmp_path / "none").exists()
+    assert said(tmp_path / "all.duckdb") == said(alone)
+
+
+def test_ray_gives_the_catalog_of_one_process_and_keeps_the_token_to_itself(
+    hub: StandInHub, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    parts = tmp_path / "parts"
+
+    document = ask(
+        tmp_path / "c.duckdb", *INDEX, "--ray", "local", "--workers", "1", "--parts", str(parts)
+    )
+
+    assert document["indexed"] == len(MEMBERS) + 3
+    assert said(tmp_path / "c.duckdb") == said(alone)
+    written = [path.read_bytes() for path in parts.rglob("*") if path.is_file()]
+    assert written
+    assert not any(TOKEN.encode() in content for content in written)
+
+
+def test_what_one_call_learns_of_the_hubs_limit_the_next_one_heeds(tmp_path: Path) -> None:
+    with StandInHub() as hub:
+        hub.add("org/base", {})
+        headers = {"RateLimit": '"api";r=1;t=1', "RateLimit-Policy": '"fixed window";"api";q=2;w=2'}
+        hub.faults = [
+            Fault(where="hub", path="/api/", kind="body", nth=1, headers=headers, body=b"{}")
+        ]
+        patience = Patience(first_pause_s=0.01, rate_limit_s=5.0)
+        session = HubSession(endpoint=hub.endpoint, cache_dir=tmp_path, patience=patience)
+        times = []
+        for _ in range(3):
+            request_json(session, session.call("a model"), f"{hub.endpoint}/api/models/org/base")
+            times.append(time.monotonic())
+
+    assert [request.status for request in hub.log] == [200, 200, 200]
+    assert times[1] - times[0] < 0.9 <= times[2] - times[0]
+
+
+def test_a_budget_counts_down_whatever_the_order_of_answers() -> None:
+    budget = LocalBudget()
+    assert budget.take("api") == 0
+    budget.observe("api", 2, 60.0)
+    budget.observe("api", 3, 60.0)
+    assert (budget.take("api"), budget.take("api")) == (0, 0)
+
+    assert 55 < budget.take("api") <= 60
+    assert budget.take("resolvers") == 0
+    budget.observe("api", 5, 360.0)
+    assert budget.take("api") == 0
