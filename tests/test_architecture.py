@@ -52,6 +52,8 @@ MAY_IMPORT = {
 ONE_ROOM_KNOWS = {
     "duckdb": "store",
     "faiss": "store",
+    "fsspec": "store/parts",
+    "ray": "indexer/fan_out",
     "huggingface_hub": "indexer/hub",
     "httpx2": "indexer/hub",
     "click": ("cli.py", "commands/", "terminal/options.py"),
