@@ -9,7 +9,7 @@ import socket
 import threading
 from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from hub_standin_wire import Wire
 
@@ -114,10 +114,18 @@ class _Handler(Wire):
 
     def _list(self) -> None:
         asked = set(self.query.get("expand", []))
-        if bad := (asked - LIST_PROPERTIES) | (asked & self.hub.refused_properties):
+        counted = {"childrenModelCount"} if self.hub.counts_children else set()
+        if bad := (asked - LIST_PROPERTIES - counted) | (asked & self.hub.refused_properties):
             self._json({"error": f"bad expand: {sorted(bad)}"}, status=400)
             return
         wanted = self.query.get("filter", [])
+        for tag in wanted if self.hub.redirects_listings else ():
+            if (new := self.hub.renamed.get(tag.removeprefix("base_model:"))) is not None:
+                query = urlencode([("filter", f"base_model:{new}")])
+                rest = "&".join(p for p in self.path.split("?")[1].split("&") if "filter" not in p)
+                location = f"{self.hub.endpoint}/api/models?{query}&{rest}"
+                self._send(307, {"Location": location}, b"")
+                return
         found: list[Any] = [
             self._entry(repo, asked)
             for repo in self.hub.repos.values()
@@ -145,6 +153,8 @@ class _Handler(Wire):
             "sha": repo.sha,
             "siblings": [{"rfilename": name} for name in repo.files],
         }
+        if "childrenModelCount" in asked:
+            everything["childrenModelCount"] = self.hub.children(repo.id)
         return {"id": repo.id} | {
             k: v for k, v in everything.items() if k in asked or not asked or k == "createdAt"
         }

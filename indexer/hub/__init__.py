@@ -10,6 +10,7 @@ from .hub_model import HubModel as HubModel
 from .hub_model import describe as describe
 from .hub_model import early_refusal as early_refusal
 from .listing import ListingMemory as ListingMemory
-from .listing import list_family as list_family
 from .session import HubSession as HubSession
 from .session import run_session as run_session
+from .walk import WalkCounts as WalkCounts
+from .walk import list_family as list_family

@@ -133,6 +133,7 @@ class Call:
         max_bytes: Of one answer's body, as it arrives and unpacked.
         cancelled: Ends every pause when set.
         on_bytes: Called with the length of every piece of a body that arrives.
+        on_answer: Called with every answer, redirects and refusals included.
     """
 
     what: str
@@ -143,6 +144,7 @@ class Call:
     max_bytes: int = MAX_ANSWER
     cancelled: threading.Event = field(default_factory=threading.Event)
     on_bytes: Callable[[int], None] | None = None
+    on_answer: Callable[[httpx2.Response], None] | None = None
     deadline: float = 0.0
     failures: int = 0
     waited_s: float = 0.0
@@ -196,6 +198,8 @@ class Call:
             if origin_of(request.url) != self.origin:
                 request.headers.pop("authorization", None)
             response = send(request)
+            if self.on_answer is not None:
+                self.on_answer(response)
             assert isinstance(response.stream, httpx2.SyncByteStream)
             response.stream = _WatchedStream(response.stream, self)
             response.history = list(history)

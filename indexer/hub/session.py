@@ -30,6 +30,7 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
 from .call import CURRENT_CALL, Call, Patience, origin_of
+from .traffic import Traffic
 
 _PACKED = {"Accept-Encoding": "gzip"}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -57,6 +58,7 @@ class HubSession:
         cache_dir: Where files that were downloaded before lie.
         cancelled: Set it to end every wait of this session.
         expand_level: How many sets of properties this Hub has refused to list.
+        traffic: The requests of this session, counted.
     """
 
     endpoint: str = field(default_factory=lambda: constants.ENDPOINT)
@@ -65,6 +67,7 @@ class HubSession:
     patience: Patience = field(default_factory=Patience)
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
     expand_level: int = 0
+    traffic: Traffic = field(default_factory=Traffic, repr=False)
 
     def __post_init__(self) -> None:
         self.endpoint = self.endpoint.rstrip("/")
@@ -94,7 +97,13 @@ class HubSession:
         """A call to come, named `what` in messages."""
         hub_client()
         origin = origin_of(httpx2.URL(self.endpoint))
-        return Call(what=what, origin=origin, patience=self.patience, cancelled=self.cancelled)
+        return Call(
+            what=what,
+            origin=origin,
+            patience=self.patience,
+            cancelled=self.cancelled,
+            on_answer=lambda response: self.traffic.note(response, origin),
+        )
 
     def send(
         self, method: str, url: str, headers: dict[str, str], *, stream: bool = False
@@ -154,7 +163,7 @@ def default_session() -> HubSession:
 
 def run_session() -> HubSession:
     """A session of the same settings for one run: its `cancelled` ends no other's waits."""
-    return replace(default_session(), cancelled=threading.Event())
+    return replace(default_session(), cancelled=threading.Event(), traffic=Traffic())
 
 
 class HubClient(httpx2.Client):
