@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..terminal import RunProgress
 
 
+Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilySource:
     """Where the members of a family are."""
@@ -33,6 +36,21 @@ class FamilySource:
     hub: bool = option("--hub", help="Index the base's whole family on the Hugging Face Hub.")
     limit: int | None = option(
         "--limit", type=click.IntRange(min=1), metavar="N", help="Index at most N models."
+    )
+    depth: int | None = option(
+        "--depth",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With --hub: only N generations below the base; 1 = its own children.",
+    )
+    exclude: tuple[Exclusion, ...] = option(
+        "--exclude", multiple=True, help="Leave these models out; may be repeated."
+    )
+    min_downloads: int | None = option(
+        "--min-downloads",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With --hub: only models with at least N downloads.",
     )
 
 
@@ -93,9 +111,22 @@ class Strictness:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """Nothing is done."""
+
+    dry_run: bool = option("--dry-run", help="Print what would be done, as `plan` does.")
+
+
 @click.command()
-@takes(FamilySource, Indexing, Strictness)
-def index(common: Common, source: FamilySource, indexing: Indexing, strictness: Strictness) -> None:
+@takes(FamilySource, Indexing, Strictness, Rehearsal)
+def index(
+    common: Common,
+    source: FamilySource,
+    indexing: Indexing,
+    strictness: Strictness,
+    rehearsal: Rehearsal,
+) -> None:
     """Fingerprint the fine-tunes of BASE in FOLDER (or on the Hub).
 
     BASE is a Hub id or a folder; where all members are adapters, any name. FOLDER
@@ -106,11 +137,21 @@ def index(common: Common, source: FamilySource, indexing: Indexing, strictness: 
     Example:
       deltadex index bert-base-uncased ./my-fine-tunes --labels labels.csv
     """
+    if rehearsal.dry_run:
+        print_plan(common, asdict(source) | asdict(indexing))
+        return
     run_indexing(
         common,
         strictness,
         lambda db, progress: db.index(**asdict(source), **asdict(indexing), progress=progress),
     )
+
+
+def print_plan(common: Common, settings: dict[str, Any]) -> None:
+    """Print what indexing with these settings would take."""
+    with open_database(common, read_only=False, create=True) as db:
+        table = db.plan(**settings)
+    print_table(table, terminal.show_plan, common)
 
 
 def run_indexing(

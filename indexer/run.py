@@ -14,12 +14,13 @@ from typing import Protocol, runtime_checkable
 from ..errors import REASONS, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..store import Catalog, Known
-from .family import LabelMatches, Member
+from .family import LabelMatches, Member, with_card_label
 from .family_recipes import Upgrade
-from .hub import HubWeights
+from .hub import HubWeights, stated_bytes
 from .job import Job
 from .model import fingerprint_member, refusal
 from .parallel import single_torch_thread, thread_pool
+from .wanted_bytes import ALL_BYTES, WantedBytes
 
 SHED_EVERY = 128
 """Outcomes after which the catalog frees the memory of what was written."""
@@ -34,6 +35,14 @@ class Progress(Protocol):
     def outcome(self, outcome: Outcome) -> None: ...
 
 
+@runtime_checkable
+class ListingProgress(Progress, Protocol):
+    """A progress that also shows how far a listing is."""
+
+    def listing(self, members: Iterable[Member]) -> Iterable[Member]:
+        """The same members."""
+
+
 @dataclass(slots=True)
 class Report:
     """What a run did: indexed models are only counted, for there may be many.
@@ -43,6 +52,9 @@ class Report:
         refused: By id.
         bytes_read: Everything that was read in this run.
         bytes_total: Size of all members' weight files, as far as it is known.
+        wanted: How much of a model's files the run reads.
+        bytes_wanted: What was to be read of the members, by that.
+        base_bytes_read: Of a base on the Hub; in `bytes_read` too.
         labels: Which rows of the labels file name a member; None without a file.
         upgrade: The newer version of the family's recipe that the run makes; None without.
     """
@@ -57,8 +69,25 @@ class Report:
     seconds: float = 0.0
     labels: LabelMatches | None = None
     upgrade: Upgrade | None = None
+    wanted: WantedBytes = ALL_BYTES
+    bytes_wanted: int = 0
+    base_bytes_read: int = 0
 
-    def add(self, outcome: Outcome) -> None:
+    def begin(self, fresh: Sequence[Member], progress: Progress | None) -> None:
+        """Say which members are to be read."""
+        if progress is not None:
+            progress.begin(len(fresh), sum(map(self._expected, fresh)))
+
+    def _expected(self, member: Member) -> int:
+        """Bytes that will be read of a member, as far as its listing or its files tell."""
+        if member.refusal is not None:
+            return 0
+        size = member.record.bytes_total
+        if member.hub is not None:
+            size = stated_bytes(member.hub) or 0
+        return self.wanted.of(member.record.kind, size)
+
+    def add(self, outcome: Outcome, progress: Progress | None = None) -> None:
         """Count a model, be it indexed, refused now, or refused before and not read again."""
         if isinstance(outcome, Indexed):
             self.indexed += 1
@@ -66,6 +95,15 @@ class Report:
             insort(self.refused, outcome, key=lambda o: o.model.id)
         self.bytes_read += outcome.bytes_read
         self.bytes_total += outcome.model.bytes_total
+        self.bytes_wanted += self._wanted_of(outcome)
+        if progress is not None:
+            progress.outcome(outcome)
+
+    def _wanted_of(self, outcome: Outcome) -> int:
+        """Bytes that were to be read of a model; of one that is refused, those that were read."""
+        if isinstance(outcome, Refused) or not outcome.bytes_read:
+            return outcome.bytes_read
+        return self.wanted.of(outcome.model.kind, outcome.model.bytes_total)
 
     def to_json(self) -> dict[str, object]:
         """The fixed keys of `deltadex index --json`, and a few more."""
@@ -87,6 +125,8 @@ class Report:
             "skipped_models": skipped,
             "bytes_read": self.bytes_read,
             "bytes_total": self.bytes_total,
+            "bytes_wanted": self.bytes_wanted,
+            "base_bytes_read": self.base_bytes_read,
             "seconds": round(self.seconds, 3),
             "labels": self.labels.to_json() if self.labels else None,
             "upgrade": self.upgrade.to_json() if self.upgrade else None,
@@ -108,11 +148,12 @@ def index_members(
     KeyboardInterrupt the models at work are dropped, those recorded stay.
     """
     start = time.monotonic()
-    report = Report(base=job.base.name, recipes=job.recipes)
+    report = Report(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
     known = catalog.known(job.base.name)
-    fresh = list(_unread(members, known, job, catalog, report, retry_failed=retry_failed))
-    if progress is not None:
-        progress.begin(len(fresh), sum(m.record.bytes_total for m in fresh))
+    unread = Unread(job, known, report, retry_failed=retry_failed)
+    fresh = list(unread.among(members))
+    catalog.relabel(job.base.name, unread.relabelled)
+    report.begin(fresh, progress)
     twins = catalog.contents(job.base.name, [r.id for r in job.recipes]) if fresh else {}
     if job.verify:
         twins = {k: id for k, id in twins.items() if known[id].verified != "unverified"}
@@ -121,50 +162,54 @@ def index_members(
         for n_done, outcome in enumerate(outcomes, start=1):
             if not _must_not_replace(outcome, known.get(outcome.model.id)):
                 catalog.record(outcome)
-            report.add(outcome)
-            if progress is not None:
-                progress.outcome(outcome)
+            report.add(outcome, progress)
             if n_done % SHED_EVERY == 0:
                 catalog.shed_memory()
-    report.bytes_read += job.base.bytes_fetched
+    report.base_bytes_read = job.base.bytes_fetched
+    report.bytes_read += report.base_bytes_read
     report.seconds = time.monotonic() - start
     return report
 
 
-def _unread(
-    members: Iterable[Member],
-    known: Mapping[str, Known],
-    job: Job,
-    catalog: Catalog,
-    report: Report,
-    *,
-    retry_failed: bool,
-) -> Iterator[Member]:
-    """The members whose files must be read; counts and relabels the others."""
-    relabelled: list[ModelRecord] = []
-    recipes = {recipe.id for recipe in job.recipes}
-    for member in members:
-        before, signature = known.get(member.record.id), member.record.signature
-        if before is None or not signature or before.signature != signature:
-            yield _refuse_taken_id(member, before)
-        elif job.verify and before.verified == "unverified":
-            yield member
-        elif before.status == "indexed" and recipes <= set(before.recipes):
-            report.unchanged += 1
-            report.bytes_total += before.bytes_total
-            if member.record.label_source == "labels":
-                relabelled.append(member.record)
-        elif (
-            before.status == "indexed"
-            or retry_failed
-            or before.code is None
-            or REASONS[before.code].transient
-        ):
-            yield member
-        else:
-            reason = before.reason or ""
-            report.add(Refused(model=member.record, code=before.code, reason=reason))
-    catalog.relabel(job.base.name, relabelled)
+@dataclass(slots=True)
+class Unread:
+    """Which members of a run must be read; the others are counted in its report.
+
+    Attributes:
+        known: What is known of the family's models.
+        relabelled: Members that need not be read, with the labels that a file gives them.
+    """
+
+    job: Job
+    known: Mapping[str, Known]
+    report: Report
+    retry_failed: bool = field(kw_only=True)
+    relabelled: list[ModelRecord] = field(default_factory=list, kw_only=True)
+
+    def among(self, members: Iterable[Member]) -> Iterator[Member]:
+        """The members whose files must be read."""
+        recipes, report = {recipe.id for recipe in self.job.recipes}, self.report
+        for member in members:
+            before, signature = self.known.get(member.record.id), member.record.signature
+            if before is None or not signature or before.signature != signature:
+                yield _refuse_taken_id(member, before)
+            elif self.job.verify and before.verified == "unverified":
+                yield member
+            elif before.status == "indexed" and recipes <= set(before.recipes):
+                report.unchanged += 1
+                report.bytes_total += before.bytes_total
+                if member.record.label_source == "labels":
+                    self.relabelled.append(member.record)
+            elif (
+                before.status == "indexed"
+                or self.retry_failed
+                or before.code is None
+                or REASONS[before.code].transient
+            ):
+                yield member
+            else:
+                reason = before.reason or ""
+                report.add(Refused(model=member.record, code=before.code, reason=reason))
 
 
 def _refuse_taken_id(member: Member, before: Known | None) -> Member:
@@ -228,9 +273,11 @@ def _outcomes(
 def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | ModelRecord:
     """One member's outcome; of a Hub model whose bytes the catalog has, the record alone."""
     remote: HubWeights | None = None
-    if member.hub is not None and member.refusal is None:
+    model = member.hub
+    if model is not None and member.refusal is None:
+        member = with_card_label(member, job.session)
         try:
-            remote = HubWeights(member.hub, job.plan, session=job.session)
+            remote = HubWeights(model, job.plan, session=job.session)
             sha256 = remote.sha256()
         except Exception as err:
             code, reason = refusal(err, member.record.id)

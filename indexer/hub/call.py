@@ -131,9 +131,9 @@ class Call:
         passes: Statuses of 400 and more that the caller deals with.
         leaves_hub: Whether redirects to another origin are followed.
         max_bytes: Of one answer's body, as it arrives and unpacked.
+        on_answer: Called with every answer, redirects and refusals included.
         cancelled: Ends every pause when set.
         on_bytes: Called with the length of every piece of a body that arrives.
-        on_answer: Called with every answer, redirects and refusals included.
     """
 
     what: str
@@ -144,10 +144,10 @@ class Call:
     max_bytes: int = MAX_ANSWER
     cancelled: threading.Event = field(default_factory=threading.Event)
     on_bytes: Callable[[int], None] | None = None
-    on_answer: Callable[[httpx2.Response], None] | None = None
     deadline: float = 0.0
     failures: int = 0
     waited_s: float = 0.0
+    on_answer: Callable[[httpx2.Response], None] | None = None
 
     @contextmanager
     def current(self, expected_bytes: int = 0) -> Iterator[Call]:
@@ -198,11 +198,11 @@ class Call:
             if origin_of(request.url) != self.origin:
                 request.headers.pop("authorization", None)
             response = send(request)
-            if self.on_answer is not None:
-                self.on_answer(response)
             assert isinstance(response.stream, httpx2.SyncByteStream)
             response.stream = _WatchedStream(response.stream, self)
             response.history = list(history)
+            if self.on_answer is not None:
+                self.on_answer(response)
             target = response.next_request
             if target is None or (not self.leaves_hub and origin_of(target.url) != self.origin):
                 return response

@@ -15,6 +15,8 @@ from .call import origin_of
 
 RequestKind = Literal["api", "resolve", "storage"]
 
+_CACHE = "/api/resolve-cache/"
+
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
@@ -33,9 +35,11 @@ class Traffic:
 
     Attributes:
         limits: As the Hub's last `RateLimit-Policy` states them.
+        redirects_small_files: Whether the Hub hands small files out of its cache, by a redirect.
     """
 
     limits: dict[RequestKind, RateLimit] = field(default_factory=dict)
+    redirects_small_files: bool = False
     _counts: Counter[RequestKind] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -50,6 +54,7 @@ class Traffic:
         kind = _kind(response.request.url, hub)
         with self._lock:
             self._counts[kind] += 1
+            self.redirects_small_files |= _CACHE in response.request.url.path
         with suppress(ValueError, OverflowError):
             stated = parse_ratelimit_headers(response.headers)
             if kind != "storage" and stated and stated.limit and stated.window_seconds:
@@ -59,5 +64,5 @@ class Traffic:
 def _kind(url: httpx2.URL, hub: tuple[str, str, int]) -> RequestKind:
     if origin_of(url) != hub:
         return "storage"
-    is_file = "/resolve/" in url.path or "/api/resolve-cache/" in url.path
+    is_file = "/resolve/" in url.path or _CACHE in url.path
     return "resolve" if is_file else "api"

@@ -245,7 +245,9 @@ def test_a_page_that_is_cut_is_requested_again(
     for name in "ab":
         hub.add(f"org/{name}", WEIGHTS, parents=("org/base",))
     hub.add("org/base", WEIGHTS)
-    hub.faults.append(Fault(path="/api/models", query="base&", kind=kind, where="hub", nth=2, after=20))
+    hub.faults.append(
+        Fault(path="/api/models", query="base&", kind=kind, where="hub", nth=2, after=20)
+    )
 
     assert walk("org/base", session) == ["org/b", "org/a"]
 
