@@ -259,8 +259,8 @@ class PlanTable(Table):
     """What indexing a family would read: a row for each kind and format of its models.
 
     A row has `kind`, `format`, `models`, `bytes_files`, `bytes_to_read`, and `estimated`, the
-    number of models whose size is an estimate. A document also has `models` (counts), `refused`, `bytes`,
-    `requests`, `walk`, `hours`, `disk` and `notes`.
+    number of models whose size is an estimate. A document also has `models` (counts), `refused`,
+    `bytes`, `requests`, `walk`, `hours`, `disk` and `notes`.
     """
 
     columns = ("kind", "format", "models", "bytes_files", "bytes_to_read", "estimated")

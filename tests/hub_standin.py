@@ -85,6 +85,7 @@ class StandInHub:
         counts_children: Whether listings may be asked for `childrenModelCount`; else it is a 400.
         redirects_listings: Whether the children of a renamed model are listed, by a redirect, under
             its new name.
+        redirects_small_files: Whether small files come from an address of their own on the Hub.
         limits: Requests in 300 s that the `RateLimit` headers state, by kind: api, resolve.
         signature_uses: Requests that one signed address allows; None = any number.
     """
@@ -96,7 +97,7 @@ class StandInHub:
         self.faults: list[Fault] = []
         self.log: list[Request] = []
         self.refused_properties: frozenset[str] = frozenset()
-        self.counts_children = self.redirects_listings = False
+        self.counts_children = self.redirects_listings = self.redirects_small_files = False
         self.limits: dict[str, int] = {}
         self.signature_uses: int | None = None
         self.raw_entries: list[Any] = []

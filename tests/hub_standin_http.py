@@ -107,6 +107,8 @@ class _Handler(Wire):
             self._json({"standardEnvVars": [], "harnesses": {}})
         elif match := re.fullmatch(r"/api/models/([^/]+(?:/[^/]+)?)(?:/revision/(.+))?", path):
             self._describe(match[1], match[2])
+        elif match := re.fullmatch(r"/api/resolve-cache/models/(.+)/([0-9a-f]{40})/([^/]+)", path):
+            self._small_file(self.hub.repos[match[1]], match[3])
         elif match := re.fullmatch(r"/([^/]+(?:/[^/]+)?)/resolve/([^/]+)/(.+)", path):
             self._resolve(match[1], match[2], match[3])
         else:
@@ -201,8 +203,11 @@ class _Handler(Wire):
         content = repo.files[name]
         common = {"X-Repo-Commit": repo.sha, "Accept-Ranges": "bytes"}
         if not name.endswith((".safetensors", ".bin")):
-            etag = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-            self._content(content, {**common, "ETag": f'"{etag}"', "Content-Type": "text/plain"})
+            if self.hub.redirects_small_files:
+                place = f"/api/resolve-cache/models/{id}/{repo.sha}/{name}"
+                self._send(307, {**common, "Location": place}, b"")
+            else:
+                self._small_file(repo, name)
             return
         digest = hashlib.sha256(content).hexdigest()
         linked = "0" * 64 if self._is_fault("etag") else digest
@@ -213,6 +218,17 @@ class _Handler(Wire):
             "Location": self.hub.sign(digest),
         }
         self._send(302, headers, b"")
+
+    def _small_file(self, repo: Repo, name: str) -> None:
+        content = repo.files[name]
+        etag = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        headers = {
+            "X-Repo-Commit": repo.sha,
+            "Accept-Ranges": "bytes",
+            "ETag": f'"{etag}"',
+            "Content-Type": "text/plain",
+        }
+        self._content(content, headers)
 
     def _storage(self, signature: str) -> None:
         content = self.hub.content(self.path_only.rsplit("/", 1)[-1])
