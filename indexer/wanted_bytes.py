@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from .base import Base, BaseWeights
-from .budget import FOR_CONTENT, layer_bytes
+from .budget import choose_parts, layer_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +17,14 @@ class WantedBytes:
         share: Of every layer matrix; 1 reads whole files.
         base_bytes: Of the base's weight files; 0 where it is not open.
         layer_bytes: Of the base's layer matrices.
+        row_bytes: Of the rows that are read of them under a budget.
         header_bytes: Of the base's weight files beside its tensors.
     """
 
     share: float = 1.0
     base_bytes: int = 0
     layer_bytes: int = 0
+    row_bytes: int = 0
     header_bytes: int = 0
 
     @classmethod
@@ -35,6 +38,7 @@ class WantedBytes:
             share=share,
             base_bytes=total,
             layer_bytes=layer_bytes(base),
+            row_bytes=_row_bytes(base, share) if share < 1 else 0,
             header_bytes=max(0, total - tensors),
         )
 
@@ -57,9 +61,19 @@ class WantedBytes:
         base's."""
         if self.share == 1 or not self.base_bytes:
             return round(self.share * file_bytes)
-        width = file_bytes / self.base_bytes
-        rows = FOR_CONTENT * self.share * self.layer_bytes * width
+        rows = self.row_bytes * file_bytes / self.base_bytes
         return min(file_bytes, round(self.header_bytes + rows))
+
+
+def _row_bytes(base: BaseWeights, share: float) -> int:
+    """Bytes of the rows of a base that are read, as they are stored."""
+    total = 0
+    for key, part in choose_parts(base.placed, share).items():
+        placement = base.placed.by_key[key]
+        ref = base.checkpoint.tensors[placement.tensor]
+        value_bytes = (ref.stop - ref.start) // max(1, math.prod(ref.shape))
+        total += (part.stop - part.start) * placement.shape[1 - part.axis] * value_bytes
+    return total
 
 
 ALL_BYTES = WantedBytes()

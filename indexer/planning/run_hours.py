@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import RequestError
 
-_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmg])(bit|b)(?:/s|ps)?\s*", re.IGNORECASE)
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgG])(bit|B)(?:/s)?\s*")
 _SCALES = {"k": 1e3, "m": 1e6, "g": 1e9}
 
 PROCESSOR_NS = 6.6
@@ -25,7 +25,7 @@ def parse_bandwidth(text: str) -> float:
     value = float(match[1]) * _SCALES[match[2].lower()] if match else 0.0
     if match is None or not value:
         raise RequestError(f"bandwidth {text!r}: expected a rate such as 1Gbit, 200Mbit or 50MB")
-    return value if match[3].lower() == "bit" else 8 * value
+    return value if match[3] == "bit" else 8 * value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
