@@ -55,8 +55,8 @@ class FamilySource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Indexing:
-    """How models are fingerprinted."""
+class Reading:
+    """What is read of models, and under which recipes."""
 
     labels: Path | None = option(
         "--labels",
@@ -71,11 +71,6 @@ class Indexing:
         "--budget",
         metavar="SHARE",
         help="Read only this much of every model's layers: 2%, 20MB.  [default: all]",
-    )
-    device: str = option(
-        "--device",
-        default="auto",
-        help="Compress updates on this device; auto takes a GPU if there is one.",
     )
     recipes: tuple[str, ...] = option(
         "--recipe",
@@ -98,6 +93,17 @@ class Indexing:
     verify: bool = option(
         "--verify",
         help="Read unverified models again, whole, and compare them with their listed SHA-256.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexing(Reading):
+    """How models are fingerprinted."""
+
+    device: str = option(
+        "--device",
+        default="auto",
+        help="Compress updates on this device; auto takes a GPU if there is one.",
     )
 
 

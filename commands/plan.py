@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from ..terminal.options import Common, option, takes
-from .index import FamilySource, Indexing, print_plan
+from .index import FamilySource, Reading, print_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,8 @@ class Connection:
 
 
 @click.command()
-@takes(FamilySource, Indexing, Connection)
-def plan(common: Common, source: FamilySource, indexing: Indexing, connection: Connection) -> None:
+@takes(FamilySource, Reading, Connection)
+def plan(common: Common, source: FamilySource, reading: Reading, connection: Connection) -> None:
     """Say what indexing BASE's family would read, refuse, request and store.
 
     Reads listings and headers, no weights. --workers counts machines that share the work, each
@@ -34,4 +34,4 @@ def plan(common: Common, source: FamilySource, indexing: Indexing, connection: C
     Example:
       deltadex plan bert-base-uncased --hub --budget 20MB --exclude quantized --workers 4
     """
-    print_plan(common, asdict(source) | asdict(indexing) | asdict(connection))
+    print_plan(common, asdict(source) | asdict(reading) | asdict(connection))
