@@ -104,7 +104,7 @@ def index_family(
     listing = progress.listing if isinstance(progress, ListingProgress) else iter
     members = list(listing(list_members(options, base, catalog.listings(base.name))))
     if not members:
-        raise SourceError(f"{options.folder or base.name}: no models found")
+        raise SourceError(nothing_found(options, base))
     matches = labels.match(members) if labels else None
     if matches is not None and matches.unmatched:
         log.info("%s", matches)
@@ -288,6 +288,12 @@ def _family_shapes(members: Iterable[Member]) -> dict[Key, tuple[int, int]]:
             for placement in _adapter_placements(member):
                 shapes.setdefault(placement.key, placement.shape)
     return shapes
+
+
+def nothing_found(options: IndexOptions, base: Base) -> str:
+    """The message where there are no members, or none that are wanted."""
+    left = "" if options.selection == EVERY_MEMBER else " that --exclude and --min-downloads leave"
+    return f"{options.folder or base.name}: no models found{left}"
 
 
 def run_layout(

@@ -258,6 +258,8 @@ class Plan:
         unnamed = sum(e.member.is_adapter and not e.member.claims for e in self.to_read)
         if unnamed:
             notes.append(f"{unnamed} adapters name no base: their shapes decide when they are read")
+        if not self.disk.slots:
+            notes.append("the base is not read, so that slots and their disk are not known")
         if self.ready.base_failure is not None:
             notes.append(f"the base cannot be opened: {self.ready.base_failure}")
         if self.base_again:
@@ -271,7 +273,10 @@ class Plan:
                 "cost a listing each; --depth 1 lists the base's own children alone"
             )
         if walk is not None and walk.below_depth:
-            notes.append(f"{walk.below_depth} models at --depth may have children, not listed")
+            notes.append(
+                f"{walk.below_depth} models at --depth may have children: listing them costs at "
+                "least a request each"
+            )
         if walk is not None and walk.unlisted:
             n = sum(walk.unlisted.values())
             notes.append(f"the Hub counts {n} children more than it lists")

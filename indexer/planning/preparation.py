@@ -16,7 +16,14 @@ from ..checkpoint import FEW_BYTES
 from ..family import EVERY_MEMBER, Member, read_labels, refuse_strangers
 from ..family_recipes import RecipeChoice, choose_recipes
 from ..hub import ListingMemory, WalkCounts
-from ..index import IndexOptions, list_members, resolve_base, run_layout, wanted_base
+from ..index import (
+    IndexOptions,
+    list_members,
+    nothing_found,
+    resolve_base,
+    run_layout,
+    wanted_base,
+)
 from ..job import Job
 from ..renamed_base import find_renamed
 from ..run import Report, Unread
@@ -62,8 +69,9 @@ def prepare(catalog: Catalog, options: IndexOptions, track: Track) -> Preparatio
     memory = _memory(catalog, base)
     members, excluded = _split(track(_all_members(options, base, memory, walk)), options)
     if not members:
-        raise SourceError(f"{options.folder or base.name}: no models found")
-    weights, failure = _open(base)
+        raise SourceError(nothing_found(options, base))
+    needs_base = any(not member.is_adapter and member.refusal is None for member in members)
+    weights, failure = _open(base) if needs_base or base.folder is not None else (None, None)
     if options.labels is not None:
         labels = read_labels(options.labels)
         members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]

@@ -59,7 +59,7 @@ def test_a_budget_over_a_folder_wants_less_than_the_files(family):
         (["--depth", "2"], 2, "--depth and --min-downloads need --hub"),
         (["--bandwidth", "fast"], 2, "bandwidth 'fast': expected a rate such as 1Gbit"),
         (["--exclude", "big"], 2, "'big' is not one of"),
-        (["--exclude", "quantized", "--exclude", "full"], 3, "no models found"),
+        (["--exclude", "quantized", "--exclude", "full"], 3, "that --exclude and --min-downloads"),
     ],
 )
 def test_what_cannot_be_planned_is_said_in_one_line(family, tmp_path, arguments, code, line):
@@ -156,3 +156,20 @@ def test_a_budget_wants_at_most_the_file_and_grows_with_it(share, file_bytes):
     assert rule.of("full", file_bytes) <= rule.of("full", 2 * file_bytes)
     assert rule.of("adapter", file_bytes) == file_bytes
     assert WantedBytes().of("full", file_bytes) == file_bytes
+
+
+def test_adapters_alone_are_planned_without_their_base(tmp_path, monkeypatch):
+    folder = tmp_path / "models" / "lora"
+    folder.mkdir(parents=True)
+    config = {"peft_type": "LORA", "base_model_name_or_path": "nowhere/base"}
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    (folder / "adapter_model.safetensors").write_bytes(b"x" * 100)
+    monkeypatch.setattr("deltadex.indexer.base.Base.weights", None)
+
+    with dx.open() as db:
+        plan = db.plan("nowhere/base", tmp_path / "models").to_json()
+
+    assert plan["models"]["to_read"] == 1
+    assert plan["bytes"]["to_read"] == 100
+    assert plan["requests"]["plan"] == {}
+    assert "slots and their disk are not known" in " ".join(plan["notes"])
