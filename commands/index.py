@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ..terminal import RunProgress
 
 
+Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilySource:
     """Where the members of a family are."""
@@ -36,11 +39,26 @@ class FamilySource:
     limit: int | None = option(
         "--limit", type=click.IntRange(min=1), metavar="N", help="Index at most N models."
     )
+    depth: int | None = option(
+        "--depth",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With --hub: only N generations below the base; 1 = its own children.",
+    )
+    exclude: tuple[Exclusion, ...] = option(
+        "--exclude", multiple=True, help="Leave these models out; may be repeated."
+    )
+    min_downloads: int | None = option(
+        "--min-downloads",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="With --hub: only models with at least N downloads.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Indexing:
-    """How models are fingerprinted."""
+class Reading:
+    """What is read of models, and under which recipes."""
 
     labels: Path | None = option(
         "--labels",
@@ -55,11 +73,6 @@ class Indexing:
         "--budget",
         metavar="SHARE",
         help="Read only this much of every model's layers: 2%, 20MB.  [default: all]",
-    )
-    device: str = option(
-        "--device",
-        default="auto",
-        help="Compress updates on this device; auto takes a GPU if there is one.",
     )
     recipes: tuple[str, ...] = option(
         "--recipe",
@@ -106,6 +119,17 @@ class FanOut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Indexing(Reading):
+    """How models are fingerprinted."""
+
+    device: str = option(
+        "--device",
+        default="auto",
+        help="Compress updates on this device; auto takes a GPU if there is one.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Strictness:
     """What counts as a failure."""
 
@@ -115,14 +139,22 @@ class Strictness:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """Nothing is done."""
+
+    dry_run: bool = option("--dry-run", help="Print what would be done, as `plan` does.")
+
+
 @click.command()
-@takes(FamilySource, Indexing, FanOut, Strictness)
+@takes(FamilySource, Indexing, FanOut, Strictness, Rehearsal)
 def index(
     common: Common,
     source: FamilySource,
     indexing: Indexing,
     fan_out: FanOut,
     strictness: Strictness,
+    rehearsal: Rehearsal,
 ) -> None:
     """Fingerprint the fine-tunes of BASE in FOLDER (or on the Hub).
 
@@ -134,6 +166,9 @@ def index(
     Example:
       deltadex index bert-base-uncased ./my-fine-tunes --labels labels.csv
     """
+    if rehearsal.dry_run:
+        print_plan(common, asdict(source) | asdict(indexing))
+        return
     run_indexing(
         common,
         strictness,
@@ -142,6 +177,13 @@ def index(
         ),
         writes_catalog=fan_out.parts is None or fan_out.ray is not None,
     )
+
+
+def print_plan(common: Common, settings: dict[str, Any]) -> None:
+    """Print what indexing with these settings would take."""
+    with open_database(common, read_only=False, create=True) as db:
+        table = db.plan(**settings)
+    print_table(table, terminal.show_plan, common)
 
 
 def run_indexing(

@@ -8,12 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..errors import RequestError
 from .opened import Opened, Place
-from .tables import FailureTable, IndexReport, ModelTable, QueryTable, SlotTable, StatsTable, Table
+from .tables import (
+    FailureTable,
+    IndexReport,
+    ModelTable,
+    PlanTable,
+    QueryTable,
+    SlotTable,
+    StatsTable,
+    Table,
+)
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ..indexer import Progress
+    from ..indexer import IndexOptions, Progress, Selection
 
 LABELS = ("dataset", "author", "run")
 
@@ -58,6 +67,9 @@ class Members(Opened):
         ray: str | None = None,
         parts: Place | None = None,
         share: str | None = None,
+        depth: int | None = None,
+        exclude: Sequence[str] = (),
+        min_downloads: int | None = None,
         progress: Progress | None = None,
         **options: Unpack[Indexing],
     ) -> IndexReport:
@@ -72,6 +84,9 @@ class Members(Opened):
             parts: A folder, or an address for fsspec, of Parquet parts; without `ray` they are
                 written in place of the catalog, and `merge` takes them.
             share: `3/16` indexes the third of 16 disjoint shares of the models.
+            depth: Generations below the base on the Hub; None for all.
+            exclude: `adapters`, `bin`, `full`, `gguf`, `merges` or `quantized` models.
+            min_downloads: Least downloads of a model on the Hub.
             progress: Is called for every model.
             options: See `Indexing`.
 
@@ -94,8 +109,57 @@ class Members(Opened):
             "ray": ray,
             "parts": None if parts is None else str(parts),
             "share": share,
+            "selection": _selection(depth, exclude, min_downloads),
         }
         return self._index(given, options, progress)
+
+    def plan(
+        self,
+        base: Place,
+        source: Place | None = None,
+        *,
+        hub: bool = False,
+        limit: int | None = None,
+        depth: int | None = None,
+        exclude: Sequence[str] = (),
+        min_downloads: int | None = None,
+        bandwidth: str = "1Gbit",
+        **options: Unpack[Indexing],
+    ) -> PlanTable:
+        """What `index` with the same arguments would read, refuse, request and store.
+
+        Reads listings and headers, no weights. A listing of the Hub stays in the catalog for
+        24 hours, and `index` does not make it again.
+
+        Args:
+            base, source, hub, limit, depth, exclude, min_downloads: As of `index`.
+            bandwidth: Of each worker's connection: `1Gbit`, `50MB`.
+            options: See `Indexing`; `workers` counts machines that share the work.
+
+        Raises:
+            SourceError, BaseError: as `index`.
+            RequestError: `bandwidth` is not understood.
+
+        >>> db.plan("base", "models").to_json()["models"]["in_catalog"]
+        4
+        """
+        from ..indexer import PlanOptions, make_plan
+
+        folder = None if source is None else Path(source)
+        given = {
+            "base": str(base),
+            "folder": folder,
+            "hub": hub,
+            "limit": limit,
+            "selection": _selection(depth, exclude, min_downloads),
+        }
+        plan = make_plan(
+            self._catalog,
+            _index_options(given, options),
+            PlanOptions(bandwidth=bandwidth, workers=options.get("workers") or 1),
+            lambda members: self._track(members, "listing"),
+        )
+        return PlanTable(plan.to_json())
 
     def add(
         self,
@@ -347,15 +411,9 @@ class Members(Opened):
     def _index(
         self, given: Mapping[str, Any], options: Indexing, progress: Progress | None
     ) -> IndexReport:
-        from ..indexer import IndexOptions, index_family
+        from ..indexer import index_family
 
-        settings: dict[str, Any] = {**given, **options}
-        if settings.get("labels") is not None:
-            settings["labels"] = Path(settings["labels"])
-        for name in ("recipes", "aliases"):
-            if name in settings:
-                settings[name] = tuple(settings[name])
-        report = index_family(self._catalog, IndexOptions(**settings), progress)
+        report = index_family(self._catalog, _index_options(given, options), progress)
         return IndexReport(report.to_json())
 
 
@@ -364,6 +422,25 @@ def query(path: Place, statement: str) -> QueryTable:
     from ..store import query_catalog
 
     return QueryTable(query_catalog(Path(path), statement).to_json())
+
+
+def _selection(depth: int | None, exclude: Sequence[str], min_downloads: int | None) -> Selection:
+    from ..indexer import Selection
+
+    return Selection(depth=depth, exclude=tuple(exclude), min_downloads=min_downloads)
+
+
+def _index_options(given: Mapping[str, Any], options: Indexing) -> IndexOptions:
+    """The arguments of a call as the indexer takes them."""
+    from ..indexer import IndexOptions
+
+    settings: dict[str, Any] = {**given, **options}
+    if settings.get("labels") is not None:
+        settings["labels"] = Path(settings["labels"])
+    for name in ("recipes", "aliases"):
+        if name in settings:
+            settings[name] = tuple(settings[name])
+    return IndexOptions(**settings)
 
 
 def _columns(names: Sequence[str]) -> tuple[str, ...]:

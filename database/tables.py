@@ -255,6 +255,18 @@ class FailureTable(Table):
         ]
 
 
+class PlanTable(Table):
+    """What indexing a family would read: a row for each kind and format of its models.
+
+    A row has `kind`, `format`, `models`, `bytes_files`, `bytes_to_read`, and `estimated`, the
+    number of models whose size is an estimate. A document also has `models` (counts), `refused`,
+    `bytes`, `requests`, `walk`, `hours`, `disk` and `notes`.
+    """
+
+    columns = ("kind", "format", "models", "bytes_files", "bytes_to_read", "estimated")
+    _key = "groups"
+
+
 class IndexReport(Table):
     """What an indexing run did: counts in the document, a row for each model it refused."""
 

@@ -1,6 +1,9 @@
+from .family import Selection as Selection
 from .index import IndexOptions as IndexOptions
 from .index import index_family as index_family
 from .index import resolve_base as resolve_base
+from .planning import PlanOptions as PlanOptions
+from .planning import make_plan as make_plan
 from .query import claimed_base as claimed_base
 from .query import fingerprint_query as fingerprint_query
 from .query import fingerprint_sent_adapter as fingerprint_sent_adapter

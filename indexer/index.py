@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from ..errors import (
@@ -22,7 +23,9 @@ from .base import Base
 from .budget import layer_bytes, parse_budget
 from .checkpoint import FEW_BYTES
 from .family import (
+    EVERY_MEMBER,
     Member,
+    Selection,
     Wanted,
     base_key,
     find_member,
@@ -35,10 +38,12 @@ from .family import (
 from .family_recipes import RecipeChoice, choose_recipes, find_upgrade
 from .fan_out import ClusterOptions, Share, index_on_ray, write_parts
 from .fingerprint import Layout, family_layout
+from .hub import ListingMemory, WalkCounts
 from .job import Job, base_parts
 from .model import open_checkpoint, with_config
 from .parallel import choose_device, cpu_count
-from .run import Progress, Report, index_members
+from .renamed_base import find_renamed
+from .run import ListingProgress, Progress, Report, index_members
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +69,7 @@ class IndexOptions:
             catalog, unless `ray` is given.
         share: `3/16`: this machine's share of the members.
         ray: Address of a Ray cluster, or `local`: its workers read, and write parts.
+        selection: Which of the members are wanted.
     """
 
     base: str
@@ -83,6 +89,7 @@ class IndexOptions:
     parts: str | None = None
     share: str | None = None
     ray: str | None = None
+    selection: Selection = EVERY_MEMBER
 
 
 def index_family(
@@ -99,8 +106,13 @@ def index_family(
     device = choose_device(options.device)
     labels = read_labels(options.labels) if options.labels else None
     base = resolve_base(catalog, options.base, options.aliases)
+    if options.hub:
+        base = find_renamed(catalog, base)
     wanted = wanted_base(base)
-    members = _members(catalog, options, base)
+    listing = progress.listing if isinstance(progress, ListingProgress) else iter
+    members = list(listing(list_members(options, base, catalog.listings(base.name))))
+    if not members:
+        raise SourceError(nothing_found(options, base))
     matches = labels.match(members) if labels else None
     if matches is not None and matches.unmatched:
         log.info("%s", matches)
@@ -108,7 +120,7 @@ def index_family(
     if labels is not None:
         members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
     members = [refuse_strangers(member, wanted) for member in members]
-    layout = _layout(catalog, base, members, options.recipes)
+    layout = run_layout(catalog, base, members, options.recipes)
     share = 1.0
     if options.budget is not None:
         base.plan = replace(FEW_BYTES, whole=options.verify)
@@ -227,12 +239,28 @@ def wanted_base(base: Base) -> Wanted:
     return Wanted(names=(base.name, *base.aliases), folder=base.folder, config=config)
 
 
-def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member]:
+def list_members(
+    options: IndexOptions, base: Base, memory: ListingMemory, counts: WalkCounts | None = None
+) -> Iterator[Member]:
+    """The members that the options name and want, in the order of their source.
+
+    Args:
+        memory, counts: Of a walk of the Hub.
+    """
+    selection = options.selection
+    selection.require_hub(is_hub=options.hub)
     members: Iterable[Member]
     if options.hub:
-        listings = catalog.listings(base.name)
-        members = hub_members(base.name, listings, limit=options.limit, session=base.session)
-    elif options.models:
+        members = hub_members(
+            base.name,
+            memory,
+            session=base.session,
+            aliases=base.aliases,
+            depth=selection.depth,
+            counts=counts,
+        )
+        return islice(selection.chosen(members), options.limit)
+    if options.models:
         members = (find_member(model, base.name) for model in options.models)
     elif options.folder is None:
         raise RequestError("nothing to index: give a FOLDER, a list file, or --hub")
@@ -240,10 +268,7 @@ def _members(catalog: Catalog, options: IndexOptions, base: Base) -> list[Member
         members = listed_members(options.folder, base.name)
     else:
         members = folder_members(options.folder, base.name, leave_out=base.folder)
-    listed = list(members)
-    if not listed:
-        raise SourceError(f"{options.folder or base.name}: no models found")
-    return listed
+    return selection.chosen(members)
 
 
 def _place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[Member]:
@@ -299,7 +324,13 @@ def _family_shapes(members: Iterable[Member]) -> dict[Key, tuple[int, int]]:
     return shapes
 
 
-def _layout(
+def nothing_found(options: IndexOptions, base: Base) -> str:
+    """The message where there are no members, or none that are wanted."""
+    left = "" if options.selection == EVERY_MEMBER else " that --exclude and --min-downloads leave"
+    return f"{options.folder or base.name}: no models found{left}"
+
+
+def run_layout(
     catalog: Catalog, base: Base, members: Sequence[Member], recipes: Sequence[str]
 ) -> Layout:
     """The family's blocks; read from weights only for the recipe that depends on them."""

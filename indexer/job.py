@@ -15,6 +15,7 @@ from .delta import ScratchPool
 from .family import Wanted
 from .fingerprint import Layout
 from .hub import HubSession, RequestBudget, run_session
+from .wanted_bytes import WantedBytes, wanted_bytes
 
 
 class Cancelled(Exception):
@@ -66,6 +67,12 @@ class Job:
         """How much of a file is read, and how much one read of a remote one brings."""
         plan = WHOLE_TENSORS if self.parts is None else FEW_BYTES
         return replace(plan, whole=self.parts is None or self.verify)
+
+    @property
+    def wanted_bytes(self) -> WantedBytes:
+        """How much of a model's files is read, as far as the base is open."""
+        share = 1.0 if self.parts is None or self.verify else self.parts.share
+        return wanted_bytes(self.base, share)
 
     def stop_if_cancelled(self) -> None:
         """Raise `Cancelled` once the run is being stopped."""

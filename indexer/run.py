@@ -14,12 +14,13 @@ from typing import Protocol, runtime_checkable
 from ..errors import REASONS, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..store import Catalog, Known, may_record
-from .family import LabelMatches, Member
+from .family import LabelMatches, Member, with_card_label
 from .family_recipes import Upgrade
-from .hub import HubWeights
+from .hub import HubWeights, stated_bytes
 from .job import Job
 from .model import fingerprint_member, refusal
 from .parallel import single_torch_thread, thread_pool
+from .wanted_bytes import ALL_BYTES, WantedBytes
 
 SHED_EVERY = 128
 """Outcomes after which the catalog frees the memory of what was written."""
@@ -34,6 +35,14 @@ class Progress(Protocol):
     def outcome(self, outcome: Outcome) -> None: ...
 
 
+@runtime_checkable
+class ListingProgress(Progress, Protocol):
+    """A progress that also shows how far a listing is."""
+
+    def listing(self, members: Iterable[Member]) -> Iterable[Member]:
+        """The same members."""
+
+
 @dataclass(slots=True)
 class Report:
     """What a run did: indexed models are only counted, for there may be many.
@@ -43,6 +52,9 @@ class Report:
         refused: By id.
         bytes_read: Everything that was read in this run.
         bytes_total: Size of all members' weight files, as far as it is known.
+        wanted: How much of a model's files the run reads.
+        bytes_wanted: What was to be read of the members, by that.
+        base_bytes_read: Of a base on the Hub; in `bytes_read` too.
         labels: Which rows of the labels file name a member; None without a file.
         upgrade: The newer version of the family's recipe that the run makes; None without.
     """
@@ -57,11 +69,23 @@ class Report:
     seconds: float = 0.0
     labels: LabelMatches | None = None
     upgrade: Upgrade | None = None
+    wanted: WantedBytes = ALL_BYTES
+    bytes_wanted: int = 0
+    base_bytes_read: int = 0
 
     def begin(self, fresh: Sequence[Member], progress: Progress | None) -> None:
         """Say which members are to be read."""
         if progress is not None:
-            progress.begin(len(fresh), sum(member.record.bytes_total for member in fresh))
+            progress.begin(len(fresh), sum(map(self._expected, fresh)))
+
+    def _expected(self, member: Member) -> int:
+        """Bytes that will be read of a member, as far as its listing or its files tell."""
+        if member.refusal is not None:
+            return 0
+        size = member.record.bytes_total
+        if member.hub is not None:
+            size = stated_bytes(member.hub) or 0
+        return self.wanted.of(member.record.kind, size)
 
     def add(self, outcome: Outcome, progress: Progress | None = None) -> None:
         """Count a model, be it indexed, refused now, or refused before and not read again."""
@@ -71,8 +95,15 @@ class Report:
             insort(self.refused, outcome, key=lambda o: o.model.id)
         self.bytes_read += outcome.bytes_read
         self.bytes_total += outcome.model.bytes_total
+        self.bytes_wanted += self._wanted_of(outcome)
         if progress is not None:
             progress.outcome(outcome)
+
+    def _wanted_of(self, outcome: Outcome) -> int:
+        """Bytes that were to be read of a model; of one that is refused, those that were read."""
+        if isinstance(outcome, Refused) or not outcome.bytes_read:
+            return outcome.bytes_read
+        return self.wanted.of(outcome.model.kind, outcome.model.bytes_total)
 
     def to_json(self) -> dict[str, object]:
         """The fixed keys of `deltadex index --json`, and a few more."""
@@ -94,6 +125,8 @@ class Report:
             "skipped_models": skipped,
             "bytes_read": self.bytes_read,
             "bytes_total": self.bytes_total,
+            "bytes_wanted": self.bytes_wanted,
+            "base_bytes_read": self.base_bytes_read,
             "seconds": round(self.seconds, 3),
             "labels": self.labels.to_json() if self.labels else None,
             "upgrade": self.upgrade.to_json() if self.upgrade else None,
@@ -115,7 +148,7 @@ def index_members(
     KeyboardInterrupt the models at work are dropped, those recorded stay.
     """
     start = time.monotonic()
-    report = Report(base=job.base.name, recipes=job.recipes)
+    report = Report(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
     known = catalog.known(job.base.name)
     unread = Unread(job, known, report, retry_failed=retry_failed)
     fresh = list(unread.among(members))
@@ -137,7 +170,8 @@ def index_members(
         if n_done % SHED_EVERY == 0:
             catalog.shed_memory()
     catalog.settle_copies(job.base.name)
-    report.bytes_read += job.base.bytes_fetched
+    report.base_bytes_read = job.base.bytes_fetched
+    report.bytes_read += report.base_bytes_read
     report.seconds = time.monotonic() - start
     return report
 
@@ -249,9 +283,11 @@ def _outcomes(
 def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | ModelRecord:
     """One member's outcome; of a Hub model whose bytes the catalog has, the record alone."""
     remote: HubWeights | None = None
-    if member.hub is not None and member.refusal is None:
+    model = member.hub
+    if model is not None and member.refusal is None:
+        member = with_card_label(member, job.session)
         try:
-            remote = HubWeights(member.hub, job.plan, session=job.session)
+            remote = HubWeights(model, job.plan, session=job.session)
             sha256 = remote.sha256()
         except Exception as err:
             code, reason = refusal(err, member.record.id)

@@ -8,6 +8,7 @@ from .data_tables import (
 )
 from .demo_screen import DemoScreen
 from .evaluation_tables import show_evaluation, show_evaluations
+from .plan_table import show_plan
 from .progress import RunProgress, tracked
 from .studies.ablation_table import show_ablation
 from .studies.cka_table import show_cka
@@ -54,6 +55,7 @@ __all__ = [
     "show_models",
     "show_nearest_data",
     "show_neighbours",
+    "show_plan",
     "show_profiles",
     "show_ranks",
     "show_report",

@@ -41,6 +41,7 @@ class ProgressLines:
         self._done = 0
         self._total: int | None = None
         self._note = ""
+        self._share = 0.0
         self._start = time.monotonic()
         self._has_begun = False
         self._ended = threading.Event()
@@ -61,17 +62,25 @@ class ProgressLines:
         self._total, self._start = total, time.monotonic()
         self._has_begun = True
 
-    def advance(self, note: str = "") -> None:
-        """One more is done; `note` is about all that are."""
+    def advance(self, note: str = "", share: float = 0.0) -> None:
+        """One more is done; `note` is about all that are.
+
+        `share`: Of the work that is done, 0…1, where it is known better than by counting.
+        """
         self._done += 1
-        self._note = note
+        self._note, self._share = note, min(1.0, share)
+
+    def rename(self, what: str) -> None:
+        """What is done from now on, from nothing."""
+        self._what, self._done, self._note = what, 0, ""
 
     def line(self, elapsed_s: float) -> str:
-        """`indexing 3/12 · 1.5 GiB, 40.0 MiB/s · about 2 min left`."""
+        """`indexing 3/12 · 1.5 GiB of 6.0 GiB, 40.0 MiB/s · about 2 min left`."""
         total = "" if self._total is None else f"/{self._total}"
         parts = [f"{self._what} {self._done}{total}", self._note]
         if self._done and self._total:
-            left_s = elapsed_s / self._done * (self._total - self._done)
+            share = self._share or self._done / self._total
+            left_s = elapsed_s * (1 / share - 1)
             parts.append(f"about {duration(left_s)} left")
         else:
             parts.append(f"{elapsed_s:.0f} s so far")
@@ -97,7 +106,7 @@ class RunProgress:
 
     def __init__(self, *, quiet: bool, every_s: float = EVERY_S) -> None:
         console = Console(stderr=True, emoji=False)
-        self._bytes = self._refused = 0
+        self._bytes = self._bytes_total = self._refused = 0
         self._start = time.monotonic()
         self._lines = ProgressLines(
             "indexing", every_s=every_s, silent=quiet or console.is_terminal
@@ -124,21 +133,35 @@ class RunProgress:
         self._lines.__exit__()
         self._bar.stop()
 
+    def listing(self, members: Iterable[Thing]) -> Iterator[Thing]:
+        """The same members, counted as they are listed."""
+        self._lines.rename("listing")
+        self._lines.begin(None)
+        self._bar.update(self._task, description="listing")
+        for member in members:
+            yield member
+            self._lines.advance()
+            self._bar.advance(self._task)
+
     def begin(self, models: int, bytes_total: int) -> None:
-        self._start = time.monotonic()
+        """The models are listed; so many of them are read, and about so many bytes."""
+        self._start, self._bytes_total = time.monotonic(), bytes_total
         self._bar.start_task(self._task)
-        self._bar.update(self._task, total=models)
+        self._bar.update(self._task, total=models, completed=0, description="indexing")
+        self._lines.rename("indexing")
         self._lines.begin(models)
 
     def outcome(self, outcome: Outcome) -> None:
         self._bytes += outcome.bytes_read
         elapsed = time.monotonic() - self._start
         rate = f", {size(int(self._bytes / elapsed))}/s" if elapsed > 0 else ""
-        read = size(self._bytes) + rate
+        total = f" of {size(self._bytes_total)}" if self._bytes < self._bytes_total else ""
+        read = size(self._bytes) + total + rate
         if outcome.status != "indexed":
             self._refused += 1
         refused = f"{self._refused} not indexed" if self._refused else ""
-        self._lines.advance(" · ".join(filter(None, (read, refused))))
+        share = self._bytes / self._bytes_total if self._bytes_total else 0.0
+        self._lines.advance(" · ".join(filter(None, (read, refused))), share)
         shown = f"[yellow]{refused}[/] · " if refused else ""
         latest = shown + escape(plain(outcome.model.id)[-20:])
         self._bar.update(self._task, advance=1, read=read, latest=latest)

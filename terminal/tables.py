@@ -33,7 +33,10 @@ def show_report(document: Document) -> None:
         parts.append(f"{len(document['skipped_models'])} skipped")
     if refused:
         parts.append(f"[yellow]{refused} not indexed[/]")
-    read = f"{size(document['bytes_read'])} of {size(document['bytes_total'])} read"
+    base_read = document["base_bytes_read"]
+    read = f"{size(document['bytes_read'] - base_read)} of {size(document['bytes_wanted'])} read"
+    if base_read:
+        read += f", and {size(base_read)} of the base"
     screen.print(
         f"{text(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
     )

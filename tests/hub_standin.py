@@ -82,6 +82,11 @@ class StandInHub:
     Attributes:
         page_size: Models on one page of a listing.
         refused_properties: Answered with 400 when expanded.
+        counts_children: Whether listings may be asked for `childrenModelCount`; else it is a 400.
+        redirects_listings: Whether the children of a renamed model are listed, by a redirect, under
+            its new name.
+        redirects_small_files: Whether small files come from an address of their own on the Hub.
+        limits: Requests in 300 s that the `RateLimit` headers state, by kind: api, resolve.
         signature_uses: Requests that one signed address allows; None = any number.
         bytes_per_second: Of every connection to the storage; None = as fast as it goes.
     """
@@ -93,6 +98,8 @@ class StandInHub:
         self.faults: list[Fault] = []
         self.log: list[Request] = []
         self.refused_properties: frozenset[str] = frozenset()
+        self.counts_children = self.redirects_listings = self.redirects_small_files = False
+        self.limits: dict[str, int] = {}
         self.signature_uses: int | None = None
         self.bytes_per_second: float | None = None
         self.raw_entries: list[Any] = []
@@ -143,6 +150,15 @@ class StandInHub:
         repo = Repo(id=id, sha=sha, files=files, fields={**defaults, **fields, "tags": tags})
         self.repos[id] = repo
         return repo
+
+    def children(self, id: str) -> dict[str, int]:
+        """How many models name this one as their base, by relation."""
+        return {
+            relation: sum(
+                f"base_model:{relation}:{id}" in repo.fields["tags"] for repo in self.repos.values()
+            )
+            for relation in ("adapter", "merge", "quantized", "finetune")
+        }
 
     def behave(self) -> None:
         """No faults, and nothing remembered of earlier requests."""

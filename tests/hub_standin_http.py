@@ -9,7 +9,7 @@ import socket
 import threading
 from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 from hub_standin_wire import Wire
 
@@ -107,6 +107,8 @@ class _Handler(Wire):
             self._json({"standardEnvVars": [], "harnesses": {}})
         elif match := re.fullmatch(r"/api/models/([^/]+(?:/[^/]+)?)(?:/revision/(.+))?", path):
             self._describe(match[1], match[2])
+        elif match := re.fullmatch(r"/api/resolve-cache/models/(.+)/([0-9a-f]{40})/([^/]+)", path):
+            self._small_file(self.hub.repos[match[1]], match[3])
         elif match := re.fullmatch(r"/([^/]+(?:/[^/]+)?)/resolve/([^/]+)/(.+)", path):
             self._resolve(match[1], match[2], match[3])
         else:
@@ -114,10 +116,18 @@ class _Handler(Wire):
 
     def _list(self) -> None:
         asked = set(self.query.get("expand", []))
-        if bad := (asked - LIST_PROPERTIES) | (asked & self.hub.refused_properties):
+        counted = {"childrenModelCount"} if self.hub.counts_children else set()
+        if bad := (asked - LIST_PROPERTIES - counted) | (asked & self.hub.refused_properties):
             self._json({"error": f"bad expand: {sorted(bad)}"}, status=400)
             return
         wanted = self.query.get("filter", [])
+        for tag in wanted if self.hub.redirects_listings else ():
+            if (new := self.hub.renamed.get(tag.removeprefix("base_model:"))) is not None:
+                query = urlencode([("filter", f"base_model:{new}")])
+                rest = "&".join(p for p in self.path.split("?")[1].split("&") if "filter" not in p)
+                location = f"{self.hub.endpoint}/api/models?{query}&{rest}"
+                self._send(307, {"Location": location}, b"")
+                return
         found: list[Any] = [
             self._entry(repo, asked)
             for repo in self.hub.repos.values()
@@ -145,6 +155,8 @@ class _Handler(Wire):
             "sha": repo.sha,
             "siblings": [{"rfilename": name} for name in repo.files],
         }
+        if "childrenModelCount" in asked:
+            everything["childrenModelCount"] = self.hub.children(repo.id)
         return {"id": repo.id} | {
             k: v for k, v in everything.items() if k in asked or not asked or k == "createdAt"
         }
@@ -191,8 +203,11 @@ class _Handler(Wire):
         content = repo.files[name]
         common = {"X-Repo-Commit": repo.sha, "Accept-Ranges": "bytes"}
         if not name.endswith((".safetensors", ".bin")):
-            etag = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-            self._content(content, {**common, "ETag": f'"{etag}"', "Content-Type": "text/plain"})
+            if self.hub.redirects_small_files:
+                place = f"/api/resolve-cache/models/{id}/{repo.sha}/{name}"
+                self._send(307, {**common, "Location": place}, b"")
+            else:
+                self._small_file(repo, name)
             return
         digest = hashlib.sha256(content).hexdigest()
         linked = "0" * 64 if self._is_fault("etag") else digest
@@ -203,6 +218,17 @@ class _Handler(Wire):
             "Location": self.hub.sign(digest),
         }
         self._send(302, headers, b"")
+
+    def _small_file(self, repo: Repo, name: str) -> None:
+        content = repo.files[name]
+        etag = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        headers = {
+            "X-Repo-Commit": repo.sha,
+            "Accept-Ranges": "bytes",
+            "ETag": f'"{etag}"',
+            "Content-Type": "text/plain",
+        }
+        self._content(content, headers)
 
     def _storage(self, signature: str) -> None:
         content = self.hub.content(self.path_only.rsplit("/", 1)[-1])

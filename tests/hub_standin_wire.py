@@ -65,6 +65,10 @@ class Wire(BaseHTTPRequestHandler):
             headers = headers | {"Content-Encoding": "gzip"}
         length = len(body) + {"longer": 100, "shorter": -(len(body) // 2)}.get(kind, 0)
         self.send_response(status)
+        bucket = "api" if self.path.startswith("/api/") else "resolve"
+        if (limit := self.hub.limits.get(bucket)) is not None:
+            self.send_header("RateLimit", f'"{bucket}";r={limit - 1};t=300')
+            self.send_header("RateLimit-Policy", f'"fixed window";"{bucket}";q={limit};w=300')
         for name, value in headers.items():
             self.send_header(name, value)
             if kind == "duplicate":

@@ -73,6 +73,7 @@ class Member:
         config: `config.json`, of an adapter `adapter_config.json`, as far as it is known.
         claims: Every name under which the model's files mention a base, most trusted first.
         refusal: A reason that needs no weights to be known.
+        is_merge: Whether it names several parents.
     """
 
     record: ModelRecord
@@ -82,6 +83,7 @@ class Member:
     config: Config | None = field(default=None, compare=False)
     claims: tuple[str, ...] = ()
     refusal: ModelError | None = None
+    is_merge: bool = False
 
     @property
     def is_adapter(self) -> bool:

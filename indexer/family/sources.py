@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ...errors import ModelError, SourceError
 from ...records import ModelRecord
 from ..checkpoint import ADAPTER_WEIGHTS, ModelFolder, quantization
-from ..hub import HubModel, HubSession, ListingMemory, describe, early_refusal, list_family
+from ..hub import (
+    HubModel,
+    HubSession,
+    ListingMemory,
+    WalkCounts,
+    describe,
+    early_refusal,
+    list_family,
+)
 from ..untrusted_text import distinct_texts, shown, text_or_none
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
 from .member import Member
@@ -145,6 +153,7 @@ def _describe(member: Member) -> Member:
         bytes_total=sum(map(files.size, weights)),
         notes=parents_note(card_bases(front)),
     )
+    member = replace(member, is_merge=bool(record.notes))
     config_name = "adapter_config.json" if adapter else "config.json"
     try:
         config = files.json(config_name) if config_name in names else None
@@ -184,10 +193,22 @@ def _read_card(files: ModelFolder) -> tuple[dict[str, object], str]:
 
 
 def hub_members(
-    base: str, memory: ListingMemory, *, limit: int | None, session: HubSession
+    base: str,
+    memory: ListingMemory,
+    *,
+    session: HubSession,
+    aliases: Sequence[str] = (),
+    depth: int | None = None,
+    counts: WalkCounts | None = None,
 ) -> Iterator[Member]:
-    """Every descendant of `base`; those below an intermediate fine-tune count as its own."""
-    for model in list_family(base, remember=memory, limit=limit, session=session):
+    """Every descendant of `base`; those below an intermediate fine-tune count as its own.
+
+    Args:
+        aliases, depth, counts: As of `list_family`.
+    """
+    for model in list_family(
+        base, remember=memory, aliases=aliases, depth=depth, session=session, counts=counts
+    ):
         yield member_of(model, base, claims=(*model.base_models, base))
 
 
@@ -216,4 +237,10 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         created_at=model.created_at,
         notes=parents_note(model.base_models),
     )
-    return Member(record=record, hub=model, claims=claims, refusal=early_refusal(model))
+    return Member(
+        record=record,
+        hub=model,
+        claims=claims,
+        refusal=early_refusal(model),
+        is_merge=model.relation == "merge" or bool(record.notes),
+    )

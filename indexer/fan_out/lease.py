@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from ...records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ...store import Part
 from ..family import Member
+from ..hub import stated_bytes
 from ..job import Job
 from ..run import read_members
 
@@ -33,7 +34,7 @@ class Lease:
 
     @property
     def bytes(self) -> int:
-        return sum(member.record.bytes_total for member in self.members)
+        return sum(map(_file_bytes, self.members))
 
     def halves(self, recipes: Sequence[Recipe]) -> list[Lease]:
         """Two leases of half the models."""
@@ -50,6 +51,12 @@ class Lease:
         names = [[m.record.id, m.record.signature, m.refusal is None] for m in members]
         body = json.dumps([names, [recipe.id for recipe in recipes]])
         return cls(hashlib.sha256(body.encode()).hexdigest()[:16], tuple(members))
+
+
+def _file_bytes(member: Member) -> int:
+    if member.hub is not None:
+        return stated_bytes(member.hub) or 0
+    return member.record.bytes_total
 
 
 def leases(members: Sequence[Member], recipes: Sequence[Recipe]) -> Iterator[Lease]:

@@ -30,7 +30,7 @@ def write_parts(
         known: The family's models in a catalog at hand.
     """
     start = time.monotonic()
-    report = Report(base=job.base.name, recipes=job.recipes)
+    report = Report(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
     known = {**known, **folder.known(job.base.name)}
     fresh = list(Unread(job, known, report, retry_failed=retry_failed).among(members))
     report.begin(fresh, progress)
@@ -39,6 +39,7 @@ def write_parts(
         folder.write(part)
         for outcome in part.outcomes:
             report.add(outcome, progress)
-    report.bytes_read += job.base.bytes_fetched
+    report.base_bytes_read = job.base.bytes_fetched
+    report.bytes_read += report.base_bytes_read
     report.seconds = time.monotonic() - start
     return report

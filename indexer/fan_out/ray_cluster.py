@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from ...errors import DeltadexError, RequestError
 from ...store import PartFolder
-from ..hub import Bucket, LocalBudget
+from ..hub import LocalBudget, RequestKind
 from ..job import JobSpec
 from ..parallel import cpu_count
 from .lease import Lease, read_lease
@@ -202,11 +202,11 @@ class SharedBudget:
     def __init__(self) -> None:
         self._budget = LocalBudget()
 
-    def take(self, bucket: Bucket) -> float:
-        return self._budget.take(bucket)
+    def take(self, kind: RequestKind) -> float:
+        return self._budget.take(kind)
 
-    def observe(self, bucket: Bucket, remaining: int, reset_s: float) -> None:
-        self._budget.observe(bucket, remaining, reset_s)
+    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
+        self._budget.observe(kind, remaining, reset_s)
 
 
 class RemoteBudget:
@@ -215,11 +215,11 @@ class RemoteBudget:
     def __init__(self, name: str) -> None:
         self._actor = _ray().get_actor(name)
 
-    def take(self, bucket: Bucket) -> float:
-        return float(_ray().get(self._actor.take.remote(bucket)))
+    def take(self, kind: RequestKind) -> float:
+        return float(_ray().get(self._actor.take.remote(kind)))
 
-    def observe(self, bucket: Bucket, remaining: int, reset_s: float) -> None:
-        self._actor.observe.remote(bucket, remaining, reset_s)
+    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
+        self._actor.observe.remote(kind, remaining, reset_s)
 
 
 class Worker:

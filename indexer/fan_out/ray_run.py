@@ -81,7 +81,7 @@ def index_on_ray(
         StoreError: parts cannot be written, or the catalog.
     """
     start, base = time.monotonic(), job.base.name
-    report = Report(base=base, recipes=job.recipes)
+    report = Report(base=base, recipes=job.recipes, wanted=job.wanted_bytes)
     folder = PartFolder(options.parts)
     known = catalog.known(base)
     commit_parts(catalog, folder, base, known)
@@ -92,13 +92,14 @@ def index_on_ray(
     n_done = 0
     for part in _parts(fresh, job, folder, options):
         commit_part(catalog, part, known)
-        report.bytes_read += part.base_bytes
+        report.base_bytes_read += part.base_bytes
         for outcome in part.outcomes:
             report.add(outcome, progress)
         n_done += len(part.outcomes)
         if n_done >= SHED_EVERY:
             n_done = 0
             catalog.shed_memory()
+    report.bytes_read += report.base_bytes_read
     catalog.settle_copies(base)
     if not options.keeps_parts:
         folder.remove_family(base)

@@ -9,10 +9,15 @@ from .files import read_small_file as read_small_file
 from .hub_model import HubModel as HubModel
 from .hub_model import describe as describe
 from .hub_model import early_refusal as early_refusal
+from .hub_model import is_repo_id as is_repo_id
 from .listing import ListingMemory as ListingMemory
-from .listing import list_family as list_family
-from .request_budget import Bucket as Bucket
 from .request_budget import LocalBudget as LocalBudget
 from .request_budget import RequestBudget as RequestBudget
+from .request_kind import RequestKind as RequestKind
 from .session import HubSession as HubSession
 from .session import run_session as run_session
+from .traffic import RateLimit as RateLimit
+from .walk import WalkCounts as WalkCounts
+from .walk import list_family as list_family
+from .weight_sizes import request_bytes as request_bytes
+from .weight_sizes import stated_bytes as stated_bytes

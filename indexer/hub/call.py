@@ -17,7 +17,8 @@ import httpx2
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
-from .request_budget import LocalBudget, RequestBudget, bucket_of
+from .request_budget import LocalBudget, RequestBudget
+from .request_kind import RequestKind, kind_of, origin_of
 
 _COUNT = re.compile(r"[0-9]{1,15}")
 SET_TOKEN = "check the id; if it is private, set HF_TOKEN to a token that may read it"
@@ -132,6 +133,7 @@ class Call:
         passes: Statuses of 400 and more that the caller deals with.
         leaves_hub: Whether redirects to another origin are followed.
         max_bytes: Of one answer's body, as it arrives and unpacked.
+        on_answer: Called with every answer, redirects and refusals included.
         cancelled: Ends every pause when set.
         on_bytes: Called with the length of every piece of a body that arrives.
         budget: Requests that the Hub still allows.
@@ -149,6 +151,7 @@ class Call:
     deadline: float = 0.0
     failures: int = 0
     waited_s: float = 0.0
+    on_answer: Callable[[httpx2.Response], None] | None = None
 
     @contextmanager
     def current(self, expected_bytes: int = 0) -> Iterator[Call]:
@@ -196,16 +199,19 @@ class Call:
         history: list[httpx2.Response] = []
         while len(history) <= MAX_REDIRECTS:
             self.check_time()
-            if origin_of(request.url) == self.origin:
-                self._take_request(request.url.path)
-                response = send(request)
-                self._observe(response)
-            else:
+            kind = kind_of(request.url, self.origin)
+            if kind == "storage":
                 request.headers.pop("authorization", None)
-                response = send(request)
+            else:
+                self._take_request(kind)
+            response = send(request)
+            if kind != "storage":
+                self._observe(response, kind)
             assert isinstance(response.stream, httpx2.SyncByteStream)
             response.stream = _WatchedStream(response.stream, self)
             response.history = list(history)
+            if self.on_answer is not None:
+                self.on_answer(response)
             target = response.next_request
             if target is None or (not self.leaves_hub and origin_of(target.url) != self.origin):
                 return response
@@ -214,9 +220,9 @@ class Call:
             request = target
         raise ModelError("hub-bad-answer", f"{self.what}: redirected in circles")
 
-    def _take_request(self, path: str) -> None:
+    def _take_request(self, kind: RequestKind) -> None:
         """Wait until the Hub allows another request; that is no failure of the call."""
-        while (delay := self.budget.take(bucket_of(path))) > 0:
+        while (delay := self.budget.take(kind)) > 0:
             if delay > self.patience.rate_limit_s:
                 line = f"no requests are left for {delay:.0f} s; run again later, or set HF_TOKEN"
                 raise ModelError("rate-limited", f"{self.what}: {line}")
@@ -225,17 +231,16 @@ class Call:
             self.deadline += pause
             self._sleep(pause)
 
-    def _observe(self, response: httpx2.Response) -> None:
+    def _observe(self, response: httpx2.Response, kind: RequestKind) -> None:
         """Pass on what the answer says of the requests that are left."""
-        bucket = bucket_of(response.request.url.path)
         delay = retry_delay_s(response) if response.status_code == 429 else None
         if delay is not None:
-            self.budget.observe(bucket, 0, delay)
+            self.budget.observe(kind, 0, delay)
             return
         with suppress(ValueError, OverflowError):
             limit = parse_ratelimit_headers(response.headers)
             if limit is not None:
-                self.budget.observe(bucket, limit.remaining, float(limit.reset_in_seconds))
+                self.budget.observe(kind, limit.remaining, float(limit.reset_in_seconds))
 
     def _is_final(self, response: httpx2.Response) -> bool:
         """Whether to hand the answer on; False after the pause that a retry needs."""
@@ -321,11 +326,6 @@ class _WatchedStream(httpx2.SyncByteStream):
 
     def close(self) -> None:
         self._inner.close()
-
-
-def origin_of(url: httpx2.URL) -> tuple[str, str, int]:
-    """(scheme, host, port) of an address."""
-    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
 
 
 def describe_error(err: Exception) -> str:

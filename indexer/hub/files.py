@@ -22,9 +22,10 @@ from ..checkpoint import (
     shard_files,
 )
 from .cache import cached_file
-from .call import origin_of
+from .call import Patience
 from .hub_model import HubModel, describe
 from .remote_bytes import RemoteBytes, RemoteFile, locate, require_commit
+from .request_kind import origin_of
 from .session import HubSession, default_session
 
 MAX_SMALL_FILE = 16 << 20
@@ -32,25 +33,37 @@ MAX_SMALL_FILE = 16 << 20
 _HASH = re.compile(r"(?:[0-9a-f]{40}|[0-9a-f]{64})")
 
 
-def read_small_file(model: HubModel, name: str, *, session: HubSession | None = None) -> bytes:
+def read_small_file(
+    model: HubModel,
+    name: str,
+    *,
+    session: HubSession | None = None,
+    max_bytes: int = MAX_SMALL_FILE,
+    patience: Patience | None = None,
+) -> bytes:
     """A small file's content at the model's commit, from the local cache or the Hub.
 
     Nothing is written to disk. A content that does not match its ETag is requested
     again.
+
+    Args:
+        max_bytes: A larger file is refused.
+        patience: Limits of the call; those of the session by default.
     """
     session = session or default_session()
     what = f"{model.id}: {name}"
     path = cached_file(session.cache_dir, model.id, model.sha, name)
     if path is not None:
-        content = ModelFolder.at(path.parent).start(path.name, MAX_SMALL_FILE + 1)
-        if len(content) > MAX_SMALL_FILE:
-            raise ModelError("hub-bad-answer", f"{what}: larger than {MAX_SMALL_FILE} bytes")
+        content = ModelFolder.at(path.parent).start(path.name, max_bytes + 1)
+        if len(content) > max_bytes:
+            raise ModelError("hub-bad-answer", f"{what}: larger than {max_bytes} bytes")
         return content
     session.refuse_offline(what)
     call = session.call(what)
-    call.max_bytes = MAX_SMALL_FILE
+    call.max_bytes = max_bytes
+    call.patience = patience or call.patience
     url = session.file_url(model.id, model.sha or "main", name)
-    with call.current(expected_bytes=MAX_SMALL_FILE):
+    with call.current(expected_bytes=max_bytes):
         while True:
             response = session.send("GET", url, {})
             require_commit(next(iter(response.history), response), model.sha, what)

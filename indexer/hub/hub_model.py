@@ -36,7 +36,10 @@ _CORE = (
     "createdAt",
 )
 
+CHILD_COUNTS = "childrenModelCount"
+
 EXPAND_SETS: tuple[tuple[str, ...], ...] = (
+    (*_CORE, "disabled", "safetensors", "model-index", CHILD_COUNTS),
     (*_CORE, "disabled", "safetensors", "model-index"),
     _CORE,
     (),
@@ -73,6 +76,8 @@ class HubModel:
         model_index: Evaluation results, raw; incomplete ones too.
         config: Extract of config.json: architectures, model_type, quantization_config.
         dtypes: Parameters a dtype, from the safetensors headers.
+        n_children: Models that name it as their base, as the Hub counts them; None where the Hub
+            did not say.
     """
 
     id: str
@@ -92,6 +97,7 @@ class HubModel:
     created_at: str | None = None
     license: str | None = None
     dtypes: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
+    n_children: int | None = field(default=None, compare=False)
 
     @classmethod
     def from_json(cls, raw: Mapping[str, object]) -> HubModel:
@@ -120,6 +126,7 @@ class HubModel:
             created_at=_moment(raw.get("createdAt")),
             license=licenses[0] or text_or_none(card.get("license")),
             dtypes={dtype: n for dtype, n in dtypes.items() if isinstance(n, int) and n > 0},
+            n_children=_child_count(raw.get(CHILD_COUNTS)),
         )
 
 
@@ -171,6 +178,13 @@ def _texts(values: object) -> tuple[str, ...]:
 def _count(value: object) -> int | None:
     fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
     return value if fits else None  # type: ignore[return-value]
+
+
+def _child_count(value: object) -> int | None:
+    """The sum of the counts by relation; None unless every one is a count."""
+    counts = list(map(_count, value.values() if isinstance(value, Mapping) else [value]))
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
 
 
 def _moment(value: object) -> str | None:

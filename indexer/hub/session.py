@@ -29,8 +29,10 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
-from .call import CURRENT_CALL, Call, Patience, origin_of
+from .call import CURRENT_CALL, Call, Patience
 from .request_budget import LocalBudget, RequestBudget
+from .request_kind import origin_of
+from .traffic import Traffic
 
 _PACKED = {"Accept-Encoding": "gzip"}
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -59,6 +61,7 @@ class HubSession:
         cancelled: Set it to end every wait of this session.
         expand_level: How many sets of properties this Hub has refused to list.
         budget: Requests that the Hub still allows this user, whoever sends them.
+        traffic: The requests of this session, counted.
     """
 
     endpoint: str = field(default_factory=lambda: constants.ENDPOINT)
@@ -68,6 +71,7 @@ class HubSession:
     cancelled: threading.Event = field(default_factory=threading.Event, repr=False)
     expand_level: int = 0
     budget: RequestBudget = field(default_factory=LocalBudget, repr=False)
+    traffic: Traffic = field(default_factory=Traffic, repr=False)
 
     def __post_init__(self) -> None:
         self.endpoint = self.endpoint.rstrip("/")
@@ -103,6 +107,7 @@ class HubSession:
             patience=self.patience,
             cancelled=self.cancelled,
             budget=self.budget,
+            on_answer=lambda response: self.traffic.note(response, origin),
         )
 
     def send(
@@ -163,7 +168,7 @@ def default_session() -> HubSession:
 
 def run_session() -> HubSession:
     """A session of the same settings for one run: its `cancelled` ends no other's waits."""
-    return replace(default_session(), cancelled=threading.Event())
+    return replace(default_session(), cancelled=threading.Event(), traffic=Traffic())
 
 
 class HubClient(httpx2.Client):

@@ -101,9 +101,13 @@ def select_study_names(session: Session) -> list[str]:
     return [row[0] for row in session.execute("SELECT DISTINCT study FROM studies ORDER BY 1")]
 
 
+MAX_LISTING_AGE_HOURS = 24
+"""A walk that goes on later lists the Hub again: models may have been added or changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listings:
-    """An unfinished walk of the Hub from one base: the children of each parent."""
+    """A walk of the Hub from one base, planned or unfinished: the children of each parent."""
 
     session: Session
     base: str
@@ -121,9 +125,11 @@ class Listings:
         self.session.write(replace)
 
     def load(self, parent: str) -> list[dict[str, Any]] | None:
-        """The children of `parent`."""
+        """The children of `parent`, unless they were listed too long ago."""
         rows = self.session.execute(
-            "SELECT models FROM listings WHERE base = ? AND parent = ?", [self.base, parent]
+            "SELECT models FROM listings WHERE base = ? AND parent = ? "
+            f"AND listed_at > {NOW} - INTERVAL {MAX_LISTING_AGE_HOURS} HOUR",
+            [self.base, parent],
         )
         return json.loads(rows[0][0]) if rows else None
 

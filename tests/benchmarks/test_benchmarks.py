@@ -65,6 +65,12 @@ def missing(module: str) -> str:
 FOLDER = "{folder}"
 NO_COMPILER = "" if sys.platform == "linux" and shutil.which("cc") else "Linux with a C compiler"
 TOYS = {
+    "catalog bytes": Toy(
+        command=("benchmarks/catalog_bytes.py", "--models", "3", "--first", "1"),
+        page="plan.md",
+        published=("| slots | bytes a model | planned | planned / measured |",),
+        prints=(r"\| 72 \| [\d,]+ \| [\d,]+ \| [\d.]+ \|",),
+    ),
     "anisotropy": Toy(
         command=("benchmarks/anisotropy.py", "--rows", "40", "--cols", "60", "--repeats", "1"),
         page="studies.md",

@@ -23,7 +23,7 @@ def test_a_line_says_how_many_how_fast_and_how_long(capfd):
     out, err = capfd.readouterr()
     assert out == ""
     last = err.splitlines()[-1]
-    assert last.startswith("indexing 2/4 · 2.0 MiB, ")
+    assert last.startswith("indexing 2/4 · 2.0 MiB of 4.0 MiB, ")
     assert "/s · 2 not indexed · about 0 s left" in last
     assert "\x1b" not in err
 
@@ -85,3 +85,32 @@ def test_lines_go_to_stderr_of_a_real_process():
 
     assert done.stdout == ""
     assert done.stderr.startswith("batches 0/2 · 0 s so far\n")
+
+
+def test_time_left_is_by_bytes_where_they_are_known():
+    lines = ProgressLines("models")
+    lines.begin(10)
+    for _ in range(5):
+        lines.advance(share=0.1)
+
+    assert lines.line(60.0) == "models 5/10 · about 9 min left"
+
+
+def test_a_listing_is_counted_before_a_run_begins(capfd):
+    with RunProgress(quiet=False, every_s=0.05) as progress:
+        for member in progress.listing(iter("abc")):
+            time.sleep(0.1 if member == "b" else 0.0)
+        progress.begin(3, 0)
+        time.sleep(0.15)
+
+    lines = capfd.readouterr().err.splitlines()
+    assert any(line.startswith("listing ") and line.endswith(" so far") for line in lines)
+    assert lines[-1].startswith("indexing 0/3")
+
+
+def test_a_quiet_listing_passes_the_members_on(capfd):
+    with RunProgress(quiet=True, every_s=0.01) as progress:
+        members = list(progress.listing(iter("abc")))
+
+    assert members == ["a", "b", "c"]
+    assert capfd.readouterr() == ("", "")

@@ -38,6 +38,11 @@ def listings(hub: StandInHub) -> list[str]:
     return [r.query for r in hub.log if r.path == "/api/models"]
 
 
+def answered(hub: StandInHub) -> list[str]:
+    """Listings without the one that is refused, as this Hub does not count children."""
+    return [r.query for r in hub.log if r.path == "/api/models" and r.status == 200]
+
+
 def test_every_page_is_followed_newest_first(hub: StandInHub, session: HubSession) -> None:
     hub.page_size = 3
     hub.add("org/base", WEIGHTS)
@@ -59,7 +64,7 @@ def test_a_page_is_requested_only_when_its_models_are_wanted(
     next(family)
     next(family)
 
-    assert len(listings(hub)) == 1
+    assert len(answered(hub)) == 1
 
 
 def test_fine_tunes_of_fine_tunes_come_after_their_parents(
@@ -105,7 +110,7 @@ def test_a_limit_ends_the_walk_without_further_requests(
         hub.add(f"org/child{i}", WEIGHTS, parents=("org/base",))
 
     assert len(walk("org/base", session, limit=2)) == 2
-    assert len(listings(hub)) == 1
+    assert len(answered(hub)) == 1
 
 
 def test_a_resumed_walk_asks_only_for_what_was_not_finished(
@@ -154,7 +159,8 @@ def test_a_hub_that_refuses_a_property_is_sent_fewer_properties_from_then_on(
 
     assert walk("org/base", session) == ["org/a", "org/aa"]
     n_refused = sum(r.status == 400 for r in hub.log)
-    assert n_refused == (2 if refused == {"sha"} else 1)
+    # the count of children is refused first
+    assert n_refused == (3 if refused == {"sha"} else 2)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +199,13 @@ def test_one_child_that_cannot_be_listed_does_not_end_the_walk(
     hub.add("org/aa", WEIGHTS, parents=("org/a",))
     memory = Memory()
     hub.faults.append(
-        Fault(path="/api/models", kind="body", where="hub", nth=3, body=b'{"error": "odd"}')
+        Fault(
+            path="/api/models",
+            query="Aorg%2Fb&",
+            kind="body",
+            where="hub",
+            body=b'{"error": "odd"}',
+        )
     )
 
     assert walk("org/base", session, memory) == ["org/b", "org/a", "org/aa"]
@@ -233,7 +245,9 @@ def test_a_page_that_is_cut_is_requested_again(
     for name in "ab":
         hub.add(f"org/{name}", WEIGHTS, parents=("org/base",))
     hub.add("org/base", WEIGHTS)
-    hub.faults.append(Fault(path="/api/models", kind=kind, where="hub", nth=3, after=20))
+    hub.faults.append(
+        Fault(path="/api/models", query="base&", kind=kind, where="hub", nth=2, after=20)
+    )
 
     assert walk("org/base", session) == ["org/b", "org/a"]
 

@@ -125,6 +125,6 @@ def test_a_budget_counts_down_whatever_the_order_of_answers() -> None:
     assert (budget.take("api"), budget.take("api")) == (0, 0)
 
     assert 55 < budget.take("api") <= 60
-    assert budget.take("resolvers") == 0
+    assert budget.take("resolve") == 0
     budget.observe("api", 5, 360.0)
     assert budget.take("api") == 0

@@ -1,0 +1,287 @@
+"""A plan: what indexing a family would read, refuse, request and store, and how long it takes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from ...errors import REASONS
+from ...store import Catalog
+from ..base import REMOTE_MEMORY
+from ..hub import RequestKind
+from ..index import IndexOptions
+from ..parallel import cpu_count
+from ..wanted_bytes import WantedBytes
+from .catalog_bytes import CatalogBytes, catalog_bytes
+from .hub_requests import LIMITS, Limits, RequestRule, minutes, stated_limits
+from .member_sizes import SizedMember, size_members
+from .preparation import Preparation, Track, prepare
+from .run_hours import PROCESSOR_NS, RunHours, parse_bandwidth
+
+EXAMPLES = 3
+"""Models that are named beside the count of those with the same code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """What a plan is made for.
+
+    Attributes:
+        bandwidth: Of each worker's connection: `1Gbit`, `50MB`.
+        workers: Machines, or processes with a connection of their own.
+    """
+
+    bandwidth: str = "1Gbit"
+    workers: int = 1
+
+
+def make_plan(
+    catalog: Catalog, options: IndexOptions, wishes: PlanOptions, track: Track = iter
+) -> Plan:
+    """What `index_family` with the same options would do. Reads listings and headers alone.
+
+    The finished listing stays in the catalog for the run, unless the catalog is only read.
+
+    Args:
+        track: Passes on the members as they are listed, and shows how far they are.
+
+    Raises:
+        SourceError, BaseError, RequestError: as `index_family`.
+    """
+    bandwidth = parse_bandwidth(wishes.bandwidth)
+    ready = prepare(catalog, options, track)
+    base_bytes = ready.weights.checkpoint.bytes_total if ready.weights else 0
+    return Plan(
+        ready=ready,
+        budget=options.budget,
+        sized=size_members(ready.fresh, ready.base.session, base_bytes),
+        bandwidth=bandwidth,
+        workers=wishes.workers,
+        stored_slots=len(catalog.shapes(ready.base.name)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A run that has not begun.
+
+    Attributes:
+        sized: Members that are new or changed, refused ones included.
+        bandwidth: Bits a second of each worker.
+        stored_slots: Of the family's models in the catalog.
+    """
+
+    ready: Preparation
+    budget: str | None
+    sized: Sequence[SizedMember]
+    bandwidth: float
+    workers: int
+    stored_slots: int
+
+    @cached_property
+    def to_read(self) -> list[SizedMember]:
+        """Members whose weights would be read."""
+        return [entry for entry in self.sized if entry.member.refusal is None]
+
+    @cached_property
+    def refused(self) -> list[tuple[str, str]]:
+        """Id and code of every member that would not be."""
+        new = [(e.member.record.id, e.member.refusal.code) for e in self.sized if e.member.refusal]
+        return new + [(row.model.id, row.code) for row in self.ready.earlier.refused]
+
+    @cached_property
+    def rule(self) -> WantedBytes:
+        """What is read of each model."""
+        return WantedBytes.by(self.ready.weights, self.ready.share)
+
+    @property
+    def bytes_to_read(self) -> int:
+        return sum(_wanted(self.rule, entry) for entry in self.to_read)
+
+    @property
+    def n_full(self) -> int:
+        """Full checkpoints among the models that would be read."""
+        return sum(entry.kind != "adapter" for entry in self.to_read)
+
+    @property
+    def fetches_base(self) -> bool:
+        """Whether a base that is not on this disk is needed."""
+        weights = self.ready.weights
+        return self.n_full > 0 and weights is not None and not weights.checkpoint.concurrent
+
+    @property
+    def base_again(self) -> int:
+        """Bytes of a large base that are fetched again for every model, in all."""
+        if not self.fetches_base or self.rule.share < 1:
+            return 0
+        return max(0, self.rule.layer_bytes - REMOTE_MEMORY) * self.n_full
+
+    @cached_property
+    def requests(self) -> dict[RequestKind, int]:
+        """Requests to the Hub for the models and the base; the listing is there."""
+        traffic = self.ready.base.session.traffic
+        rule = RequestRule(small_file=2 if traffic.redirects_small_files else 1)
+        requests = rule.of_models(entry.member for entry in self.to_read)
+        if self.fetches_base:
+            requests["api"] += 1
+            requests["resolve"] += 1 + rule.small_file
+        if self.ready.walk is not None:
+            requests["api"] += 1
+        return requests
+
+    @property
+    def hours(self) -> RunHours:
+        """How long the run takes with the workers."""
+        remote = sum(_wanted(self.rule, e) for e in self.to_read if e.member.hub is not None)
+        base_bytes = self.rule.of_base if self.fetches_base else 0
+        a_worker = (remote + self.base_again) / self.workers + base_bytes
+        weights = self.ready.weights
+        placements = weights.placed.placements if weights else ()
+        parameters = sum(p.shape[0] * p.shape[1] for p in placements) * self.rule.share
+        processor_s = 1e-9 * PROCESSOR_NS * parameters * self.n_full
+        _, limits = self._limits()
+        return RunHours(
+            bandwidth=8 * a_worker / self.bandwidth / 3600,
+            requests=minutes(self.requests, limits) / 60,
+            processor=processor_s / self.workers / cpu_count() / 3600,
+        )
+
+    @property
+    def disk(self) -> CatalogBytes:
+        """What the catalog grows by, if every model has every slot."""
+        slots, layers = self.stored_slots, 0
+        if self.ready.weights is not None:
+            placed = {p.slot for p in self.ready.weights.placed.placements}
+            slots, layers = len(placed), len({(slot.stack, slot.layer) for slot in placed})
+        return catalog_bytes(self.ready.recipes, len(self.to_read), slots, layers)
+
+    def to_json(self) -> dict[str, object]:
+        """The document of `deltadex plan --json`."""
+        ready = self.ready
+        return {
+            "base": ready.base.name,
+            "recipe": ready.recipes[0].name,
+            "recipes": [recipe.id for recipe in ready.recipes],
+            "budget": self.budget,
+            "share": ready.share,
+            "models": {
+                "listed": ready.listed,
+                "excluded": ready.excluded,
+                "in_catalog": ready.earlier.unchanged,
+                "refused": len(self.refused),
+                "to_read": len(self.to_read),
+            },
+            "groups": self._groups(),
+            "refused": self._refusals(),
+            "bytes": self._bytes(),
+            "requests": self._requests(),
+            "walk": None if ready.walk is None else asdict(ready.walk),
+            "hours": {
+                "workers": self.workers,
+                "bandwidth_bits_per_s": self.bandwidth,
+                "cores_per_worker": cpu_count(),
+                **self.hours.to_json(),
+            },
+            "disk": self.disk.to_json(),
+            "notes": self._notes(),
+        }
+
+    def _groups(self) -> list[dict[str, object]]:
+        """A row for each kind and format of the models that would be read."""
+        groups: dict[tuple[str, str], list[SizedMember]] = defaultdict(list)
+        for entry in self.to_read:
+            groups[entry.kind, entry.format].append(entry)
+        return [
+            {
+                "kind": kind,
+                "format": form,
+                "models": len(group),
+                "bytes_files": sum(entry.bytes for entry in group),
+                "bytes_to_read": sum(_wanted(self.rule, entry) for entry in group),
+                "estimated": sum(entry.origin not in ("files", "requested") for entry in group),
+            }
+            for (kind, form), group in sorted(groups.items())
+        ]
+
+    def _refusals(self) -> list[dict[str, object]]:
+        """A row for each code, the most frequent first."""
+        ids: dict[str, list[str]] = defaultdict(list)
+        for id, code in self.refused:
+            ids[code].append(id)
+        return [
+            {
+                "code": code,
+                "status": REASONS[code].status,
+                "meaning": REASONS[code].meaning,
+                "models": len(ids[code]),
+                "examples": ids[code][:EXAMPLES],
+            }
+            for code in sorted(ids, key=lambda code: (-len(ids[code]), code))
+        ]
+
+    def _bytes(self) -> dict[str, object]:
+        whole = WantedBytes.by(self.ready.weights, 1.0)
+        return {
+            "files": sum(entry.bytes for entry in self.to_read),
+            "to_read": self.bytes_to_read,
+            "to_read_whole": sum(_wanted(whole, entry) for entry in self.to_read),
+            "base": self.rule.of_base if self.fetches_base else 0,
+            "base_again": self.base_again,
+            "sizes_from": dict(Counter(entry.origin for entry in self.to_read)),
+        }
+
+    def _limits(self) -> Limits:
+        session = self.ready.base.session
+        return stated_limits(session.traffic.limits, has_token=session.has_token)
+
+    def _requests(self) -> dict[str, object]:
+        account, limits = self._limits()
+        return {
+            "plan": self.ready.base.session.traffic.counts,
+            "run": self.requests,
+            "limits": {kind: asdict(limit) for kind, limit in limits.items()},
+            "limits_of": account,
+            "minutes": minutes(self.requests, limits),
+            "minutes_by_account": {
+                name: minutes(self.requests, table) for name, table in LIMITS.items()
+            },
+        }
+
+    def _notes(self) -> list[str]:
+        """What the numbers do not say."""
+        notes = []
+        unknown = sum(entry.origin == "unknown" for entry in self.to_read)
+        if unknown:
+            notes.append(f"the sizes of {unknown} models are not known, and count as 0")
+        unnamed = sum(e.member.is_adapter and not e.member.claims for e in self.to_read)
+        if unnamed:
+            notes.append(f"{unnamed} adapters name no base: their shapes decide when they are read")
+        if not self.disk.slots:
+            notes.append("the base is not read, so that slots and their disk are not known")
+        if self.ready.base_failure is not None:
+            notes.append(f"the base cannot be opened: {self.ready.base_failure}")
+        if self.base_again:
+            notes.append("the base is larger than what stays in memory: download it first")
+        if any(entry.member.hub is not None for entry in self.to_read):
+            notes.append("copies of an indexed model are not read; a listing does not show them")
+        walk = self.ready.walk
+        if walk is not None and walk.uncounted:
+            notes.append(
+                f"the Hub does not say how many children a model has: {walk.uncounted} models "
+                "cost a listing each; --depth 1 lists the base's own children alone"
+            )
+        if walk is not None and walk.below_depth:
+            notes.append(
+                f"{walk.below_depth} models at --depth may have children: listing them costs at "
+                "least a request each"
+            )
+        if walk is not None and walk.unlisted:
+            n = sum(walk.unlisted.values())
+            notes.append(f"the Hub counts {n} children more than it lists")
+        return notes
+
+
+def _wanted(rule: WantedBytes, entry: SizedMember) -> int:
+    return rule.of("adapter" if entry.kind == "adapter" else "full", entry.bytes)

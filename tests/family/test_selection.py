@@ -1,0 +1,128 @@
+"""Which members `--exclude`, `--min-downloads` and `--depth` keep."""
+
+import pytest
+from factories import make_family
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deltadex.errors import ModelError, RequestError
+from deltadex.indexer.family import Member, Selection, folder_members, format_of, kind_of
+from deltadex.indexer.family.selection import EXCLUSIONS
+from deltadex.indexer.family.sources import member_of
+from deltadex.indexer.hub import HubModel
+from deltadex.records import ModelRecord
+
+FILES = {
+    "full": ("model.safetensors", "full", "safetensors"),
+    "sharded": ("model.safetensors.index.json", "full", "safetensors"),
+    "bin": ("pytorch_model.bin", "full", "bin"),
+    "bins": ("pytorch_model.bin.index.json", "full", "bin"),
+    "adapter": ("adapter_model.safetensors", "adapter", "safetensors"),
+    "old-adapter": ("adapter_model.bin", "adapter", "bin"),
+    "gguf": ("m-Q4.gguf", "quantized", "gguf"),
+    "card": ("README.md", "other", "none"),
+}
+
+
+def hub_member(file, **fields):
+    raw = {"id": "a/b", "siblings": [{"rfilename": file}], **fields}
+    return member_of(HubModel.from_json(raw), "base", claims=())
+
+
+def keeps(member, *exclude, **options):
+    return Selection(exclude=exclude, **options).keeps(member)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_kind_and_format_are_those_of_the_files(name):
+    file, kind, form = FILES[name]
+
+    assert (kind_of(hub_member(file)), format_of(hub_member(file))) == (kind, form)
+
+
+@pytest.mark.parametrize(
+    ("exclusion", "left_out"),
+    [
+        ("adapters", {"adapter", "old-adapter"}),
+        ("bin", {"bin", "bins", "old-adapter"}),
+        ("full", {"full", "sharded", "bin", "bins"}),
+        ("gguf", {"gguf"}),
+        ("merges", set()),
+        ("quantized", {"gguf"}),
+    ],
+)
+def test_an_exclusion_leaves_out_what_its_name_says(exclusion, left_out):
+    assert {n for n, (file, *_) in FILES.items() if not keeps(hub_member(file), exclusion)} == (
+        left_out
+    )
+
+
+def test_every_exclusion_is_an_option_of_the_command():
+    from deltadex.cli import main
+
+    for command in ("index", "plan"):
+        (option,) = [p for p in main.commands[command].params if "--exclude" in p.opts]
+        assert tuple(option.type.choices) == EXCLUSIONS
+
+
+def test_merges_are_those_that_the_hub_says_or_that_name_several_parents():
+    tagged = hub_member("model.safetensors", tags=["base_model:merge:x/y", "base_model:x/y"])
+    listed = hub_member("model.safetensors", cardData={"base_model": ["x/one", "y/two"]})
+
+    assert kind_of(tagged) == kind_of(listed) == "merge"
+    assert not keeps(tagged, "merges")
+    assert not keeps(listed, "full")
+
+
+def test_quantised_weights_under_a_usual_name_are_quantised():
+    packed = hub_member("model.safetensors", tags=["4-bit", "awq"])
+
+    assert kind_of(packed) == "quantized"
+    assert not keeps(packed, "quantized")
+    assert keeps(packed, "gguf")
+
+
+@pytest.mark.parametrize(
+    ("downloads", "kept"), [(None, True), (0, False), (9, False), (10, True), (11, True)]
+)
+def test_models_below_the_least_downloads_are_left_out_but_unknown_ones_kept(downloads, kept):
+    member = Member(record=ModelRecord(id="a", base="b", downloads=downloads))
+
+    assert keeps(member, min_downloads=10) is kept
+
+
+def test_local_members_are_selected_by_their_files(tmp_path):
+    models = make_family(tmp_path)
+    (models / "a-0" / "model.safetensors").rename(models / "a-0" / "m.gguf")
+    (models / "a-0" / "config.json").unlink()
+
+    members = list(folder_members(models, "base", leave_out=None))
+
+    assert [kind_of(member) for member in members] == ["quantized", "full", "full", "full"]
+    assert len(list(Selection(exclude=("gguf",)).chosen(members))) == 3
+
+
+@given(st.sets(st.sampled_from(EXCLUSIONS)), st.sampled_from(sorted(FILES)))
+def test_exclusions_together_leave_out_what_any_of_them_does(exclude, name):
+    member = hub_member(FILES[name][0])
+
+    assert keeps(member, *exclude) == all(keeps(member, one) for one in exclude)
+
+
+def test_what_is_no_exclusion_and_what_only_the_hub_knows_is_refused():
+    with pytest.raises(RequestError, match=r"exclude 'big': expected one of adapters, bin"):
+        Selection(exclude=("big",))
+    with pytest.raises(RequestError, match="depth 0: expected 1 or more"):
+        Selection(depth=0)
+    with pytest.raises(RequestError, match="need --hub"):
+        Selection(min_downloads=3).require_hub(is_hub=False)
+
+
+def test_a_folder_that_is_gone_has_no_known_files(tmp_path):
+    gone = Member(
+        record=ModelRecord(id="a", base="b"),
+        folder=tmp_path / "gone",
+        refusal=ModelError("not-found", "gone"),
+    )
+
+    assert format_of(gone) == "unknown"

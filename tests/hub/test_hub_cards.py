@@ -1,0 +1,147 @@
+"""Cards of Hub models: fetched where nothing else names a dataset, and never at a model's cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_family import family_hub
+from hub_standin import Fault, Repo, StandInHub
+
+import deltadex as dx
+from deltadex.indexer.family import needs_card, with_card_label
+from deltadex.indexer.family.hub_card import MAX_CARD_BYTES
+from deltadex.indexer.family.sources import find_member, member_of
+from deltadex.indexer.hub import HubModel, describe, run_session
+
+SENTENCE = (
+    b"---\nlicense: mit\n---\n# x\n\nThis model is a fine-tuned version of "
+    b"[bert](https://huggingface.co/bert) on the imdb dataset.\n"
+)
+CARD = {"README.md": SENTENCE}
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+    with family_hub(tmp_path_factory.mktemp("family")) as hub:
+        yield hub
+
+
+@pytest.fixture
+def full(family: StandInHub) -> Iterator[Repo]:
+    """A model of the Hub, with a card that has only a sentence."""
+    family.behave()
+    repo = family.repos["org/full"]
+    files, fields = dict(repo.files), dict(repo.fields)
+    repo.files |= CARD
+    yield repo
+    repo.files, repo.fields = files, fields
+    family.behave()
+
+
+def cards(hub: StandInHub) -> int:
+    """How many cards were requested."""
+    return sum(request.path.endswith("/README.md") for request in hub.log)
+
+
+def test_the_hub_gives_the_label_that_the_same_files_give_locally(
+    family: StandInHub, full: Repo, tmp_path: Path
+) -> None:
+    for name, content in full.files.items():
+        (tmp_path / "full").mkdir(exist_ok=True)
+        (tmp_path / "full" / name).write_bytes(content)
+    local = find_member(str(tmp_path / "full"), "org/base").record
+
+    with dx.open() as db:
+        db.add("org/full", base="org/base")
+        row = db.models()[0]
+
+    assert (row["dataset"], row["dataset_raw"], row["label_source"]) == ("imdb", "imdb", "sentence")
+    assert row["dataset"] == local.dataset
+    assert row["label_source"] == local.label_source
+    assert cards(family) == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tags": ["dataset:sst2"]},
+        {"cardData": {"datasets": ["sst2"]}},
+        {"model-index": [{"results": [{"dataset": {"type": "sst2"}}]}]},
+        {"disabled": True},
+        {"siblings": [{"rfilename": "model.safetensors"}]},
+    ],
+    ids=["tag", "card", "model-index", "refused", "no card"],
+)
+def test_no_card_is_wanted_where_it_can_say_nothing_more(fields: dict[str, object]) -> None:
+    files = [{"rfilename": "README.md"}, {"rfilename": "model.safetensors"}]
+    bare = {"id": "org/x", "siblings": files}
+
+    assert needs_card(member_of(HubModel.from_json(bare), "base", claims=()))
+    assert not needs_card(member_of(HubModel.from_json(bare | fields), "base", claims=()))
+
+
+def test_a_sentence_counts_more_than_a_models_name(family: StandInHub) -> None:
+    files = {"model.safetensors": b"", **CARD}
+    family.add("org/bert-sst2", files)
+    session = run_session()
+    named = member_of(describe("org/bert-sst2", session=session), "base", claims=())
+
+    labelled = with_card_label(named, session).record
+
+    assert (named.record.dataset, named.record.label_source) == ("glue/sst2", "name")
+    assert (labelled.dataset, labelled.label_source) == ("imdb", "sentence")
+
+
+@pytest.mark.parametrize(
+    ("fault", "requests"),
+    [
+        ({"kind": "status", "status": 404, "nth": 0}, 1),
+        ({"kind": "status", "status": 503, "nth": 0}, 2),
+        ({"kind": "html", "nth": 0}, 1),
+        ({"kind": "endless", "nth": 0}, 1),
+        ({"kind": "mangle", "body": b"x" * len(SENTENCE), "nth": 0}, 2),
+        ({"kind": "stall", "nth": 0}, 2),
+    ],
+    ids=["missing", "busy", "html", "endless", "another content", "stall"],
+)
+def test_a_card_that_cannot_be_fetched_costs_only_its_label(
+    family: StandInHub, full: Repo, fault: dict[str, object], requests: int
+) -> None:
+    family.faults.append(Fault(path="/README.md", where="hub", **fault))  # type: ignore[arg-type]
+
+    with dx.open() as db:
+        report = db.add("org/full", base="org/base").to_json()
+        row = db.models()[0]
+
+    assert (report["indexed"], report["failed"]) == (1, [])
+    assert (row["dataset"], row["label_source"]) == (None, None)
+    assert cards(family) == requests
+
+
+@pytest.mark.parametrize(
+    "card",
+    [b"\xff\xfe" * 100, b"---\n" + b"[" * 10_000, b"x" * (MAX_CARD_BYTES + 1), b""],
+    ids=["no text", "broken front matter", "too large", "empty"],
+)
+def test_a_card_that_says_nothing_leaves_the_model_unlabelled(
+    family: StandInHub, full: Repo, card: bytes
+) -> None:
+    full.files["README.md"] = card
+
+    with dx.open() as db:
+        report = db.add("org/full", base="org/base").to_json()
+        label = db.models()[0]["label_source"]
+
+    assert (report["indexed"], label) == (1, None)
+
+
+def test_labels_of_a_user_save_the_request(family: StandInHub, full: Repo, tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("model,dataset\norg/full,mine\n")
+
+    with dx.open() as db:
+        db.add("org/full", base="org/base", labels=tmp_path / "labels.csv")
+        assert db.models()[0]["dataset"] == "mine"
+
+    assert cards(family) == 0

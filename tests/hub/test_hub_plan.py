@@ -1,0 +1,297 @@
+"""A plan of a Hub family against the run that follows it, on the wire."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fault_family import family_hub
+from hub_standin import Request, StandInHub
+
+import deltadex as dx
+from deltadex.cli import main
+
+HUB = ("org/base", "--hub")
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+    with family_hub(tmp_path_factory.mktemp("family")) as hub:
+        base = ("org/base",)
+        hub.add("org/gguf", {"m.gguf": b""}, parents=base, relation="quantized", downloads=5)
+        hub.add("org/awq", {"model.safetensors": b""}, parents=base, tags=["awq"])
+        hub.add("org/empty", {"README.md": b""}, parents=base)
+        hub.add("org/gone", {"model.safetensors": b""}, parents=base, disabled=True)
+        yield hub
+
+
+@pytest.fixture
+def hub(family: StandInHub) -> Iterator[StandInHub]:
+    family.behave()
+    yield family
+    family.counts_children = family.redirects_small_files = False
+    family.limits = {}
+
+
+def run(folder: Path, command: str, *arguments: str) -> dict[str, Any]:
+    """The document that a command prints."""
+    db = str(folder / "c.duckdb")
+    done = CliRunner().invoke(main, [command, *arguments, "--db", db, "--json", "--quiet"])
+    assert done.exit_code in (0, 1), done.output
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def sent(hub: StandInHub) -> Counter[str]:
+    """Requests to the Hub by kind, as its log has them."""
+    return Counter(
+        "resolve" if "/resolve/" in r.path or "/resolve-cache/" in r.path else "api"
+        for r in hub.requests("hub")
+    )
+
+
+@dataclass(kw_only=True)
+class Rehearsed:
+    """A plan, the run after it on the same catalog, and what both sent."""
+
+    folder: Path
+    plan: dict[str, Any]
+    report: dict[str, Any]
+    sent_by_plan: Counter[str]
+    sent_by_run: Counter[str]
+    listed_by_run: int
+    storage: list[Request]
+
+
+def rehearse(hub: StandInHub, folder: Path, *options: str) -> Rehearsed:
+    hub.behave()
+    plan = run(folder, "plan", *HUB, *options)
+    by_plan, storage = sent(hub), hub.requests("cdn")
+    hub.behave()
+    report = run(folder, "index", *HUB, *options)
+    return Rehearsed(
+        folder=folder,
+        plan=plan,
+        report=report,
+        sent_by_plan=by_plan,
+        sent_by_run=sent(hub),
+        listed_by_run=sum(r.path == "/api/models" for r in hub.log),
+        storage=storage,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(family: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
+    """Without a budget, on a Hub that does not count children."""
+    return rehearse(family, tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def budgeted(family: StandInHub, tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
+    """Under a budget, on a Hub that counts children and redirects small files."""
+    family.counts_children = family.redirects_small_files = True
+    folder = tmp_path_factory.mktemp("budgeted")
+    done = rehearse(family, folder, "--budget", "20%", "--exclude", "bin")
+    family.counts_children = family.redirects_small_files = False
+    return done
+
+
+@pytest.mark.parametrize("name", ["whole", "budgeted"])
+def test_the_run_sends_the_requests_that_were_planned(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    done: Rehearsed = request.getfixturevalue(name)
+    planned = done.plan["requests"]
+
+    assert planned["plan"] == {**done.sent_by_plan, "storage": len(done.storage)}
+    assert planned["run"] == done.sent_by_run
+    assert done.listed_by_run == 0
+    assert done.plan["models"]["to_read"] == done.report["indexed"]
+
+
+def test_a_plan_reads_no_weights(hub: StandInHub, whole: Rehearsed) -> None:
+    (digest,) = {request.path.rsplit("/", 1)[-1] for request in whole.storage}
+    assert hub.content(digest) == hub.repos["org/base"].files["model.safetensors"]
+    assert sum(request.body_bytes for request in whole.storage) < 20_000
+
+
+def test_sizes_that_the_listing_lacks_are_requested_and_are_those_that_are_read(
+    hub: StandInHub, whole: Rehearsed
+) -> None:
+    # the index of its shards says that their tensors take 0 bytes, so it is taken to be typical
+    full = ("org/full", "org/other", "org/child")
+    typical = sum(len(hub.repos[id].files["model.safetensors"]) for id in full) / len(full)
+    sharded = hub.repos["org/sharded"].files
+    in_shards = sum(len(content) for name, content in sharded.items() if "-of-" in name)
+    planned, report = whole.plan["bytes"], whole.report
+
+    assert planned["sizes_from"] == {"requested": 5, "sample": 1}
+    assert planned["files"] - typical + in_shards == pytest.approx(report["bytes_total"], rel=0.01)
+    assert report["bytes_wanted"] == report["bytes_total"]
+    assert planned["base"] == report["base_bytes_read"]
+
+
+def test_a_budget_is_planned_beside_what_it_saves(budgeted: Rehearsed) -> None:
+    plan, report = budgeted.plan, budgeted.report
+
+    read = report["bytes_read"] - report["base_bytes_read"]
+    assert plan["share"] == 0.2
+    assert plan["bytes"]["to_read"] < plan["bytes"]["to_read_whole"]
+    assert plan["bytes"]["to_read"] == pytest.approx(read, rel=0.1)
+    assert report["bytes_wanted"] == pytest.approx(read, rel=0.1)
+    assert report["bytes_wanted"] < report["bytes_total"]
+
+
+def test_what_is_refused_is_refused_by_the_run_with_the_same_codes(whole: Rehearsed) -> None:
+    planned = {row["code"]: row["models"] for row in whole.plan["refused"]}
+
+    rows = whole.report["failed"] + whole.report["skipped_models"]
+    assert planned == Counter(row["code"] for row in rows)
+    assert planned == {"quantized": 2, "disabled": 1, "no-weights": 1}
+
+
+def test_a_hub_that_counts_children_is_asked_for_two_lists(budgeted: Rehearsed) -> None:
+    assert budgeted.plan["walk"]["parents"] == 2
+    assert budgeted.plan["walk"]["uncounted"] == 0
+
+
+def test_what_is_in_the_catalog_is_not_planned_again(hub: StandInHub, budgeted: Rehearsed) -> None:
+    plan = run(budgeted.folder, "plan", *HUB, "--budget", "20%", "--exclude", "quantized")
+
+    assert plan["models"] == {
+        "listed": 10, "excluded": 2, "in_catalog": 5, "refused": 2, "to_read": 1,
+    }  # fmt: skip
+    assert [(row["kind"], row["format"]) for row in plan["groups"]] == [("full", "bin")]
+
+
+@pytest.mark.parametrize(
+    ("options", "to_read", "refused", "excluded"),
+    [
+        (("--exclude", "adapters", "--exclude", "gguf"), 5, 3, 2),
+        (("--depth", "1"), 5, 4, 0),
+        (("--min-downloads", "1"), 0, 1, 9),
+        (("--limit", "3"), 0, 3, 0),
+    ],
+)
+def test_a_plan_is_of_the_models_that_are_wanted(
+    hub: StandInHub,
+    tmp_path: Path,
+    options: tuple[str, ...],
+    to_read: int,
+    refused: int,
+    excluded: int,
+) -> None:
+    plan = run(tmp_path, "plan", *HUB, *options)
+
+    assert plan["models"]["to_read"] == to_read
+    assert plan["models"]["refused"] == refused
+    assert plan["models"]["excluded"] == excluded
+
+
+def test_index_selects_what_plan_does(budgeted: Rehearsed) -> None:
+    rows = budgeted.report["failed"] + budgeted.report["skipped_models"]
+
+    assert budgeted.plan["models"]["excluded"] == 1
+    assert "org/bin" not in {row["model"] for row in rows}
+    with dx.open(budgeted.folder / "c.duckdb", read_only=True) as db:
+        assert "org/bin" not in {row["model"] for row in db.models()}
+
+
+def test_a_dry_run_prints_the_plan_and_indexes_nothing(hub: StandInHub, tmp_path: Path) -> None:
+    plan = run(tmp_path, "plan", *HUB)
+
+    dry = run(tmp_path, "index", *HUB, "--dry-run")
+
+    assert dry.keys() == plan.keys()
+    assert dry["groups"] == plan["groups"]
+    assert dry["walk"]["remembered"] == dry["walk"]["parents"]
+    with dx.open(tmp_path / "c.duckdb", read_only=True) as db:
+        assert db.models().to_json()["total"] == 0
+
+
+def test_limits_are_those_that_the_hub_states(hub: StandInHub, tmp_path: Path) -> None:
+    assumed = run(tmp_path, "plan", *HUB)["requests"]
+    hub.limits = {"api": 1, "resolve": 4}
+
+    stated = run(tmp_path, "plan", *HUB)["requests"]
+
+    assert (assumed["limits_of"], assumed["limits"]["api"]["requests"]) == ("free", 1_000)
+    assert stated["limits_of"] == "stated by the Hub"
+    assert stated["limits"]["resolve"] == {"requests": 4, "window_s": 300}
+    n = stated["run"]["resolve"]
+    assert stated["minutes"] == pytest.approx(5 * (n / 4 - 1))
+    assert stated["minutes_by_account"] == {"anonymous": 0.0, "free": 0.0, "pro": 0.0}
+
+
+def test_hours_fall_with_bandwidth_and_workers(hub: StandInHub, tmp_path: Path) -> None:
+    slow = run(tmp_path, "plan", *HUB, "--bandwidth", "8kbit")
+    fast = run(tmp_path, "plan", *HUB, "--bandwidth", "80kbit", "--workers", "4")
+
+    read, base = slow["bytes"]["to_read"], slow["bytes"]["base"]
+    assert slow["hours"]["bandwidth"] == pytest.approx((read + base) / 1_000 / 3600)
+    assert fast["hours"]["bandwidth"] == pytest.approx((read / 4 + base) / 10_000 / 3600)
+    assert slow["hours"]["binds"] == "bandwidth"
+    assert slow["hours"]["total"] == slow["hours"]["bandwidth"]
+
+
+def test_without_its_base_full_checkpoints_are_planned_as_refused(
+    hub: StandInHub, tmp_path: Path
+) -> None:
+    files = hub.repos["org/base"].files
+    hub.repos["org/base"].files = {"config.json": files["config.json"]}
+    try:
+        plan = run(tmp_path, "plan", *HUB)
+    finally:
+        hub.repos["org/base"].files = files
+
+    assert {row["code"]: row["models"] for row in plan["refused"]}["needs-base"] == 5
+    assert [row["kind"] for row in plan["groups"]] == ["adapter"]
+    assert "the base cannot be opened" in " ".join(plan["notes"])
+
+
+def test_a_family_of_a_renamed_base_stays_one_family(hub: StandInHub, whole: Rehearsed) -> None:
+    hub.repos["new/name"] = hub.repos.pop("org/base")
+    hub.repos["new/name"].id = "new/name"
+    hub.renamed["org/base"] = "new/name"
+    try:
+        report = run(whole.folder, "index", "new/name", "--hub")
+    finally:
+        del hub.renamed["org/base"]
+        hub.repos["org/base"] = hub.repos.pop("new/name")
+        hub.repos["org/base"].id = "org/base"
+
+    assert (report["base"], report["unchanged"], report["indexed"]) == ("org/base", 6, 0)
+    with dx.open(whole.folder / "c.duckdb", read_only=True) as db:
+        assert db.bases == ["org/base"]
+
+
+def test_a_plan_of_a_catalog_that_is_only_read_keeps_nothing(
+    hub: StandInHub, tmp_path: Path
+) -> None:
+    with dx.open(tmp_path / "c.duckdb"):
+        pass
+    with dx.open(tmp_path / "c.duckdb", read_only=True) as db:
+        plan = db.plan("org/base", hub=True)
+        assert db.sql("SELECT count(*) AS n FROM listings")[0]["n"] == 0
+
+    assert sum(row["models"] for row in plan) == 6
+
+
+def test_an_old_listing_is_not_taken_over(hub: StandInHub, tmp_path: Path) -> None:
+    import duckdb
+
+    run(tmp_path, "plan", *HUB)
+    with duckdb.connect(str(tmp_path / "c.duckdb")) as connection:
+        connection.execute("UPDATE listings SET listed_at = listed_at - INTERVAL 25 HOUR")
+    hub.behave()
+
+    plan = run(tmp_path, "plan", *HUB)
+
+    assert plan["walk"]["remembered"] == 0
+    assert [r for r in hub.log if r.path == "/api/models"]
