@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Iterator
@@ -25,7 +26,9 @@ from .checkpoint import (
     read_json,
 )
 from .fingerprint.factors import frobenius
-from .hub import HubSession, HubWeights, describe, read_small_file, run_session
+from .hub import HubSession, HubWeights, RangeFolder, describe, read_small_file, run_session
+
+log = logging.getLogger(__name__)
 
 REMOTE_MEMORY = 1 << 30
 """Bytes of a remote base that stay in memory between models; the rest is read again."""
@@ -152,6 +155,7 @@ class Base:
         aliases: Other names that members may call it by.
         plan: How much of its files is read, and how much one read of a remote one brings.
         session: The Hub for this base and for the models of its run.
+        kept: Where ranges of its files are kept, if it is read by ranges from the Hub.
     """
 
     name: str
@@ -159,6 +163,7 @@ class Base:
     aliases: tuple[str, ...] = ()
     plan: ReadPlan = WHOLE_BASE
     session: HubSession = field(default_factory=run_session)
+    kept: RangeFolder = field(default_factory=RangeFolder)
     _weights: BaseWeights | None = None
     _verified: bool = False
     _failure: str | None = None
@@ -172,7 +177,7 @@ class Base:
         """
         with self._lock, self._failing(for_good=True):
             if self._weights is None:
-                self._weights = self._open()
+                self._weights = self._open_unspoiled()
             return self._weights
 
     def verify(self, *, keep: bool) -> None:
@@ -223,6 +228,21 @@ class Base:
             return 0
         return opened.checkpoint.bytes_read
 
+    def say_what_was_kept(self) -> None:
+        """Log how much of a remote base came from this disk."""
+        if self.kept.bytes_used:
+            n_mb = self.kept.bytes_used / 1e6
+            log.info("base %s: %.1f MB from %s", self.name, n_mb, self.kept.folder)
+
+    def _open_unspoiled(self) -> BaseWeights:
+        """The base, opened once more where ranges that are kept may be what is wrong with it."""
+        try:
+            return self._open()
+        except ModelError as err:
+            if err.code not in READ_AGAIN or not self.kept.forget():
+                raise
+            return self._open()
+
     def _open(self) -> BaseWeights:
         config: Config | None = None
         revision = None
@@ -234,7 +254,9 @@ class Base:
             model = describe(self.name, session=self.session)
             revision = model.sha
             config = read_json(read_small_file(model, "config.json", session=self.session))
-            weights = HubWeights(model, self.plan, adapter=False, session=self.session)
+            weights = HubWeights(
+                model, self.plan, adapter=False, session=self.session, kept=self.kept
+            )
             checkpoint = weights.open()
         placed = place_checkpoint(checkpoint, config)
         return BaseWeights(self.name, revision, config, checkpoint, placed)

@@ -9,6 +9,7 @@ from .files import read_small_file as read_small_file
 from .hub_model import HubModel as HubModel
 from .hub_model import describe as describe
 from .hub_model import early_refusal as early_refusal
+from .kept_ranges import RangeFolder as RangeFolder
 from .listing import ListingMemory as ListingMemory
 from .listing import list_family as list_family
 from .session import HubSession as HubSession
