@@ -130,6 +130,9 @@ SHAPES = {
     "tiny-moe": Shape(
         2, _mixtral(64, 32, 96, 4), 100, _config("mixtral", 64, 4, 2) | {"num_local_experts": 4}
     ),
+    "tiny-moe-stacked": Shape(
+        2, _stacked(64, 32, 96, 4), 100, _config("mixtral", 64, 4, 2) | {"num_local_experts": 4}
+    ),
 }
 
 
@@ -192,7 +195,7 @@ def _matrix_rows(
 
 
 class CheckpointWriter:
-    """A sharded checkpoint in bfloat16, whose tensors are appended in order, some rows at a time."""
+    """A sharded checkpoint in bfloat16; its tensors are appended in order, some rows at a time."""
 
     def __init__(self, folder: Path, shape: Shape, layers: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
