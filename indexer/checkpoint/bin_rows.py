@@ -73,7 +73,7 @@ def stored_rows(
     if row_step < row_length or column_step < 1:
         return None
     n_rows, width = block.stop - block.start, tensor.itemsize
-    first = tensor.storage_offset() + block.start * row_step
+    first = int(tensor.storage_offset()) + block.start * row_step
     length = (n_rows - 1) * row_step + row_length if n_rows else 0
     return StoredRows(
         block=block,

@@ -71,7 +71,8 @@ class Entry:
         if len(head) < LOCAL_HEADER or bytes(head[:4]) != b"PK\x03\x04":
             line = "an archive entry does not begin where it should"
             raise ModelError("bad-header", f"{file}: {line}")
-        start = self.begin + LOCAL_HEADER + sum(struct.unpack_from("<2H", head, 26))
+        name_bytes, extra_bytes = struct.unpack_from("<2H", head, 26)
+        start: int = self.begin + LOCAL_HEADER + name_bytes + extra_bytes
         if start + self.size > self.end:
             raise ModelError("bad-offsets", f"{file}: an archive entry reaches into the next")
         return start

@@ -121,7 +121,8 @@ class RangeFolder:
         way here.
         """
         with self._lock:
-            for key in self._touched if self.folder is not None else ():
+            for key in self._touched:
+                assert self.folder is not None
                 with suppress(OSError):
                     (self.folder / (key + _ENDING)).unlink()
             self._touched.clear()
