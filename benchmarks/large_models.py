@@ -221,27 +221,33 @@ def read_whole(options: argparse.Namespace, folder: Path, shape: str, layers: in
     shutil.rmtree(part)
 
 
-def read_by_range(options: argparse.Namespace, folder: Path, shape: str, layers: int) -> None:
-    """Rows of the table: a budget's rows from a Hub on loopback, twice."""
+@contextmanager
+def loopback(folder: Path) -> Iterator[tuple[LoopbackHub, dict[str, str]]]:
+    """A Hub with the pair in the folder, and the environment of a process that asks it."""
     with tempfile.TemporaryDirectory() as home:
         hub = LoopbackHub({BASE: folder / "base", TUNED: folder / "tuned"})
-        environment = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": home, "DELTADEX_CACHE": home}
-        arguments = ["--one", "budget", "--threads", str(options.threads)]
         with hub:
-            for what in ("first", "again"):
-                before = dict(hub.bytes_sent), dict(hub.requests)
-                figures = in_process(arguments, environment)
-                sent, asked = (
-                    {repo: after[repo] - earlier[repo] for repo in after}
-                    for earlier, after in zip(before, (hub.bytes_sent, hub.requests), strict=True)
-                )
-                row(f"{shape}, {layers} layers, {SHARE:.0%}", what, figures, 1)
-                print(
-                    f"  fine-tune: {sent[TUNED] / 1e6:.1f} MB in {asked[TUNED]} requests for "
-                    f"{figures.wanted / 1e6:.1f} MB of rows, {sent[TUNED] / figures.wanted:.4f} ×; "
-                    f"base: {sent[BASE] / 1e6:.1f} MB in {asked[BASE]} requests",
-                    flush=True,
-                )
+            yield hub, {"HF_ENDPOINT": hub.endpoint, "HF_HOME": home, "DELTADEX_CACHE": home}
+
+
+def read_by_range(options: argparse.Namespace, folder: Path, shape: str, layers: int) -> None:
+    """Rows of the table: a budget's rows from a Hub on loopback, twice."""
+    arguments = ["--one", "budget", "--threads", str(options.threads)]
+    with loopback(folder) as (hub, environment):
+        for what in ("first", "again"):
+            before = dict(hub.bytes_sent), dict(hub.requests)
+            figures = in_process(arguments, environment)
+            sent, asked = (
+                {repo: after[repo] - earlier[repo] for repo in after}
+                for earlier, after in zip(before, (hub.bytes_sent, hub.requests), strict=True)
+            )
+            row(f"{shape}, {layers} layers, {SHARE:.0%}", what, figures, 1)
+            print(
+                f"  fine-tune: {sent[TUNED] / 1e6:.1f} MB in {asked[TUNED]} requests for "
+                f"{figures.wanted / 1e6:.1f} MB of rows, {sent[TUNED] / figures.wanted:.4f} ×; "
+                f"base: {sent[BASE] / 1e6:.1f} MB in {asked[BASE]} requests",
+                flush=True,
+            )
 
 
 def read_experts(options: argparse.Namespace, shape: str) -> None:
@@ -256,6 +262,9 @@ def read_experts(options: argparse.Namespace, shape: str) -> None:
         arguments = ["--one", "fingerprint", "--threads", str(options.threads)]
         figures = in_process([*arguments, "--folder", str(folder)])
         row(f"{shape}, {EXPERT_LAYERS} layers", "whole", figures, 1)
+        with loopback(folder) as (_, environment):
+            figures = in_process(["--one", "hub", "--threads", str(options.threads)], environment)
+        row(f"{shape}, {EXPERT_LAYERS} layers", "whole, from a Hub", figures, 1)
         read_by_range(options, folder, shape, EXPERT_LAYERS)
 
 
@@ -279,8 +288,9 @@ def run_one(options: argparse.Namespace) -> None:
 
     if options.one == "headers":
         figures = place_headers(options.folder)
-    elif options.one == "budget":
-        figures = fingerprint(None, options.threads, SHARE)
+    elif options.one in ("budget", "hub"):
+        share = SHARE if options.one == "budget" else 1.0
+        figures = fingerprint(None, options.threads, share)
     else:
         figures = fingerprint(options.folder, options.threads, 1.0)
     print(json.dumps(asdict(figures)))
