@@ -77,8 +77,10 @@ format: $(VENV)/.installed-lint
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The second takes 32 GB of disk; LAYERS=8 makes smaller models.
 bench: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/fingerprinting.py
+	$(BIN)/python benchmarks/large_models.py $(if $(LAYERS),--layers $(LAYERS))
 
 bench-start: $(VENV)/.installed-test
 	$(BIN)/python benchmarks/start.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ..errors import BaseError, ModelError
-from .architecture import Key, PlacedModel, path_ends, place
+from .architecture import Key, PlacedModel, Placement, path_ends, place
 from .checkpoint import (
     READ_AGAIN,
     WHOLE_TENSORS,
@@ -20,16 +21,22 @@ from .checkpoint import (
     Config,
     ModelFolder,
     ReadPlan,
+    RowBlock,
     open_local,
     quantization,
     read_json,
 )
 from .fingerprint.factors import frobenius
-from .hub import HubSession, HubWeights, describe, read_small_file, run_session
+from .hub import HubSession, HubWeights, RangeFolder, describe, read_small_file, run_session
+
+log = logging.getLogger(__name__)
 
 REMOTE_MEMORY = 1 << 30
 """Bytes of a remote base that stay in memory between models; the rest is read again."""
 
+
+_Stored = tuple[str, int | None]
+"""A tensor, and where matrices are stacked in it, which of them."""
 
 WHOLE_BASE = replace(WHOLE_TENSORS, whole=True)
 
@@ -44,6 +51,32 @@ def place_checkpoint(checkpoint: Checkpoint, config: Config | None) -> PlacedMod
     return placed
 
 
+def stream_matrices(
+    checkpoint: Checkpoint, placed: PlacedModel
+) -> Iterator[tuple[list[Placement], torch.Tensor]]:
+    """Every stored matrix with the placements in it, in the order that reads them best.
+
+    Experts that are stacked in one tensor come one at a time: all of a layer's are gigabytes.
+    """
+    wanted = placed.by_tensor()
+    if all(placement.index is None for placement in placed.placements):
+        for name, tensor in checkpoint.stream(wanted):
+            yield wanted[name], tensor
+        return
+    users: dict[RowBlock, list[Placement]] = {}
+    for placement in placed.placements:
+        users.setdefault(_matrix_block(placement, checkpoint), []).append(placement)
+    for block, matrix in checkpoint.stream_rows(users):
+        yield users[block], matrix
+
+
+def _matrix_block(placement: Placement, checkpoint: Checkpoint) -> RowBlock:
+    """The rows of its tensor that a placement's stored matrix is."""
+    n_rows = checkpoint.tensors[placement.tensor].shape[-2]
+    first = (placement.index or 0) * n_rows
+    return RowBlock(placement.tensor, first, first + n_rows)
+
+
 @dataclass(slots=True)
 class BaseWeights:
     """The opened base: where each slot's matrix is, and the matrices themselves.
@@ -56,7 +89,7 @@ class BaseWeights:
     config: Config | None
     checkpoint: Checkpoint
     placed: PlacedModel
-    _cached: dict[str, torch.Tensor] = field(default_factory=dict)
+    _cached: dict[_Stored, torch.Tensor] = field(default_factory=dict)
     _cached_bytes: int = 0
     _last: threading.local = field(default_factory=threading.local)
     _norms: dict[Key, float] = field(default_factory=dict)
@@ -77,17 +110,17 @@ class BaseWeights:
             ModelError: `checksum-mismatch`, or what reading runs into.
         """
         if keep and not self.checkpoint.concurrent:
-            for name, tensor in self.checkpoint.stream(self.placed.by_tensor()):
+            for placements, matrix in stream_matrices(self.checkpoint, self.placed):
                 with self._lock:
-                    self._keep(name, tensor)
+                    self._keep(_stored(placements[0]), matrix)
         self.checkpoint.verify()
 
     @contextmanager
     def matrix(self, key: Key) -> Iterator[torch.Tensor]:
         """The base's (out, in) matrix of one slot part, in its stored type, for a block."""
         placement = self.placed.by_key[key]
-        with self._tensor(placement.tensor) as tensor:
-            yield placement.cut(tensor)
+        with self._matrix(placement) as matrix:
+            yield placement.cut_matrix(matrix)
 
     def norm(self, key: Key, matrix: torch.Tensor) -> float:
         """|W| of one slot part, Frobenius; measured once, on the matrix that was read."""
@@ -103,8 +136,7 @@ class BaseWeights:
     def whole_matrix(self, key: Key) -> torch.Tensor:
         """The (out, in) matrix that the slot part was cut from, float32, fused rows and all."""
         placement = self.placed.by_key[key]
-        with self._tensor(placement.tensor) as tensor:
-            matrix = tensor if placement.index is None else tensor[placement.index]
+        with self._matrix(placement) as matrix:
             return (matrix.T if placement.transposed else matrix).float().clone()
 
     def shape_of(self, module: str) -> tuple[int, int]:
@@ -118,34 +150,48 @@ class BaseWeights:
         raise ModelError("unknown-targets", f"module {module!r} is not in {self.name}")
 
     @contextmanager
-    def _tensor(self, name: str) -> Iterator[torch.Tensor]:
+    def _matrix(self, placement: Placement) -> Iterator[torch.Tensor]:
+        """The matrix as it is stored, for a block."""
         with ExitStack() as opened:
             try:
                 if self.checkpoint.concurrent:
-                    tensor = opened.enter_context(self.checkpoint.view(name))
+                    tensor = opened.enter_context(self.checkpoint.view(placement.tensor))
+                    matrix = tensor if placement.index is None else tensor[placement.index]
                 else:
-                    tensor = self._fetched(name)
+                    matrix = self._fetched(placement)
             except ModelError as err:
                 raise BaseError(f"base {self.name}: {err.reason}") from err
-            yield tensor
+            yield matrix
 
-    def _fetched(self, name: str) -> torch.Tensor:
-        """A remote base's tensor: cached while there is room; each thread also holds its last."""
-        if getattr(self._last, "name", None) == name:
-            last: torch.Tensor = self._last.tensor
+    def _fetched(self, placement: Placement) -> torch.Tensor:
+        """A remote base's matrix: cached while there is room; each thread also holds its last."""
+        stored = _stored(placement)
+        if getattr(self._last, "stored", None) == stored:
+            last: torch.Tensor = self._last.matrix
             return last
         with self._lock:
-            tensor = self._cached.get(name)
-            if tensor is None:
-                tensor = self.checkpoint.read(name)
-                self._keep(name, tensor)
-        self._last.name, self._last.tensor = name, tensor
-        return tensor
+            matrix = self._cached.get(stored)
+            if matrix is None:
+                matrix = self._read(placement)
+                self._keep(stored, matrix)
+        self._last.stored, self._last.matrix = stored, matrix
+        return matrix
 
-    def _keep(self, name: str, tensor: torch.Tensor) -> None:
-        if name not in self._cached and self._cached_bytes + tensor.nbytes <= REMOTE_MEMORY:
-            self._cached[name] = tensor
-            self._cached_bytes += tensor.nbytes
+    def _read(self, placement: Placement) -> torch.Tensor:
+        if placement.index is None:
+            return self.checkpoint.read(placement.tensor)
+        block = _matrix_block(placement, self.checkpoint)
+        ((_, matrix),) = self.checkpoint.stream_rows([block])
+        return matrix
+
+    def _keep(self, stored: _Stored, matrix: torch.Tensor) -> None:
+        if stored not in self._cached and self._cached_bytes + matrix.nbytes <= REMOTE_MEMORY:
+            self._cached[stored] = matrix
+            self._cached_bytes += matrix.nbytes
+
+
+def _stored(placement: Placement) -> _Stored:
+    return placement.tensor, placement.index
 
 
 @dataclass(slots=True)
@@ -158,6 +204,7 @@ class Base:
         aliases: Other names that members may call it by.
         plan: How much of its files is read, and how much one read of a remote one brings.
         session: The Hub for this base and for the models of its run.
+        kept: Where ranges of its files are kept, if it is read by ranges from the Hub.
     """
 
     name: str
@@ -165,6 +212,7 @@ class Base:
     aliases: tuple[str, ...] = ()
     plan: ReadPlan = WHOLE_BASE
     session: HubSession = field(default_factory=run_session)
+    kept: RangeFolder = field(default_factory=RangeFolder)
     _weights: BaseWeights | None = None
     _verified: bool = False
     _failure: str | None = None
@@ -178,7 +226,7 @@ class Base:
         """
         with self._lock, self._failing(for_good=True):
             if self._weights is None:
-                self._weights = self._open()
+                self._weights = self._open_unspoiled()
             return self._weights
 
     def verify(self, *, keep: bool) -> None:
@@ -229,6 +277,21 @@ class Base:
             return 0
         return opened.checkpoint.bytes_read
 
+    def say_what_was_kept(self) -> None:
+        """Log how much of a remote base came from this disk."""
+        if self.kept.bytes_used:
+            n_mb = self.kept.bytes_used / 1e6
+            log.info("base %s: %.1f MB from %s", self.name, n_mb, self.kept.folder)
+
+    def _open_unspoiled(self) -> BaseWeights:
+        """The base, opened once more where ranges that are kept may be what is wrong with it."""
+        try:
+            return self._open()
+        except ModelError as err:
+            if err.code not in READ_AGAIN or not self.kept.forget():
+                raise
+            return self._open()
+
     def _open(self) -> BaseWeights:
         config: Config | None = None
         revision = None
@@ -240,7 +303,9 @@ class Base:
             model = describe(self.name, session=self.session)
             revision = model.sha
             config = read_json(read_small_file(model, "config.json", session=self.session))
-            weights = HubWeights(model, self.plan, adapter=False, session=self.session)
+            weights = HubWeights(
+                model, self.plan, adapter=False, session=self.session, kept=self.kept
+            )
             checkpoint = weights.open()
         placed = place_checkpoint(checkpoint, config)
         return BaseWeights(self.name, revision, config, checkpoint, placed)

@@ -149,11 +149,21 @@ class BaseParts:
         """The base's part in its stored type, and its Frobenius norm; or a `BaseError`."""
         with self._lock:
             if self._matrices is None:
-                try:
-                    self._matrices = dict(self._read(self.base.weights()))
-                except ModelError as err:
-                    raise BaseError(f"base {self.base.name}: {err.reason}") from err
+                self._matrices = self._read_all()
+                self.base.say_what_was_kept()
             return self._matrices[key]
+
+    def _read_all(self) -> dict[Key, tuple[torch.Tensor, float]]:
+        """Every slot's part; once more where kept ranges may be what is wrong."""
+        try:
+            try:
+                return dict(self._read(self.base.weights()))
+            except (BaseError, ModelError):
+                if not self.base.kept.forget():
+                    raise
+                return dict(self._read(self.base.weights()))
+        except ModelError as err:
+            raise BaseError(f"base {self.base.name}: {err.reason}") from err
 
     def _read(self, base: BaseWeights) -> Iterator[tuple[Key, tuple[torch.Tensor, float]]]:
         for placement, matrix in read_parts(base.checkpoint, base.placed.placements, self.parts):

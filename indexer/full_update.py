@@ -12,7 +12,7 @@ import torch
 
 from ..errors import ModelError
 from .architecture import PlacedModel, Placement, require_same_layers
-from .base import place_checkpoint
+from .base import place_checkpoint, stream_matrices
 from .budget import read_parts
 from .checkpoint import Checkpoint
 from .delta import RELATIVE_ROUNDING, MatrixUpdate, Scratch, rounding_norm, update_against
@@ -108,12 +108,12 @@ class _Task:
 
     Attributes:
         sampled: For each placement, whether it counts for the base gate.
-        tensor: What was read already of the child: the whole tensor, or the part.
+        matrix: What was read already of the child: the stored matrix, or the part.
     """
 
     placements: Sequence[Placement]
     sampled: Sequence[bool]
-    tensor: torch.Tensor | None
+    matrix: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,39 +136,42 @@ class _Comparison(Generic[Measurement]):
             for placement, part in parts:
                 yield _Task([placement], [self.gate.samples_next()], part)
             return
-        wanted = self.placed.by_tensor()
-        tensors: Iterable[tuple[str, torch.Tensor | None]]
+        read: Iterable[tuple[list[Placement], torch.Tensor | None]]
         if self.checkpoint.concurrent:
+            wanted = self.placed.by_tensor()
             refs = [self.checkpoint.tensors[name] for name in wanted]
             refs.sort(key=lambda ref: (ref.file, ref.start))
-            tensors = ((ref.name, None) for ref in refs)
+            read = ((wanted[ref.name], None) for ref in refs)
         else:
-            tensors = self.checkpoint.stream(wanted)
-        for name, tensor in tensors:
-            placements = wanted[name]
-            yield _Task(placements, [self.gate.samples_next() for _ in placements], tensor)
+            read = stream_matrices(self.checkpoint, self.placed)
+        for placements, matrix in read:
+            yield _Task(placements, [self.gate.samples_next() for _ in placements], matrix)
 
     def compare(self, task: _Task) -> list[_Compared[Measurement]]:
         """Every matrix of a task against the base's."""
         self.job.stop_if_cancelled()
         with self.job.scratch.borrow() as scratch, ExitStack() as opened:
-            tensor = task.tensor
-            if tensor is None:
+            if task.matrix is not None:
+                stored = [task.matrix] * len(task.placements)
+            else:
                 tensor = opened.enter_context(self.checkpoint.view(task.placements[0].tensor))
+                stored = [tensor if p.index is None else tensor[p.index] for p in task.placements]
             return [
-                self._compare(placement, tensor, scratch, sampled)
-                for placement, sampled in zip(task.placements, task.sampled, strict=True)
+                self._compare(placement, matrix, scratch, sampled)
+                for placement, matrix, sampled in zip(
+                    task.placements, stored, task.sampled, strict=True
+                )
             ]
 
     def _compare(
-        self, placement: Placement, tensor: torch.Tensor, scratch: Scratch, sampled: bool
+        self, placement: Placement, stored: torch.Tensor, scratch: Scratch, sampled: bool
     ) -> _Compared[Measurement]:
         key, base, parts = placement.key, self.job.base.weights(), self.job.parts
         with ExitStack() as opened:
             if parts is not None:
-                child, (weight, weight_norm) = tensor, parts.matrix(key)
+                child, (weight, weight_norm) = stored, parts.matrix(key)
             else:
-                child, weight = placement.cut(tensor), opened.enter_context(base.matrix(key))
+                child, weight = placement.cut_matrix(stored), opened.enter_context(base.matrix(key))
                 weight_norm = base.norm(key, weight)
             if child.dtype not in RELATIVE_ROUNDING:
                 line = f"tensor {placement.tensor!r} is {child.dtype}"

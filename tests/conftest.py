@@ -1,9 +1,15 @@
-"""What every test leaves as it was."""
+"""What no test may share with the user, or with another test."""
+
+from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
+
+os.environ["DELTADEX_CACHE"] = ""
+"""Nothing of a base is kept between commands, except by tests that name a folder."""
 
 
 @pytest.fixture(autouse=True)

@@ -5,20 +5,24 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 from deltadex.indexer.checkpoint.bin_file import BinFile
-from deltadex.indexer.checkpoint.byte_source import AT_HAND
+from deltadex.indexer.checkpoint.byte_source import AT_HAND, ReadPlan
 
 
 class MemoryBytes:
-    """A file that is in memory already: all of it was fetched."""
+    """A file that is in memory already: all of it was fetched.
 
-    plan = AT_HAND
+    `ranges` are those that were read, in turn.
+    """
 
-    def __init__(self, data: bytes, name: str) -> None:
+    def __init__(self, data: bytes, name: str, plan: ReadPlan = AT_HAND) -> None:
         self.name = name
+        self.plan = plan
         self.size = self.bytes_fetched = len(data)
+        self.ranges: list[tuple[int, int]] = []
         self._data = data
 
     def read(self, start: int, stop: int) -> bytearray:
+        self.ranges.append((start, stop))
         return bytearray(self._data[start:stop])
 
     def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:

@@ -54,10 +54,11 @@ class Placement:
 
     def cut(self, tensor: torch.Tensor) -> torch.Tensor:
         """This placement's (out, in) matrix as a view where possible, dtype kept."""
-        matrix = tensor if self.index is None else tensor[self.index]
-        if self.transposed:
-            matrix = matrix.T
-        return self.cut_rows(matrix)
+        return self.cut_matrix(tensor if self.index is None else tensor[self.index])
+
+    def cut_matrix(self, matrix: torch.Tensor) -> torch.Tensor:
+        """The same from the stored matrix at its index."""
+        return self.cut_rows(matrix.T if self.transposed else matrix)
 
     def cut_rows(self, matrix: torch.Tensor) -> torch.Tensor:
         """The rows of an (out, …) matrix that belong here: a fused ΔW, or its left factor."""

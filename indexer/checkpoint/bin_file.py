@@ -11,11 +11,9 @@ from __future__ import annotations
 import io
 import pickle
 import re
-import struct
 import sys
 import zipfile
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -24,8 +22,17 @@ import torch
 from ...errors import ModelError
 from ...records import Verification
 from ..untrusted_text import shown
+from .bin_rows import StoredRows, local_rows, remote_rows, stored_rows
 from .byte_source import Buffer, ByteSource
-from .tensor_file import DTYPES, LFS_POINTER, TensorFile, TensorRef
+from .tensor_file import DTYPES, RowBlock, TensorFile, TensorRef
+from .zip_entries import (
+    LOCAL_HEADER,
+    Entry,
+    content_of,
+    read_directory,
+    require_checksum,
+    small_entry,
+)
 
 _SPELLING = {dtype: name for name, dtype in DTYPES.items()} | {
     torch.float8_e4m3fn: "F8_E4M3",
@@ -57,35 +64,14 @@ FREQUENT_MODULES = frozenset(
 MAX_NESTING = 3
 """Levels down to which a state dict is searched: `{"state_dict": {"model": {"module": …}}}`."""
 
-MAX_DIRECTORY = 32 << 20
-"""Bytes of an archive's own list, some 400,000 tensors; in Python it takes ten times as much."""
-
 MAX_LIST = 64 << 20
 """Bytes of the pickled list of tensors."""
 
 MAX_MARK = 128 << 10
 """Bytes of the entry that holds a word on the byte order, with its name and padding."""
 
-LONGEST_END = (64 << 10) + 22 + 20 + 56
-"""Bytes of what can follow an archive's list: two records, a locator, a comment."""
-
 _ALLOCATES = b"\nbytearray\n"
 """The one name that torch's weights-only reader allows and that fills memory by a number."""
-
-_DAMAGED = (zipfile.BadZipFile, ValueError, OverflowError, RuntimeError, EOFError, struct.error)
-"""What zipfile raises beside its own error, for an entry marked as encrypted or far off."""
-
-_LOCAL_HEADER = 30
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """One entry of the archive: where it begins, where the next does, bytes of content."""
-
-    begin: int
-    end: int
-    size: int
-    crc: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +79,7 @@ class _View:
     """A tensor within its storage, in elements; no entry where it has none that is read."""
 
     tensor: torch.Tensor
-    entry: _Entry | None
+    entry: Entry | None
 
 
 class BinFile(TensorFile):
@@ -104,10 +90,10 @@ class BinFile(TensorFile):
     """
 
     def __init__(self, source: ByteSource) -> None:
-        entries = _directory(source)
+        entries = read_directory(source)
         prefix = _prefix(source.name, entries)
         order = entries.get(f"{prefix}byteorder")
-        mark = b"little" if order is None else _small_entry(source, order, MAX_MARK)
+        mark = b"little" if order is None else small_entry(source, order, MAX_MARK)
         self._swapped = mark.strip() == b"big"
         tensors, entry_at = _list_tensors(source, entries, prefix)
         self._views = {name: _view(tensor, entry_at) for name, tensor in tensors.items()}
@@ -117,6 +103,7 @@ class BinFile(TensorFile):
             raise ModelError("legacy-pickle", f"{source.name}: {line}")
         refs = [_tensor_ref(name, view, source.name) for name, view in self._views.items()]
         self._checked: set[int] = set()
+        self._is_read_in_part = False
         used = [view.entry for view in self._views.values() if view.entry is not None]
         self._has_checksums = all(entry.crc for entry in used)
         stored = sum(entry.size for name, entry in entries.items() if "/data/" in name)
@@ -134,14 +121,57 @@ class BinFile(TensorFile):
         with self.view(name) as tensor:
             return tensor.clone()
 
+    def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
+        """The rows by offset, without what lies between them; of a file that is read whole, and
+        of tensors whose rows are not one after the other, cut from whole tensors.
+
+        The order is the same either way.
+        """
+        blocks = list(dict.fromkeys(blocks))
+        places = {block: self._stored_rows(block) for block in blocks}
+        in_place: list[StoredRows] = []
+        if not self._source.plan.whole:
+            in_place = [rows for rows in places.values() if rows is not None]
+        self._is_read_in_part |= bool(in_place)
+        read = local_rows if self.concurrent else remote_rows
+        arriving = read(self._source, in_place, swapped=self._swapped)
+        cut_from: tuple[str, torch.Tensor] | None = None
+        for block in sorted(blocks, key=lambda block: self._row_order(block, places[block])):
+            if in_place and places[block] is not None:
+                rows, tensor = next(arriving)
+                self._count(rows.stop - rows.start)
+                yield rows.block, tensor
+                continue
+            if cut_from is None or cut_from[0] != block.tensor:
+                cut_from = block.tensor, self.read(block.tensor).flatten(0, -2)
+            yield block, cut_from[1][block.start : block.stop].clone()
+
     def verify(self) -> Verification | None:
-        """`crc` where no SHA-256 was compared: every entry that was read had its own."""
+        """`crc` where no SHA-256 was compared: every entry that was read had its own.
+
+        `unverified` where of some entries only rows were read, which have none.
+        """
         way = super().verify()
+        if self._is_read_in_part and self._has_checksums:
+            return "unverified"
         return "crc" if way != "sha256" and self._has_checksums else way
 
     def _extent(self, ref: TensorRef) -> tuple[int, int]:
         entry = self._views[ref.name].entry
         return (entry.begin, entry.end) if entry is not None else (0, 0)
+
+    def _stored_rows(self, block: RowBlock) -> StoredRows | None:
+        """Where a block's rows are, if that is one place."""
+        ref = self._ref(block.tensor)
+        view = self._views[ref.name]
+        if ref.dtype not in DTYPES or view.entry is None:
+            return None
+        return stored_rows(block, ref, view.tensor, view.entry)
+
+    def _row_order(self, block: RowBlock, rows: StoredRows | None) -> tuple[object, ...]:
+        if rows is not None:
+            return rows.order
+        return self._extent(self._ref(block.tensor))[0], 0, 0, block.tensor, block.start
 
     def _decode(self, buffer: Buffer, ref: TensorRef) -> torch.Tensor:
         tensor, entry = self._views[ref.name].tensor, self._views[ref.name].entry
@@ -153,10 +183,10 @@ class BinFile(TensorFile):
             raise ModelError("bad-offsets", f"{ref.file}: {line}")
         if not ref.stop:
             return torch.empty(ref.shape, dtype=tensor.dtype)
-        content = _content(buffer, entry, ref.file)
+        content = content_of(buffer, entry, ref.file)
         # of a file at hand once: many tensors may share a large storage
         if not self.concurrent or entry.begin not in self._checked:
-            _require_checksum(content, entry, ref.file, f"tensor {shown(ref.name)}")
+            require_checksum(content, entry, ref.file, f"tensor {shown(ref.name)}")
             self._checked.add(entry.begin)
         width = tensor.dtype.itemsize
         stored = torch.frombuffer(content, dtype=torch.uint8, count=entry.size // width * width)
@@ -170,83 +200,6 @@ class BinFile(TensorFile):
         ).contiguous()
 
 
-class _SeekableSource(io.RawIOBase):
-    """A source as a file to seek in; its end is read once, the rest on demand."""
-
-    def __init__(self, source: ByteSource) -> None:
-        self._source = source
-        self._at = 0
-        self._end_start = max(0, source.size - LONGEST_END)
-        self._end = bytes(source.read(self._end_start, source.size))
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = (0, self._at, self._source.size)[whence]
-        if origin + offset < 0:
-            raise OSError("before the beginning of the file")
-        self._at = origin + offset
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        stop = self._source.size if size < 0 else min(self._at + size, self._source.size)
-        start, self._at = self._at, max(self._at, stop)
-        if start >= stop:
-            return b""
-        if start >= self._end_start:
-            return self._end[start - self._end_start : stop - self._end_start]
-        return bytes(self._source.read(start, stop))
-
-    def listed_bytes(self) -> int:
-        """Length of the archive's own list as it declares it. APPNOTE 6.3.10, 4.3.14 to 4.3.16."""
-        at = self._end.rfind(b"PK\x05\x06")
-        (listed,) = struct.unpack_from("<L", self._end, at + 12)
-        far = self._end.rfind(b"PK\x06\x06", 0, at)
-        if listed == 0xFFFFFFFF and far >= 0:
-            (listed,) = struct.unpack_from("<Q", self._end, far + 40)
-        return int(listed)
-
-
-def _directory(source: ByteSource) -> dict[str, _Entry]:
-    """The archive's entries by name, from its directory alone; of torch's zip form or refused."""
-    name, file = source.name, _SeekableSource(source)
-    try:
-        if not zipfile.is_zipfile(file):
-            raise _not_an_archive(bytes(source.read(0, min(8, source.size))), name)
-        if file.listed_bytes() > MAX_DIRECTORY:
-            line = f"the archive's list is longer than {MAX_DIRECTORY} bytes"
-            raise ModelError("bad-header", f"{name}: {line}")
-        with zipfile.ZipFile(file) as archive:
-            infos, directory_start = archive.infolist(), archive.start_dir
-    except (*_DAMAGED, OSError) as err:
-        raise ModelError("truncated", f"{name}: the archive's list is damaged") from err
-    if any(info.filename.endswith("/constants.pkl") for info in infos):
-        line = "a TorchScript program, not a state dict; save model.state_dict()"
-        raise ModelError("unsafe-pickle", f"{name}: {line}")
-    if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
-        line = "compressed inside; write it again with torch.save"
-        raise ModelError("bad-header", f"{name}: {line}")
-    infos.sort(key=lambda info: info.header_offset)
-    bounds = [0, *(info.header_offset for info in infos), directory_start, source.size]
-    if bounds != sorted(bounds):
-        raise ModelError("truncated", f"{name}: the archive's list is damaged")
-    return {
-        info.filename: _Entry(info.header_offset, end, info.file_size, info.CRC)
-        for info, end in zip(infos, bounds[2:], strict=False)
-    }
-
-
-def _not_an_archive(start: bytes, name: str) -> ModelError:
-    if not start or start.startswith(b"PK"):
-        return ModelError("truncated", f"{name}: the archive ends early; fetch it again")
-    if start == LFS_POINTER:
-        line = "a Git LFS pointer, not the weights; run `git lfs pull`"
-        return ModelError("bad-header", f"{name}: {line}")
-    line = "not torch's zip form, and nothing else is unpickled; save it as safetensors"
-    return ModelError("legacy-pickle", f"{name}: {line}")
-
-
 def _prefix(file: str, entries: Iterable[str]) -> str:
     """What the names of all entries that torch reads begin with."""
     for name in entries:
@@ -255,39 +208,12 @@ def _prefix(file: str, entries: Iterable[str]) -> str:
     raise ModelError("truncated", f"{file}: the archive is damaged: it has no list of tensors")
 
 
-def _small_entry(source: ByteSource, entry: _Entry, limit: int) -> bytes:
-    if max(entry.size, entry.end - entry.begin) > limit:
-        line = f"an entry beside the tensors is longer than {limit} bytes"
-        raise ModelError("bad-header", f"{source.name}: {line}")
-    content = bytes(_content(source.read(entry.begin, entry.end), entry, source.name))
-    _require_checksum(content, entry, source.name, "an entry beside the tensors")
-    return content
-
-
-def _content(buffer: Buffer, entry: _Entry, file: str) -> memoryview:
-    """An entry's content in the bytes of the whole entry, its local header included."""
-    head = bytes(buffer[:_LOCAL_HEADER])
-    if len(head) < _LOCAL_HEADER or not head.startswith(b"PK\x03\x04"):
-        raise ModelError("bad-header", f"{file}: an archive entry does not begin where it should")
-    begin = _LOCAL_HEADER + sum(struct.unpack_from("<2H", head, 26))
-    if begin + entry.size > len(buffer):
-        raise ModelError("bad-offsets", f"{file}: an archive entry reaches into the next")
-    return memoryview(buffer)[begin : begin + entry.size]
-
-
-def _require_checksum(content: bytes | memoryview, entry: _Entry, file: str, what: str) -> None:
-    """Raise where content does not have the archive's CRC; 0 is what torch writes for none."""
-    if entry.crc and zlib.crc32(content) != entry.crc:
-        line = "its CRC is not the one that the archive lists; fetch it again"
-        raise ModelError("checksum-mismatch", f"{file}: {what}: {line}")
-
-
 def _list_tensors(
-    source: ByteSource, entries: Mapping[str, _Entry], prefix: str
-) -> tuple[dict[str, torch.Tensor], dict[int, _Entry]]:
+    source: ByteSource, entries: Mapping[str, Entry], prefix: str
+) -> tuple[dict[str, torch.Tensor], dict[int, Entry]]:
     """The tensors on the meta device, and each storage's entry by the place torch notes."""
     name, entry = source.name, entries[f"{prefix}data.pkl"]
-    pickled = _small_entry(source, entry, MAX_LIST)
+    pickled = small_entry(source, entry, MAX_LIST)
     if _ALLOCATES in pickled:
         raise ModelError("unsafe-pickle", f"{name}: holds more than tensors: 'bytearray'")
     try:
@@ -312,8 +238,8 @@ def _list_tensors(
 
 
 def _skeleton(
-    pickled: bytes, entries: Mapping[str, _Entry], prefix: str
-) -> tuple[io.BytesIO, dict[int, _Entry]]:
+    pickled: bytes, entries: Mapping[str, Entry], prefix: str
+) -> tuple[io.BytesIO, dict[int, Entry]]:
     """The archive with empty storages, and each storage's entry by where it would begin."""
     file = io.BytesIO()
     storages = [name for name in entries if name.startswith(f"{prefix}data/")]
@@ -323,7 +249,7 @@ def _skeleton(
         for name in storages:
             copy.writestr(name, b"")
         entry_at = {
-            copy.getinfo(name).header_offset + _LOCAL_HEADER + len(name.encode()): entries[name]
+            copy.getinfo(name).header_offset + LOCAL_HEADER + len(name.encode()): entries[name]
             for name in storages
         }
     file.seek(0)
@@ -374,7 +300,7 @@ def _known_name(name: str) -> str:
     return f"an object of {root}" if is_known else "an object of an unknown module"
 
 
-def _view(tensor: torch.Tensor, entry_at: Mapping[int, _Entry]) -> _View:
+def _view(tensor: torch.Tensor, entry_at: Mapping[int, Entry]) -> _View:
     if tensor.layout is not torch.strided:
         return _View(tensor, None)
     place = getattr(tensor.untyped_storage(), "_checkpoint_offset", None)

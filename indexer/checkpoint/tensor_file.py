@@ -8,9 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import attrgetter
-from typing import Protocol, runtime_checkable
+from operator import attrgetter, itemgetter
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -35,6 +34,8 @@ DTYPES = {
     "BOOL": torch.bool,
 }
 """Types that are read; a header may name others, whose tensors are refused."""
+
+Item = TypeVar("Item")
 
 LFS_POINTER = b"version "
 """The first bytes of what git leaves in place of a large file that it did not fetch."""
@@ -164,7 +165,7 @@ class TensorFile(ABC):
             first, block = self._block(name)
             return self._decode(bytearray(memoryview(block)[start - first : stop - first]), ref)
         tensor = self._decode(self._bytes(start, stop), ref)
-        self._count(ref)
+        self._count(ref.stop - ref.start)
         return tensor
 
     @contextmanager
@@ -176,7 +177,7 @@ class TensorFile(ABC):
         ref = self._ref(name)
         with self._source.view(*self._extent(ref)) as buffer:
             yield self._decode(buffer, ref)
-        self._count(ref)
+        self._count(ref.stop - ref.start)
 
     def stream(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """The named tensors by offset, neighbours read together."""
@@ -188,13 +189,9 @@ class TensorFile(ABC):
         for ref, tensor in self._read_together(refs, max_gap=self._source.plan.gap):
             yield ref.name, tensor
 
+    @abstractmethod
     def stream_rows(self, blocks: Iterable[RowBlock]) -> Iterator[tuple[RowBlock, torch.Tensor]]:
-        """The rows, cut from whole tensors: not every format can be read by rows."""
-        by_tensor = attrgetter("tensor")
-        for name, of_tensor in groupby(sorted(blocks, key=by_tensor), by_tensor):
-            rows = self.read(name).flatten(0, -2)
-            for block in of_tensor:
-                yield block, rows[block.start : block.stop]
+        """Some rows of some tensors by offset, each in memory of its own."""
 
     def verify(self) -> Verification | None:
         return self._source.verify()
@@ -221,9 +218,9 @@ class TensorFile(ABC):
             raise ModelError("missing-tensor", line)
         return ref
 
-    def _count(self, ref: TensorRef) -> None:
+    def _count(self, n_bytes: int) -> None:
         with self._lock:
-            self._used_bytes += ref.stop - ref.start
+            self._used_bytes += n_bytes
 
     def _read_together(
         self, refs: Iterable[TensorRef], *, max_gap: int
@@ -234,22 +231,13 @@ class TensorFile(ABC):
             buffer = self._bytes(first, last)
             for start, stop, ref in run:
                 tensor = self._decode(_cut(buffer, start - first, stop - first), ref)
-                self._count(ref)
+                self._count(ref.stop - ref.start)
                 yield ref, tensor
 
     def _runs(self, refs: Iterable[TensorRef], max_bytes: int, max_gap: int) -> Iterator[Run]:
-        """Neighbours that one read brings; a tensor larger than `max_bytes` is a run of its own."""
-        run: Run = []
-        for ref in sorted(refs, key=lambda ref: (*self._extent(ref), ref.name)):
-            start, stop = self._extent(ref)
-            if run:
-                first, last = _span(run)
-                if start - last > max_gap or max(last, stop) - first > max_bytes:
-                    yield run
-                    run = []
-            run.append((start, stop, ref))
-        if run:
-            yield run
+        """Neighbours that one read brings."""
+        spans = ((*self._extent(ref), ref) for ref in sorted(refs, key=attrgetter("name")))
+        return read_together(spans, max_bytes, max_gap)
 
     def _block(self, name: str) -> tuple[int, Buffer]:
         """Where a tensor's block begins, and its bytes; those unused for longest make room."""
@@ -263,6 +251,28 @@ class TensorFile(ABC):
             while total > self._source.plan.memory and len(self._ahead) > 1:
                 total -= len(self._ahead.pop(next(iter(self._ahead))))
         return start, block
+
+
+def read_together(
+    spans: Iterable[tuple[int, int, Item]], max_bytes: int, max_gap: int
+) -> Iterator[list[tuple[int, int, Item]]]:
+    """Spans in the order of the file, as runs of which one read brings each.
+
+    A span is its first byte, one past its last, and what it is of. One that is longer than
+    `max_bytes` is a run of its own.
+    """
+    run: list[tuple[int, int, Item]] = []
+    first = last = 0
+    for start, stop, item in sorted(spans, key=itemgetter(0, 1)):
+        if run and (start - last > max_gap or max(last, stop) - first > max_bytes):
+            yield run
+            run = []
+        if not run:
+            first, last = start, stop
+        run.append((start, stop, item))
+        last = max(last, stop)
+    if run:
+        yield run
 
 
 def _span(run: Run) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from .hub_model import HubModel as HubModel
 from .hub_model import describe as describe
 from .hub_model import early_refusal as early_refusal
 from .hub_model import is_repo_id as is_repo_id
+from .kept_ranges import RangeFolder as RangeFolder
 from .listing import ListingMemory as ListingMemory
 from .request_budget import LocalBudget as LocalBudget
 from .request_budget import RequestBudget as RequestBudget

@@ -24,6 +24,7 @@ from ..checkpoint import (
 from .cache import cached_file
 from .call import Patience
 from .hub_model import HubModel, describe
+from .kept_ranges import KeptRanges, RangeFolder
 from .remote_bytes import RemoteBytes, RemoteFile, locate, require_commit
 from .request_kind import origin_of
 from .session import HubSession, default_session
@@ -112,11 +113,18 @@ class HubWeights:
         *,
         adapter: bool | None = None,
         session: HubSession | None = None,
+        kept: RangeFolder | None = None,
     ) -> None:
-        """`adapter`: whether an adapter's weights are wanted; None for what the model is."""
+        """A model's weights.
+
+        Args:
+            adapter: Whether an adapter's are wanted; None for what the model is.
+            kept: Where ranges are kept, of files that are not read whole; None keeps none.
+        """
         self._described = model
         self._adapter = model.kind == "adapter" if adapter is None else adapter
         self._session = session or default_session()
+        self._kept = kept
         self._located: dict[str, RemoteFile] = {}
         self._plan = ALL_TENSORS if self._adapter else plan
 
@@ -161,6 +169,8 @@ class HubWeights:
         remote = RemoteBytes(self._session, located, self._plan)
         if self._plan.whole and located.sha256:
             return VerifiedBytes(remote, located.sha256)
+        if self._kept is not None and not self._plan.whole:
+            return KeptRanges(remote, located, self._kept)
         return remote
 
     @cached_property

@@ -64,6 +64,10 @@ def missing(module: str) -> str:
 
 FOLDER = "{folder}"
 NO_COMPILER = "" if sys.platform == "linux" and shutil.which("cc") else "Linux with a C compiler"
+LARGE_MODELS = (
+    "| model | files | GB of the fine-tune | seconds | processor seconds | seconds per GB "
+    "| seconds for all layers | anonymous MiB |"
+)
 TOYS = {
     "catalog bytes": Toy(
         command=("benchmarks/catalog_bytes.py", "--models", "3", "--first", "1"),
@@ -123,6 +127,27 @@ TOYS = {
         prints=(
             r"\| tiny \| bfloat16 \| cached \| deltadex \| \d+\.\d\d \| [\d.]+ \| \d+\.\d\d ",
             r"\| tiny \| bfloat16 \| cold \| deltadex \| \d+\.\d\d \| [\d.]+ \| \d+\.\d\d ",
+        ),
+    ),
+    "large_models": Toy(
+        command=(
+            *("benchmarks/large_models.py", "--shape", "tiny", "--threads", "1"),
+            *("--parts", "range", "--folder", FOLDER),
+        ),
+        published=(LARGE_MODELS,),
+        prints=(
+            r"fine-tune: 0\.0 MB in \d+ requests for 0\.0 MB of rows, [\d.]+ ×; base: 0\.0 MB in ",
+        ),
+    ),
+    "large_models, whole": Toy(
+        command=(
+            *("benchmarks/large_models.py", "--shape", "tiny", "--threads", "1", "--runs", "1"),
+            *("--parts", "full", "experts", "--folder", FOLDER),
+        ),
+        published=(LARGE_MODELS,),
+        prints=(
+            r"\| tiny, 2 layers \| cold \| 0\.00 \| \d+\.\d ",
+            r"\| tiny-moe-stacked, 2 layers \| headers ",
         ),
     ),
     "frames": Toy(
@@ -542,11 +567,14 @@ SAMPLED = ("kills", "power_loss", "disk_faults")
 
 
 def quick_unless_tested_elsewhere() -> list[Any]:
-    """The names of `TOYS`; a toy of what has tests of its own is slow: studies and `SAMPLED`."""
+    """The names of `TOYS`; a toy of what has tests of its own is slow: studies and `SAMPLED`; so is
+    one of many processes."""
     slow = {
         name
         for name, toy in TOYS.items()
-        if toy.benchmark.startswith("studies/") or toy.benchmark in SAMPLED
+        if toy.benchmark.startswith("studies/")
+        or toy.benchmark in SAMPLED
+        or name == "large_models, whole"
     }
     return [pytest.param(n, marks=[pytest.mark.slow] if n in slow else []) for n in TOYS]
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import torch
-from factories import finetune, make_checkpoint, make_family
+from factories import finetune, make_bert, make_checkpoint, make_family
 from hub_standin import StandInHub
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,14 +170,17 @@ def test_one_more_model_is_read_as_its_family_was(tmp_path, catalog):
     assert indexed.bytes_read < 0.5 * indexed.model.bytes_total
 
 
-def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path):
+@pytest.mark.parametrize("form", ["safetensors", "bin"])
+def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path, form):
     torch.manual_seed(0)
     base = BertModel(
         BertConfig(hidden_size=256, num_hidden_layers=4, num_attention_heads=4,
                    intermediate_size=1024, vocab_size=2000)
     )  # fmt: skip
-    base.save_pretrained(tmp_path / "base")
+    base.save_pretrained(tmp_path / "config")
+    config = read_json((tmp_path / "config" / "config.json").read_bytes())
     stored = {name: t.detach().clone() for name, t in base.state_dict().items()}
+    make_checkpoint(tmp_path / "base", stored, config=config, form=form)
     layers = sum(t.nbytes for n, t in stored.items() if "layer." in n and t.dim() == 2)
     with StandInHub() as hub:
         hub.add("acme/base", _files(tmp_path / "base"))
@@ -185,7 +188,8 @@ def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path):
             folder = make_checkpoint(
                 tmp_path / f"m{number}",
                 finetune(stored, seed=number),
-                config=read_json((tmp_path / "base" / "config.json").read_bytes()),
+                config=config,
+                form=form,
             )
             hub.add(f"user/m{number}", _files(folder), parents=("acme/base",))
         run = subprocess.run(
@@ -201,9 +205,31 @@ def test_a_whole_family_of_the_hub_stays_within_its_budget(tmp_path):
     report = json.loads(run.stdout)
     assert report["indexed"] == 3, report
     read = 4  # three fine-tunes and the base
-    assert bodies <= 0.02 * layers * read
+    # of an archive also its list of entries, the list of tensors, and an entry's header
+    listed = 0 if form == "safetensors" else 40_000
+    assert bodies <= (0.02 * layers + listed) * read
     assert report["bytes_read"] <= bodies
-    assert requests <= read * (3 + 4 * 6 / 2)
+    assert requests <= read * (3 + 4 * 6 / (2 if form == "safetensors" else 1))
+
+
+def test_the_same_weights_in_both_formats_are_copies_under_a_budget(tmp_path, catalog):
+    models = tmp_path / "models"
+    stored = make_bert(tmp_path / "base", seed=0, width=64)
+    for form in ("safetensors", "bin"):
+        tensors = finetune(stored, seed=1)
+        make_checkpoint(models / form, tensors, config=_config(tmp_path), form=form)
+
+    options = IndexOptions(base=str(tmp_path / "base"), folder=models, budget="10%")
+    report = index_family(catalog, options)
+
+    assert report.indexed == 2, report.refused
+    first, second = (catalog.linear_sketch(id).pooled for id in ("bin", "safetensors"))
+    # another order of the same sums
+    assert abs(first - second).max() < 1e-5 * abs(second).max()
+    (near,) = find_similar(catalog, StoredQuery("bin"), k=1).neighbours
+    assert near.cosine == pytest.approx(1.0, abs=1e-4)
+    size = (models / "bin" / "pytorch_model.bin").stat().st_size
+    assert report.bytes_read < 0.35 * 2 * size
 
 
 @settings(max_examples=50, deadline=None)

@@ -1,0 +1,1 @@
+"""Checkpoints of the shape of large models, and a Hub on loopback that serves them."""

@@ -1,0 +1,302 @@
+"""Rows of `.bin` tensors: what torch.load gives, from the bytes of those rows."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from memory_bytes import MemoryBytes
+
+from deltadex.errors import ModelError
+from deltadex.indexer.checkpoint import FEW_BYTES, Checkpoint, RowBlock, open_local
+from deltadex.indexer.checkpoint.bin_file import BinFile
+
+TABLE = torch.arange(60 * 40, dtype=torch.float32).reshape(60, 40)
+STACK = torch.arange(4 * 30 * 20, dtype=torch.float32).reshape(4, 30, 20)
+
+KINDS: dict[str, Callable[[], dict[str, torch.Tensor]]] = {
+    "plain": lambda: {"a": TABLE, "b": TABLE + 1, "c": TABLE[:7].clone()},
+    "half": lambda: {"a": TABLE.bfloat16(), "b": TABLE.half(), "c": TABLE.double()},
+    "whole numbers": lambda: {"a": TABLE.long(), "b": TABLE.to(torch.int8), "c": TABLE > 5},
+    "parameters": lambda: {"a": torch.nn.Parameter(TABLE)},
+    "rows of a larger one": lambda: {"a": TABLE[5:50], "b": TABLE[20:]},
+    "columns of a larger one": lambda: {"a": TABLE[:, 3:11], "b": TABLE[:, 11:40]},
+    "every other row": lambda: {"a": TABLE[1::2], "b": TABLE[::3]},
+    "every other column": lambda: {"a": TABLE[:, ::2], "b": TABLE[::2, 1::3]},
+    "transposed": lambda: {"a": TABLE.T, "b": TABLE.clone().T[3:20]},
+    "shared": lambda: {"a": TABLE, "b": TABLE, "c": TABLE.view(40, 60)},
+    "one row repeated": lambda: {"a": TABLE[:1].expand(9, 40)},
+    "one column repeated": lambda: {"a": TABLE[:, :1].expand(60, 1)},
+    "stacked": lambda: {"a": STACK, "b": STACK[1:3], "c": STACK[:, 4:9]},
+    "stacked, turned": lambda: {"a": STACK.transpose(1, 2), "b": STACK.transpose(0, 1)},
+    "a single column": lambda: {"a": TABLE[:, 7:8], "b": torch.ones(9, 1)},
+    "nothing in it": lambda: {"a": torch.zeros(5, 0), "b": TABLE},
+}  # fmt: skip
+
+
+def saved(state: object, **options: Any) -> bytes:
+    file = io.BytesIO()
+    torch.save(state, file, **options)
+    return file.getvalue()
+
+
+def loaded(data: bytes) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = torch.load(io.BytesIO(data), weights_only=True)
+    return state
+
+
+def remote(data: bytes) -> tuple[BinFile, MemoryBytes]:
+    """The archive read by ranges, as of a Hub model under a budget; and what is read."""
+    source = MemoryBytes(data, "pytorch_model.bin", FEW_BYTES)
+    return BinFile(source), source
+
+
+def some_blocks(data: bytes) -> list[RowBlock]:
+    """The first rows of each tensor, the last, and some between them."""
+    blocks = []
+    for name, tensor in loaded(data).items():
+        n_rows = tensor.shape[0] * (tensor.shape[1] if tensor.dim() > 2 else 1)
+        third = max(1, n_rows // 3)
+        blocks += [RowBlock(name, 0, third), RowBlock(name, n_rows - third, n_rows)]
+        blocks.append(RowBlock(name, third // 2, third // 2 + 1))
+    return list(dict.fromkeys(blocks))
+
+
+def assert_rows(checkpoint: Checkpoint, data: bytes, blocks: Sequence[RowBlock]) -> None:
+    """The blocks come, each once, as they are cut from what torch loads."""
+    state = loaded(data)
+    read = list(checkpoint.stream_rows(blocks))
+    order = [(b.tensor, b.start, b.stop) for b, _ in read]
+    assert sorted(order) == sorted((b.tensor, b.start, b.stop) for b in blocks)
+    for block, rows in read:
+        expected = state[block.tensor].detach().flatten(0, -2)[block.start : block.stop]
+        assert rows.dtype == expected.dtype
+        assert torch.equal(rows, expected)
+        assert rows.is_contiguous()
+        assert rows.untyped_storage().nbytes() == rows.nbytes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_those_that_torch_loads(tmp_path: Path, kind: str) -> None:
+    data = saved(KINDS[kind]())
+    (tmp_path / "pytorch_model.bin").write_bytes(data)
+    blocks = [b for b in some_blocks(data) if kind != "one row repeated"]
+
+    for checkpoint in (open_local(tmp_path), remote(data)[0]):
+        assert_rows(checkpoint, data, blocks)
+
+
+@pytest.mark.parametrize("kind", ["plain", "every other row", "transposed", "stacked"])
+def test_a_big_endian_archive_gives_its_rows(tmp_path: Path, kind: str) -> None:
+    old = zipfile.ZipFile(io.BytesIO(saved(KINDS[kind]())))
+    data = written_again(old, lambda n, d: b"big" if n.endswith("/byteorder") else d)
+
+    assert_rows(remote(data)[0], data, some_blocks(data))
+
+
+class Unseekable(io.RawIOBase):
+    """A stream to write to, where a zip writer cannot go back to put sizes in front."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, part: Any) -> int:
+        self.data += bytes(part)
+        return len(part)
+
+
+def written_again(
+    old: zipfile.ZipFile, edit: Callable[[str, bytes], bytes] = lambda _, d: d
+) -> bytes:
+    """As Python's zipfile writes it: neither alignment nor descriptors."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, edit(name, old.read(name)))
+    return file.getvalue()
+
+
+def streamed_again(old: zipfile.ZipFile) -> bytes:
+    """As Python's zipfile streams it: with descriptors, without alignment."""
+    stream = Unseekable()
+    with zipfile.ZipFile(stream, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    return stream.data
+
+
+def wrong_descriptors(data: bytes) -> bytes:
+    return data.replace(b"PK\x07\x08", b"PK\x07\x09")
+
+
+def with_padding(old: zipfile.ZipFile) -> bytes:
+    """Bytes that belong to nothing between an entry's content and the next entry."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+            assert new.fp is not None
+            new.fp.write(b"?" * 37)
+            new.start_dir += 37
+    return file.getvalue()
+
+
+ARCHIVES: dict[str, Callable[[bytes], bytes]] = {
+    "torch's own": lambda data: data,
+    "without descriptors": lambda data: written_again(zipfile.ZipFile(io.BytesIO(data))),
+    "streamed": lambda data: streamed_again(zipfile.ZipFile(io.BytesIO(data))),
+    "descriptors of nothing": wrong_descriptors,
+    "padded": lambda data: with_padding(zipfile.ZipFile(io.BytesIO(data))),
+}
+
+
+@pytest.mark.parametrize("archive", ARCHIVES)
+def test_where_content_begins_is_read_not_guessed(tmp_path: Path, archive: str) -> None:
+    data = ARCHIVES[archive](saved({"a": TABLE, "b": TABLE + 1, "c": TABLE + 2}))
+    (tmp_path / "pytorch_model.bin").write_bytes(data)
+    single = [RowBlock("a", 58, 60), RowBlock("b", 0, 2), RowBlock("c", 30, 31)]
+
+    for blocks in (single, some_blocks(data)):
+        assert_rows(open_local(tmp_path), data, blocks)
+        assert_rows(remote(data)[0], data, blocks)
+
+
+LARGE = {
+    f"layer.{i}.{name}": torch.full((256, 1024), float(i)) for i in range(8) for name in ("q", "o")
+}
+
+
+def test_of_a_remote_file_the_rows_and_little_else_are_read() -> None:
+    data = saved(LARGE)
+    blocks = [RowBlock(name, *((0, 8) if i % 2 else (248, 256))) for i, name in enumerate(LARGE)]
+    checkpoint, source = remote(data)
+    opening = len(source.ranges)
+
+    assert_rows(checkpoint, data, blocks)
+
+    wanted = len(blocks) * 8 * 1024 * 4
+    read = sum(stop - start for start, stop in source.ranges[opening:])
+    assert wanted <= read <= 1.01 * wanted
+    # the last rows of one tensor and the first of the next are one range
+    assert len(source.ranges) - opening == len(blocks) / 2
+    assert sum(stop - start for start, stop in source.ranges[:opening]) < 12_000
+
+
+def test_rows_between_others_cost_a_header_more() -> None:
+    data = saved(LARGE)
+    checkpoint, source = remote(data)
+    opening = len(source.ranges)
+
+    assert_rows(
+        checkpoint, data, [RowBlock("layer.3.q", 100, 108), RowBlock("layer.3.q", 200, 204)]
+    )
+
+    header, *rows = source.ranges[opening:]
+    assert header[1] - header[0] == 30
+    assert [stop - start for start, stop in rows] == [8 * 4096, 4 * 4096]
+
+
+def test_a_plan_that_reads_all_bytes_cuts_rows_from_whole_tensors(tmp_path: Path) -> None:
+    data = saved({"a": TABLE})
+    (tmp_path / "pytorch_model.bin").write_bytes(data)
+    blocks = [RowBlock("a", 3, 5)]
+
+    whole, part = open_local(tmp_path, whole=True), open_local(tmp_path)
+    assert_rows(whole, data, blocks)
+    assert_rows(part, data, blocks)
+
+    assert (whole.verify(), part.verify()) == ("crc", "unverified")
+
+
+def test_rows_come_in_one_order_however_they_are_read() -> None:
+    state = {"z": TABLE, "a": TABLE, "turned": TABLE.clone().T, "some": TABLE[3:50], "b": TABLE + 1}
+    data = saved(state)
+    blocks = some_blocks(data)
+    by_rows, _ = remote(data)
+    whole = BinFile(MemoryBytes(data, "w.bin", replace(FEW_BYTES, whole=True)))
+
+    orders = [[block for block, _ in c.stream_rows(blocks)] for c in (by_rows, whole)]
+
+    assert orders[0] == orders[1]
+
+
+def test_an_entry_read_in_part_is_not_compared_and_one_read_whole_is() -> None:
+    data = bytearray(saved({"a": TABLE, "turned": TABLE.clone().T}))
+    place = bytes(data).index(struct.pack("<2f", 2000.0, 2001.0))
+    data[place] ^= 1
+    checkpoint, _ = remote(bytes(data))
+
+    ((_, rows),) = checkpoint.stream_rows([RowBlock("a", 0, 2)])
+    assert torch.equal(rows, TABLE[:2])
+    assert checkpoint.verify() == "unverified"
+    with pytest.raises(ModelError, match="checksum-mismatch"):
+        checkpoint.read("a")
+    assert len(list(checkpoint.stream_rows([RowBlock("turned", 0, 2)]))) == 1
+
+
+def test_an_archive_without_checksums_is_not_said_to_have_been_left_unverified() -> None:
+    data = saved({"a": TABLE})
+    for crc in {info.CRC for info in zipfile.ZipFile(io.BytesIO(data)).infolist()}:
+        data = data.replace(struct.pack("<L", crc), b"\0\0\0\0")
+    checkpoint, _ = remote(data)
+
+    assert_rows(checkpoint, data, [RowBlock("a", 55, 60)])
+
+    assert checkpoint.verify() is None
+
+
+def test_what_cannot_be_read_is_refused_by_rows_as_it_is_whole() -> None:
+    data = saved(
+        {"odd": torch.ones(4, 4, dtype=torch.complex64), "far": torch.zeros(1).expand(9, 40)}
+    )
+    checkpoint, _ = remote(data)
+
+    with pytest.raises(ModelError, match="unsupported-dtype"):
+        list(checkpoint.stream_rows([RowBlock("odd", 0, 2)]))
+    with pytest.raises(ModelError, match="bad-offsets"):
+        list(checkpoint.stream_rows([RowBlock("far", 0, 2)]))
+
+
+@pytest.mark.parametrize("damage", [b"PX\x03\x04", b"PK\x03\x04" + b"\xff" * 26])
+def test_a_damaged_local_header_is_refused(damage: bytes) -> None:
+    data = bytearray(saved({"a": TABLE}))
+    entry = zipfile.ZipFile(io.BytesIO(bytes(data))).getinfo("archive/data/0")
+    data[entry.header_offset : entry.header_offset + len(damage)] = damage
+    checkpoint, _ = remote(bytes(data))
+
+    with pytest.raises(ModelError, match=r"bad-header|bad-offsets"):
+        list(checkpoint.stream_rows([RowBlock("a", 0, 2)]))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_any_strided_view_gives_its_rows(tmp_path: Path, data: st.DataObject) -> None:
+    rows, columns = (data.draw(st.integers(1, 9)) for _ in range(2))
+    steps = data.draw(st.tuples(st.integers(0, 30), st.integers(0, 12)))
+    offset = data.draw(st.integers(0, 20))
+    length = offset + (rows - 1) * steps[0] + (columns - 1) * steps[1] + 1
+    dtype = data.draw(st.sampled_from([torch.float32, torch.bfloat16, torch.float64]))
+    storage = torch.arange(length, dtype=torch.float32).to(dtype)
+    view = storage.as_strided((rows, columns), steps, offset)
+    if rows * columns > length:
+        return
+    archive = saved({"w": view})
+    (tmp_path / "pytorch_model.bin").write_bytes(archive)
+    start = data.draw(st.integers(0, rows - 1))
+    blocks = [RowBlock("w", start, data.draw(st.integers(start + 1, rows)))]
+
+    for checkpoint in (open_local(tmp_path), remote(archive)[0]):
+        for block, read in checkpoint.stream_rows(blocks):
+            assert torch.equal(read, view[block.start : block.stop])
