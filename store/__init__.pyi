@@ -9,6 +9,9 @@ from .derived.sketch_matrix import SketchMatrix, block_dims
 from .derived.trait_file import TraitFile
 from .family import FamilyView
 from .files import write_atomically
+from .qdrant.collections import use_exported
+from .qdrant.exporting import Exported, export_vectors
+from .qdrant.target import is_target, parse_target
 from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
 from .sql import QueryResult, query_catalog
 from .tables.bases import BaseRecord
@@ -19,6 +22,7 @@ __all__ = [
     "Backup",
     "BaseRecord",
     "Catalog",
+    "Exported",
     "FamilyView",
     "Finding",
     "Known",
@@ -38,10 +42,14 @@ __all__ = [
     "block_dims",
     "encode_sketch",
     "examine",
+    "export_vectors",
+    "is_target",
     "merge_catalogs",
+    "parse_target",
     "query_catalog",
     "sketch_bytes",
     "true_cosines",
+    "use_exported",
     "write_atomically",
     "write_parquet",
     "write_safetensors",

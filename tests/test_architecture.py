@@ -52,6 +52,8 @@ MAY_IMPORT = {
 ONE_ROOM_KNOWS = {
     "duckdb": "store",
     "faiss": "store",
+    "qdrant_client": "store/qdrant/server.py",
+    "qdrant_edge": "store/qdrant/edge.py",
     "huggingface_hub": "indexer/hub",
     "httpx2": "indexer/hub",
     "click": ("cli.py", "commands/", "terminal/options.py"),
