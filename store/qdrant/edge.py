@@ -166,10 +166,13 @@ class EdgeCollection:
             self._open.optimize()
 
     def seal(self) -> int:
+        assert self.dim is not None
         with self._guarded():
-            self._open.flush()
-            assert self.dim is not None
             if self._state != "complete":
+                self._open.flush()
+                self._open.close()
+                # which applies and removes the journals of payloads: from then on nothing changes
+                self._shard = engine.EdgeShard.load(str(self._folder))
                 self._write_note("complete", self.dim)
             files = (path for path in self._folder.rglob("*") if path.is_file())
             return sum(_disk_bytes(path) for path in files)

@@ -196,23 +196,23 @@ class ServerCollection:
             )
         return id
 
-    def _ask(self, request: Callable[[], T], waits: Sequence[float] = TRIES_AFTER_S) -> T:
+    def _ask(self, request: Callable[[], T], waits: Sequence[float] | None = None) -> T:
         """The server's answer; what may pass is waited for, what does not is one line."""
-        for wait in (*waits, None):
+        for wait in (*(TRIES_AFTER_S if waits is None else waits), None):
             try:
                 return request()
             except (UnexpectedResponse, ResponseHandlingException, QdrantException) as err:
                 if wait is None or not _may_pass(err):
                     raise self._error(err) from err
                 time.sleep(wait)
-            except ValueError as err:
-                # the client's own mode without a server, and its checks
+            except (ValueError, AssertionError) as err:
+                # the client's checks of an answer that is none of Qdrant's
                 raise self._error(err) from err
         raise AssertionError("the last try returns or raises")
 
     def _error(self, err: Exception) -> StoreError:
-        if isinstance(err, ResponseHandlingException):
-            cause = type(err.source).__name__
+        if isinstance(err, (ResponseHandlingException, ValueError, AssertionError)):
+            cause = type(getattr(err, "source", err)).__name__
             return EngineError(
                 f"{self.target}: no usable answer ({cause}): check the address, and whether a "
                 "Qdrant server listens there"
