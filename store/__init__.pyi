@@ -9,7 +9,7 @@ from .derived.sketch_matrix import SketchMatrix, block_dims
 from .derived.trait_file import TraitFile
 from .family import FamilyView
 from .files import write_atomically
-from .qdrant.collections import use_exported
+from .qdrant.engine_choice import use_exported
 from .qdrant.exporting import Exported, export_vectors
 from .qdrant.target import is_target, parse_target
 from .sketch_codes import encode_sketch, sketch_bytes, true_cosines

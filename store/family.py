@@ -252,7 +252,7 @@ class FamilyView:
         Raises:
             EngineError: Qdrant is not reached, or its export lacks too many models.
         """
-        from .qdrant.collections import ExportedFamilies
+        from .qdrant.exported_families import ExportedFamilies
 
         points = self._session.access.derived(ExportedFamilies).of(self.base, self.recipe.id)
         return self._in_faiss() if points is None else self._in_qdrant(points)

@@ -26,7 +26,7 @@ from ...records import Recipe
 from ..catalog import Catalog
 from ..session import Session
 from ..tables.vectors import fetch_vectors_of
-from .collections import write_note
+from .export_note import write_note
 from .index import READ_AT_ONCE, Coverage, search_points
 from .neighbours import NEAREST, ExactNeighbours
 from .opening import open_collection

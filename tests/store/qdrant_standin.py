@@ -8,7 +8,7 @@ import json
 import threading
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -128,10 +128,8 @@ def qdrant_server(key=None):
             pass
 
         def handle(self):
-            try:
+            with suppress(ConnectionError):  # a client that waits no longer
                 super().handle()
-            except ConnectionError:  # a client that waits no longer
-                pass
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.port = listening.server_address[1]

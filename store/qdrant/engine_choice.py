@@ -1,50 +1,18 @@
-"""Which families of an open catalog get their candidates from Qdrant."""
+"""What gives the candidates of a catalog's searches, as a user names it."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError, RecipeMismatch, RequestError
-from ..files import derived_path, make_folder, write_atomically
-from .index import ExportedPoints
+from ..catalog import Catalog
+from .export_note import read_note
+from .exported_families import ExportedFamilies
 from .opening import open_collection
 from .points import PointCollection
 from .target import FORMS, is_target, parse_target
 
-if TYPE_CHECKING:
-    from ..catalog import Catalog
-
-NOTE_ENDING = ".qdrant"
 TARGET_VARIABLE = "DELTADEX_QDRANT"
-
-
-class ExportedFamilies:
-    """The collections that searches of one open catalog use, by family and recipe."""
-
-    def __init__(self) -> None:
-        self._points: dict[tuple[str, str], ExportedPoints] = {}
-
-    def use(self, base: str, recipe: str, collection: PointCollection) -> None:
-        """Take the candidates of a family from a collection."""
-        self._points[base, recipe] = ExportedPoints(collection)
-
-    def of(self, base: str, recipe: str) -> ExportedPoints | None:
-        """A family's points; None where FAISS has its vectors."""
-        return self._points.get((base, recipe))
-
-    @property
-    def targets(self) -> dict[tuple[str, str], str]:
-        """Where the points are, by base and recipe."""
-        return {family: points.collection.target for family, points in self._points.items()}
-
-    def close(self) -> None:
-        for points in self._points.values():
-            points.collection.close()
-        self._points.clear()
 
 
 def use_exported(catalog: Catalog, engine: str) -> dict[tuple[str, str], str]:
@@ -112,23 +80,3 @@ def family_of(collection: PointCollection) -> tuple[str, str]:
             "target"
         )
     return str(payload["base"]), str(payload["recipe"])
-
-
-def write_note(catalog: Path, base: str, recipe: str, note: Mapping[str, Any]) -> None:
-    """Note a complete export beside the catalog; a folder that cannot be written has none.
-
-    Raises:
-        StoreFull: the system refuses.
-    """
-    path = derived_path(catalog, base, recipe, NOTE_ENDING)
-    make_folder(path.parent)
-    write_atomically(path, json.dumps(dict(note), indent=1).encode())
-
-
-def read_note(catalog: Path, base: str, recipe: str) -> dict[str, Any] | None:
-    """The last complete export of a family; None where none is noted."""
-    try:
-        note = json.loads(derived_path(catalog, base, recipe, NOTE_ENDING).read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return dict(note) if isinstance(note, dict) and isinstance(note.get("target"), str) else None
