@@ -36,7 +36,7 @@ GRAPH_SHARE = 1.6
 HNSW_LINKS, HNSW_EF_CONSTRUCT, FULL_SCAN_KB = 16, 100, 10_000
 """Qdrant's defaults."""
 
-CHECKED_AT_ONCE = 1 << 24
+CHECKED_AT_ONCE = 1 << 20
 """Bytes of a file."""
 
 
@@ -285,10 +285,10 @@ def _checksums(folder: Path) -> dict[str, list[Any]]:
 
 
 def _checksum(path: Path) -> str:
-    state = xxhash.xxh3_64()
-    with path.open("rb") as file:
-        while piece := file.read(CHECKED_AT_ONCE):
-            state.update(piece)
+    state, buffer = xxhash.xxh3_64(), memoryview(bytearray(CHECKED_AT_ONCE))
+    with path.open("rb", buffering=0) as file:
+        while n_read := file.readinto(buffer):
+            state.update(buffer[:n_read])
     return state.hexdigest()
 
 

@@ -32,6 +32,7 @@ from .neighbours import NEAREST, ExactNeighbours
 from .opening import open_collection
 from .points import (
     DIGEST_DIGITS,
+    NUMBERS_AT_ONCE,
     UPSERTED_AT_ONCE,
     Payload,
     PointCollection,
@@ -44,7 +45,7 @@ from .target import Target
 log = logging.getLogger(__name__)
 
 RECALL_QUERIES = 1_000
-VECTORS_AT_ONCE = 1_024
+VECTORS_AT_ONCE = 512
 """Points of a page with vectors."""
 
 REMOVED_AT_ONCE = 10_000
@@ -248,7 +249,7 @@ class _Export:
         for start in range(0, len(gone), REMOVED_AT_ONCE):
             self._collection.delete(gone[start : start + REMOVED_AT_ONCE])
         self.n_removed = len(gone)
-        self._collection.build()
+        self._build()
         self._check_vectors()
         self.recall = self._measure_recall()
 
@@ -286,11 +287,16 @@ class _Export:
         payloads: list[Payload],
         places: Int64[np.ndarray, " places"],
     ) -> None:
-        for start in range(0, len(places), UPSERTED_AT_ONCE):
-            chosen = places[start : start + UPSERTED_AT_ONCE]
+        at_once = max(1, min(UPSERTED_AT_ONCE, NUMBERS_AT_ONCE // vectors.shape[1]))
+        for start in range(0, len(places), at_once):
+            chosen = places[start : start + at_once]
             self._collection.upsert(
                 keys[chosen], vectors[chosen], [payloads[place] for place in chosen.tolist()]
             )
+
+    def _build(self) -> None:
+        for _ in self._family.tracked(range(1), "building the graph", 1):
+            self._collection.build()
 
     def _check_vectors(self) -> None:
         """Read everything back, and write again, once, what differs.
@@ -306,7 +312,7 @@ class _Export:
             present, vectors = self._family.vectors(wrong[start : start + READ_AT_ONCE])
             payloads = self._family.payloads(present, vectors)
             self._write(present, vectors, payloads, np.arange(len(present)))
-        self._collection.build()
+        self._build()
         wrong = self._differing()
         if len(wrong):
             raise EngineError(

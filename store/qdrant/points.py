@@ -12,7 +12,8 @@ import xxhash
 from ...arrays import Float32, Int64, UInt64
 
 UPSERTED_AT_ONCE = 256
-"""Points of a request: 10 MB of JSON at 2,048 numbers; servers take 32 MB."""
+NUMBERS_AT_ONCE = 1 << 19
+"""Points of a request, and numbers of their vectors: 10 MB of JSON; servers take 32 MB."""
 
 IDS_AT_ONCE = 50_000
 """Keys of a filter that one request carries."""

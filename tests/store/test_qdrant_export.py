@@ -40,36 +40,66 @@ KILLED_HERE = {
     "before it is noted as complete": "edge.EdgeCollection.seal",
 }
 KILLER = """
-import os, signal, sys
-import numpy as np
+import json, os, signal, sys
+from pathlib import Path
 sys.path[:0] = {path!r}
 import qdrant_families as families
 from deltadex.store import Catalog
 from deltadex.store.qdrant import edge, exporting
 
 exporting.UPSERTED_AT_ONCE = 16
-name, _, calls = {point!r}.partition(" ")
-left = [int(calls or 1)]
-owner, method = eval(name.rpartition(".")[0]), name.rpartition(".")[2]
-inner = getattr(owner, method)
 
-def killed(*args, **kwargs):
-    left[0] -= 1
-    if not left[0]:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return inner(*args, **kwargs)
+class Engine:
+    "The engine's module, with another EdgeShard.create."
+    def __init__(self, inner, create):
+        self.inner, self.create, self.load = inner, create, inner.EdgeShard.load
+        self.EdgeShard = self
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
 
-if name.startswith("edge.engine"):
-    class engine:
-        def __getattr__(self, name):
-            return self if name == "EdgeShard" else getattr(edge_engine, name)
-        create = staticmethod(killed)
-    edge_engine, edge.engine = edge.engine, engine()
-else:
-    setattr(owner, method, killed)
-with Catalog.open(__import__("pathlib").Path({db!r})) as catalog:
-    families.export(catalog, {target!r})
+def export(point, db, target):
+    name, _, calls = point.partition(" ")
+    left = [int(calls or 1)]
+    owner, method = eval(name.rpartition(".")[0]), name.rpartition(".")[2]
+    inner = getattr(owner, method)
+
+    def killed(*args, **kwargs):
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return inner(*args, **kwargs)
+
+    if owner is edge.engine.EdgeShard:
+        edge.engine = Engine(edge.engine, killed)
+    else:
+        setattr(owner, method, killed)
+    with Catalog.open(Path(db)) as catalog:
+        families.export(catalog, target)
+
+for point, db, target in {runs!r}:
+    child = os.fork()
+    if not child:
+        export(point, db, target)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A folder with a catalog, and an export that was killed at each point, in `0`, `1`, …"""
+    folder = tmp_path_factory.mktemp("killed")
+    make_catalog(folder / "c.duckdb")
+    runs = []
+    for number, point in enumerate(KILLED_HERE.values()):
+        db = shutil.copy(folder / "c.duckdb", folder / f"{number}.duckdb")
+        runs.append((point, str(db), f"edge:{folder}/{number}"))
+    script = KILLER.format(path=[os.path.dirname(__file__)], runs=runs)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["-9"] * len(runs), done.stderr
+    return folder
 
 
 @pytest.fixture
@@ -146,19 +176,11 @@ def test_a_changed_label_is_written_and_nothing_else(catalog, tmp_path):
     assert exported_points(target)[7][0]["dataset"] == "imdb"
 
 
-@pytest.mark.parametrize("point", KILLED_HERE.values(), ids=list(KILLED_HERE))
-def test_an_export_that_was_killed_goes_on(db, tmp_path, point):
-    with Catalog.open(db) as catalog:
+@pytest.mark.parametrize("number", range(len(KILLED_HERE)), ids=list(KILLED_HERE))
+def test_an_export_that_was_killed_goes_on(killed, tmp_path, number):
+    target = f"edge:{killed}/{number}"
+    with Catalog.open(killed / "c.duckdb") as catalog:
         undisturbed = export(catalog, f"edge:{tmp_path}/undisturbed")
-    target = f"edge:{tmp_path}/v"
-    here = os.path.dirname(__file__)
-    script = KILLER.format(path=[here], point=point, db=str(db), target=target)
-    killed = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert killed.returncode == -9, killed.stderr
-
-    with Catalog.open(db) as catalog:
         report = export(catalog, target)
 
     assert exported_points(target) == exported_points(f"edge:{tmp_path}/undisturbed")
