@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import qdrant_edge as engine
 import xxhash
+from filelock import FileLock, Timeout
 
 from ...arrays import Float32, Int64
 from ...errors import EngineError, StoreError, StoreFull
@@ -25,7 +26,9 @@ from .points import HNSW_EF, OVERSAMPLING, Payload, Point
 
 NOTE = "deltadex.json"
 FORMAT = 1
-SEGMENTS, OWN_NAMES = "segments", ("segments", "wal", "edge_config.json")
+LOCK = "deltadex.lock"
+SEGMENTS, UNFINISHED = "segments", "temp_segments"
+OWN_NAMES = (SEGMENTS, UNFINISHED, "wal", "edge_config.json")
 
 SPARE_BYTES = 256 << 20
 """Free space below which nothing is written: a log's segment has 32 MB, a page of payloads too."""
@@ -52,6 +55,8 @@ class EdgeCollection:
         self.target, self._folder = f"edge:{folder}", folder
         self.dim: int | None = None
         self._shard: engine.EdgeShard | None = None
+        # whichever thread closes it
+        self._lock = FileLock(folder / LOCK, thread_local=False)
         note = self._note()
         if note is None:
             if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -60,18 +65,29 @@ class EdgeCollection:
                     "give a new or empty folder"
                 )
             return
+        self._claim()
+        try:
+            self._load(note)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _load(self, note: dict[str, Any]) -> None:
         if note["state"] == "creating":
             with self._guarded():
-                self._remove_own_files()
+                self._remove(*OWN_NAMES, NOTE)
             return
         if note["state"] == "complete":
             self._check_files(note["files"])
         with self._guarded():
-            self._shard = engine.EdgeShard.load(str(folder))
+            # of a graph whose making was killed: the engine leaves them
+            self._remove(UNFINISHED)
+            self._shard = engine.EdgeShard.load(str(self._folder))
         self._state, self.dim = note["state"], int(note["dim"])
 
     def create(self, dim: int) -> None:
         make_folder(self._folder)
+        self._claim()
         self._check_space(0)
         self._write_note("creating", dim)
         config = engine.EdgeConfig(
@@ -182,6 +198,7 @@ class EdgeCollection:
         if shard is not None:
             with self._guarded():
                 shard.close()
+        self._lock.release()
 
     @property
     def _open(self) -> engine.EdgeShard:
@@ -219,8 +236,6 @@ class EdgeCollection:
     def _error(self, err: BaseException) -> StoreError:
         lines = str(err).splitlines()
         line = lines[0].removeprefix("Service runtime error: ")[:200] if lines else "no message"
-        if "WouldBlock" in line:
-            return EngineError(f"{self.target}: another process has it open; stop that one first")
         if "No space left" in str(err) or "StorageFull" in str(err):
             return StoreFull(f"{self.target}: no space left on the disk")
         return EngineError(
@@ -266,8 +281,19 @@ class EdgeCollection:
                 "remove the folder and run `deltadex export` again"
             )
 
-    def _remove_own_files(self) -> None:
-        for name in (*OWN_NAMES, NOTE):
+    def _claim(self) -> None:
+        """Keep other processes out until `close`."""
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise EngineError(
+                f"{self.target}: another process has it open; stop that one first"
+            ) from None
+        except OSError as err:
+            raise EngineError(f"{self._folder / LOCK}: {err.strerror}") from err
+
+    def _remove(self, *names: str) -> None:
+        for name in names:
             path = self._folder / name
             if path.is_dir():
                 shutil.rmtree(path)

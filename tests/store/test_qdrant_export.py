@@ -199,6 +199,21 @@ def test_a_folder_that_was_only_begun_is_begun_again(catalog, tmp_path):
     assert_exported(catalog, f"edge:{folder}")
 
 
+def test_what_the_making_of_a_graph_left_is_removed(catalog, tmp_path):
+    folder = tmp_path / "v"
+    export(catalog, f"edge:{folder}")
+    note = json.loads((folder / NOTE).read_text())
+    (folder / NOTE).write_text(json.dumps(note | {"state": "writing"}))
+    left = folder / "temp_segments" / "segment_builder_x"
+    left.mkdir(parents=True)
+    (left / "matrix.dat").write_bytes(b"half")
+
+    export(catalog, f"edge:{folder}")
+
+    assert not left.exists()
+    assert_exported(catalog, f"edge:{folder}")
+
+
 def test_a_folder_with_any_file_harmed_is_refused_with_its_name(catalog, tmp_path):
     whole, harmed = tmp_path / "v", tmp_path / "harmed"
     export(catalog, f"edge:{whole}")
