@@ -14,7 +14,8 @@
     │   ├── OlderSchema           written by an earlier deltadex, and may not be changed
     │   ├── NewerSchema           written by a later deltadex
     │   ├── StoreFull             no space left, or the folder refuses writes
-    │   └── RecipeMismatch        vectors of different recipes or sizes would meet
+    │   ├── RecipeMismatch        vectors of different recipes or sizes would meet
+    │   └── EngineError           the engine of exported vectors is not reached, or damaged
     └── RequestError              the request cannot be answered (a usage error)
         ├── UnknownModel
         ├── UnknownBase
@@ -198,6 +199,10 @@ class StoreFull(StoreError):
 
 class RecipeMismatch(StoreError):
     """Vectors of different recipes or sizes would meet in one index."""
+
+
+class EngineError(StoreError):
+    """The engine that holds exported vectors cannot be reached, or does not hold them whole."""
 
 
 class RequestError(DeltadexError):

@@ -17,7 +17,12 @@ from .output import print_document, show_pairs
 class Export:
     """What is written, and where."""
 
-    target: Path = argument()
+    target: Path | None = argument(required=False)
+    to: str | None = option(
+        "--to",
+        metavar="edge:DIR|qdrant://HOST[:PORT]/COLLECTION",
+        help="Bring one recipe's vectors to Qdrant, and check them there.",
+    )
     format: Literal["parquet", "safetensors"] = option(
         "--format",
         default="parquet",
@@ -40,6 +45,10 @@ class Export:
 
     def check(self) -> None:
         """Raises `click.UsageError` where options do not belong together."""
+        if (self.target is None) == (self.to is None):
+            raise click.UsageError("give TARGET, or --to for Qdrant")
+        if self.to is not None and (self.scores or self.format != "parquet"):
+            raise click.UsageError("--to writes vectors: leave out --scores and --format")
         if self.scores and self.format != "parquet":
             raise click.UsageError("--scores writes Parquet")
         if not self.scores and (self.exclude or self.with_unlabelled or self.ways):
@@ -52,17 +61,27 @@ class Export:
 @click.command()
 @takes(Export)
 def export(common: Common, options: Export) -> None:
-    """Write the catalog to TARGET for other tools.
+    """Write the catalog to TARGET for other tools, or its vectors to Qdrant with --to.
+
+    An export to Qdrant writes what differs: run it again after models were added, or after it was
+    stopped. The API key of a server is read from QDRANT_API_KEY.
 
     \b
     Example:
       deltadex export ./tables
       deltadex export vectors.safetensors --format safetensors --base bert-base-uncased
       deltadex export --scores scores.parquet --exclude author
+      deltadex export --to edge:./vectors --base bert-base-uncased
+      deltadex export --to qdrant://localhost:6333/bert
     """
     options.check()
     with open_database(common) as db:
         family: dict[str, str | None] = {"recipe": options.recipe, "base": options.base}
+        if options.to is not None:
+            exported = db.export_vectors(options.to, **family)
+            print_document(exported.to_json(), show_pairs, common)
+            return
+        assert options.target is not None
         if options.scores:
             written = db.export_scores(
                 options.target,

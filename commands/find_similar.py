@@ -15,6 +15,7 @@ from ..terminal.options import (
     Filters,
     argument,
     base_option,
+    engine_option,
     option,
     recipe_option,
     takes,
@@ -42,9 +43,18 @@ class Search:
     explain: bool = option("--explain", help="Show which layers and roles carry each cosine.")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Where candidates come from."""
+
+    engine: str = engine_option()
+
+
 @click.command("find-similar")
-@takes(Queries, Search, Filters)
-def find_similar(common: Common, queries: Queries, search: Search, filters: Filters) -> None:
+@takes(Queries, Search, Filters, Candidates)
+def find_similar(
+    common: Common, queries: Queries, search: Search, filters: Filters, candidates: Candidates
+) -> None:
     """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
 
     A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
@@ -62,7 +72,7 @@ def find_similar(common: Common, queries: Queries, search: Search, filters: Filt
     """
     models = _named(queries.models)
     is_one = queries.models == models and len(models) == 1
-    with open_database(common) as db:
+    with open_database(common, engine=candidates.engine) as db:
         table = db.find_similar(
             models[0] if is_one else models, **asdict(search), **asdict(filters)
         )

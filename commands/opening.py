@@ -20,12 +20,17 @@ def open_database(
     *,
     read_only: bool | None = True,
     create: bool = False,
+    engine: str = "faiss",
 ) -> Database:
     """The catalog of `--db`, or another; raises as `deltadex.open`."""
     from ..database import open
 
     return open(
-        path or common.db, read_only=read_only, create=create, track=tracker(quiet=common.quiet)
+        path or common.db,
+        read_only=read_only,
+        create=create,
+        engine=engine,
+        track=tracker(quiet=common.quiet),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ..errors import RequestError
-from ..terminal.options import Common, option, takes
+from ..terminal.options import Common, engine_option, option, takes
 from .output import print_document
 
 MIB = 1 << 20
@@ -46,6 +46,7 @@ class Serving:
         default=30.0,
         help="Run time of one request.",
     )
+    engine: str = engine_option()
     root_path: str = option(
         "--root-path",
         default="",
@@ -65,6 +66,7 @@ def serve(common: Common, serving: Serving) -> None:
     Example:
       deltadex serve --port 8321
       DELTADEX_TOKEN=$(cat token) deltadex serve --writable
+      deltadex serve --engine edge:./vectors
     """
     # before anything is loaded that reads it
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -93,6 +95,7 @@ def serve(common: Common, serving: Serving) -> None:
         body_limit=serving.body_limit * MIB,
         max_seconds=serving.max_seconds,
         root_path=serving.root_path,
+        engine=serving.engine,
     )
     if not settings.is_local:
         _warn(settings.host)

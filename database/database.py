@@ -23,6 +23,7 @@ def open(
     read_only: bool | None = False,
     create: bool = True,
     memory: str | None = None,
+    engine: str = "faiss",
     track: Track = untracked,
 ) -> Database:
     """Open the catalog in the file `path`; close it with `close`, or use it in a `with` block.
@@ -34,11 +35,15 @@ def open(
         read_only: Whether the catalog is only read; None reads it where it cannot be written.
         create: Whether a file that does not exist is made; never where `read_only` is true.
         memory: How much memory DuckDB may take: `2GB`, `10%`; half of it by default.
+        engine: What gives the candidates of searches: `faiss`; `qdrant`, the targets of the last
+            exports; or a target of `export_vectors`, for the family that it holds.
         track: Shows the progress of what takes long.
 
     Raises:
         EmptyCatalog: there is no such file.
-        StoreError: it is locked, damaged, not a catalog, or of a later version.
+        StoreError: it is locked, damaged, not a catalog, or of a later version; or the engine is
+            not reached.
+        RequestError: there is no such engine, or no export.
 
     >>> with dx.open("family.duckdb", read_only=True) as family:
     ...     len(family.models())
@@ -60,6 +65,14 @@ def open(
             raise
         catalog = Catalog.open(path, read_only=True, create=False, cache=memory)
     opening.push(catalog)
+    if engine != "faiss":
+        from ..store import use_exported
+
+        try:
+            use_exported(catalog, engine)
+        except BaseException:
+            opening.close()
+            raise
     return Database(catalog, opening, track)
 
 

@@ -351,6 +351,41 @@ class Members(Opened):
             return write_parquet(self._catalog, Path(target))
         return [write_safetensors(self._catalog, Path(target), self.find_base(base), recipe)]
 
+    def export_vectors(
+        self, target: str, *, recipe: str | None = None, base: str | None = None
+    ) -> Table:
+        """Bring a family's vectors under a recipe to Qdrant, and check them there.
+
+        Only differences are written: a second export, or one after another that was killed, is
+        quick. `open(path, engine="qdrant")` then searches them.
+
+        Args:
+            target: `edge:DIR`, or `qdrant://HOST[:PORT]/COLLECTION[?https=1]`; a server's API key
+                is read from the environment (`QDRANT_API_KEY`).
+
+        Returns:
+            One row: `target`, `base`, `recipe`, `models`, `added`, `removed`, `repaired`, `bytes`,
+            `checksum`, `recall_at_10`, `queries`, `newest_key`, `seconds`.
+
+        Raises:
+            StoreError: the engine is not reached, full, damaged, or holds other vectors.
+            RequestError: the target is not understood, or its engine not installed.
+
+        >>> db.export_vectors("edge:vectors")[0]["models"]
+        4
+        """
+        from ..store import export_vectors, parse_target
+
+        parsed, family = parse_target(target), self.find_family(base)
+        exported = export_vectors(
+            self._catalog,
+            parsed,
+            base=family,
+            recipe=self._catalog.find_recipe(recipe, family),
+            tracked=lambda things, what, total: self._track(things, what, total=total),
+        )
+        return Table(exported.to_json())
+
     def export_scores(
         self,
         target: Place,

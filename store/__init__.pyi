@@ -10,6 +10,9 @@ from .derived.trait_file import TraitFile
 from .family import FamilyView
 from .files import write_atomically
 from .parts import Part, PartFolder, commit_part, save_family
+from .qdrant.engine_choice import use_exported
+from .qdrant.exporting import Exported, export_vectors
+from .qdrant.target import is_target, parse_target
 from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
 from .sql import QueryResult, query_catalog
 from .tables.bases import BaseRecord
@@ -20,6 +23,7 @@ __all__ = [
     "Backup",
     "BaseRecord",
     "Catalog",
+    "Exported",
     "FamilyView",
     "Finding",
     "Known",
@@ -42,12 +46,16 @@ __all__ = [
     "commit_part",
     "encode_sketch",
     "examine",
+    "export_vectors",
+    "is_target",
     "may_record",
     "merge_catalogs",
+    "parse_target",
     "query_catalog",
     "save_family",
     "sketch_bytes",
     "true_cosines",
+    "use_exported",
     "write_atomically",
     "write_parquet",
     "write_safetensors",

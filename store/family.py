@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,10 +21,12 @@ from .tables.models import Label, Labels, Stored, select_keys, select_labels
 from .tables.vectors import count_vectors, fetch_keys, fetch_vectors_of
 
 if TYPE_CHECKING:
+    from .derived.candidates import CandidateIndex
     from .derived.index import SearchIndex
     from .derived.sketch_file import SketchFile
     from .derived.sketch_matrix import SketchMatrix
     from .derived.trait_file import TraitFile
+    from .qdrant.index import ExportedPoints, QdrantIndex
 
 log = logging.getLogger(__name__)
 
@@ -243,8 +246,34 @@ class FamilyView:
         return fetch_matrix(self._session, keys.tolist(), self.recipe)
 
     @property
-    def index(self) -> SearchIndex:
-        """The models' vectors in FAISS."""
+    def index(self) -> CandidateIndex:
+        """The models' vectors in FAISS; or in Qdrant, where the catalog was opened with an export.
+
+        Raises:
+            EngineError: Qdrant is not reached, or its export lacks too many models.
+        """
+        from .qdrant.exported_families import ExportedFamilies
+
+        points = self._session.access.derived(ExportedFamilies).of(self.base, self.recipe.id)
+        return self._in_faiss() if points is None else self._in_qdrant(points)
+
+    def _in_qdrant(self, points: ExportedPoints) -> QdrantIndex:
+        from .qdrant.index import QdrantIndex
+
+        access, recipe = self._session.access, self.recipe
+
+        def fetch(
+            keys: Int64[np.ndarray, " wanted"],
+        ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
+            # any thread may have the index look at the catalog again
+            with closing(Session(access)) as session:
+                return fetch_vectors_of(session, recipe, keys)
+
+        return self.derived(
+            QdrantIndex, lambda view: QdrantIndex(points, view.keys, recipe.dim, fetch)
+        )
+
+    def _in_faiss(self) -> SearchIndex:
         from .derived.index import SearchIndex
 
         def make(_: FamilyView) -> SearchIndex:

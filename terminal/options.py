@@ -138,6 +138,17 @@ def recipe_option() -> Any:
     return option("--recipe", help="Name or id of a recipe.  [default: sketch]")
 
 
+def engine_option() -> Any:
+    """What gives the candidates of a search."""
+    return option(
+        "--engine",
+        default="faiss",
+        metavar="faiss|qdrant|TARGET",
+        help="Take candidates from FAISS, or from an export to Qdrant: the last one, or that at "
+        "TARGET (edge:DIR, qdrant://HOST[:PORT]/COLLECTION).",
+    )
+
+
 def seed_option(help: str) -> Any:
     """The seed of everything random."""
     return option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help=help)

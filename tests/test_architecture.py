@@ -54,6 +54,8 @@ ONE_ROOM_KNOWS = {
     "faiss": "store",
     "fsspec": "store/parts",
     "ray": "indexer/fan_out",
+    "qdrant_client": "store/qdrant/server.py",
+    "qdrant_edge": "store/qdrant/edge.py",
     "huggingface_hub": "indexer/hub",
     "httpx2": "indexer/hub",
     "click": ("cli.py", "commands/", "terminal/options.py"),

@@ -14,6 +14,7 @@ import numpy as np
 from ...arrays import Float32, Int64
 from ...errors import StoreFull
 from ..files import atomic_file, write_atomically
+from .candidates import CLOSE
 from .shortlist import (
     add,
     coarse_search,
@@ -36,9 +37,6 @@ Fetch = Callable[
 
 BATCH = 8_192
 """Vectors that are fetched at a time."""
-
-CLOSE = 1e-5
-"""Scores whose order single precision may change."""
 
 CHECKED_AT_ONCE = 1 << 24
 """Bytes of an index file."""

@@ -215,6 +215,18 @@ TOYS = {
         ),
         prints=(r"\| ball \| 10 \| 200 \| 0\.\d\d ± 0\.\d\d \|",),
     ),
+    "qdrant": Toy(
+        command=("benchmarks/qdrant.py", "--models", "400", "--queries", "5", "--folder", FOLDER),
+        published=(
+            "| filter | engine | 10: p50 | candidates: p50 | processor | recall@10 "
+            "| among candidates |",
+        ),
+        prints=(
+            r"export: [\d.]+ s \([\d.]+ s of a core\)",
+            r"\| all \| Qdrant Edge \| [\d.]+ ms \| [\d.]+ ms \| [\d.]+ ms \| 1\.000 \|",
+        ),
+        needs=missing("qdrant_edge"),
+    ),
     "kills": Toy(
         command=("benchmarks/kills.py", "--kills", "1", "--cold", "0", "--seed", "1"),
         page="reliability.md",

@@ -16,6 +16,7 @@ from ...errors import (
     BadFilter,
     DeltadexError,
     EmptyCatalog,
+    EngineError,
     ModelError,
     RequestError,
     StoreError,
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 PROBLEM = "application/problem+json"
 DEFECT = "a defect in deltadex; the server's log says more"
+NO_ENGINE = "the engine that gives candidates does not answer; the server's log says more"
 _STATUS: tuple[tuple[type[DeltadexError], int, str], ...] = (
     (UnknownModel, 404, "unknown-model"),
     (EmptyCatalog, 404, "empty-catalog"),
@@ -77,6 +79,10 @@ def as_problem(error: DeltadexError, names: Names) -> Problem:
     if isinstance(error, WorkerFailed):
         log.error("a defect in deltadex:\n%s", error)
         return Problem(500, "internal", DEFECT)
+    if isinstance(error, EngineError):
+        # its message has an address or a path
+        log.error("%s", error)
+        return busy(NO_ENGINE, code="engine")
     if isinstance(error, ModelError):
         return Problem(422, error.code, names.problem_text(error.reason))
     for kind, status, code in _STATUS:
@@ -86,9 +92,9 @@ def as_problem(error: DeltadexError, names: Names) -> Problem:
     return Problem(422, "refused", text)
 
 
-def busy(detail: str, seconds: int = 5) -> Problem:
+def busy(detail: str, seconds: int = 5, code: str = "busy") -> Problem:
     """A 503 that says when to ask again."""
-    return Problem(503, "busy", detail, {"Retry-After": str(seconds)})
+    return Problem(503, code, detail, {"Retry-After": str(seconds)})
 
 
 def invalid(faults: Sequence[Any], within: tuple[str, ...] = ()) -> Problem:

@@ -32,9 +32,9 @@ class Readers:
     written is opened for reading, unless the service is `writable`.
     """
 
-    def __init__(self, path: Path, *, writable: bool) -> None:
+    def __init__(self, path: Path, *, writable: bool, engine: str = "faiss") -> None:
         read_only = False if writable else None
-        self._catalog = open(path, create=False, read_only=read_only, memory=CACHE)
+        self._catalog = open(path, create=False, read_only=read_only, memory=CACHE, engine=engine)
         # asked from the event loop, so that it must never wait for a query
         self._watching = self._catalog.reader()
         self._idle: deque[Database] = deque()

@@ -31,7 +31,9 @@ class Service:
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
-        self.readers = readers = Readers(settings.db, writable=settings.writable)
+        self.readers = readers = Readers(
+            settings.db, writable=settings.writable, engine=settings.engine
+        )
         self.work, self.long_work = (
             Work(at_once=at_once, waiting=settings.max_waiting, seconds=settings.max_seconds)
             for at_once in (settings.max_at_work, settings.max_long_at_work)

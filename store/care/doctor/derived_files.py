@@ -27,6 +27,7 @@ SKETCH_ENDINGS = (".keys", ".slots", ".sums", ".vectors", ".weights", ".sketches
 """The keys first: without them the other files are not read."""
 
 TRAIT_ENDINGS = (".traitkeys", ".traits", ".traitlock")
+EXPORT_ENDINGS = (".qdrant",)
 """Of rows with checksums: a damaged one is not read, and computed again."""
 
 SAMPLE = 64
@@ -297,7 +298,7 @@ def _of_no_family(context: CheckContext, folder: Path) -> list[Path]:
     """Files named after a family and a recipe that the catalog does not have together."""
     pairs = context.select("SELECT DISTINCT m.base, r.id FROM models m, recipes r")
     known = {derived_path(context.catalog.path, base, recipe).name for base, recipe in pairs}
-    endings = (*INDEX_ENDINGS, *SKETCH_ENDINGS, *TRAIT_ENDINGS, ".lock")
+    endings = (*INDEX_ENDINGS, *SKETCH_ENDINGS, *TRAIT_ENDINGS, *EXPORT_ENDINGS, ".lock")
     return [
         path
         for path in sorted(folder.glob("*"))

@@ -1,0 +1,1 @@
+"""Vectors in Qdrant: exported from the catalog, and searched in the place of FAISS."""

@@ -1,0 +1,383 @@
+"""A family's vectors brought to Qdrant: what is new is written, what is gone removed, all checked.
+
+The collection itself says how far an export came. A point is right where its payload is the one
+that the catalog gives, which has a checksum of the vector: a model that changed has another key.
+So an export that was killed is continued by running it again, and a second one writes differences.
+At the end every vector is read back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from ...arrays import Float32, Int64, UInt64
+from ...errors import EmptyCatalog, EngineError, RecipeMismatch, StoreFull
+from ...records import Recipe
+from ..catalog import Catalog
+from ..session import Session
+from ..tables.vectors import fetch_vectors_of
+from .export_note import write_note
+from .index import READ_AT_ONCE, Coverage, search_points
+from .neighbours import NEAREST, ExactNeighbours
+from .opening import open_collection
+from .points import (
+    DIGEST_DIGITS,
+    NUMBERS_AT_ONCE,
+    UPSERTED_AT_ONCE,
+    Payload,
+    PointCollection,
+    digests,
+    keys_of,
+    pages,
+)
+from .target import Target
+
+log = logging.getLogger(__name__)
+
+RECALL_QUERIES = 1_000
+VECTORS_AT_ONCE = 512
+"""Points of a page with vectors."""
+
+REMOVED_AT_ONCE = 10_000
+
+FIELDS = ("kind", "dataset", "author", "run", "task", "license", "downloads")
+"""Columns of `models` that a point's payload has beside base, recipe, model, key and digest."""
+
+Tracked = Callable[[Iterable[Any], str, int], Iterator[Any]]
+"""Passes on things and shows how far they are; takes what they are, and how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What an export did, and what the check at its end found.
+
+    Attributes:
+        models: Points in the collection.
+        added: Points that were written, of new models and of changed labels.
+        removed: Points of models that are gone.
+        repaired: Points whose vectors differed, and were written again.
+        bytes: On the disk, where the engine is in this process.
+        checksum: SHA-256 over keys and vectors as they were read back; the catalog's is the same.
+        recall_at_10: Of `queries` models as queries, against all vectors of the catalog.
+        newest_key: Of the family's models at the start: every change of a model has a newer one.
+    """
+
+    target: str
+    base: str
+    recipe: str
+    models: int
+    added: int
+    removed: int
+    repaired: int
+    bytes: int | None
+    checksum: str
+    recall_at_10: float
+    queries: int
+    newest_key: int
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented keys, ready for json.dumps."""
+        return asdict(self)
+
+
+def export_vectors(
+    catalog: Catalog,
+    target: Target,
+    *,
+    base: str,
+    recipe: Recipe,
+    tracked: Tracked,
+) -> Exported:
+    """Bring a family's vectors under a recipe to a target, and check them there.
+
+    Args:
+        tracked: Shows progress.
+
+    Raises:
+        EmptyCatalog: there are none.
+        RecipeMismatch: the target holds vectors of another recipe, family or program.
+        EngineError: the engine fails, or does not give back what was written.
+        StoreFull: the target has no space left.
+    """
+    started = time.monotonic()
+    view = catalog.family(base, recipe, is_current=True)
+    if not len(view):
+        raise EmptyCatalog(f"no model of {base} has a {recipe.name} fingerprint")
+    collection = open_collection(target)
+    try:
+        with closing(Session(catalog.access)) as session:
+            family = FamilyVectors(session, base, recipe, view.keys, tracked)
+            export = _Export(collection, family)
+            export.run()
+            size = collection.seal()
+    finally:
+        collection.close()
+    exported = Exported(
+        target=collection.target,
+        base=base,
+        recipe=recipe.id,
+        models=len(family.present),
+        added=export.n_added,
+        removed=export.n_removed,
+        repaired=export.n_repaired,
+        bytes=size,
+        checksum=family.checksum.hexdigest(),
+        recall_at_10=export.recall,
+        queries=len(family.neighbours.keys),
+        newest_key=int(view.keys[-1]),
+        seconds=round(time.monotonic() - started, 3),
+    )
+    try:
+        write_note(catalog.path, base, recipe.id, exported.to_json())
+    except StoreFull as err:
+        log.warning("the export is complete, but not noted beside the catalog: %s", err)
+    return exported
+
+
+class FamilyVectors:
+    """A family's points as the catalog gives them, and what is known once all were read.
+
+    Attributes:
+        present: Keys of the models that had a vector when it was read, rising.
+        digests: The checksum of the vector of each.
+        checksum: Over all keys and vectors.
+        neighbours: The nearest of a sample of models.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        base: str,
+        recipe: Recipe,
+        keys: Int64[np.ndarray, " models"],
+        tracked: Tracked,
+    ) -> None:
+        self.base, self.recipe, self.keys, self.tracked = base, recipe, keys, tracked
+        self._session = session
+        self.present: Int64[np.ndarray, " present"] = np.zeros(0, dtype=np.int64)
+        self.digests: UInt64[np.ndarray, " present"] = np.zeros(0, dtype=np.uint64)
+        self.checksum = hashlib.sha256()
+        spread = np.linspace(0, len(keys) - 1, min(RECALL_QUERIES, len(keys))).astype(np.int64)
+        self.neighbours = ExactNeighbours(*self.vectors(keys[spread]))
+
+    def vectors(
+        self, keys: Int64[np.ndarray, " wanted"]
+    ) -> tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"]]:
+        """The vectors of those models that still have one."""
+        return fetch_vectors_of(self._session, self.recipe, keys)
+
+    def payloads(
+        self, keys: Int64[np.ndarray, " keys"], vectors: Float32[np.ndarray, "keys dim"]
+    ) -> list[Payload]:
+        """What the points of some models carry beside their vectors."""
+        columns = ", ".join(("key", "id", *FIELDS))
+        rows = self._session.execute(
+            f"SELECT {columns} FROM models WHERE key IN (SELECT unnest(?::BIGINT[]))",
+            [keys.tolist()],
+        )
+        by_key = {row[0]: row[1:] for row in rows}
+        return [
+            {
+                "base": self.base,
+                "recipe": self.recipe.id,
+                "key": key,
+                "digest": f"{own:0{DIGEST_DIGITS}x}",
+                **dict(zip(("model", *FIELDS), by_key.get(key, ()), strict=False)),
+            }
+            for key, own in zip(keys.tolist(), digests(vectors).tolist(), strict=True)
+        ]
+
+    def batches(
+        self,
+    ) -> Iterator[
+        tuple[Int64[np.ndarray, " present"], Float32[np.ndarray, "present dim"], list[Payload]]
+    ]:
+        """Every point, by rising key; the attributes are complete after the last."""
+        starts, read = range(0, len(self.keys), READ_AT_ONCE), []
+        for start in self.tracked(starts, "exporting", len(starts)):
+            keys, vectors = self.vectors(self.keys[start : start + READ_AT_ONCE])
+            payloads = self.payloads(keys, vectors)
+            read.append((keys, np.array([int(p["digest"], 16) for p in payloads], np.uint64)))
+            self.checksum.update(_bytes_of(keys, vectors))
+            self.neighbours.add(keys, vectors)
+            yield keys, vectors, payloads
+        self.present = np.concatenate([self.present, *(keys for keys, _ in read)])
+        self.digests = np.concatenate([self.digests, *(values for _, values in read)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PointsBefore:
+    """Keys, rising, and checksums of the payloads of the points that a collection had."""
+
+    keys: Int64[np.ndarray, " points"]
+    checksums: UInt64[np.ndarray, " points"]
+
+
+class _Export:
+    """One run of an export: what it has written so far, and what it found."""
+
+    def __init__(self, collection: PointCollection, family: FamilyVectors) -> None:
+        self._collection, self._family = collection, family
+        self.n_added = self.n_removed = self.n_repaired = 0
+        self.recall = 1.0
+
+    def run(self) -> None:
+        """Write the differences, have the graph made, and check everything."""
+        before = self._points_before()
+        if self._collection.dim is None:
+            self._collection.create(self._family.recipe.dim)
+        for keys, vectors, payloads in self._family.batches():
+            checksums = np.array([_payload_checksum(one) for one in payloads], dtype=np.uint64)
+            is_new = (
+                np.append(before.keys, -1)[places := np.searchsorted(before.keys, keys)] != keys
+            )
+            is_new |= np.append(before.checksums, 0)[places] != checksums
+            self._write(keys, vectors, payloads, np.flatnonzero(is_new))
+            self.n_added += int(is_new.sum())
+        gone = np.setdiff1d(before.keys, self._family.present)
+        for start in range(0, len(gone), REMOVED_AT_ONCE):
+            self._collection.delete(gone[start : start + REMOVED_AT_ONCE])
+        self.n_removed = len(gone)
+        self._build()
+        self._check_vectors()
+        self.recall = self._measure_recall()
+
+    def _points_before(self) -> _PointsBefore:
+        """The points that are there.
+
+        Raises:
+            RecipeMismatch: they are not of this family and recipe; nothing was changed.
+        """
+        family, target = self._family, self._collection.target
+        dim, recipe = self._collection.dim, family.recipe
+        keys, checksums = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.uint64)]
+        if dim not in (None, recipe.dim):
+            raise RecipeMismatch(
+                f"{target} holds vectors of {dim} numbers, and {recipe.name} has {recipe.dim}: "
+                "name another target"
+            )
+        for page in pages(self._collection, READ_AT_ONCE, with_vectors=False) if dim else ():
+            for point in page:
+                of = point.payload.get("base"), point.payload.get("recipe")
+                if of != (family.base, recipe.id):
+                    whose = "of another program" if None in of else f"of {of[0]} under {of[1]}"
+                    raise RecipeMismatch(
+                        f"{target} holds points {whose}, not of {family.base} under {recipe.id}: "
+                        "name another target"
+                    )
+            keys.append(keys_of(page))
+            checksums.append(np.array([_payload_checksum(p.payload) for p in page], np.uint64))
+        return _PointsBefore(np.concatenate(keys), np.concatenate(checksums))
+
+    def _write(
+        self,
+        keys: Int64[np.ndarray, " models"],
+        vectors: Float32[np.ndarray, "models dim"],
+        payloads: list[Payload],
+        places: Int64[np.ndarray, " places"],
+    ) -> None:
+        at_once = max(1, min(UPSERTED_AT_ONCE, NUMBERS_AT_ONCE // vectors.shape[1]))
+        for start in range(0, len(places), at_once):
+            chosen = places[start : start + at_once]
+            self._collection.upsert(
+                keys[chosen], vectors[chosen], [payloads[place] for place in chosen.tolist()]
+            )
+
+    def _build(self) -> None:
+        for _ in self._family.tracked(range(1), "building the graph", 1):
+            self._collection.build()
+
+    def _check_vectors(self) -> None:
+        """Read everything back, and write again, once, what differs.
+
+        Raises:
+            EngineError: it differs still.
+        """
+        wrong = self._differing()
+        if not len(wrong):
+            return
+        self.n_repaired = len(wrong)
+        for start in range(0, len(wrong), READ_AT_ONCE):
+            present, vectors = self._family.vectors(wrong[start : start + READ_AT_ONCE])
+            payloads = self._family.payloads(present, vectors)
+            self._write(present, vectors, payloads, np.arange(len(present)))
+        self._build()
+        wrong = self._differing()
+        if len(wrong):
+            raise EngineError(
+                f"{self._collection.target}: {len(wrong)} points differ from the catalog after "
+                f"they were written twice (keys {', '.join(map(str, wrong[:3].tolist()))}): remove "
+                "it and run `deltadex export` again"
+            )
+
+    def _differing(self) -> Int64[np.ndarray, " wrong"]:
+        """Keys of the points that differ, are missing, or should not be there.
+
+        Raises:
+            EngineError: all points are right, and their count or checksum is not.
+        """
+        family, checksum = self._family, hashlib.sha256()
+        here, wrong = [family.present[:0]], [family.present[:0]]
+        n_pages = -(-len(family.present) // VECTORS_AT_ONCE)
+        read = pages(self._collection, VECTORS_AT_ONCE, with_vectors=True)
+        for page in family.tracked(read, "checking", n_pages):
+            keys = keys_of(page)
+            vectors = np.stack([point.vector for point in page if point.vector is not None])
+            checksum.update(_bytes_of(keys, vectors))
+            places = np.searchsorted(family.present, keys)
+            is_right = np.append(family.present, -1)[places] == keys
+            is_right &= np.append(family.digests, 0)[places] == digests(vectors)
+            here.append(keys)
+            wrong.append(keys[~is_right])
+        wrong.append(np.setdiff1d(family.present, np.concatenate(here)))
+        differing: Int64[np.ndarray, " wrong"] = np.concatenate(wrong)
+        is_equal = checksum.digest() == family.checksum.digest()
+        n_here = self._collection.count()
+        if not len(differing) and not (is_equal and n_here == len(family.present)):
+            raise EngineError(
+                f"{self._collection.target}: {n_here} points, where the catalog has "
+                f"{len(family.present)}; the checksums {'agree' if is_equal else 'differ'}: does "
+                "another process write to it? Run the same command again"
+            )
+        return differing
+
+    def _measure_recall(self) -> float:
+        neighbours, keys = self._family.neighbours, self._family.present
+        coverage = Coverage(
+            n_points=len(keys),
+            exported=keys,
+            missing=keys[:0],
+            vectors=np.zeros((0, self._family.recipe.dim), dtype=np.float32),
+        )
+        recalls = []
+        queries = list(enumerate(neighbours.vectors))
+        for number, vector in self._family.tracked(queries, "measuring recall", len(queries)):
+            found, _ = search_points(self._collection, coverage, vector, NEAREST + 1)
+            recalls.append(neighbours.recall(number, found))
+        return round(float(np.mean(recalls)), 4) if recalls else 1.0
+
+
+def _payload_checksum(payload: Payload) -> int:
+    """A checksum of a payload, whatever the order of its fields."""
+    text = json.dumps(dict(payload), sort_keys=True, default=str)
+    return xxhash.xxh3_64_intdigest(text.encode())
+
+
+def _bytes_of(
+    keys: Int64[np.ndarray, " models"], vectors: Float32[np.ndarray, "models dim"]
+) -> bytes:
+    """Keys and vectors, point by point, for a checksum."""
+    points = np.empty(len(keys), dtype=[("key", "<i8"), ("vector", "<f4", vectors.shape[1:])])
+    points["key"], points["vector"] = keys, vectors
+    return points.tobytes()

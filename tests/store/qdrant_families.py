@@ -1,0 +1,105 @@
+"""Catalogs of models that are known by their vectors alone, and their points in Qdrant."""
+
+from contextlib import closing
+
+import numpy as np
+import pyarrow as pa
+
+from deltadex.records import Recipe
+from deltadex.store import Catalog, export_vectors, parse_target
+from deltadex.store.qdrant.opening import open_collection
+from deltadex.store.qdrant.points import pages
+from deltadex.store.session import Session
+from deltadex.store.tables.vectors import ensure_table
+
+BASE = "some/base"
+DIM = 8
+RECIPE = Recipe(name="mean-factors", rank=2, dim=DIM)
+OTHER_DIM = Recipe(name="mean-factors", rank=2, dim=DIM + 2)
+OTHER = Recipe(name="mean-factors", rank=3, dim=DIM)
+
+
+def integer_vectors(n, seed=0, dim=DIM):
+    """Vectors of few different numbers, whose inner products have exact ties."""
+    return np.random.default_rng(seed).integers(-1, 2, (n, dim)).astype(np.float32) / 2
+
+
+def unit_vectors(n, seed=0, dim=DIM):
+    vectors = np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def insert(catalog, keys, vectors, recipe=RECIPE, base=BASE):
+    """Write models of these keys; every third has a dataset."""
+    rows = pa.table(
+        {
+            "model": pa.array(list(map(int, keys)), pa.int64()),
+            "vector": pa.FixedSizeListArray.from_arrays(
+                pa.array(vectors.ravel(), pa.float32()), recipe.dim
+            ),
+            "norm": pa.array(np.ones(len(vectors))),
+        }
+    )
+
+    def write(session):
+        table = ensure_table(session, recipe)
+        with session.registered("added", rows):
+            session.execute(f"INSERT INTO {table} SELECT * FROM added")
+            session.execute(
+                "INSERT INTO models (key, base, id, status, kind, dataset, author, downloads, "
+                "signature, method, source, bytes_total, bytes_read, seconds, indexed_at) "
+                "SELECT model, ?, 'm' || model, 'indexed', "
+                "CASE WHEN model % 2 = 0 THEN 'full' ELSE 'adapter' END, "
+                "CASE WHEN model % 3 = 0 THEN 'd' || model % 5 END, 'a' || model % 4, model, "
+                "'', 'full', '', 0, 0, 0.0, now() FROM added",
+                [base],
+            )
+
+    with closing(Session(catalog.access)) as session:
+        session.write(write)
+
+
+def make_catalog(path, n=60, *, seed=0, vectors=unit_vectors):
+    """A catalog file of `n` models with keys from 1 on."""
+    with Catalog.open(path) as catalog:
+        insert(catalog, range(1, n + 1), vectors(n, seed))
+    return path
+
+
+def untracked(things, what, total):
+    yield from things
+
+
+def export(catalog, target, recipe=RECIPE, base=BASE):
+    return export_vectors(
+        catalog, parse_target(str(target)), base=base, recipe=recipe, tracked=untracked
+    )
+
+
+def exported_points(target):
+    """Every point of a target: key → (payload, bytes of the vector)."""
+    with closing(open_collection(parse_target(str(target)))) as collection:
+        return points_of(collection)
+
+
+def points_of(collection):
+    return {
+        point.key: (dict(point.payload), point.vector.tobytes())
+        for page in pages(collection, 7, with_vectors=True)
+        for point in page
+    }
+
+
+def expected_points(catalog, recipe=RECIPE, base=BASE):
+    """The same by SQL: key → (id, dataset, author, kind, downloads, bytes of the vector)."""
+    with closing(Session(catalog.access)) as session:
+        rows = session.execute(
+            "SELECT key, id, dataset, author, kind, downloads FROM models WHERE base = ?", [base]
+        )
+        table = ensure_table(session, recipe)
+        vectors = dict(session.execute(f"SELECT model, vector FROM {table}"))
+    return {
+        key: (*row, np.array(vectors[key], dtype=np.float32).tobytes())
+        for key, *row in rows
+        if key in vectors
+    }

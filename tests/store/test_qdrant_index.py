@@ -1,0 +1,164 @@
+"""Candidates from Qdrant against brute force, also where the export is not the catalog's."""
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from qdrant_families import (
+    BASE,
+    RECIPE,
+    export,
+    insert,
+    integer_vectors,
+    make_catalog,
+    unit_vectors,
+)
+
+from deltadex.errors import EngineError, RecipeMismatch, RequestError
+from deltadex.store import Catalog, use_exported
+from deltadex.store.derived.candidates import CandidateIndex
+from deltadex.store.qdrant import index as index_module
+from deltadex.store.qdrant.index import QdrantIndex
+
+
+def as_good(view, query, n, allowed):
+    """Keys of the models whose inner product is not below the n-th best of those allowed."""
+    vectors = view.vectors(view.keys)
+    scores = {int(k): float(v @ query) for k, v in zip(view.keys, vectors, strict=True)}
+    scores = {key: score for key, score in scores.items() if key in set(allowed.tolist())}
+    least = sorted(scores.values(), reverse=True)[:n][-1:]
+    return {key for key, score in scores.items() if least and score >= least[0]}
+
+
+def assert_as_brute_force(catalog, seed):
+    view, rng = catalog.family(BASE, RECIPE), np.random.default_rng(seed)
+    index = view.index
+    assert isinstance(index, QdrantIndex)
+    assert isinstance(index, CandidateIndex)
+    assert np.array_equal(index.keys, view.keys)
+    for n in (1, 5, len(view), len(view) + 9):
+        query = rng.integers(-1, 2, RECIPE.dim).astype(np.float32)
+        query[0] += 0.5
+        allowed = view.keys[rng.random(len(view)) < rng.random()]
+
+        found = index.nearest(query, n)
+        of_allowed = index.nearest(query, n, allowed)
+
+        assert len(found) == len(set(found.tolist()))
+        assert set(found.tolist()) == as_good(view, query, n, view.keys)
+        assert set(of_allowed.tolist()) == as_good(view, query, n, allowed)
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.integers(1, 70), st.integers(0, 99), st.integers(0, 12), st.integers(0, 12))
+def test_nearest_are_those_of_brute_force_with_ties_filters_and_an_older_export(
+    tmp_path_factory, n, seed, n_added, n_gone
+):
+    folder = tmp_path_factory.mktemp("q")
+    make_catalog(folder / "c.duckdb", n, seed=seed, vectors=integer_vectors)
+    with Catalog.open(folder / "c.duckdb") as catalog:
+        export(catalog, f"edge:{folder}/v")
+        for key in range(1, min(n_gone, n - 1) + 1):
+            catalog.remove(f"m{key}")
+        if n_added:
+            insert(catalog, range(n + 1, n + n_added + 1), integer_vectors(n_added, seed + 1))
+        use_exported(catalog, f"edge:{folder}/v")
+
+        assert_as_brute_force(catalog, seed)
+        assert catalog.family(BASE, RECIPE).index.n_missing == n_added
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    make_catalog(tmp_path / "c.duckdb", 300)
+    with Catalog.open(tmp_path / "c.duckdb") as opened:
+        export(opened, f"edge:{tmp_path}/v")
+        yield opened
+
+
+def test_points_of_another_catalog_are_not_taken_for_models(catalog, tmp_path):
+    make_catalog(tmp_path / "other.duckdb", 40, seed=9)
+    with Catalog.open(tmp_path / "other.duckdb") as other:
+        use_exported(other, f"edge:{tmp_path}/v")
+
+        assert other.family(BASE, RECIPE).index.n_missing == 40
+        assert_as_brute_force(other, 1)
+
+
+def test_a_filter_of_many_keys_is_asked_in_parts(catalog, tmp_path, monkeypatch):
+    monkeypatch.setattr(index_module, "IDS_AT_ONCE", 7)
+    use_exported(catalog, f"edge:{tmp_path}/v")
+
+    assert_as_brute_force(catalog, 2)
+
+
+def test_likely_candidates_pass_the_filter_and_hold_most_of_the_nearest(
+    catalog, tmp_path, monkeypatch
+):
+    """Of 300 clustered vectors 10 candidates hold 9 of the 10 nearest; HNSW finds nearly all."""
+    monkeypatch.setattr(index_module, "EXACT_UP_TO", 0)
+    use_exported(catalog, f"edge:{tmp_path}/v")
+    view = catalog.family(BASE, RECIPE)
+    allowed = view.keys[::3]
+    assert not view.index.is_exact
+    hits = []
+    for query in unit_vectors(20, 7):
+        found = view.index.nearest(query, 10, allowed)
+        assert np.isin(found, allowed).all()
+        hits.append(len(as_good(view, query, 10, allowed) & set(found[:10].tolist())))
+
+    assert np.mean(hits) >= 9
+
+
+def test_models_that_the_export_lacks_are_counted_aloud(catalog, tmp_path, caplog):
+    insert(catalog, range(301, 306), unit_vectors(5, 3))
+    use_exported(catalog, f"edge:{tmp_path}/v")
+    with caplog.at_level(logging.WARNING, logger="deltadex"):
+        assert_as_brute_force(catalog, 3)
+
+    assert "5 of 305 models are not in edge:" in caplog.text
+    assert "deltadex export --to edge:" in caplog.text
+
+
+def test_an_export_that_lacks_too_many_is_refused(catalog, tmp_path, monkeypatch):
+    monkeypatch.setattr(index_module, "MOST_MISSING", 4)
+    insert(catalog, range(301, 306), unit_vectors(5, 3))
+    use_exported(catalog, f"edge:{tmp_path}/v")
+
+    with pytest.raises(EngineError, match=r"lacks 5 of 305 models: run `deltadex export"):
+        _ = catalog.family(BASE, RECIPE).index
+
+
+def test_points_that_vanish_while_they_are_searched_are_noticed(catalog, tmp_path, monkeypatch):
+    monkeypatch.setattr(index_module, "COUNTED_AGAIN_AFTER_S", -1.0)
+    use_exported(catalog, f"edge:{tmp_path}/v")
+    view = catalog.family(BASE, RECIPE)
+    assert_as_brute_force(catalog, 4)
+
+    view.index._points.collection.delete(view.keys[:50])
+
+    assert_as_brute_force(catalog, 4)
+    assert view.index.n_missing == 50
+
+
+def test_an_engine_is_the_last_export_a_target_or_none(catalog, tmp_path, monkeypatch):
+    monkeypatch.delenv("DELTADEX_QDRANT", raising=False)
+    target = f"edge:{tmp_path}/v"
+    with pytest.raises(RequestError, match="no engine of that name"):
+        use_exported(catalog, "pinecone")
+    with pytest.raises(EngineError, match="holds nothing"):
+        use_exported(catalog, f"edge:{tmp_path}/empty")
+    make_catalog(tmp_path / "other.duckdb", 3)
+    with Catalog.open(tmp_path / "other.duckdb") as other:
+        with pytest.raises(RequestError, match="no export of this catalog"):
+            use_exported(other, "qdrant")
+        other.remove("m1")
+        insert(other, [1], unit_vectors(1), base="another/base")
+        for id in ("m2", "m3"):
+            other.remove(id)
+        with pytest.raises(RecipeMismatch, match="this catalog has none"):
+            use_exported(other, target)
+
+    assert use_exported(catalog, "qdrant") == {(BASE, RECIPE.id): target}
