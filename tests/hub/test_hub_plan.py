@@ -16,6 +16,8 @@ from hub_standin import Request, StandInHub
 
 import deltadex as dx
 from deltadex.cli import main
+from deltadex.indexer.hub import LocalBudget
+from deltadex.indexer.hub.session import default_session
 
 HUB = ("org/base", "--hub")
 
@@ -37,6 +39,8 @@ def hub(family: StandInHub) -> Iterator[StandInHub]:
     yield family
     family.counts_children = family.redirects_small_files = False
     family.limits = {}
+    # what the stated limits leave is of one Hub's user, and not of the next test's
+    default_session().budget = LocalBudget()
 
 
 def run(folder: Path, command: str, *arguments: str) -> dict[str, Any]:
@@ -217,7 +221,7 @@ def test_a_dry_run_prints_the_plan_and_indexes_nothing(hub: StandInHub, tmp_path
 
 def test_limits_are_those_that_the_hub_states(hub: StandInHub, tmp_path: Path) -> None:
     assumed = run(tmp_path, "plan", *HUB)["requests"]
-    hub.limits = {"api": 1, "resolve": 4}
+    hub.limits = {"api": 2, "resolve": 4}
 
     stated = run(tmp_path, "plan", *HUB)["requests"]
 
