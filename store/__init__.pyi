@@ -9,36 +9,62 @@ from .derived.sketch_matrix import SketchMatrix, block_dims
 from .derived.trait_file import TraitFile
 from .family import FamilyView
 from .files import write_atomically
+from .published.attached_index import AttachedIndex, manifest_path
+from .published.card import is_licence
+from .published.fetching import FolderSource, IndexSource, delete_unused, fetch_index
+from .published.manifest import MANIFEST, Manifest, NullScale, PublishedFile, parse_manifest
+from .published.plain_text import may_be_public
+from .published.publication import Publication, Published, publish_index
+from .published.statistics import Statistics
 from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
 from .sql import QueryResult, query_catalog
+from .tables.attachments import Attachment
 from .tables.bases import BaseRecord
 from .tables.filters import ModelFilter
 from .tables.models import Known, Label, Labels, ModelRow, Page, Stored
 
 __all__ = [
+    "MANIFEST",
+    "AttachedIndex",
+    "Attachment",
     "Backup",
     "BaseRecord",
     "Catalog",
     "FamilyView",
     "Finding",
+    "FolderSource",
+    "IndexSource",
     "Known",
     "Label",
     "Labels",
+    "Manifest",
     "Merged",
     "ModelFilter",
     "ModelRow",
+    "NullScale",
     "Page",
+    "Publication",
+    "Published",
+    "PublishedFile",
     "QueryResult",
     "SearchIndex",
     "SketchFiles",
     "SketchMatrix",
+    "Statistics",
     "Stored",
     "TraitFile",
     "back_up",
     "block_dims",
+    "delete_unused",
     "encode_sketch",
     "examine",
+    "fetch_index",
+    "is_licence",
+    "manifest_path",
+    "may_be_public",
     "merge_catalogs",
+    "parse_manifest",
+    "publish_index",
     "query_catalog",
     "sketch_bytes",
     "true_cosines",
