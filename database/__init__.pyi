@@ -18,6 +18,7 @@ from .studies.tables import (
     Study,
 )
 from .tables import (
+    AttachedTable,
     ClusterTable,
     CorrelationTable,
     DataTable,
@@ -40,6 +41,7 @@ from .tables import (
 __all__ = [
     "AblationStudy",
     "AdapterReading",
+    "AttachedTable",
     "CkaStudy",
     "ClusterTable",
     "ComponentStudy",

@@ -9,10 +9,15 @@ from .derived.sketch_matrix import SketchMatrix, block_dims
 from .derived.trait_file import TraitFile
 from .family import FamilyView
 from .files import write_atomically
-from .published.attached_index import AttachedIndex, manifest_path
+from .published.attached_index import (
+    AttachedIndex,
+    AttachedIndexes,
+    attached_folder,
+    published_copy,
+)
 from .published.card import is_licence
 from .published.fetching import FolderSource, IndexSource, delete_unused, fetch_index
-from .published.manifest import MANIFEST, Manifest, NullScale, PublishedFile, parse_manifest
+from .published.manifest import CARD, MANIFEST, Manifest, NullScale, PublishedFile, parse_manifest
 from .published.plain_text import may_be_public
 from .published.publication import Publication, Published, publish_index
 from .published.statistics import Statistics
@@ -24,8 +29,10 @@ from .tables.filters import ModelFilter
 from .tables.models import Known, Label, Labels, ModelRow, Page, Stored
 
 __all__ = [
+    "CARD",
     "MANIFEST",
     "AttachedIndex",
+    "AttachedIndexes",
     "Attachment",
     "Backup",
     "BaseRecord",
@@ -53,6 +60,7 @@ __all__ = [
     "Statistics",
     "Stored",
     "TraitFile",
+    "attached_folder",
     "back_up",
     "block_dims",
     "delete_unused",
@@ -60,11 +68,11 @@ __all__ = [
     "examine",
     "fetch_index",
     "is_licence",
-    "manifest_path",
     "may_be_public",
     "merge_catalogs",
     "parse_manifest",
     "publish_index",
+    "published_copy",
     "query_catalog",
     "sketch_bytes",
     "true_cosines",

@@ -22,12 +22,6 @@ from ..records import (
 from .opening import connect
 from .session import Session
 from .sharing import Access
-from .tables.attachments import (
-    Attachment,
-    delete_attachment,
-    replace_attachment,
-    select_attachments,
-)
 from .tables.bases import BaseRecord, replace_base, select_base, select_bases
 from .tables.documents import (
     Listings,
@@ -61,6 +55,7 @@ from .tables.recipes import (
 
 if TYPE_CHECKING:
     from .family import FamilyView
+    from .tables.attachments import Attachments
     from .tables.data_sets import DataSets
 
 T = TypeVar("T")
@@ -236,6 +231,13 @@ class Catalog:
 
         return DataSets(self._session)
 
+    @property
+    def attachments(self) -> Attachments:
+        """Published indexes that are searched beside the models."""
+        from .tables.attachments import Attachments
+
+        return Attachments(self._session)
+
     def studies(self, key: int) -> Studies:
         """The studies of the model with this key."""
         return Studies(self._session, key)
@@ -249,18 +251,6 @@ class Catalog:
     def study_names(self) -> list[str]:
         """The studies that have a stored result."""
         return select_study_names(self._session)
-
-    def attachments(self) -> list[tuple[Attachment, str]]:
-        """The attached indexes, and when each was attached or refreshed, by name."""
-        return select_attachments(self._session)
-
-    def attach(self, attachment: Attachment) -> None:
-        """Register an attached index in place of one of its name."""
-        self._session.write(lambda s: replace_attachment(s, attachment))
-
-    def detach(self, name: str) -> None:
-        """Forget an attached index."""
-        self._session.write(lambda s: delete_attachment(s, name))
 
     # models
 

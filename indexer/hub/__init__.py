@@ -11,5 +11,10 @@ from .hub_model import describe as describe
 from .hub_model import early_refusal as early_refusal
 from .listing import ListingMemory as ListingMemory
 from .listing import list_family as list_family
+from .published import HubSource as HubSource
+from .published import NoIndex as NoIndex
+from .published import is_remote as is_remote
+from .published import remote_source as remote_source
+from .published import upload_files as upload_files
 from .session import HubSession as HubSession
 from .session import run_session as run_session

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from ...arrays import Bool, Float32, Int64
 from ...errors import BadIndex
 from ...records import Recipe
+from ..tables.attachments import Attachment, Attachments
 from ..tables.filters import ModelFilter
 from ..tables.models import Label
 from .filtering import matching
@@ -26,6 +28,46 @@ def manifest_path(folder: Path, sha256: str) -> Path:
     return folder / f"manifest-{sha256[:16]}.json"
 
 
+def attached_folder(catalog: Path, name: str = "") -> Path:
+    """Where the files of the attached indexes of a catalog are, or of one of them."""
+    return catalog.with_name(catalog.name + ".attached") / name
+
+
+def published_copy(catalog: Path, target: str) -> Path:
+    """Where the copy of an index that is published elsewhere is."""
+    name = hashlib.sha256(target.encode()).hexdigest()[:16]
+    return catalog.with_name(catalog.name + ".published") / name
+
+
+class AttachedIndexes:
+    """The attached indexes of one open catalog, open for as long as they are the same."""
+
+    def __init__(self) -> None:
+        self._open: dict[Attachment, tuple[frozenset[str], AttachedIndex]] = {}
+
+    def of(self, catalog: Path, attachments: Attachments) -> list[AttachedIndex]:
+        """The indexes that are registered now, by name.
+
+        Raises:
+            BadIndex: one is missing or damaged.
+        """
+        registered = [attachment for attachment, _ in attachments.all()]
+        opened = {}
+        for attachment in registered:
+            hidden = attachments.removed(attachment.index_id)
+            before = self._open.get(attachment)
+            if before is None or before[0] != hidden:
+                folder = attached_folder(catalog, attachment.name)
+                index = AttachedIndex(folder, attachment.manifest, attachment.name, hidden)
+                before = hidden, index
+            opened[attachment] = before
+        self._open = opened
+        return [opened[attachment][1] for attachment in registered]
+
+    def close(self) -> None:
+        self._open = {}
+
+
 class AttachedIndex:
     """An index in a folder that nothing else writes. Its models are known by row.
 
@@ -35,8 +77,13 @@ class AttachedIndex:
         sha256: Of the manifest.
     """
 
-    def __init__(self, folder: Path, sha256: str, name: str = "") -> None:
+    def __init__(
+        self, folder: Path, sha256: str, name: str = "", hidden: frozenset[str] = frozenset()
+    ) -> None:
         """Open the index that has this manifest.
+
+        Args:
+            hidden: Hashes of models that another copy of the index lists as removed.
 
         Raises:
             BadIndex: a file is missing, or is another than it was when it was fetched.
@@ -51,7 +98,7 @@ class AttachedIndex:
         if sha256_of(content) != sha256:
             raise self._missing(path, "it was changed")
         self.manifest: Manifest = parse_manifest(content)
-        self._hidden: frozenset[str] = frozenset()
+        self._hidden = hidden
 
     @property
     def base(self) -> str:
@@ -77,11 +124,6 @@ class AttachedIndex:
             raise BadIndex(f"{int((~self.is_shown).sum())} models are listed as removed")
         for _ in self.vectors():
             pass
-
-    def hide(self, removed: Collection[str]) -> None:
-        """Leave models out whose hashes another copy of this index lists as removed."""
-        self._hidden = frozenset(removed)
-        self.__dict__.pop("is_shown", None)
 
     @cached_property
     def removed(self) -> frozenset[str]:

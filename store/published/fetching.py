@@ -90,6 +90,18 @@ def fetch_index(source: IndexSource, folder: Path, track: Track) -> tuple[Attach
     """
     make_folder(folder)
     content = source.read(MANIFEST, LARGEST_MANIFEST)
+    try:
+        return _fetch_listed(source, folder, content, track)
+    except BadIndex as err:
+        if source.name in str(err):
+            raise
+        raise BadIndex(f"{source.name}: {err}") from None
+
+
+def _fetch_listed(
+    source: IndexSource, folder: Path, content: bytes, track: Track
+) -> tuple[AttachedIndex, int]:
+    """Copy the files that a manifest lists, and open the index."""
     manifest, sha256 = parse_manifest(content), sha256_of(content)
     fetched = len(content)
     files = [f for f in manifest.data_files if not is_whole(folder / f.name, f)]
