@@ -37,11 +37,11 @@ def find_base_with(
         EmptyCatalog: there is no family at all.
         UnknownBase: lists what there is.
     """
-    from ..indexer import base_key
-
     try:
         return catalog.find_base(spelling)
     except (EmptyCatalog, UnknownBase):
+        from ..indexer import base_key
+
         key = base_key(spelling or "")
         names = sorted({index.base for index in attached if base_key(index.base) == key})
         if not names:
@@ -51,6 +51,8 @@ def find_base_with(
 
 def other_bases(catalog: Catalog, attached: Sequence[AttachedIndex]) -> list[str]:
     """The bases of attached indexes that are no family of the catalog, each once."""
+    if not attached:
+        return []
     from ..indexer import base_key
 
     keys = {base_key(base) for base in catalog.bases()}
@@ -66,6 +68,8 @@ def indexes_of(
 ) -> list[AttachedIndex]:
     """Those of a base, whatever its spelling, whose matrices have the shapes that the catalog
     knows."""
+    if not attached:
+        return []
     from ..indexer import base_key
 
     known = catalog.base(base)
@@ -114,6 +118,8 @@ def attached_query(
     recipe: str | None,
 ) -> FreshQuery | None:
     """A search from a model of an attached index; None where none has it."""
+    if not attached:
+        return None
     from ..indexer import base_key
     from ..search import attached_query as query_of
 

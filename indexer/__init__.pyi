@@ -1,4 +1,4 @@
-from .family import base_key as base_key
+from .base_names import base_key as base_key
 from .hub import HubSource as HubSource
 from .hub import NoIndex as NoIndex
 from .hub import is_remote as is_remote

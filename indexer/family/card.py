@@ -15,7 +15,7 @@ import yaml
 
 from ..checkpoint import Config
 from ..untrusted_text import distinct_texts, shown
-from .member import base_key
+from ..base_names import base_key
 
 MAX_CARD_CHARS = 400_000
 MAX_PARENTS = 64
