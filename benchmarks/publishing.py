@@ -170,6 +170,7 @@ def purity(db: dx.Database, face: dx.Database) -> tuple[int, float, float]:
         by_label[row["dataset"]].append(id)
     shares, firsts = [], []
     for id, row in known.items():
+
         def is_other(other: str, author: str | None = row["author"]) -> bool:
             return known[other]["author"] != author or author is None
 

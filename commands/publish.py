@@ -69,5 +69,7 @@ def _show(document: Mapping[str, Any]) -> None:
     if not document["changed"]:
         click.echo("nothing changed")
     if "commit" in document:
-        click.echo(plain(f"{size(document['uploaded_bytes'])} uploaded, commit {document['commit']}"))
+        click.echo(
+            plain(f"{size(document['uploaded_bytes'])} uploaded, commit {document['commit']}")
+        )
     click.echo(f"manifest SHA-256 {document['manifest']}")

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ..errors import BadIndex, RequestError, SourceError, UnknownModel
+from ..errors import BadIndex, RequestError, SourceError
 from .opened import Opened, Place
 from .tables import AttachedTable, Table
 
 if TYPE_CHECKING:
     from ..records import Recipe
-    from ..store import Attachment, AttachedIndex, IndexSource, Publication, Published
+    from ..store import Attachment, IndexSource, Publication, Published
 
 Thing = TypeVar("Thing")
 
@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class SizedTrack(Protocol):
     """Passes on things of which the number is known, and shows how far they are."""
 
-    def __call__(self, things: Sequence[Thing], what: str, total: int) -> Iterator[Thing]: ...
+    def __call__(self, things: Iterable[Thing], what: str, total: int) -> Iterator[Thing]: ...
 
 
 class Exchange(Opened):
@@ -234,7 +234,7 @@ class Exchange(Opened):
         measure = partial(measure_published, publication.recipe)
         return publish_index(self._catalog, folder, publication, measure, self._sized)
 
-    def _sized(self, things: Sequence[Thing], what: str, total: int) -> Iterator[Thing]:
+    def _sized(self, things: Iterable[Thing], what: str, total: int) -> Iterator[Thing]:
         return self._track(things, what, total=total)
 
 
@@ -258,8 +258,8 @@ def _document(target: str, publication: Publication, done: Published) -> dict[st
         "left_out": done.left_out,
         "changed": done.changed,
         "parts": len(manifest.parts),
-        "bytes": manifest.bytes,
-        "bytes_per_model": manifest.bytes / manifest.models,
+        "bytes": manifest.size_bytes,
+        "bytes_per_model": manifest.size_bytes / manifest.models,
         "written": [file.name for file in done.written],
         "written_bytes": sum(file.bytes for file in done.written),
         "deleted": list(done.deleted),

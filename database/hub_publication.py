@@ -62,7 +62,7 @@ def _fetch(target: str, folder: Path, track: SizedTrack) -> tuple[str | None, fr
         except NoIndex:
             index = None
         if index is not None:
-            write_atomically(folder / MANIFEST, index.manifest.to_bytes())
+            write_atomically(folder / MANIFEST, index.manifest.content())
             return source.commit, frozenset(file.name for file in index.manifest.data_files)
         (folder / MANIFEST).unlink(missing_ok=True)
         return source.commit, frozenset()

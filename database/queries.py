@@ -116,9 +116,9 @@ def find_query(
     if attached and not is_model_path(model):
         names = ", ".join(index.name for index in attached)
         raise UnknownModel(f"no model {model!r} in {catalog.path.name}, nor in {names}")
-    if unknown is not None and not attached:
-        if isinstance(unknown, EmptyCatalog) or not is_model_path(model):
-            raise unknown
+    is_empty = isinstance(unknown, EmptyCatalog)
+    if unknown is not None and not attached and (is_empty or not is_model_path(model)):
+        raise unknown
     return fresh_query(fingerprint(catalog, model, base, recipe, attached), model)
 
 

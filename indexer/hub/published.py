@@ -202,7 +202,7 @@ def upload_files(
     repo, revision = split_repo(target)
     hub_client()
     api = HfApi(endpoint=session.endpoint, token=session.token, library_name="deltadex")
-    operations = [
+    operations: list[CommitOperationAdd | CommitOperationDelete] = [
         *(CommitOperationAdd(path_in_repo=f, path_or_fileobj=str(folder / f)) for f in files),
         *(CommitOperationDelete(path_in_repo=f) for f in deleted),
     ]

@@ -49,7 +49,12 @@ def measure_published(
     )
     found = calibrate(z, [datasets[row] for row in cohort.tolist()], are_strangers, len(ids))
     centres = tuple(
-        (one, other, scale.null.centre[one, other], max(LEAST_SPREAD, scale.null.spread[one, other]))
+        (
+            one,
+            other,
+            scale.null.centre[one, other],
+            max(LEAST_SPREAD, scale.null.spread[one, other]),
+        )
         for one, other in sorted(scale.null.centre)
     )
     null = NullScale(

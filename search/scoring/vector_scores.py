@@ -107,9 +107,7 @@ def measure_vectors(
     means: PooledMeans,
     vectors: Shaped[np.ndarray, "cohort dim"],
     of_cohort: Sequence[str],
-) -> tuple[
-    VectorScale, Float64[np.ndarray, "cohort cohort"], Bool[np.ndarray, "cohort cohort"]
-]:
+) -> tuple[VectorScale, Float64[np.ndarray, "cohort cohort"], Bool[np.ndarray, "cohort cohort"]]:
     """The scale of a cohort's vectors, z of every pair, and which pairs are strangers.
 
     Args:
@@ -121,7 +119,11 @@ def measure_vectors(
     plain, centred = _cosines(cohort.plain, cohort.plain), _cosines(cohort.centred, cohort.centred)
     are_strangers = ~np.eye(len(vectors), dtype=np.bool_) & (plain < COPY_COSINE)
     null = measure_scale(centred, are_strangers, cohort.kinds, lower_spread)
-    return VectorScale(kinds, means, null), null.of(centred, cohort.kinds, cohort.kinds), are_strangers
+    return (
+        VectorScale(kinds, means, null),
+        null.of(centred, cohort.kinds, cohort.kinds),
+        are_strangers,
+    )
 
 
 class VectorScores:

@@ -173,7 +173,10 @@ class AttachedIndex:
         removed = self.removed | self._hidden
         if not removed:
             return np.ones(len(self.ids), dtype=np.bool_)
-        return np.array([removal_hash(self.base, id) not in removed for id in self.ids])
+        shown: Bool[np.ndarray, " models"] = np.array(
+            [removal_hash(self.base, id) not in removed for id in self.ids], dtype=np.bool_
+        )
+        return shown
 
     def label(self, row: int) -> Label:
         """What a model was trained on, by whom, in which run."""
@@ -189,7 +192,10 @@ class AttachedIndex:
         conditions = wanted.conditions()
         if not conditions:
             return self.is_shown
-        return self.is_shown & matching(self.models, self.base, conditions)
+        chosen: Bool[np.ndarray, " models"] = np.logical_and(
+            self.is_shown, matching(self.models, self.base, conditions)
+        )
+        return chosen
 
     def vectors(self) -> Iterator[Float32[np.ndarray, "rows dim"]]:
         """The vectors of all rows in order, some at a time; of unit length.

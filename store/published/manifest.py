@@ -115,12 +115,12 @@ class Manifest:
         return (*self.parts, self.means, self.removed)
 
     @property
-    def bytes(self) -> int:
+    def size_bytes(self) -> int:
         """Of all files but the manifest itself."""
         return sum(file.bytes for file in (*self.data_files, self.card))
 
-    def to_bytes(self) -> bytes:
-        """The file's content."""
+    def content(self) -> bytes:
+        """The manifest's file."""
         document = {"format": FORMAT, "recipe_id": self.recipe.id, **asdict(self)}
         return json.dumps(document, ensure_ascii=True, indent=1, sort_keys=True).encode() + b"\n"
 

@@ -165,7 +165,10 @@ class Part:
         if not all(0 < n <= ROWS_AT_ONCE for n in rows):
             raise self._bad("row groups")
         largest = vector_bytes(dim, form) + BYTES_BESIDE
-        if any(group.total_byte_size > n * largest + MOST_METADATA for group, n in zip(groups, rows, strict=True)):
+        if any(
+            group.total_byte_size > n * largest + MOST_METADATA
+            for group, n in zip(groups, rows, strict=True)
+        ):
             raise self._bad("size")
 
     @property

@@ -37,10 +37,8 @@ class PublicModels:
     left_out: dict[str, int]
 
     def digests(self) -> list[bytes]:
-        """Of what is published of each model but its vector and its downloads, which change daily."""
-        columns = [
-            self.table.column(name).to_pylist() for name in (*TEXTS, "norm", "bytes_total")
-        ]
+        """Of all that is published of each model but its vector and its downloads."""
+        columns = [self.table.column(name).to_pylist() for name in (*TEXTS, "norm", "bytes_total")]
         return [hashlib.sha256(repr(row).encode()).digest() for row in zip(*columns, strict=True)]
 
 

@@ -154,9 +154,13 @@ def _publish(
         models=len(models.keys),
         scale=statistics.scale,
     )
-    changed = before is None or replace(
-        manifest, **{name: getattr(before, name) for name in ("serial", "created", "card")}
-    ) != before
+    changed = (
+        before is None
+        or replace(
+            manifest, **{name: getattr(before, name) for name in ("serial", "created", "card")}
+        )
+        != before
+    )
     if before is not None and not changed:
         manifest = before
     else:
@@ -164,7 +168,7 @@ def _publish(
     former = {file.name for file in before.data_files} if before else set()
     return Published(
         manifest=manifest,
-        sha256=sha256_of(manifest.to_bytes()),
+        sha256=sha256_of(manifest.content()),
         written=tuple(file for file in manifest.data_files if file.name not in former),
         deleted=_delete_unused(folder, manifest),
         left_out=models.left_out,
@@ -295,9 +299,7 @@ def _manifest(
     )
 
 
-def _finish(
-    folder: Path, manifest: Manifest, what: Publication, models: PublicModels
-) -> Manifest:
+def _finish(folder: Path, manifest: Manifest, what: Publication, models: PublicModels) -> Manifest:
     """Write the card, then the manifest, which makes the new index the index."""
     created = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     card = card_text(
@@ -319,7 +321,7 @@ def _finish(
     )
     sync_folder(folder)
     write_atomically(folder / CARD, card)
-    write_atomically(folder / MANIFEST, manifest.to_bytes())
+    write_atomically(folder / MANIFEST, manifest.content())
     return manifest
 
 

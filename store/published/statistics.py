@@ -15,7 +15,9 @@ from ...errors import BadIndex
 from .manifest import Manifest, NullScale, PublishedFile
 from .parts import MOST_METADATA, write_named
 
-MEANS_SCHEMA = pa.schema([pa.field("kind", pa.string()), pa.field("numbers", pa.list_(pa.float32()))])
+MEANS_SCHEMA = pa.schema(
+    [pa.field("kind", pa.string()), pa.field("numbers", pa.list_(pa.float32()))]
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,7 +51,10 @@ def write_means(folder: Path, statistics: Statistics) -> PublishedFile:
         StoreFull: the system refuses.
     """
     numbers = [mean.astype(np.float32) for mean in statistics.means.values()]
-    columns = [pa.array(list(statistics.means), pa.string()), pa.array(numbers, pa.list_(pa.float32()))]
+    columns = [
+        pa.array(list(statistics.means), pa.string()),
+        pa.array(numbers, pa.list_(pa.float32())),
+    ]
     return write_named(folder, "means", pa.table(columns, schema=MEANS_SCHEMA))
 
 

@@ -118,7 +118,9 @@ def _answer(catalog: Database, names: Names, query: Query_, filters: Filters) ->
     else:
         family = find_family(catalog, query.base)
         vector = np.array(query.vector, dtype=np.float64)
-        table = catalog.find_similar(vector, base=family, kind=query.kind, attached=False, **asdict(filters))
+        table = catalog.find_similar(
+            vector, base=family, kind=query.kind, attached=False, **asdict(filters)
+        )
     return names.with_bases(table.to_json())
 
 
