@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from ..errors import BadIndex, RequestError, SourceError
 from .opened import Opened, Place
@@ -24,6 +24,7 @@ HUB = "hf://"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
+@runtime_checkable
 class SizedTrack(Protocol):
     """Passes on things of which the number is known, and shows how far they are."""
 

@@ -7,6 +7,7 @@ standard deviations above the family's strangers, with more noise (docs/publishi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -35,6 +36,8 @@ from .scoring.evidence import Calibration, verdict
 from .scoring.normalisation import codes_of
 from .scoring.published_scores import published_calibration, published_scale
 from .scoring.vector_scores import ScoredVectors, VectorScale
+
+log = logging.getLogger(__name__)
 
 FEWEST_OWN = 16
 """Models of the catalog from which it knows its strangers; fewer are scored by pooled vectors and
@@ -106,6 +109,9 @@ def find_similar_with(
     def answer() -> Neighbours:
         view, resolved = resolve(catalog, query, recipe, base)
         indexes = [index for index in attached if index.recipe.id == view.recipe.id]
+        for index in attached:
+            if index not in indexes:
+                log.info("%s is not searched: its recipe is %s", index.name, index.recipe.id)
         if not indexes:
             return nearest(view, resolved, k=k, wanted=wanted)
         return _together(view, resolved, indexes, k, wanted)

@@ -382,7 +382,7 @@ def make_neighbour(
         model=model,
         base=base,
         cosine=min(1.0, max(-1.0, cosine)),
-        score=float(bounded(np.array(z))),
+        score=float(bounded(np.array([z]))[0]),
         z=z,
         fdr=1.0,
         verdict="no model stands out",

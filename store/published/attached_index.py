@@ -114,10 +114,11 @@ class AttachedIndex:
         """Read everything once.
 
         Raises:
-            BadIndex: a file is not what a part is, an id is there twice, or one is listed as
-                removed.
+            BadIndex: a file is not what the manifest says, an id is there twice, or one is listed
+                as removed.
         """
         n_ids = len(self.models)
+        _ = self.kinds, self.statistics
         if len(self.row_of) != n_ids:
             raise BadIndex(f"{n_ids - len(self.row_of)} ids are there twice")
         if not self.is_shown.all():

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ...errors import BadIndex, StoreFull
 from ..files import flush, make_folder, sync_folder, write_atomically
@@ -27,6 +27,7 @@ Track = Callable[[Iterable[PublishedFile], str, int], Iterator[PublishedFile]]
 """Passes files on, and shows how far they are; of so many."""
 
 
+@runtime_checkable
 class IndexSource(Protocol):
     """Where a published index is.
 

@@ -152,7 +152,7 @@ class Part:
             metadata = self._file.metadata
             schema = self._file.schema_arrow
             named = {field.name: field.type for field in schema}
-        except (pa.ArrowException, OSError, ValueError) as err:
+        except (pa.ArrowException, OSError, ValueError, KeyError) as err:
             raise self._bad(type(err).__name__) from None
         wanted = {field.name: field.type for field in model_schema(dim, form)}
         texts = {name: pa.dictionary(pa.int32(), pa.string()) for name in TEXTS if name != "id"}
