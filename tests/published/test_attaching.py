@@ -188,9 +188,9 @@ def test_an_older_copy_does_not_bring_a_removed_model_back(tmp_path, index, empt
     shutil.copytree(index, tmp_path / "older")
     publish(tmp_path / "theirs.duckdb", index, exclude=["author-2/model-2"])
     empty.refresh_attached()
-    with pytest.raises(BadIndex, match="is not the file|no such file|older copy"):
-        shutil.rmtree(index)
-        shutil.copytree(tmp_path / "older", index)
+    shutil.rmtree(index)
+    shutil.copytree(tmp_path / "older", index)
+    with pytest.raises(BadIndex, match="older copy"):
         empty.refresh_attached()
     empty.attach(tmp_path / "older", name="mirror")
     empty.detach("theirs")

@@ -91,9 +91,7 @@ def test_a_file_that_is_no_parquet_is_refused(index):
 def test_means_that_are_none_are_refused(index, numbers):
     exchange(index, lambda t: column(t, "numbers", [numbers], pa.list_(pa.float32())), kind="means")
 
-    with dx.open() as db, pytest.raises(BadIndex, match="mean"):
-        db.attach(index)
-        db.find_similar("author-0/model-0")
+    refused(index, "mean")
 
 
 def test_one_changed_byte_is_refused_and_nothing_is_attached(index):
