@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import disable_progress_bars
 
 from ...errors import BadIndex, ModelError
 from .call import RETRIED, Call
@@ -75,7 +76,7 @@ class WebSource:
             with call.current(expected_bytes=size - start):
                 while start < size:
                     before = start
-                    for piece in self._pieces(call, file, start):
+                    for piece in self._pieces(call, file, start, size):
                         start += len(piece)
                         yield piece
                     if start < size:
@@ -86,9 +87,9 @@ class WebSource:
         except ModelError as err:
             raise _refused(err) from None
 
-    def _pieces(self, call: Call, file: str, start: int) -> Iterator[bytes]:
+    def _pieces(self, call: Call, file: str, start: int, size: int) -> Iterator[bytes]:
         """One answer's bytes from a place on, until it is cut."""
-        headers = {"Range": f"bytes={start}-"} if start else {}
+        headers = {"Range": f"bytes={start}-{size - 1}"} if start else {}
         response = self.session.send("GET", self._address(file), headers, stream=True)
         try:
             skipped = 0
@@ -128,7 +129,7 @@ class HubSource(WebSource):
 
     repo: str
     revision: str = "main"
-    session: HubSession = field(default_factory=default_session)
+    session: HubSession = field(default_factory=lambda: default_session())
     commit: str = ""
 
     def __post_init__(self) -> None:
@@ -201,6 +202,7 @@ def upload_files(
     session = session or default_session()
     repo, revision = split_repo(target)
     hub_client()
+    disable_progress_bars()  # they are printed with --quiet and --json too
     api = HfApi(endpoint=session.endpoint, token=session.token, library_name="deltadex")
     operations: list[CommitOperationAdd | CommitOperationDelete] = [
         *(CommitOperationAdd(path_in_repo=f, path_or_fileobj=str(folder / f)) for f in files),
