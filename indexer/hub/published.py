@@ -155,11 +155,14 @@ def remote_source(source: str) -> WebSource:
     if source.startswith(HUB):
         repo, revision = split_repo(source)
         return HubSource(name=source, repo=repo, revision=revision)
-    url = httpx2.URL(source)
+    try:
+        url = httpx2.URL(source)
+    except httpx2.InvalidURL:
+        raise BadIndex("not an address that can be asked; give it as https://host/folder") from None
     is_safe = url.scheme == "https" or (url.scheme == "http" and url.host in LOOPBACK)
     if not is_safe or url.query or url.fragment or url.userinfo:
         raise BadIndex(
-            f"{source.partition('?')[0]}: give a folder, hf://datasets/OWNER/NAME, or an https:// "
+            f"{url.scheme}://{url.host}: give a folder, hf://datasets/OWNER/NAME, or an https:// "
             "address without user and query"
         )
     return WebSource(name=source)
