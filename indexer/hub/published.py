@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.utils import disable_progress_bars
+from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
 from ...errors import BadIndex, ModelError
 from .call import RETRIED, Call
