@@ -7,28 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BadIndex, RequestError, SourceError
-from .opened import Opened, Place
+from .opened import Opened, Place, Thing
 from .tables import AttachedTable, Table
 
 if TYPE_CHECKING:
     from ..records import Recipe
     from ..store import Attachment, IndexSource, Publication, Published
 
-Thing = TypeVar("Thing")
-
 HUB = "hf://"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-@runtime_checkable
-class SizedTrack(Protocol):
-    """Passes on things of which the number is known, and shows how far they are."""
-
-    def __call__(self, things: Iterable[Thing], what: str, total: int) -> Iterator[Thing]: ...
 
 
 class Exchange(Opened):

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .opened import SizedTrack
+
 if TYPE_CHECKING:
     from ..store import Publication, Published
-    from .exchange import SizedTrack
 
 
 def publish_to_hub(

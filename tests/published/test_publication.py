@@ -152,12 +152,12 @@ def test_nothing_private_is_published(tmp_path):
     token = "hf_" + "a" * 30
     with Catalog.open(tmp_path / "c.duckdb") as catalog:
         for outcome in (
-            indexed("local", vector_of(0), source="/home/me/models/local", run="/home/me/run"),
+            indexed("local", vector_of(0), source="/mnt/me/models/local", run="/mnt/me/run"),
             indexed("sent", vector_of(1), source="upload", author=token),
-            indexed("/home/me/absolute", vector_of(2), source="/home/me/absolute"),
+            indexed("/mnt/me/absolute", vector_of(2), source="/mnt/me/absolute"),
             indexed("me/private", vector_of(3), notes=(PRIVATE_NOTE,)),
             indexed("me/gated", vector_of(4), notes=(GATED_NOTE,)),
-            indexed("me/open", vector_of(5), base_raw="/home/me/base", notes=("at /home/me",)),
+            indexed("me/open", vector_of(5), base_raw="/mnt/me/base", notes=("at /mnt/me",)),
             indexed("odd\x1b[2J", vector_of(6)),
             indexed("me/odd-label", vector_of(7), dataset="a\x1bb", license="x" * 9999),
         ):
@@ -171,7 +171,7 @@ def test_nothing_private_is_published(tmp_path):
     assert gated["models"] == 5
     assert (rows["me/odd-label"]["dataset"], rows["me/odd-label"]["license"]) == (None, None)
     raw = b"".join(path.read_bytes() for path in (tmp_path / "index").iterdir())
-    assert b"/home/me" not in raw
+    assert b"/mnt/me" not in raw
     assert str(tmp_path).encode() not in raw
     assert token.encode() not in raw
 
@@ -185,7 +185,7 @@ def test_a_base_in_a_folder_is_published_by_its_name_or_another(tmp_path):
 
     assert (by_name["base"], named["base"]) == ("bert", "google/bert")
     with pytest.raises(RequestError, match="base-name"):
-        publish(tmp_path / "c.duckdb", tmp_path / "three", base_name="/home/me/bert")
+        publish(tmp_path / "c.duckdb", tmp_path / "three", base_name="/mnt/me/bert")
 
 
 def test_a_folder_keeps_to_one_family(tmp_path):
