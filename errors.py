@@ -14,6 +14,7 @@
     │   ├── OlderSchema           written by an earlier deltadex, and may not be changed
     │   ├── NewerSchema           written by a later deltadex
     │   ├── StoreFull             no space left, or the folder refuses writes
+    │   ├── BadIndex              a published index that cannot be used
     │   ├── RecipeMismatch        vectors of different recipes or sizes would meet
     │   └── EngineError           the engine of exported vectors is not reached, or damaged
     └── RequestError              the request cannot be answered (a usage error)
@@ -195,6 +196,10 @@ class NewerSchema(StoreError):
 
 class StoreFull(StoreError):
     """No space left, or the folder refuses writes."""
+
+
+class BadIndex(StoreError):
+    """A published index is not there, is damaged, or is not what its manifest says."""
 
 
 class RecipeMismatch(StoreError):

@@ -178,6 +178,9 @@ class SlotSpectrum:
     known_rank: int | None
 
 
+GATED_NOTE, PRIVATE_NOTE = "gated on the Hub", "private on the Hub"
+"""Notes of models that not everybody may read: they are not published unasked."""
+
 Verification = Literal["sha256", "crc", "unverified"]
 """How bytes were compared with what is listed of them: `ModelRecord.verified`."""
 

@@ -7,11 +7,11 @@ from typing import cast
 import click
 
 NAMES = (
-    "ablation", "add", "backup", "cka", "cluster", "completion", "components", "correlate", "data",
-    "demo", "diff", "doctor", "eval", "export", "failures", "find-data", "find-similar",
-    "find-trained-on", "geometry", "index", "label",
-    "layers", "logit-lens", "ls", "map", "merge", "plan", "profile", "rank", "rm", "serve", "show",
-    "spectrum", "sql", "stats",
+    "ablation", "add", "attach", "backup", "cka", "cluster", "completion", "components",
+    "correlate", "data", "demo", "diff", "doctor", "eval", "export", "failures", "find-data",
+    "find-similar", "find-trained-on", "geometry", "index", "label", "layers", "logit-lens", "ls",
+    "map", "merge", "plan", "profile", "publish", "rank", "rm", "serve", "show", "spectrum", "sql",
+    "stats",
 )  # fmt: skip
 
 

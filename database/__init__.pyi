@@ -18,6 +18,7 @@ from .studies.tables import (
     Study,
 )
 from .tables import (
+    AttachedTable,
     ClusterTable,
     CorrelationTable,
     DataTable,
@@ -41,6 +42,7 @@ from .tables import (
 __all__ = [
     "AblationStudy",
     "AdapterReading",
+    "AttachedTable",
     "CkaStudy",
     "ClusterTable",
     "ComponentStudy",

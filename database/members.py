@@ -316,9 +316,11 @@ class Members(Opened):
         >>> db.stats()[0]["labelled"]
         4
         """
+        from ..store import content_sha256
+
         counts = self._catalog.stats()
         if content_hash:
-            counts["content_sha256"] = self._catalog.content_sha256()
+            counts["content_sha256"] = content_sha256(self._catalog)
         return StatsTable(counts)
 
     def sql(self, statement: str) -> QueryTable:

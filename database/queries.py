@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from ..errors import RequestError, UnknownModel
+from ..errors import EmptyCatalog, RequestError, UnknownModel
 from ..records import Fingerprint, Indexed, Recipe
+from .attached import attached_query, other_bases, recipe_of
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..search import FreshQuery, StoredQuery
-    from ..store import Catalog
+    from ..store import AttachedIndex, Catalog
 
 Kind = Literal["full", "adapter"]
 Vector: TypeAlias = "Sequence[float] | np.ndarray"
@@ -80,9 +81,14 @@ def is_model_path(model: str) -> bool:
 
 
 def find_query(
-    catalog: Catalog, model: str, base: str | None, recipe: str | None
+    catalog: Catalog,
+    model: str,
+    base: str | None,
+    recipe: str | None,
+    attached: Sequence[AttachedIndex] = (),
 ) -> StoredQuery | FreshQuery:
-    """The stored model of that id or folder; else a fresh fingerprint of the folder or Hub id.
+    """The stored model of that id or folder, or that of an attached index; else a fresh
+    fingerprint of the folder or Hub id.
 
     Raises:
         UnknownModel: it is neither.
@@ -91,22 +97,37 @@ def find_query(
     """
     from ..search import StoredQuery
 
-    exact = catalog.stored_models(model, base)
-    if len(exact) == 1:
-        return StoredQuery(exact[0].id, exact[0].base)
-    try:
-        row = catalog.model(model, base)
-        if row.status == "indexed" or not Path(model).is_dir():
-            stored = catalog.stored(row.id, row.base)
-            return StoredQuery(stored.id, stored.base)
-    except UnknownModel:
-        if not is_model_path(model):
-            raise
-    return fresh_query(fingerprint(catalog, model, base, recipe), model)
+    unknown: RequestError | None = None
+    if base is None or base in catalog.bases():
+        exact = catalog.stored_models(model, base)
+        if len(exact) == 1:
+            return StoredQuery(exact[0].id, exact[0].base)
+        try:
+            row = catalog.model(model, base)
+            if row.status == "indexed" or not Path(model).is_dir():
+                stored = catalog.stored(row.id, row.base)
+                return StoredQuery(stored.id, stored.base)
+        except (UnknownModel, EmptyCatalog) as err:
+            unknown = err
+    if not Path(model).is_dir():
+        known = attached_query(catalog, attached, model, base, recipe)
+        if known is not None:
+            return known
+    if attached and not is_model_path(model):
+        names = ", ".join(index.name for index in attached)
+        raise UnknownModel(f"no model {model!r} in {catalog.path.name}, nor in {names}")
+    is_empty = isinstance(unknown, EmptyCatalog)
+    if unknown is not None and not attached and (is_empty or not is_model_path(model)):
+        raise unknown
+    return fresh_query(fingerprint(catalog, model, base, recipe, attached), model)
 
 
 def memory_query(
-    catalog: Catalog, model: ModelInMemory, base: str | None, recipe: str | None
+    catalog: Catalog,
+    model: ModelInMemory,
+    base: str | None,
+    recipe: str | None,
+    attached: Sequence[AttachedIndex] = (),
 ) -> FreshQuery:
     """A fresh fingerprint of a model in memory; raises as `find_query`."""
     import tempfile
@@ -115,15 +136,23 @@ def memory_query(
     settings = {"save_embedding_layers": False} if hasattr(model, "peft_config") else {}
     with tempfile.TemporaryDirectory(prefix="deltadex-") as folder:
         model.save_pretrained(folder, **settings)
-        return fresh_query(fingerprint(catalog, folder, base, recipe), IN_MEMORY)
+        return fresh_query(fingerprint(catalog, folder, base, recipe, attached), IN_MEMORY)
 
 
-def fingerprint(catalog: Catalog, model: str, base: str | None, recipe: str | None) -> Indexed:
+def fingerprint(
+    catalog: Catalog,
+    model: str,
+    base: str | None,
+    recipe: str | None,
+    attached: Sequence[AttachedIndex] = (),
+) -> Indexed:
     """A fresh fingerprint of a folder or Hub id; the family is guessed where none is named."""
     from ..indexer import fingerprint_query, guess_base
 
-    base = base or guess_base(catalog, model)
-    return fingerprint_query(catalog, model, base, catalog.find_recipe(recipe, base))
+    if base is None:
+        base = guess_base(catalog, model, other_bases(catalog, attached))
+    chosen, layout = recipe_of(catalog, base, recipe, attached)
+    return fingerprint_query(catalog, model, base, chosen, layout)
 
 
 def fresh_query(made: Indexed, name: str) -> FreshQuery:
@@ -141,7 +170,12 @@ def fresh_query(made: Indexed, name: str) -> FreshQuery:
 
 
 def vector_query(
-    catalog: Catalog, vector: Vector, base: str, recipe: str | None, kind: Kind
+    catalog: Catalog,
+    vector: Vector,
+    base: str,
+    recipe: str | None,
+    kind: Kind,
+    attached: Sequence[AttachedIndex] = (),
 ) -> FreshQuery:
     """A search from a fingerprint's vector, of any length but zero.
 
@@ -152,7 +186,7 @@ def vector_query(
 
     from ..search import FreshQuery
 
-    chosen = catalog.find_recipe(recipe, base)
+    chosen, _ = recipe_of(catalog, base, recipe, attached)
     numbers = np.asarray(vector, dtype=np.float64)
     if numbers.shape != (chosen.dim,):
         raise RequestError(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 from ..errors import BadFilter, EmptyCatalog, ModelError, RequestError, UnknownBase
 from ..records import Indexed
 from . import queries
+from .attached import find_base_with, indexes_of, open_attached
 from .opened import Opened, Place
 from .queries import Kind, ModelInMemory, Query
 from .tables import (
@@ -23,6 +24,7 @@ from .tables import (
 
 if TYPE_CHECKING:
     from ..search import FreshQuery, StoredQuery
+    from ..store import AttachedIndex
 
 
 class Questions(Opened):
@@ -40,6 +42,7 @@ class Questions(Opened):
         base: str | None = None,
         kind: Kind = "full",
         explain: bool = False,
+        attached: bool = True,
     ) -> NeighbourTable:
         """The `k` models nearest to a model, or fewer if fewer pass the filters.
 
@@ -50,15 +53,18 @@ class Questions(Opened):
             dataset, author, where: Only neighbours that pass; `where` is a condition over the
                 columns of `models`, such as `"downloads > 100 AND kind = 'adapter'"`.
             kind: Of the model that a vector is of: scores are normalised by kind.
-            explain: Whether the document says which layers and roles carry each cosine.
+            explain: Whether the document says which layers and roles carry each cosine; not of
+                models of attached indexes, which keep no sketches.
+            attached: Whether attached indexes of the same base and recipe are searched too.
 
         Returns:
             A row for each neighbour, nearest first: `query`, `rank`, `model`, `verdict`, `z`, `fdr`
-            (0…1) and more.
+            (0…1), `source` (the attached index that it is of, or None) and more.
 
         Raises:
             RequestError: `k` is below 1, or the model cannot be fingerprinted.
             BadFilter: `where` is not understood.
+            BadIndex: an attached index is missing or damaged.
 
         >>> hits = db.find_similar("imdb-0", k=2)
         >>> hits[0]["model"], hits[0]["z"] > hits[1]["z"], hits[0]["verdict"]
@@ -70,19 +76,24 @@ class Questions(Opened):
         """
         if k < 1:
             raise RequestError(f"k must be at least 1, got {k}")
-        base = self.find_base(base)
+        indexes = open_attached(self._catalog) if attached else []
+        base = find_base_with(self._catalog, base, indexes)
         filters = {"dataset": dataset, "author": author, "where": where}
 
         def answer(query: Query) -> Document:
-            from ..search import explain_pair, find_similar
+            from ..search import explain_pair, find_similar_with
 
-            start = self._query(query, base, recipe, kind)
-            neighbours = find_similar(self._catalog, start, k=k, recipe=recipe, **filters)
+            start = self._query(query, base, recipe, kind, indexes)
+            beside = indexes_of(self._catalog, start.base, indexes) if start.base else []
+            neighbours = find_similar_with(
+                self._catalog, beside, start, k=k, recipe=recipe, **filters
+            )
             document: dict[str, Any] = neighbours.to_json()
             if explain:
                 document["explanations"] = [
                     explain_pair(self._catalog, start, neighbour.model, recipe=recipe).to_json()
                     for neighbour in neighbours.neighbours
+                    if neighbour.source is None
                 ]
             return document
 
@@ -269,7 +280,12 @@ class Questions(Opened):
         return DifferenceTable(difference.to_json())
 
     def _query(
-        self, model: Query, base: str | None, recipe: str | None, kind: Kind
+        self,
+        model: Query,
+        base: str | None,
+        recipe: str | None,
+        kind: Kind,
+        attached: Sequence[AttachedIndex] = (),
     ) -> StoredQuery | FreshQuery:
         """What a search starts from."""
         from ..search import FreshQuery, StoredQuery
@@ -279,11 +295,11 @@ class Questions(Opened):
         if isinstance(model, Indexed):
             return queries.fresh_query(model, queries.UPLOAD)
         if isinstance(model, str | Path):
-            return queries.find_query(self._catalog, str(model), base, recipe)
+            return queries.find_query(self._catalog, str(model), base, recipe, attached)
         if isinstance(model, ModelInMemory):
-            return queries.memory_query(self._catalog, model, base, recipe)
-        family = self.find_family(base)
-        return queries.vector_query(self._catalog, model, family, recipe, kind)
+            return queries.memory_query(self._catalog, model, base, recipe, attached)
+        family = base or self.find_family(None)
+        return queries.vector_query(self._catalog, model, family, recipe, kind, attached)
 
 
 def _is_several(model: object) -> TypeGuard[Sequence[Place]]:

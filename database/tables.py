@@ -146,7 +146,8 @@ class NeighbourTable(Table):
     `dataset`, `author`, `run`, and the evidence: `verdict` ("copy", "likely the same data",
     "perhaps", "no model stands out"), `z` (standard deviations above the family's strangers), `fdr`
     (the share of such answers that are expected to be wrong, 0…1), `cosine` of the two updates
-    (−1…1) and `score` (z, bounded to −1…1: what ranks). A document also has the `verdict` of
+    (−1…1), `score` (z, bounded to −1…1: what ranks) and `source` (the attached index that the model
+    is of; None for a model of the catalog). A document also has the `verdict` of
     the nearest model, `compared` and `calibration`. `failed` lists queries that have no answer.
     """
 
@@ -163,6 +164,14 @@ class NeighbourTable(Table):
             for answer in self._document.get("queries", (self._document,))
             for neighbour in answer["neighbours"]
         ]
+
+
+class AttachedTable(Table):
+    """Attached indexes: `name`, `source`, `base`, `recipe` (its id), `models`, `bytes`, `serial`
+    (how often it was published), `manifest` (SHA-256), `attached_at`."""
+
+    columns = ("name", "source", "base", "recipe", "models", "bytes", "attached_at")
+    _key = "attached"
 
 
 class ModelTable(Table):

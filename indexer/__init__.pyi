@@ -1,4 +1,10 @@
+from .base_names import base_key as base_key
 from .family import Selection as Selection
+from .hub import HubSource as HubSource
+from .hub import NoIndex as NoIndex
+from .hub import is_remote as is_remote
+from .hub import remote_source as remote_source
+from .hub import upload_files as upload_files
 from .index import IndexOptions as IndexOptions
 from .index import index_family as index_family
 from .index import resolve_base as resolve_base

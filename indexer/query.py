@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BaseError, ModelError, RequestError
@@ -16,8 +17,13 @@ from .model import fingerprint_member
 from .parallel import choose_device, cpu_count, single_torch_thread
 
 
-def fingerprint_query(catalog: Catalog, model: str, base_name: str, recipe: Recipe) -> Indexed:
+def fingerprint_query(
+    catalog: Catalog, model: str, base_name: str, recipe: Recipe, layout: Layout | None = None
+) -> Indexed:
     """The fingerprint of a model that is not in the catalog; nothing is stored.
+
+    Args:
+        layout: Of the family, for recipes that depend on it; the catalog's where it is None.
 
     Raises:
         RequestError: it cannot be fingerprinted; the message has the reason code.
@@ -27,7 +33,7 @@ def fingerprint_query(catalog: Catalog, model: str, base_name: str, recipe: Reci
         base=base,
         wanted=wanted_base(base),
         recipes=[recipe],
-        layout=stored_layout(catalog, base),
+        layout=stored_layout(catalog, base) if layout is None else layout,
         threads=cpu_count(),
         device=choose_device("auto"),
         parts=base_parts(base, [recipe]),
@@ -87,14 +93,17 @@ def _fingerprint(member: Member, job: Job) -> Outcome:
         return fingerprint_member(refuse_strangers(member, job.wanted), job)
 
 
-def guess_base(catalog: Catalog, model: str) -> str:
+def guess_base(catalog: Catalog, model: str, others: Sequence[str] = ()) -> str:
     """The family that a model without a row most likely belongs to.
+
+    Args:
+        others: Bases beside the catalog's.
 
     Raises:
         RequestError: there is no such model; or there are several families and its files name
             none of them, or many.
     """
-    bases = catalog.bases()
+    bases = [*catalog.bases(), *others]
     if len(bases) > 1:
         member = find_member(model, "")
         if member.refusal is not None and not member.claims:

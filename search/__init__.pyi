@@ -1,3 +1,4 @@
+from .attached import attached_query, find_similar_with
 from .clusters import ClusterReport, cluster_family
 from .evaluate import check_ways, evaluate
 from .evaluation import Evaluation
@@ -15,6 +16,7 @@ from .neighbours import (
     prepare_search,
 )
 from .rankings import Rankings, rankings
+from .scoring.published_scores import measure_published
 from .trained_on import (
     NearestData,
     TrainedModel,
@@ -43,6 +45,7 @@ __all__ = [
     "TrainedModel",
     "TrainedModels",
     "TrainedModelsOfEach",
+    "attached_query",
     "check_searchable",
     "check_ways",
     "cluster_family",
@@ -52,10 +55,12 @@ __all__ = [
     "family_views",
     "find_data",
     "find_similar",
+    "find_similar_with",
     "find_trained_on",
     "find_trained_on_each",
     "kept_data_sets",
     "labelled_models",
+    "measure_published",
     "nearest_to_kept",
     "place_models",
     "prepare_search",

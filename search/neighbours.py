@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -86,6 +86,7 @@ class Neighbour:
         z: Standard deviations above the family's strangers.
         fdr: Share of such answers that are expected to be wrong, 0…1.
         verdict: The same in words.
+        source: The attached index that the model is of; None for one of the catalog.
     """
 
     rank: int
@@ -99,6 +100,7 @@ class Neighbour:
     author: str | None
     run: str | None
     base: str
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,9 @@ class Neighbours:
 
     Attributes:
         compared: Models that the query was compared with, these among them.
-        calibration: What the rates of false discoveries are known from.
+        calibration: What the rates of false discoveries are known from; with attached indexes, the
+            catalog's, or the first index's.
+        attached: Names of the indexes that were searched beside the catalog.
     """
 
     model: str
@@ -117,6 +121,7 @@ class Neighbours:
     neighbours: tuple[Neighbour, ...]
     compared: int
     calibration: Calibration
+    attached: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -131,6 +136,7 @@ class Neighbours:
             "recipe_id": self.recipe.id,
             "verdict": self.verdict,
             "compared": self.compared,
+            "attached": list(self.attached),
             "calibration": self.calibration.to_json(),
             "neighbours": [asdict(neighbour) for neighbour in self.neighbours],
         }
@@ -251,6 +257,50 @@ def _stored_query(catalog: Catalog, view: FamilyView, stored: Stored) -> Resolve
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankedModels:
+    """The models of a family that were scored, nearest first.
+
+    Attributes:
+        rows: Of the models.
+        compared: Models that the query was compared with, these among them.
+    """
+
+    rows: Int64[np.ndarray, " models"]
+    cosines: Float64[np.ndarray, " models"]
+    z: Float64[np.ndarray, " models"]
+    compared: int
+    calibration: Calibration
+
+
+def rank_family(
+    view: FamilyView, query: ResolvedQuery, k: int, wanted: ModelFilter
+) -> RankedModels:
+    """At least the `k` nearest of a family that pass a filter, or all if fewer do.
+
+    Raises:
+        BadFilter: the filter's condition is not understood.
+    """
+    itself = -1 if query.itself is None else int(view.rows([query.itself])[0])
+    allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
+    rows = candidates_of(view, query, k, allowed)
+    if not view.is_current:
+        rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)
+    rows = rows[rows != itself]
+    scores, calibration = _scored(view, query, itself, rows)
+    check_finite(view, rows, scores.z[0])
+    compared = len(view) if allowed is None else len(allowed)
+    compared -= itself >= 0 and (allowed is None or itself in allowed)
+    order = rank_rows(view.ids, rows, scores.z[0])
+    return RankedModels(
+        rows=rows[order],
+        cosines=scores.cosines[0, order],
+        z=scores.z[0, order],
+        compared=compared,
+        calibration=calibration,
+    )
+
+
 def nearest(
     view: FamilyView, query: ResolvedQuery, *, k: int, wanted: ModelFilter = EVERY_MODEL
 ) -> Neighbours:
@@ -262,44 +312,34 @@ def nearest(
     """
     if not len(view):
         raise EmptyCatalog(f"no model of {view.base} has a {view.recipe.name} fingerprint")
-    itself = -1 if query.itself is None else int(view.rows([query.itself])[0])
-    allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
-    rows = candidates_of(view, query, k, allowed)
-    if not view.is_current:
-        rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)
-    rows = rows[rows != itself]
-    scores, calibration = _scored(view, query, itself, rows)
-    check_finite(view, rows, scores.z[0])
-    compared = len(view) if allowed is None else len(allowed)
-    compared -= itself >= 0 and (allowed is None or itself in allowed)
-    z = scores.z[0]
-    order = rank_rows(view.ids, rows, z)
-    rates = calibration.fdr(z[order], compared)
-    best, bounds = rows[order[:k]].tolist(), bounded(z[order[:k]]).tolist()
-    labels = view.labels_at(best)
+    ranked = rank_family(view, query, k, wanted)
+    rates = ranked.calibration.fdr(ranked.z, ranked.compared)
     return Neighbours(
         model=query.model,
         dataset=query.dataset,
         base=view.base,
         recipe=view.recipe,
-        compared=compared,
-        calibration=calibration,
+        compared=ranked.compared,
+        calibration=ranked.calibration,
         neighbours=tuple(
-            _neighbour(
-                view,
-                row,
-                labels[row],
-                rank=rank,
-                cosine=float(scores.cosines[0, place]),
-                z=float(z[place]),
-                score=score,
-                fdr=float(rate),
-            )
-            for rank, (row, place, rate, score) in enumerate(
-                zip(best, order.tolist(), rates, bounds, strict=False), start=1
+            replace(neighbour, rank=rank, fdr=rate, verdict=verdict(neighbour.cosine, rate))
+            for rank, (neighbour, rate) in enumerate(
+                zip(best_of(view, ranked, k), rates.tolist(), strict=False), start=1
             )
         ),
     )
+
+
+def best_of(view: FamilyView, ranked: RankedModels, k: int) -> list[Neighbour]:
+    """The first `k` of a family's ranked models; their ranks and rates are still to be known."""
+    best = ranked.rows[:k].tolist()
+    labels = view.labels_at(best)
+    return [
+        make_neighbour(view.ids[row], view.base, labels[row], cosine=cosine, z=z)
+        for row, cosine, z in zip(
+            best, ranked.cosines[:k].tolist(), ranked.z[:k].tolist(), strict=True
+        )
+    ]
 
 
 def check_finite(
@@ -333,29 +373,23 @@ def _scored(
     return vectors.search(view, vector, rows), vectors.evidence.calibration(view)
 
 
-def _neighbour(
-    view: FamilyView,
-    row: int,
-    label: Label,
-    *,
-    rank: int,
-    cosine: float,
-    score: float,
-    z: float,
-    fdr: float,
+def make_neighbour(
+    model: str, base: str, label: Label, *, cosine: float, z: float, source: str | None = None
 ) -> Neighbour:
+    """A neighbour whose rank, rate and verdict are still to be known."""
     return Neighbour(
-        rank=rank,
-        model=view.ids[row],
-        base=view.base,
+        rank=0,
+        model=model,
+        base=base,
         cosine=min(1.0, max(-1.0, cosine)),
-        score=score,
+        score=float(bounded(np.array([z]))[0]),
         z=z,
-        fdr=fdr,
-        verdict=verdict(cosine, fdr),
+        fdr=1.0,
+        verdict="no model stands out",
         dataset=label.dataset,
         author=label.author,
         run=label.run,
+        source=source,
     )
 
 

@@ -56,6 +56,7 @@ from .tables.recipes import (
 
 if TYPE_CHECKING:
     from .family import FamilyView
+    from .tables.attachments import Attachments
     from .tables.data_sets import DataSets
 
 T = TypeVar("T")
@@ -240,6 +241,13 @@ class Catalog:
         from .tables.data_sets import DataSets
 
         return DataSets(self._session)
+
+    @property
+    def attachments(self) -> Attachments:
+        """Published indexes that are searched beside the models."""
+        from .tables.attachments import Attachments
+
+        return Attachments(self._session)
 
     def studies(self, key: int) -> Studies:
         """The studies of the model with this key."""
@@ -470,12 +478,6 @@ class Catalog:
         """Counts by base, recipe and status, and the file's size in bytes."""
         counts = self.look(lambda: count_everything(self._session))
         return {"path": str(self.path), "bytes": self.path.stat().st_size, **counts}
-
-    def content_sha256(self) -> str:
-        """A hash of all models, as `care.content_hash` says."""
-        from .care.content_hash import content_sha256
-
-        return self.look(lambda: content_sha256(self._session))
 
     def cost(self, recipes: Sequence[str]) -> dict[str, Any]:
         """What one model's fingerprint took under these recipe ids, on average."""

@@ -11,7 +11,7 @@ import duckdb
 from ..errors import EmptyCatalog, ForeignDatabase, NewerSchema, OlderSchema, StoreLocked
 from .sharing import HolderNote, LocalSession, RawSession
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
 def migrate(own: LocalSession, path: Path, *, read_only: bool) -> None:

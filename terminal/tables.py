@@ -60,7 +60,8 @@ def show_neighbours(document: Document) -> None:
     screen.print(f"[bold]{headline(document['neighbours'], document['compared'])}[/]")
     screen.print(how_calibrated(document["calibration"]), style="dim")
     table = Table(box=None, header_style="dim")
-    for column in NEIGHBOUR_COLUMNS:
+    is_joint = any(n.get("source") for n in neighbours)
+    for column in (*NEIGHBOUR_COLUMNS, *(["source"] if is_joint else [])):
         is_number = column in ("z", "fdr", "cosine")
         table.add_column(
             column,
@@ -78,6 +79,7 @@ def show_neighbours(document: Document) -> None:
             share(n["cosine"]),
             text(n["dataset"]),
             text(n["author"]),
+            *([text(n["source"])] if is_joint else []),
         )
     screen.print(table)
 

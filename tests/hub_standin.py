@@ -94,6 +94,9 @@ class StandInHub:
     def __init__(self, *, page_size: int = 100) -> None:
         self.page_size = page_size
         self.repos: dict[str, Repo] = {}
+        self.datasets: dict[str, Repo] = {}
+        self.uploads: dict[str, bytes] = {}
+        self.pages: dict[str, bytes] = {}
         self.renamed: dict[str, str] = {}
         self.faults: list[Fault] = []
         self.log: list[Request] = []
@@ -160,6 +163,11 @@ class StandInHub:
             for relation in ("adapter", "merge", "quantized", "finetune")
         }
 
+    def add_dataset(self, id: str) -> Repo:
+        """A data set, empty where it is new."""
+        empty = Repo(id=id, sha=hashlib.sha1(id.encode()).hexdigest(), files={}, fields={})
+        return self.datasets.setdefault(id, empty)
+
     def behave(self) -> None:
         """No faults, and nothing remembered of earlier requests."""
         with self._lock:
@@ -204,7 +212,7 @@ class StandInHub:
 
     def content(self, digest: str) -> bytes | None:
         """A stored file by its SHA-256."""
-        for repo in self.repos.values():
+        for repo in (*self.repos.values(), *self.datasets.values()):
             for content in repo.files.values():
                 if hashlib.sha256(content).hexdigest() == digest:
                     return content

@@ -11,7 +11,7 @@ from http.server import ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
-from hub_standin_wire import Wire
+from hub_standin_datasets import Datasets
 
 if TYPE_CHECKING:
     from hub_standin import Fault, Repo, Request, StandInHub
@@ -37,7 +37,7 @@ class _Server(ThreadingHTTPServer):
         """Clients that hang up are what many tests are about."""
 
 
-class _Handler(Wire):
+class _Handler(Datasets):
     where: str
     protocol_version = "HTTP/1.1"
 
@@ -54,7 +54,8 @@ class _Handler(Wire):
     def do_GET(self) -> None:
         self._answer()
 
-    def _answer(self) -> None:
+    def _begin(self) -> None:
+        """Note a request, and the fault whose turn it is."""
         split = urlsplit(self.path)
         self.path_only = unquote(split.path)
         self.query = parse_qs(split.query)
@@ -65,13 +66,18 @@ class _Handler(Wire):
         self.fault: Fault | None = self.hub.fault_for(
             self.where, self.command, self.path_only, split.query
         )
+
+    def _answer(self) -> None:
+        self._begin()
         try:
             if self._answer_with_fault():
                 return
-            if self.where == "stranger":
+            if self.where == "stranger" and self.path_only in self.hub.pages:
+                self._content(self.hub.pages[self.path_only], {"Content-Type": "text/plain"})
+            elif self.where == "stranger":
                 self._send(200, {"Content-Type": "application/json"}, b'{"who": "a stranger"}')
             elif self.where == "cdn":
-                self._storage(split.query)
+                self._storage(urlsplit(self.path).query)
             else:
                 self._hub()
         except (BrokenPipeError, ConnectionResetError):
@@ -101,6 +107,8 @@ class _Handler(Wire):
 
     def _hub(self) -> None:
         path = self.path_only
+        if self.answer_dataset():
+            return
         if path == "/api/models":
             self._list()
         elif path == "/api/agent-harnesses":

@@ -38,6 +38,7 @@ MAY_IMPORT = {
         "study",
         "training_data",
         "web",
+        "__version__",
     },
     "web/service": {"errors", "records", "database", "__version__"},
     "terminal": {"arrays", "errors", "records"},

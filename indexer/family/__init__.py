@@ -3,6 +3,7 @@
 Folders, lists and labels that cannot be read are a `SourceError`.
 """
 
+from ..base_names import base_key as base_key
 from .hub_card import needs_card as needs_card
 from .hub_card import with_card_label as with_card_label
 from .labels import LabelMatches as LabelMatches
@@ -10,7 +11,6 @@ from .labels import Labels as Labels
 from .labels import read_labels as read_labels
 from .member import Member as Member
 from .member import Wanted as Wanted
-from .member import base_key as base_key
 from .member import refuse_strangers as refuse_strangers
 from .selection import EVERY_MEMBER as EVERY_MEMBER
 from .selection import Format as Format

@@ -9,41 +9,16 @@ from pathlib import Path
 
 from ...errors import ModelError
 from ...records import ModelRecord
+from ..base_names import base_key
 from ..checkpoint import Config, ModelFolder
 from ..hub import HubModel
 from ..untrusted_text import shown
 from .paths import resolved
 
-_QUANTISED_TWIN = re.compile(
-    r"[-_.](unsloth[-_.])?(bnb[-_.])?(4|8)[-_.]?bit$|[-_.](gptq|awq|gguf|fp8|int4|int8|nf4)$",
-    re.IGNORECASE,
-)
-_CACHE_FOLDER = re.compile(r"models--(?P<name>[^/\\]+)", re.IGNORECASE)
-_SHA = re.compile(r"^[0-9a-f]{40}$")
-_STEP = re.compile(r"^(checkpoint|step|epoch)[-_]?\d+$", re.IGNORECASE)
 _TUNED_SUFFIX = re.compile(r"(it|instruct|chat)$")
 _HUB_ID = re.compile(r"^[\w.-]+(/[\w.-]+)?$")
-_FILLER = {"", ".", "..", "snapshots", "resolve", "main", "tree", "blob"}
 
 CLAIMS_SHOWN = 8
-
-
-def base_key(name: str) -> str:
-    """What is left of a base's name without owner, path, separators and quantised twins.
-
-    `google-bert/bert-base-uncased`, `/models/bert-base-uncased/`, `D:\\nets\\bert_base_uncased`,
-    a cache folder, a URL and `unsloth/bert-base-uncased-bnb-4bit` all give `bertbaseuncased`.
-    """
-    cached = _CACHE_FOLDER.search(name)
-    if cached:
-        name = cached["name"].replace("--", "/")
-    parts = [p for p in re.split(r"[/\\]+", name.strip().strip("\"'")) if p not in _FILLER]
-    while len(parts) > 1 and (_SHA.match(parts[-1]) or _STEP.match(parts[-1])):
-        parts.pop()
-    last = parts[-1] if parts else ""
-    while (stripped := _QUANTISED_TWIN.sub("", last)) != last:
-        last = stripped
-    return re.sub(r"[^0-9a-z]", "", last.lower())
 
 
 def same_base(claim: str, base: str) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...errors import ModelError, SourceError
-from ...records import ModelRecord
+from ...records import GATED_NOTE, PRIVATE_NOTE, ModelRecord
 from ..checkpoint import ADAPTER_WEIGHTS, ModelFolder, quantization
 from ..hub import (
     HubModel,
@@ -235,12 +235,18 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         license=model.license,
         downloads=model.downloads,
         created_at=model.created_at,
-        notes=parents_note(model.base_models),
+        notes=(*parents_note(model.base_models), *_access_notes(model)),
     )
     return Member(
         record=record,
         hub=model,
         claims=claims,
         refusal=early_refusal(model),
-        is_merge=model.relation == "merge" or bool(record.notes),
+        is_merge=model.relation == "merge" or bool(parents_note(model.base_models)),
     )
+
+
+def _access_notes(model: HubModel) -> tuple[str, ...]:
+    """Who may not read it."""
+    notes = ((GATED_NOTE, bool(model.gated)), (PRIVATE_NOTE, model.private))
+    return tuple(note for note, holds in notes if holds)

@@ -12,6 +12,11 @@ from .hub_model import early_refusal as early_refusal
 from .hub_model import is_repo_id as is_repo_id
 from .kept_ranges import RangeFolder as RangeFolder
 from .listing import ListingMemory as ListingMemory
+from .published import HubSource as HubSource
+from .published import NoIndex as NoIndex
+from .published import is_remote as is_remote
+from .published import remote_source as remote_source
+from .published import upload_files as upload_files
 from .request_budget import LocalBudget as LocalBudget
 from .request_budget import RequestBudget as RequestBudget
 from .request_kind import RequestKind as RequestKind

@@ -29,6 +29,7 @@ _CORE = (
     "tags",
     "cardData",
     "gated",
+    "private",
     "siblings",
     "config",
     "pipeline_tag",
@@ -72,6 +73,7 @@ class HubModel:
         base_models: Ids that its tags and card name as its base, tags first.
         relation: How it descends from them: one of `RELATIONS`, or None.
         gated: "auto", "manual", or "" where it is open.
+        private: Whether only its owners see it.
         card_data: The card's front matter as the Hub parsed it.
         model_index: Evaluation results, raw; incomplete ones too.
         config: Extract of config.json: architectures, model_type, quantization_config.
@@ -87,6 +89,7 @@ class HubModel:
     base_models: tuple[str, ...] = ()
     relation: str | None = None
     gated: str = ""
+    private: bool = False
     disabled: bool = False
     tags: tuple[str, ...] = ()
     card_data: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
@@ -116,6 +119,7 @@ class HubModel:
             base_models=_base_models(tags, card),
             relation=relation,
             gated=gated if isinstance(gated, str) else "manual" if gated is True else "",
+            private=raw.get("private") is True,
             disabled=raw.get("disabled") is True,
             tags=tags,
             card_data=card,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import closing
 
+from ..catalog import Catalog
 from ..session import Session
 from ..tables.recipes import tables
 
@@ -14,12 +16,17 @@ OF_A_RUN = ("key", "indexed_at", "seconds", "bytes_read")
 _AT_ONCE = 512
 
 
-def content_sha256(session: Session) -> str:
+def content_sha256(catalog: Catalog) -> str:
     """SHA-256 over every model's row, vectors, slots and linear sketches, ordered by base and id.
 
     Equal for two catalogs whose models have the same files and labels under the same recipes, on
     the same processor: in whatever order, by however many processes they were read.
     """
+    with closing(Session(catalog.access)) as session:
+        return session.look(lambda: _hash(session))
+
+
+def _hash(session: Session) -> str:
     digest = hashlib.sha256()
     keys = [key for (key,) in session.execute("SELECT key FROM models ORDER BY base, id")]
     for start in range(0, len(keys), _AT_ONCE):

@@ -124,6 +124,7 @@ class NeighbourAnswer(Answer):
     author: str | None
     run: str | None
     base: str
+    source: str | None = Field(None, description="Always null: a service searches its catalog only")
 
 
 class CalibrationAnswer(Answer):
@@ -143,6 +144,7 @@ class SimilarAnswer(Answer):
     recipe_id: str
     verdict: Verdict
     compared: int
+    attached: list[str] = Field([], description="Always empty, as `source` is null")
     calibration: CalibrationAnswer
     neighbours: list[NeighbourAnswer]
 

@@ -114,11 +114,13 @@ def _batch(service: Service, queries: list[Query_], filters: Filters) -> dict[st
 def _answer(catalog: Database, names: Names, query: Query_, filters: Filters) -> dict[str, Any]:
     if query.model is not None:
         stored = catalog.exact_query(query.model, find_base(catalog, query.base))
-        table = catalog.find_similar(stored, **asdict(filters))
+        table = catalog.find_similar(stored, attached=False, **asdict(filters))
     else:
         family = find_family(catalog, query.base)
         vector = np.array(query.vector, dtype=np.float64)
-        table = catalog.find_similar(vector, base=family, kind=query.kind, **asdict(filters))
+        table = catalog.find_similar(
+            vector, base=family, kind=query.kind, attached=False, **asdict(filters)
+        )
     return names.with_bases(table.to_json())
 
 
@@ -149,7 +151,7 @@ def _similar_adapter(
         )
     adapter = service.uploads.read(files, reading)
     with service.readers.catalog() as catalog:
-        document = catalog.find_similar(adapter, **asdict(filters)).to_json()
+        document = catalog.find_similar(adapter, attached=False, **asdict(filters)).to_json()
         return names_of(catalog).with_bases(document)
 
 

@@ -1,0 +1,240 @@
+"""Published indexes on the Hub and on web servers: fetched by ranges, uploaded in one commit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx2
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
+
+from ...errors import BadIndex, ModelError
+from .call import RETRIED, Call
+from .hub_model import is_repo_id
+from .session import HubSession, default_session, hub_client, request_json
+
+HUB = "hf://datasets/"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+_RANGE = re.compile(r"bytes ([0-9]{1,15})-[0-9]{1,15}/(?:[0-9]{1,15}|\*)")
+
+
+MISSING = ("private-or-missing", "not-found")
+"""Reason codes of what is not there, or not for this user."""
+
+
+class NoIndex(BadIndex):
+    """There is no published index at an address."""
+
+
+def _refused(err: ModelError) -> BadIndex:
+    return (NoIndex if err.code in MISSING else BadIndex)(err.reason)
+
+
+def is_remote(source: str) -> bool:
+    """Whether an index is to be found elsewhere than in a folder."""
+    return "://" in source
+
+
+@dataclass(kw_only=True)
+class WebSource:
+    """An index at an address; no token is sent there.
+
+    Attributes:
+        name: The folder's address, as the user gave it.
+    """
+
+    name: str
+    url: str = field(init=False)
+    session: HubSession = field(default_factory=lambda: HubSession(token=False))
+
+    def __post_init__(self) -> None:
+        self.url = self.name.rstrip("/")
+
+    def read(self, file: str, limit: int) -> bytes:
+        """A small file's content."""
+        call = self._call(file)
+        call.max_bytes = limit
+        try:
+            with call.current(expected_bytes=limit):
+                response = self.session.send("GET", self._address(file), {})
+        except ModelError as err:
+            raise _refused(err) from None
+        if response.status_code != 200:
+            raise BadIndex(f"{call.what}: the server answers {response.status_code}")
+        return response.content
+
+    def stream(self, file: str, start: int, size: int) -> Iterator[bytes]:
+        """The bytes from a place on; an answer that is cut is continued."""
+        call = self._call(file)
+        call.max_bytes = size
+        try:
+            with call.current(expected_bytes=size - start):
+                while start < size:
+                    before = start
+                    for piece in self._pieces(call, file, start, size):
+                        start += len(piece)
+                        yield piece
+                    if start < size:
+                        if start > before:
+                            call.failures = 0
+                        line = f"{call.what}: the answer ends at byte {start} of {size}"
+                        call.failed(ModelError("hub-unreachable", line))
+        except ModelError as err:
+            raise _refused(err) from None
+
+    def _pieces(self, call: Call, file: str, start: int, size: int) -> Iterator[bytes]:
+        """One answer's bytes from a place on, until it is cut."""
+        headers = {"Range": f"bytes={start}-{size - 1}"} if start else {}
+        response = self.session.send("GET", self._address(file), headers, stream=True)
+        try:
+            skipped = 0
+            if response.status_code == 200:
+                skipped = start
+            else:
+                match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+                if response.status_code != 206 or match is None or int(match[1]) != start:
+                    raise BadIndex(f"{call.what}: another range than was requested")
+            if response.headers.get("Content-Encoding", "identity") != "identity":
+                raise BadIndex(f"{call.what}: a range in a compressed form")
+            for piece in response.iter_raw():
+                rest = piece[skipped:]
+                skipped -= len(piece) - len(rest)
+                if rest:
+                    yield rest
+        except RETRIED:
+            return  # the rest is requested again
+        finally:
+            response.close()
+
+    def _call(self, file: str) -> Call:
+        return self.session.call(f"{self.name}: {file}")
+
+    def _address(self, file: str) -> str:
+        return f"{self.url}/{file}"
+
+
+@dataclass(kw_only=True)
+class HubSource(WebSource):
+    """An index in a data set of the Hub, at the commit that its name has now.
+
+    Attributes:
+        repo: `OWNER/NAME`.
+        revision: A branch, tag or commit.
+    """
+
+    repo: str
+    revision: str = "main"
+    session: HubSession = field(default_factory=lambda: default_session())
+    commit: str = ""
+
+    def __post_init__(self) -> None:
+        url = f"{self.session.endpoint}/api/datasets/{self.repo}/revision/{self.revision}"
+        try:
+            self.session.refuse_offline(self.name)
+            answer, _ = request_json(self.session, self.session.call(self.name), url)
+        except ModelError as err:
+            raise _refused(err) from None
+        commit = answer.get("sha") if isinstance(answer, dict) else None
+        if not isinstance(commit, str) or not re.fullmatch(r"[0-9a-f]{40}", commit):
+            raise BadIndex(f"{self.name}: not a data set's description")
+        self.commit = commit
+        self.url = f"{self.session.endpoint}/datasets/{self.repo}/resolve/{commit}"
+
+
+def remote_source(source: str) -> WebSource:
+    """The index at `hf://datasets/OWNER/NAME[@REVISION]` or at an `https://` address.
+
+    Raises:
+        BadIndex: it is another kind of address, or the Hub has no such data set.
+    """
+    if source.startswith(HUB):
+        repo, revision = split_repo(source)
+        return HubSource(name=source, repo=repo, revision=revision)
+    try:
+        url = httpx2.URL(source)
+    except httpx2.InvalidURL:
+        raise BadIndex("not an address that can be asked; give it as https://host/folder") from None
+    is_safe = url.scheme == "https" or (url.scheme == "http" and url.host in LOOPBACK)
+    if not is_safe or url.query or url.fragment or url.userinfo:
+        raise BadIndex(
+            f"{url.scheme}://{url.host}: give a folder, hf://datasets/OWNER/NAME, or an https:// "
+            "address without user and query"
+        )
+    return WebSource(name=source)
+
+
+def split_repo(source: str) -> tuple[str, str]:
+    """(OWNER/NAME, revision) of an address of the Hub.
+
+    Raises:
+        BadIndex: it is none.
+    """
+    repo, _, revision = source.removeprefix(HUB).rstrip("/").partition("@")
+    if repo.count("/") != 1 or not is_repo_id(repo) or not re.fullmatch(r"[\w.-]*", revision):
+        raise BadIndex(f"{source!r} is not hf://datasets/OWNER/NAME")
+    return repo, revision or "main"
+
+
+def upload_files(
+    target: str,
+    folder: Path,
+    files: Sequence[str],
+    *,
+    deleted: Sequence[str],
+    message: str,
+    parent: str | None,
+    session: HubSession | None = None,
+) -> str:
+    """Bring files into a data set of the Hub, in one commit; returns the commit.
+
+    The data set is made where it does not exist, as the token's owner makes them by default.
+
+    Args:
+        target: `hf://datasets/OWNER/NAME`.
+        deleted: Files that the commit deletes.
+        parent: The commit that this one must follow; None for any.
+
+    Raises:
+        BadIndex: the Hub refuses, or another commit came first.
+    """
+    session = session or default_session()
+    repo, revision = split_repo(target)
+    hub_client()
+    disable_progress_bars()  # they are printed with --quiet and --json too
+    api = HfApi(endpoint=session.endpoint, token=session.token, library_name="deltadex")
+    operations: list[CommitOperationAdd | CommitOperationDelete] = [
+        *(CommitOperationAdd(path_in_repo=f, path_or_fileobj=str(folder / f)) for f in files),
+        *(CommitOperationDelete(path_in_repo=f) for f in deleted),
+    ]
+    try:
+        session.refuse_offline(target)
+        if parent is None:
+            api.create_repo(repo, repo_type="dataset", exist_ok=True)
+        done = api.create_commit(
+            repo,
+            operations,
+            commit_message=message,
+            repo_type="dataset",
+            revision=revision,
+            parent_commit=parent,
+        )
+    except ModelError as err:
+        raise _refused(err) from None
+    except HfHubHTTPError as err:
+        status = err.response.status_code if err.response is not None else "no status"
+        why = {
+            401: "set HF_TOKEN to a token that may write there",
+            403: "set HF_TOKEN to a token that may write there",
+            409: "another commit came first; publish again",
+            412: "another commit came first; publish again",
+        }.get(status if isinstance(status, int) else 0, "publish again later")
+        raise BadIndex(f"{target}: the Hub refuses the upload ({status}): {why}") from None
+    except (httpx2.HTTPError, OSError, ValueError, RuntimeError) as err:
+        line = f"{type(err).__name__}; publish again"
+        raise BadIndex(f"{target}: the upload failed: {line}") from None
+    return str(done.oid)

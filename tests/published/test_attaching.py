@@ -1,0 +1,301 @@
+"""Attached indexes beside a catalog: one answer, each neighbour with its source."""
+
+import json
+import logging
+import shutil
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from published_families import BASE, RECIPE, family, fill, indexed, publish, unit
+
+import deltadex as dx
+from deltadex.cli import main
+from deltadex.errors import BadFilter, BadIndex, RequestError, UnknownModel
+from deltadex.records import Recipe
+from deltadex.store import Catalog
+
+
+@pytest.fixture
+def index(tmp_path):
+    models = family(20)
+    with Catalog.open(tmp_path / "theirs.duckdb") as catalog:
+        for place, (id, vector) in enumerate(models.items()):
+            labels = {"dataset": f"d{place % 3}", "author": id.split("/")[0], "downloads": place}
+            catalog.record(indexed(id, vector, kind=("full", "adapter")[place % 2], **labels))
+    publish(tmp_path / "theirs.duckdb", tmp_path / "index")
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def empty(tmp_path, index):
+    """A catalog without models that the index is attached to."""
+    with dx.open(tmp_path / "mine.duckdb") as db:
+        db.attach(index, name="theirs")
+        yield db
+
+
+def names(table):
+    return [(hit["model"], hit["source"]) for hit in table]
+
+
+def test_an_empty_catalog_answers_from_the_index_as_its_publisher_does(tmp_path, empty):
+    """The oracle: the publisher's own catalog, which has vectors alone."""
+    with dx.open(tmp_path / "theirs.duckdb") as theirs:
+        wanted = theirs.find_similar("author-1/model-7", k=19)
+    found = empty.find_similar("author-1/model-7", k=19)
+
+    assert [hit["model"] for hit in found] == [hit["model"] for hit in wanted]
+    assert {hit["source"] for hit in found} == {"theirs"}
+    for key, tolerance in (("z", 0.05), ("cosine", 1e-3), ("fdr", 0.05)):
+        assert [h[key] for h in found] == pytest.approx([h[key] for h in wanted], abs=tolerance)
+    document = found.to_json()
+    assert (document["compared"], document["attached"]) == (19, ["theirs"])
+    assert document["query"]["dataset"] == "d1"
+
+
+@settings(max_examples=3, deadline=None)
+@given(seed=st.integers(0, 10_000), n=st.integers(2, 40))
+def test_the_best_of_an_index_are_those_of_brute_force(tmp_path_factory, seed, n):
+    folder = tmp_path_factory.mktemp("brute")
+    rng = np.random.default_rng(seed)
+    models = {f"m{i:02}": unit(rng.normal(size=16)) for i in range(n)}
+    publish(
+        fill(folder / "c.duckdb", models, recipe=Recipe(name="mean-factors", rank=1, dim=16)),
+        folder / "i",
+    )
+    query = unit(rng.normal(size=16))
+    with dx.open(folder / "mine.duckdb") as db:
+        db.attach(folder / "i")
+        found = db.find_similar(query.tolist(), k=5, base=BASE, kind="adapter")
+
+    halves = {id: vector.astype("<f2").astype(np.float64) for id, vector in models.items()}
+    exact = {id: float(v @ query.astype(float) / np.linalg.norm(v)) for id, v in halves.items()}
+    wanted = sorted(exact.values(), reverse=True)[:5]
+    assert [hit["cosine"] for hit in found] == pytest.approx(wanted, abs=1e-6)
+    assert [exact[hit["model"]] for hit in found] == pytest.approx(wanted, abs=1e-6)
+
+
+def test_filters_apply_to_attached_models(empty):
+    by_dataset = empty.find_similar("author-1/model-7", k=99, dataset="d2")
+    by_author = empty.find_similar("author-1/model-7", k=99, author="author-0")
+    where = empty.find_similar(
+        "author-1/model-7", k=99, where="kind = 'full' AND downloads > 10 AND source IS NULL"
+    )
+
+    assert {hit["dataset"] for hit in by_dataset} == {"d2"}
+    assert {hit["author"] for hit in by_author} == {"author-0"}
+    assert {hit["model"] for hit in where} == {
+        f"author-{n % 3}/model-{n}" for n in (12, 14, 16, 18)
+    }
+    assert where.to_json()["compared"] == 4
+    assert len(empty.find_similar("author-1/model-7", where="base = 'no'")) == 0
+    with pytest.raises(BadFilter):
+        empty.find_similar("author-1/model-7", where="1; DROP TABLE published")
+
+
+@pytest.mark.parametrize("n_own", [3, 18])
+def test_own_and_attached_models_are_ranked_together_and_the_own_one_wins(tmp_path, empty, n_own):
+    own = family(n_own, first=15)
+    empty.close()
+    fill(tmp_path / "mine.duckdb", own)
+    with dx.open(tmp_path / "mine.duckdb") as db:
+        found = db.find_similar("author-0/model-15", k=99)
+
+    everything = {**family(20), **own}
+    assert len(found) == len(everything) - 1
+    assert {hit["model"]: hit["source"] for hit in found} == {
+        id: None if id in own else "theirs" for id in everything if id != "author-0/model-15"
+    }
+    z = [hit["z"] for hit in found]
+    assert z == sorted(z, reverse=True)
+    assert [hit["rank"] for hit in found] == list(range(1, len(everything)))
+    assert found.to_json()["compared"] == len(everything) - 1
+
+
+def test_other_commands_keep_to_the_catalog(tmp_path, empty):
+    assert (len(empty.models()), empty.bases, len(empty.stats())) == (0, [], 0)
+    with pytest.raises(RequestError):
+        empty.evaluate()
+    assert len(empty.sql("SELECT * FROM attachments")) == 1
+
+
+def test_a_search_may_leave_attached_indexes_out(tmp_path, empty):
+    empty.close()
+    fill(tmp_path / "mine.duckdb", family(2, first=30))
+    with dx.open(tmp_path / "mine.duckdb") as db:
+        found = db.find_similar("author-0/model-30", attached=False)
+
+    assert names(found) == [("author-1/model-31", None)]
+    assert found.to_json()["attached"] == []
+
+
+def test_an_index_of_another_recipe_or_base_is_not_searched(tmp_path, index, caplog):
+    other = Recipe(name="sketch", rank=3, dim=16, params=RECIPE.params, version=3)
+    fill(tmp_path / "r.duckdb", family(3), recipe=other)
+    fill(tmp_path / "b.duckdb", family(3), base="example/another")
+    for name in ("r", "b"):
+        publish(tmp_path / f"{name}.duckdb", tmp_path / name)
+    fill(tmp_path / "mine.duckdb", family(2, first=50))
+    with dx.open(tmp_path / "mine.duckdb") as db, caplog.at_level(logging.INFO, "deltadex"):
+        for source in (index, tmp_path / "r", tmp_path / "b"):
+            db.attach(source)
+        found = db.find_similar("author-2/model-50", k=99)
+
+    assert {hit["source"] for hit in found} == {None, "index"}
+    assert "r is not searched" in caplog.text
+
+
+def test_a_base_of_other_shapes_is_not_searched(tmp_path, index):
+    with Catalog.open(tmp_path / "theirs.duckdb") as catalog:
+        catalog.save_base(BASE, None, None, {"shapes": {"encoder.0.q": [4, 4]}})
+    publish(tmp_path / "theirs.duckdb", index)
+    fill(tmp_path / "mine.duckdb", family(2, first=50))
+    with Catalog.open(tmp_path / "mine.duckdb") as catalog:
+        catalog.save_base(BASE, None, None, {"shapes": {"encoder.0.q": [8, 4]}})
+    with dx.open(tmp_path / "mine.duckdb") as db:
+        db.attach(index)
+
+        assert {hit["source"] for hit in db.find_similar("author-2/model-50")} == {None}
+
+
+def test_a_model_that_nobody_has_is_an_error_that_names_the_indexes(empty):
+    with pytest.raises(UnknownModel, match="nor in theirs"):
+        empty.find_similar("nobody")
+
+
+# Attaching, refreshing, detaching
+
+
+def test_a_refresh_fetches_only_what_is_new(tmp_path, index, empty):
+    fill(tmp_path / "theirs.duckdb", family(2, first=60))
+    publish(tmp_path / "theirs.duckdb", index)
+
+    row = empty.refresh_attached("theirs")[0]
+
+    assert (row["models"], row["serial"]) == (22, 2)
+    assert 0 < row["fetched_bytes"] < row["bytes"]
+    assert "author-0/model-60" in [
+        hit["model"] for hit in empty.find_similar("author-1/model-7", k=99)
+    ]
+    folder = tmp_path / "mine.duckdb.attached" / "theirs"
+    assert len(list(folder.glob("manifest-*"))) == 1
+
+
+def test_an_older_copy_does_not_bring_a_removed_model_back(tmp_path, index, empty):
+    shutil.copytree(index, tmp_path / "older")
+    publish(tmp_path / "theirs.duckdb", index, exclude=["author-2/model-2"])
+    empty.refresh_attached()
+    shutil.rmtree(index)
+    shutil.copytree(tmp_path / "older", index)
+    with pytest.raises(BadIndex, match="older copy"):
+        empty.refresh_attached()
+    empty.attach(tmp_path / "older", name="mirror")
+    empty.detach("theirs")
+
+    assert [row["name"] for row in empty.attached()] == ["mirror"]
+    near = [hit["model"] for hit in empty.find_similar("author-1/model-7", k=99)]
+    assert len(near) == 18
+    assert "author-2/model-2" not in near
+
+
+def test_another_index_under_the_same_address_is_refused(tmp_path, index, empty):
+    shutil.rmtree(index)
+    publish(fill(tmp_path / "new.duckdb", family(2)), index)
+
+    with pytest.raises(BadIndex, match="another index now"):
+        empty.refresh_attached()
+    assert len(empty.find_similar("author-1/model-7", k=99)) == 19
+
+
+def test_a_name_is_used_once_and_is_plain(tmp_path, index, empty):
+    shutil.copytree(index, tmp_path / "copy")
+    for name, match in (("theirs", "attached from"), ("../up", "cannot be the name"), ("", None)):
+        if match:
+            with pytest.raises(RequestError, match=match):
+                empty.attach(tmp_path / "copy", name=name)
+        else:
+            assert empty.attach(tmp_path / "copy", name=name)[0]["name"] == "copy"
+    with pytest.raises(RequestError, match="no attached index 'x'; attached: copy, theirs"):
+        empty.detach("x")
+
+
+def test_files_that_are_gone_are_an_error_with_its_remedy(tmp_path, empty):
+    shutil.rmtree(tmp_path / "mine.duckdb.attached")
+    with pytest.raises(BadIndex, match="attach --refresh"):
+        empty.find_similar("author-1/model-7")
+
+    empty.refresh_attached()
+
+    assert len(empty.find_similar("author-1/model-7", k=99)) == 19
+
+
+def test_a_fetch_that_was_cut_is_continued(tmp_path, index):
+    (part,) = index.glob("models-*")
+    folder = tmp_path / "mine.duckdb.attached" / "index"
+    folder.mkdir(parents=True)
+    (folder / f"{part.name}.partial").write_bytes(part.read_bytes()[:100])
+    with dx.open(tmp_path / "mine.duckdb") as db:
+        fetched = db.attach(index)[0]["fetched_bytes"]
+
+    files = [*index.glob("m*"), *index.glob("removed-*"), index / "deltadex-index.json"]
+    assert fetched == sum(path.stat().st_size for path in files) - 100
+
+
+def test_a_fetch_that_began_with_other_bytes_begins_again(tmp_path, index):
+    (part,) = index.glob("models-*")
+    folder = tmp_path / "mine.duckdb.attached" / "index"
+    folder.mkdir(parents=True)
+    (folder / f"{part.name}.partial").write_bytes(bytes(100))
+    with dx.open(tmp_path / "mine.duckdb") as db:
+        assert db.attach(index)[0]["models"] == 20
+
+
+# The command line
+
+
+def run(folder, *arguments):
+    return CliRunner().invoke(main, [*arguments, "--db", str(folder / "mine.duckdb")])
+
+
+def test_the_commands(tmp_path, index):
+    attached = run(tmp_path, "attach", str(index), "--name", "theirs")
+    listed = json.loads(run(tmp_path, "attach", "--list", "--json").stdout)
+    near = run(tmp_path, "find-similar", "author-1/model-7", "-k", "2")
+    document = json.loads(run(tmp_path, "find-similar", "author-1/model-7", "--json").stdout)
+    refreshed = run(tmp_path, "attach", "--refresh")
+    removed = run(tmp_path, "attach", "--remove", "theirs")
+
+    assert attached.stdout.startswith(f"theirs: 20 models of {BASE} ({RECIPE.id})")
+    assert [row["name"] for row in listed["attached"]] == ["theirs"]
+    assert "source" in near.stdout
+    assert {hit["source"] for hit in document["neighbours"]} == {"theirs"}
+    assert "20 models" in refreshed.stdout
+    assert removed.stdout == "no index is attached\n"
+    assert not list((tmp_path / "mine.duckdb.attached").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "give one of SOURCE"),
+        (("x", "--list"), "give one of SOURCE"),
+        (("no-folder",), "no such file"),
+        (("http://example.org/index",), "https:// address"),
+        (("https://me:secret@example.org/index",), "https:// address"),
+        (("ftp://example.org",), "https:// address"),
+        (("hf://datasets/nobody",), "is not hf://datasets/OWNER/NAME"),
+        (("--remove", "x"), "no attached index"),
+    ],
+)
+def test_what_cannot_be_attached_is_one_line(tmp_path, arguments, says):
+    with dx.open(tmp_path / "mine.duckdb"):
+        pass
+    result = run(tmp_path, "attach", *arguments)
+
+    assert result.exit_code != 0
+    assert says in result.stderr
+    assert "secret" not in result.output
+    assert "Traceback" not in result.output

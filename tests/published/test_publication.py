@@ -1,0 +1,267 @@
+"""What a publication writes, and what it does not."""
+
+import random
+from contextlib import suppress
+
+import duckdb
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from published_families import BASE, family, files_of, fill, indexed, publish, vector_of
+from pyarrow import parquet
+
+import deltadex as dx
+from deltadex.cli import main
+from deltadex.errors import BadIndex, RequestError, StoreLocked
+from deltadex.records import GATED_NOTE, PRIVATE_NOTE
+from deltadex.store import Catalog
+from deltadex.store.published import publication
+from deltadex.store.published.public_models import removal_hash
+
+
+def published_rows(folder):
+    return parquet.read_table([str(path) for path in folder.glob("models-*")]).to_pylist()
+
+
+def published_ids(folder):
+    return {row["id"] for row in published_rows(folder)}
+
+
+@settings(max_examples=2, deadline=None)
+@given(seed=st.integers(0, 1000), n=st.integers(1, 12))
+def test_the_order_of_the_models_changes_nothing(tmp_path_factory, seed, n):
+    folder = tmp_path_factory.mktemp("order")
+    models = family(n)
+    mixed = list(models.items())
+    random.Random(seed).shuffle(mixed)
+    publish(fill(folder / "a.duckdb", models), folder / "a")
+    publish(fill(folder / "b.duckdb", dict(mixed)), folder / "b")
+
+    data = [name for name in files_of(folder / "a") if name.startswith(("models", "means"))]
+    assert len(data) == 2
+    assert all((folder / "a" / f).read_bytes() == (folder / "b" / f).read_bytes() for f in data)
+
+
+def test_published_vectors_are_the_catalogs_within_half_precision(tmp_path):
+    models = family(9)
+    publish(fill(tmp_path / "c.duckdb", models), tmp_path / "index")
+
+    for row in published_rows(tmp_path / "index"):
+        stored = np.frombuffer(row["vector"], "<f2").astype(np.float64)
+        wanted = models[row["id"]].astype(np.float64)
+        assert (np.abs(stored - wanted) <= 2.0**-11 * np.abs(wanted) + 2.0**-25).all()
+
+
+def test_a_second_publication_writes_only_what_is_new(tmp_path, monkeypatch):
+    monkeypatch.setattr(publication, "PART_MODELS", 4)
+    db, folder = fill(tmp_path / "c.duckdb", family(8)), tmp_path / "index"
+    publish(db, folder)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.glob("models-*")}
+
+    again = publish(db, folder)
+    fill(db, family(2, first=8))
+    more = publish(db, folder)
+
+    assert (again["changed"], again["written"]) == (False, [])
+    assert (more["added"], more["dropped"], more["models"], more["serial"]) == (2, 0, 10, 2)
+    assert [name.split("-")[0] for name in more["written"]] == ["models", "means"]
+    assert {n: (folder / n).stat().st_mtime_ns for n in before} == before
+    assert published_ids(folder) == set(family(10))
+
+
+def test_a_changed_label_and_a_removed_model_rewrite_their_part_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(publication, "PART_MODELS", 4)
+    db, folder = fill(tmp_path / "c.duckdb", family(8)), tmp_path / "index"
+    publish(db, folder)
+    parts = {
+        path.name: set(parquet.read_table(path)["id"].to_pylist())
+        for path in folder.glob("models-*")
+    }
+    with dx.open(db) as opened:
+        opened.label("author-0/model-0", "imdb")
+        opened.remove("author-0/model-3")
+
+    done = publish(db, folder)
+
+    kept = {
+        name for name, ids in parts.items() if not ids & {"author-0/model-0", "author-0/model-3"}
+    }
+    assert kept <= files_of(folder)
+    assert set(parts) - kept == {n for n in done["deleted"] if n.startswith("models")}
+    assert (done["added"], done["dropped"]) == (0, 1)
+    assert {row["id"]: row["dataset"] for row in published_rows(folder)}[
+        "author-0/model-0"
+    ] == "imdb"
+
+
+def test_many_small_parts_are_put_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(publication, "SMALL_PARTS", 2)
+    db, folder = fill(tmp_path / "c.duckdb", family(1)), tmp_path / "index"
+    for first in range(1, 5):
+        fill(db, family(1, first=first))
+        publish(db, folder)
+
+    assert len(list(folder.glob("models-*"))) <= 3
+    assert published_ids(folder) == set(family(5))
+
+
+@settings(max_examples=2, deadline=None)
+@given(
+    steps=st.lists(st.tuples(st.sets(st.integers(0, 5)), st.integers(0, 2)), min_size=1, max_size=2)
+)
+def test_an_excluded_model_never_reappears(tmp_path_factory, steps):
+    folder = tmp_path_factory.mktemp("exclude")
+    db, index, ever = fill(folder / "c.duckdb", family(8)), folder / "index", set()
+    with dx.open() as other:
+        for place, (numbers, new) in enumerate(steps):
+            excluded = {f"author-{n % 3}/model-{n}" for n in numbers}
+            ever |= excluded
+            # indexed again, as a model that its author uploads once more
+            fill(db, {id: vector_of(hash(id) % 999) for id in sorted(excluded)})
+            fill(db, family(new, first=20 + 5 * place))
+            publish(db, index, exclude=sorted(excluded))
+            other.attach(index) if not place else other.refresh_attached()
+
+            assert not published_ids(index) & ever
+            near = [hit["model"] for hit in other.find_similar("author-0/model-6", k=99)]
+            assert near
+            assert not set(near) & ever
+            raw = b"".join(path.read_bytes() for path in index.iterdir())
+            assert not any(id.encode() in raw for id in ever)
+
+
+def test_the_list_of_the_excluded_is_of_hashes(tmp_path):
+    db, folder = fill(tmp_path / "c.duckdb", family(3)), tmp_path / "index"
+    listed = tmp_path / "list.txt"
+    listed.write_text("# requests\nauthor-1/model-1  # by mail\n\nunknown/other\n")
+    result = CliRunner().invoke(
+        main, ["publish", str(folder), "--exclude", str(listed), "--db", str(db)]
+    )
+
+    (removed,) = folder.glob("removed-*")
+    assert result.exit_code == 0, result.output
+    assert "left out: 1 (removed)" in result.output
+    assert set(removed.read_text().split()) == {
+        removal_hash(BASE, id) for id in ("author-1/model-1", "unknown/other")
+    }
+
+
+def test_nothing_private_is_published(tmp_path):
+    token = "hf_" + "a" * 30
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        for outcome in (
+            indexed("local", vector_of(0), source="/mnt/me/models/local", run="/mnt/me/run"),
+            indexed("sent", vector_of(1), source="upload", author=token),
+            indexed("/mnt/me/absolute", vector_of(2), source="/mnt/me/absolute"),
+            indexed("me/private", vector_of(3), notes=(PRIVATE_NOTE,)),
+            indexed("me/gated", vector_of(4), notes=(GATED_NOTE,)),
+            indexed("me/open", vector_of(5), base_raw="/mnt/me/base", notes=("at /mnt/me",)),
+            indexed("odd\x1b[2J", vector_of(6)),
+            indexed("me/odd-label", vector_of(7), dataset="a\x1bb", license="x" * 9999),
+        ):
+            catalog.record(outcome)
+    done = publish(tmp_path / "c.duckdb", tmp_path / "index")
+    gated = publish(tmp_path / "c.duckdb", tmp_path / "gated", with_gated=True)
+
+    rows = {row["id"]: row for row in published_rows(tmp_path / "index")}
+    assert set(rows) == {"local", "sent", "me/open", "me/odd-label"}
+    assert done["left_out"] == {"private": 1, "gated": 1, "a path or token as id": 2}
+    assert gated["models"] == 5
+    assert (rows["me/odd-label"]["dataset"], rows["me/odd-label"]["license"]) == (None, None)
+    raw = b"".join(path.read_bytes() for path in (tmp_path / "index").iterdir())
+    assert b"/mnt/me" not in raw
+    assert str(tmp_path).encode() not in raw
+    assert token.encode() not in raw
+
+
+def test_a_base_in_a_folder_is_published_by_its_name_or_another(tmp_path):
+    with Catalog.open(tmp_path / "c.duckdb") as catalog:
+        catalog.record(indexed("m", vector_of(0), base=str(tmp_path / "bert")))
+
+    by_name = publish(tmp_path / "c.duckdb", tmp_path / "one")
+    named = publish(tmp_path / "c.duckdb", tmp_path / "two", base_name="google/bert")
+
+    assert (by_name["base"], named["base"]) == ("bert", "google/bert")
+    with pytest.raises(RequestError, match="base-name"):
+        publish(tmp_path / "c.duckdb", tmp_path / "three", base_name="/mnt/me/bert")
+
+
+def test_a_folder_keeps_to_one_family(tmp_path):
+    publish(fill(tmp_path / "a.duckdb", family(2)), tmp_path / "index")
+    other = fill(tmp_path / "b.duckdb", family(2), base="other/base")
+
+    with pytest.raises(RequestError, match="choose another folder"):
+        publish(other, tmp_path / "index")
+
+
+def test_two_processes_do_not_publish_into_one_folder_at_once(tmp_path):
+    from filelock import FileLock
+
+    db, folder = fill(tmp_path / "c.duckdb", family(2)), tmp_path / "index"
+    folder.mkdir()
+    with FileLock(folder / publication.LOCK), pytest.raises(StoreLocked, match="another process"):
+        publish(db, folder)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("step", [0, 2, 3, 99])
+def test_a_publication_that_is_killed_leaves_the_former_index(tmp_path, monkeypatch, step):
+    monkeypatch.setattr(publication, "PART_MODELS", 4)
+    db, folder = fill(tmp_path / "c.duckdb", family(6)), tmp_path / "index"
+    publish(db, folder)
+    fill(db, family(7, first=6))
+    with dx.open(db) as opened:
+        opened.remove("author-0/model-0")
+    from deltadex.store import files
+
+    renames, calls = files.os.replace, []
+
+    def killed(*arguments):
+        if len(calls) == step:
+            raise Killed
+        calls.append(arguments)
+        renames(*arguments)
+
+    with dx.open(db) as opened, monkeypatch.context() as patch:
+        patch.setattr(files.os, "replace", killed)
+        was_killed = True
+        with suppress(Killed):
+            opened.publish(folder)
+            was_killed = False
+    with dx.open() as other:
+        found = other.attach(folder)[0]["models"]
+    done = publish(db, folder)
+
+    assert found == (6 if was_killed else 12)
+    assert published_ids(folder) == set(family(13)) - {"author-0/model-0"}
+    named = {"README.md", "deltadex-index.json"}
+    assert {n for n in files_of(folder) if "-" in n} - named == {
+        path.name for path in folder.glob("*-*.*") if path.name not in named
+    }
+    assert done["models"] == 12
+    assert len(list(folder.glob("models-*"))) == done["parts"]
+
+
+def test_a_damaged_folder_is_an_error_that_names_it(tmp_path):
+    db, folder = fill(tmp_path / "c.duckdb", family(2)), tmp_path / "index"
+    publish(db, folder, exclude=["author-0/model-0"])
+    (removed,) = folder.glob("removed-*")
+    removed.write_text("")
+
+    with pytest.raises(BadIndex, match="missing or damaged"):
+        publish(db, folder)
+    (folder / "deltadex-index.json").write_text("{}")
+    with pytest.raises(BadIndex, match="not a published index's manifest"):
+        publish(db, folder)
+
+
+def test_duckdb_reads_the_parts(tmp_path):
+    publish(fill(tmp_path / "c.duckdb", family(3)), tmp_path / "index")
+
+    found = duckdb.sql(f"SELECT count(DISTINCT id) FROM '{tmp_path}/index/models-*.parquet'")
+    assert found.fetchall() == [(3,)]
