@@ -17,7 +17,8 @@ def commit_part(
     """Record what a part has that the catalog has not, in one transaction; returns that.
 
     An outcome is passed over if the catalog has it, or a later reading of the model, or a
-    fingerprint that it would replace by a fault which may pass.
+    fingerprint that it would replace by a fault which may pass. After the last part, `save_family`
+    adds the shapes that the family's models changed.
 
     Args:
         known: The family's models in the catalog; brought up to date.
@@ -25,11 +26,23 @@ def commit_part(
     news = [o for o in part.outcomes if _is_news(o, part, known.get(o.model.id))]
     if news:
         catalog.record_all(news, part.written_at)
-    if part.revision or part.layout or catalog.base(part.base) is None:
-        save_family(catalog, part.base, part.revision, part.architecture, part.layout)
+    _save_base(catalog, part)
     for outcome in news:
         known[outcome.model.id] = _known(outcome, part, known.get(outcome.model.id))
     return news
+
+
+def _save_base(catalog: Catalog, part: Part) -> None:
+    """Store what a part says of its base, unless it is known; `save_family` adds the shapes."""
+    before = catalog.base(part.base)
+    slots = dict(before.slots) if before else {}
+    if part.layout:
+        slots["layout"] = [list(block) for block in part.layout]
+    known = (before.revision, before.architecture, dict(before.slots)) if before else None
+    revision = part.revision or (before.revision if before else None)
+    architecture = part.architecture or (before.architecture if before else None)
+    if (revision, architecture, slots) != known:
+        catalog.save_base(part.base, revision, architecture, slots)
 
 
 def save_family(

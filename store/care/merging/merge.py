@@ -22,7 +22,7 @@ from ...tables.models import count_models, settle_copies
 from ...tables.recipes import select_recipes, tables
 from .kept_data import merge_data_sets
 from .model_batch import Counts, Name, Source, merge_models
-from .part_batches import catalogs_of_parts, holds_parts
+from .part_merge import holds_parts, merge_parts
 from .rules import Conflict, joined_base
 
 AT_ONCE = 256
@@ -104,12 +104,17 @@ def merge_catalogs(
     with closing(Session(target.access)) as writing:
         for place in sources:
             counts = merged.sources.setdefault(str(place), Counts())
+            merge_one = partial(_merge_catalog, writing, str(place), counts)
             if holds_parts(place):
-                for batch, damaged in catalogs_of_parts(str(place), tracked):
-                    merged.damaged += damaged
-                    _merge_catalog(writing, batch, str(place), counts, iter)
+                merged.damaged += merge_parts(
+                    target,
+                    str(place),
+                    counts,
+                    merge_catalog=partial(merge_one, tracked=iter),
+                    tracked=tracked,
+                )
             else:
-                _merge_catalog(writing, Path(place), str(place), counts, tracked)
+                merge_one(Path(place), tracked=tracked)
         for base in select_bases(writing):
             writing.write(partial(settle_copies, base=base))
         merged.models = count_models(writing, ())
@@ -118,7 +123,7 @@ def merge_catalogs(
 
 
 def _merge_catalog(
-    writing: Session, path: Path, name: str, counts: Counts, tracked: Tracked
+    writing: Session, name: str, counts: Counts, path: Path, *, tracked: Tracked
 ) -> None:
     with (
         Catalog.open(path, read_only=True, create=False, cache=CACHE, migrates=False) as opened,
