@@ -191,7 +191,7 @@ def main() -> None:
     print(
         f"{options.models:,} models of {len(ROLES) * options.layers} slots, {os.cpu_count()} cores"
     )
-    print("| step | seconds | processor, s | memory, GB | on disk, GB | bytes per model |")
+    print("| step | seconds | processor, s | memory, GB | on disk, GB | bytes a model |")
     print("| --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(dir=options.folder) as place:
         for step, (_, left) in STEPS.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..errors import StoreFull, StoreLocked
 from ..store import Catalog
+from .copying import Copying
 from .exchange import Exchange
 from .members import Members
 from .opened import Place, Track, untracked
@@ -127,7 +128,7 @@ def check_picture_ending(path: Place) -> None:
     check_ending(Path(path))
 
 
-class Database(Members, Exchange, Questions, SeveralDataQuestions, Studies, Serving):
+class Database(Members, Copying, Exchange, Questions, SeveralDataQuestions, Studies, Serving):
     """An open catalog of fine-tuned models; `open` makes one.
 
     One thread at a time; others take a `reader`. Models are named by their id, `base` chooses a

@@ -18,7 +18,7 @@ from ..tables.filters import ModelFilter
 from ..tables.models import Label
 from .filtering import matching
 from .manifest import LARGEST_MANIFEST, Manifest, parse_manifest, sha256_of
-from .parts import Part, is_whole
+from .parts import PublishedPart, is_whole
 from .public_models import removal_hash
 from .statistics import Statistics, read_statistics
 
@@ -221,7 +221,7 @@ class AttachedIndex:
         return found
 
     @cached_property
-    def _parts(self) -> Sequence[Part]:
+    def _parts(self) -> Sequence[PublishedPart]:
         """Open, so that a later refresh takes nothing away from this."""
         dim, form = self.recipe.dim, self.manifest.vectors
         parts = []
@@ -229,7 +229,7 @@ class AttachedIndex:
             path = self._folder / file.name
             if not path.is_file() or path.stat().st_size != file.bytes:
                 raise self._missing(path, "missing or changed")
-            parts.append(Part(path, file, dim, form))
+            parts.append(PublishedPart(path, file, dim, form))
         return parts
 
     def _missing(self, path: Path, what: str | None) -> BadIndex:

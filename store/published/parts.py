@@ -131,7 +131,7 @@ def is_whole(path: Path, file: PublishedFile) -> bool:
         raise StoreFull(f"{path}: {err.strerror}") from err
 
 
-class Part:
+class PublishedPart:
     """An open part; everything that is read of it is checked."""
 
     def __init__(self, path: Path, file: PublishedFile, dim: int, form: Form) -> None:

@@ -26,7 +26,7 @@ from ..tables.bases import BaseRecord, select_base
 from ..tables.vectors import fetch_vectors_of
 from .card import card_text
 from .manifest import CARD, MANIFEST, Manifest, PublishedFile, parse_manifest, sha256_of
-from .parts import Part, is_whole, with_vectors, write_content, write_part
+from .parts import PublishedPart, is_whole, with_vectors, write_content, write_part
 from .public_models import PublicModels, removal_hash, select_public
 from .statistics import Measure, write_means
 from .vector_codes import decode_vectors, encode_vectors, form_for
@@ -254,7 +254,7 @@ class _Writer:
     ) -> tuple[Int64[np.ndarray, " rows"], bool]:
         """The rows of a part's models, −1 where one is gone; and whether all are there and the
         same."""
-        part = Part(self._folder / file.name, file, self._recipe.dim, self._form)
+        part = PublishedPart(self._folder / file.name, file, self._recipe.dim, self._form)
         then = PublicModels(keys=NO_KEYS, table=part.models(), left_out={})
         ids = then.table.column("id").to_pylist()
         rows = np.array([row_of.get(id, -1) for id in ids], dtype=np.int64)

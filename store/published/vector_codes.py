@@ -71,7 +71,8 @@ def decode_vectors(
         n_blocks = -(-dim // BLOCK)
         scales = np.ascontiguousarray(rows[:, : 2 * n_blocks]).view("<f2").astype(np.float32)
         codes = np.ascontiguousarray(rows[:, 2 * n_blocks :]).view(np.int8)
-        blocks = codes.reshape(len(rows), n_blocks, BLOCK) * scales[:, :, None]
+        with np.errstate(invalid="ignore"):
+            blocks = codes.reshape(len(rows), n_blocks, BLOCK) * scales[:, :, None]
         vectors = np.ascontiguousarray(blocks.reshape(len(rows), -1)[:, :dim])
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt(np.vecdot(vectors, vectors))

@@ -215,6 +215,40 @@ TOYS = {
         ),
         prints=(r"\| ball \| 10 \| 200 \| 0\.\d\d ± 0\.\d\d \|",),
     ),
+    "fan_out": Toy(
+        command=("benchmarks/fan_out.py", "speed", "--models", "3", "--kib-per-second", "8192"),
+        page="scale.md",
+        published=("| workers | models/hour | ratio | whole run, s | start, s | content |",),
+        prints=(r"\| 4 \| [\d,]+ \| [\d.]+ \| [\d.]+ \| [\d.]+ \| [0-9a-f]{8} \|",),
+        needs=missing("ray"),
+    ),
+    "fan_out, kills": Toy(
+        command=("benchmarks/fan_out.py", "kills", "--kills", "2"),
+        page="scale.md",
+        published=(" kills (",),
+        prints=(r"0 catalogs that do not say what one process says",),
+        needs=missing("ray"),
+    ),
+    "hub_simulation": Toy(
+        command=("benchmarks/hub_simulation.py", "--models", "2000"),
+        page="scale.md",
+        published=(
+            "| workers | days, free token | days, PRO token | Gbit/s, all |",
+            "| what is kept | GB | dollars a month |",
+        ),
+        prints=(r"\| 256 \| 0\.0 \| 0\.0 \|",),
+    ),
+    "whole_hub": Toy(
+        command=("benchmarks/whole_hub.py", "--models", "300", "--layers", "1"),
+        page="scale.md",
+        published=("| step | seconds | processor, s | memory, GB | on disk, GB |",),
+        prints=(r"\| search \| [\d.]+ \|",),
+    ),
+    "publishing": Toy(
+        command=("benchmarks/publishing.py", "--models", "600"),
+        published=("| step | s | processor s | peak GiB |",),
+        prints=(r"\| attach \| [\d.]+ \|",),
+    ),
     "qdrant": Toy(
         command=("benchmarks/qdrant.py", "--models", "400", "--queries", "5", "--folder", FOLDER),
         published=(
@@ -586,7 +620,8 @@ def quick_unless_tested_elsewhere() -> list[Any]:
         for name, toy in TOYS.items()
         if toy.benchmark.startswith("studies/")
         or toy.benchmark in SAMPLED
-        or name == "large_models, whole"
+        or toy.benchmark in ("fan_out", "whole_hub", "publishing", "qdrant", "soak", "load", "start")
+        or name in ("large_models, whole", "families build", "families score", "fingerprinting")
     }
     return [pytest.param(n, marks=[pytest.mark.slow] if n in slow else []) for n in TOYS]
 

@@ -61,7 +61,7 @@ def test_find_similar_prints_the_contract(family):
     assert set(printed["calibration"]) == {"rate", "source", "datasets", "queries"}
     assert set(printed["neighbours"][0]) == {
         "rank", "model", "cosine", "score", "z", "fdr", "verdict", "dataset", "author", "run",
-        "base",
+        "base", "source",
     }  # fmt: skip
     assert printed["verdict"] == printed["neighbours"][0]["verdict"]
     assert printed["compared"] == 3

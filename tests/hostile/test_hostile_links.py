@@ -333,11 +333,12 @@ def test_one_module_opens_the_files_of_models() -> None:
 RESOURCES = {
     "architecture/rules.py",
     "family/card.py",
+    "fan_out/ray_cluster.py",
     "hub/files.py",
     "model.py",
     "base.py",
 }
-"""These read the package's own tables, or call `open` of a checkpoint."""
+"""These read the package's own tables, or call `open` of a checkpoint or job."""
 
 
 def test_a_name_that_is_not_unicode_is_spelled_out(tmp_path: Path) -> None:

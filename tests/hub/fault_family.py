@@ -20,6 +20,7 @@ from hub_standin import StandInHub
 from safetensors.torch import save
 
 from deltadex.cli import main
+from deltadex.indexer.hub import LocalBudget
 from deltadex.indexer.hub.call import Patience
 from deltadex.indexer.hub.session import default_session
 from deltadex.store import Catalog
@@ -158,7 +159,8 @@ def family_hub(folder: Path) -> Iterator[StandInHub]:
 
 
 def run(folder: Path, *arguments: str) -> Run:
-    """`deltadex ARGUMENTS` on a new catalog in `folder`."""
+    """`deltadex ARGUMENTS` on a new catalog in `folder`; nothing is known of the Hub's limits."""
+    default_session().budget = LocalBudget()
     db = folder / "catalog.duckdb"
     lines = _Lines()
     start = time.monotonic()

@@ -61,7 +61,7 @@ CHANGES = {
     "another kind": (lambda t: column(t, "kind", ["gradient"] * 5), "kind without statistics"),
     "a negative count": (lambda t: column(t, "downloads", [-1] * 5), "downloads"),
     "no length": (lambda t: column(t, "norm", [float("nan")] * 5), "norm"),
-    "a column less": (lambda t: t.drop_columns(["author"]), "columns"),
+    "a column less": (lambda t: t.drop_columns(["author"]), "not a part"),
     "a column more": (lambda t: t.append_column("x", pa.array([1] * 5)), "columns"),
     "numbers for texts": (lambda t: column(t, "author", [1] * 5, pa.int64()), "columns"),
     "a row less": (lambda t: t.slice(1), "rows"),

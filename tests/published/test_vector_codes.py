@@ -61,7 +61,7 @@ def test_the_default_recipe_has_half_precision_and_version_two_has_eight_bits():
 def test_a_stored_vector_that_is_none_is_refused(form, bad):
     stored = encode_vectors(np.eye(2, 64, dtype=np.float32), form)
     number = {"zero": 0.0, "nan": np.nan, "large": np.inf}[bad]
-    stored[1, :2] = np.array([number], "<f2").view(np.uint8)
+    stored[0, :2] = np.array([number], "<f2").view(np.uint8)
 
     with pytest.raises(BadIndex, match="1 vectors are not finite"):
         decode_vectors(stored, 64, form)

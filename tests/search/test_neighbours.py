@@ -207,7 +207,7 @@ def test_json_has_the_documented_keys(catalog):
     assert neighbour.pop("verdict") == "copy"
     assert neighbour == {
         "rank": 1, "model": "a-twin", "dataset": "cola", "author": "y", "run": "r",
-        "base": "base",
+        "base": "base", "source": None,
     }  # fmt: skip
 
 

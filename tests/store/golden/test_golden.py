@@ -42,6 +42,8 @@ def test_it_answers_as_it_did(golden, read_only):
     with Catalog.open(path, read_only=read_only) as catalog:
         answers = json.loads(json.dumps(answered(catalog)))
     del expected["version"]
+    # a walk of the Hub is forgotten after a day
+    del expected["listing"]
 
     nearest, before = answers.pop("nearest"), expected.pop("nearest")
     assert answers.pop("purity") == pytest.approx(expected.pop("purity"))
