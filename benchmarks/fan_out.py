@@ -132,8 +132,8 @@ def speed(models: int, kib_per_second: float) -> None:
 def committed_at(db: Path) -> list[float]:
     """When each model was read, as seconds since 1970."""
     with deltadex.open(db) as opened:
-        rows = opened.sql("SELECT epoch(indexed_at) AS at FROM models ORDER BY at")
-        return [float(row["at"]) for row in rows]
+        rows = opened.sql("SELECT epoch(indexed_at) AS moment FROM models ORDER BY moment")
+        return [float(row["moment"]) for row in rows]
 
 
 def kills(n_kills: int, seed: int) -> None:
