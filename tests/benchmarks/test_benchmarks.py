@@ -620,7 +620,8 @@ def quick_unless_tested_elsewhere() -> list[Any]:
         for name, toy in TOYS.items()
         if toy.benchmark.startswith("studies/")
         or toy.benchmark in SAMPLED
-        or toy.benchmark in ("fan_out", "whole_hub", "publishing", "qdrant", "soak", "load", "start")
+        or toy.benchmark
+        in ("fan_out", "whole_hub", "publishing", "qdrant", "soak", "load", "start")
         or name in ("large_models, whole", "families build", "families score", "fingerprinting")
     }
     return [pytest.param(n, marks=[pytest.mark.slow] if n in slow else []) for n in TOYS]
