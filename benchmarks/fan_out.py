@@ -167,11 +167,13 @@ def kills(n_kills: int, seed: int) -> None:
 
 def killed_run(run: list[str], rng: random.Random, counts: Counter[str], left: int) -> int:
     """The exit code of a run in which processes are killed at random, at most `left`."""
-    process = subprocess.Popen(run, start_new_session=True, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        run, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         while process.poll() is None:
-            time.sleep(rng.uniform(0.2, 2.0))
-            places = [(kind, pid) for kind, pid in processes_below(process.pid)]
+            time.sleep(rng.uniform(0.1, 1.0))
+            places = list(processes_below(process.pid))
             workers = [pid for kind, pid in places if kind == "worker"]
             heads = [pid for kind, pid in places if kind == "head"]
             if left <= 0 or not workers:
@@ -196,7 +198,7 @@ def killed_run(run: list[str], rng: random.Random, counts: Counter[str], left: i
     finally:
         process.wait()
         for _, pid in processes_of_session(process.pid):
-            with_suppressed_kill(pid)
+            end(pid)
     return process.returncode
 
 
@@ -224,7 +226,7 @@ def processes_of_session(session: int) -> list[tuple[str, int]]:
     return found
 
 
-def with_suppressed_kill(pid: int) -> None:
+def end(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

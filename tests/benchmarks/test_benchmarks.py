@@ -612,6 +612,12 @@ SAMPLED = ("kills", "power_loss", "disk_faults")
 """Benchmarks of which `tests/faults` run a sample."""
 
 
+LONG = (
+    *("families build", "families score", "fan_out", "fan_out, kills", "fingerprinting"),
+    *("large_models, whole", "load", "publishing", "qdrant", "soak", "start", "whole_hub"),
+)
+
+
 def quick_unless_tested_elsewhere() -> list[Any]:
     """The names of `TOYS`; a toy of what has tests of its own is slow: studies and `SAMPLED`; so is
     one of many processes."""
