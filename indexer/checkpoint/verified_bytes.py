@@ -69,12 +69,15 @@ class VerifiedBytes:
 
     def read(self, start: int, stop: int) -> Buffer:
         with self._lock:
-            known = max(start, min(stop, self._hashed))
-            again = self._read_again(start, known) if start < known else bytearray()
-            if known == stop:
-                return again
-            rest = self._read_new(known, stop)
-            return bytearray(again) + rest if again else rest
+            return self._read(start, stop)
+
+    def _read(self, start: int, stop: int) -> Buffer:
+        known = max(start, min(stop, self._hashed))
+        again = self._read_again(start, known) if start < known else bytearray()
+        if known == stop:
+            return again
+        rest = self._read_new(known, stop)
+        return bytearray(again) + rest if again else rest
 
     def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
         return nullcontext(self.read(start, stop))
@@ -106,6 +109,9 @@ class VerifiedBytes:
                 self._held[start] = max(self._held.get(start, b""), bytes(buffer), key=len)
                 return buffer
             self._fill(start, leave=0 if self.plan.ahead else PIECE)
+            if start < self._hashed:
+                # what was held from there on is hashed now
+                return self._read(start, stop)
         first = min(start, self._hashed)
         buffer = self._source.read(first, stop)
         self._compare_with_held(first, buffer)

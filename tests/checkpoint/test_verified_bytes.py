@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
@@ -74,6 +74,7 @@ def test_any_order_of_reads_gives_the_files_bytes_and_its_hash(
     assert source.verify() == "sha256"
 
 
+@example(ranges=[(129, 130), (129, 169)], held=40, bad_read=4, at=0)
 @given(
     ranges=RANGES,
     held=st.sampled_from([0, 40, 300, 5000]),
