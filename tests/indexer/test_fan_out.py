@@ -266,6 +266,7 @@ def test_bytes_in_flight_are_limited(monkeypatch):
     assert [waiting.next().bytes, waiting.next().bytes, waiting.next()] == [60, 30, None]
 
 
+@pytest.mark.slow
 def test_ray_reads_what_one_process_reads(family, alone, tmp_path):
     pytest.importorskip("ray")
 

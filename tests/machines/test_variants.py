@@ -10,11 +10,8 @@ from variants import CUT, HASWELL, NUMERIC, OLDEST, SAME_EXAMPLES
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [HASWELL, pytest.param(OLDEST, marks=pytest.mark.slow)],
-    ids=lambda variant: variant.name,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", [HASWELL, OLDEST], ids=lambda variant: variant.name)
 def test_the_numeric_tests_pass_as_on_another_processor(variant):
     if reason := variant.why_not():
         pytest.skip(reason)

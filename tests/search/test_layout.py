@@ -34,8 +34,14 @@ def few_pairs(monkeypatch):
     monkeypatch.setattr(layout, "LARGEST_TSNE", 100)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("n", range(8))
+@pytest.mark.parametrize(
+    ("method", "n"),
+    [
+        pytest.param(method, n, marks=[pytest.mark.slow] if method == "umap" and n > 3 else [])
+        for method in METHODS
+        for n in range(8)
+    ],
+)
 def test_any_number_of_models_is_placed(method, n):
     made = placed(make_clusters()[:n], method)
 
