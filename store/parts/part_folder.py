@@ -107,11 +107,13 @@ class PartFolder:
         return known
 
     def remove_family(self, base: str) -> None:
-        """Remove every part of a family, and folders that are empty then."""
+        """Remove every part of a family, what killed writers left, and folders that are empty then."""
         paths = self.paths(base)
         for path in paths:
             self._remove(path)
         if self.is_local:
+            for leftover in (Path(self._root) / _folder(base)).rglob(".part-*.partial"):
+                leftover.unlink(missing_ok=True)
             folders = {folder for path in paths for folder in PurePosixPath(path).parents}
             for folder in sorted(folders, reverse=True):
                 with suppress(OSError):

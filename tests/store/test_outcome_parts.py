@@ -240,8 +240,11 @@ def test_an_address_that_fsspec_cannot_open_is_one_line():
 def test_removed_parts_leave_no_empty_folders(folder, tmp_path):
     folder.write(part(indexed("m")))
     folder.write(part(indexed("m", base="b"), base="b"))
+    recipe = next((tmp_path / "parts" / "base=base").iterdir())
+    (recipe / ".part-1.parquet.4000000.0.partial").write_bytes(b"of a writer that was killed")
 
     folder.remove_family("base")
+    assert not recipe.parent.exists()
     assert len(folder.paths()) == 1
     folder.remove_family("b")
     assert not (tmp_path / "parts").exists()
