@@ -107,7 +107,7 @@ class PartFolder:
         return known
 
     def remove_family(self, base: str) -> None:
-        """Remove every part of a family, what killed writers left, and folders that are empty then."""
+        """Remove a family's parts, what killed writers left, and folders that are empty then."""
         paths = self.paths(base)
         for path in paths:
             self._remove(path)
