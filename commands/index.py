@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -166,8 +166,12 @@ def index(
     Example:
       deltadex index bert-base-uncased ./my-fine-tunes --labels labels.csv
     """
+    writes_catalog = fan_out.parts is None or fan_out.ray is not None
     if rehearsal.dry_run:
-        print_plan(common, asdict(source) | asdict(indexing))
+        places = {"parts": fan_out.parts, "share": fan_out.share}
+        print_plan(
+            common, asdict(source) | asdict(indexing) | places, writes_catalog=writes_catalog
+        )
         return
     run_indexing(
         common,
@@ -175,15 +179,25 @@ def index(
         lambda db, progress: db.index(
             **asdict(source), **asdict(indexing), **asdict(fan_out), progress=progress
         ),
-        writes_catalog=fan_out.parts is None or fan_out.ray is not None,
+        writes_catalog=writes_catalog,
     )
 
 
-def print_plan(common: Common, settings: dict[str, Any]) -> None:
+def print_plan(common: Common, settings: dict[str, Any], *, writes_catalog: bool = True) -> None:
     """Print what indexing with these settings would take."""
-    with open_database(common, read_only=False, create=True) as db:
+    with _opened(common, writes_catalog=writes_catalog) as db:
         table = db.plan(**settings)
     print_table(table, terminal.show_plan, common)
+
+
+@contextmanager
+def _opened(common: Common, *, writes_catalog: bool) -> Iterator[Database]:
+    """The catalog; a temporary one where there is none and none is written."""
+    with ExitStack() as opened:
+        place = common.db
+        if not writes_catalog and not place.exists():
+            place = Path(opened.enter_context(TemporaryDirectory())) / "none.duckdb"
+        yield opened.enter_context(open_database(common, place, read_only=False, create=True))
 
 
 def run_indexing(
@@ -197,12 +211,10 @@ def run_indexing(
 
     A run that writes parts alone reads the catalog, if there is one.
     """
-    with ExitStack() as opened:
-        place = common.db
-        if not writes_catalog and not place.exists():
-            place = Path(opened.enter_context(TemporaryDirectory())) / "none.duckdb"
-        db = opened.enter_context(open_database(common, place, read_only=False, create=True))
-        progress = opened.enter_context(terminal.RunProgress(quiet=common.quiet))
+    with (
+        _opened(common, writes_catalog=writes_catalog) as db,
+        terminal.RunProgress(quiet=common.quiet) as progress,
+    ):
         report = run(db, progress)
     print_table(report, terminal.show_report, common)
     if any(strictness.strict or REASONS[row["code"]].is_failure for row in report):

@@ -123,6 +123,8 @@ class Members(Opened):
         depth: int | None = None,
         exclude: Sequence[str] = (),
         min_downloads: int | None = None,
+        parts: Place | None = None,
+        share: str | None = None,
         bandwidth: str = "1Gbit",
         **options: Unpack[Indexing],
     ) -> PlanTable:
@@ -132,7 +134,7 @@ class Members(Opened):
         24 hours, and `index` does not make it again.
 
         Args:
-            base, source, hub, limit, depth, exclude, min_downloads: As of `index`.
+            base, source, hub, limit, depth, exclude, min_downloads, parts, share: As of `index`.
             bandwidth: Of each worker's connection: `1Gbit`, `50MB`.
             options: See `Indexing`; `workers` counts machines that share the work.
 
@@ -151,6 +153,8 @@ class Members(Opened):
             "folder": folder,
             "hub": hub,
             "limit": limit,
+            "parts": None if parts is None else str(parts),
+            "share": share,
             "selection": _selection(depth, exclude, min_downloads),
         }
         plan = make_plan(

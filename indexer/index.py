@@ -29,6 +29,7 @@ from .family import (
     Wanted,
     base_key,
     find_member,
+    folder_at,
     folder_members,
     hub_members,
     listed_members,
@@ -36,7 +37,7 @@ from .family import (
     refuse_strangers,
 )
 from .family_recipes import RecipeChoice, choose_recipes, find_upgrade
-from .fan_out import ClusterOptions, Share, index_on_ray, write_parts
+from .fan_out import ClusterOptions, index_on_ray, share_of, write_parts
 from .fingerprint import Layout, family_layout
 from .hub import ListingMemory, WalkCounts
 from .job import Job, base_parts
@@ -136,9 +137,7 @@ def index_family(
     if upgrade is not None:
         log.info("%s", upgrade)
     members = _place_unnamed(members, base, catalog)
-    if options.share is not None:
-        share_of_machine = Share.parse(options.share)
-        members = [m for m in members if share_of_machine.has(m.record.id)]
+    members = share_of(members, options.share)
     workers = options.workers or _workers(members)
     job = Job(
         base=base,
@@ -209,11 +208,10 @@ def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -
     Raises:
         BaseError: a folder without a readable model.
     """
-    folder = Path(spelling).expanduser()
-    is_folder = folder.is_dir()
-    key = base_key(str(folder.resolve()) if is_folder else spelling)
+    folder = folder_at(spelling)
+    key = base_key(spelling if folder is None else str(folder.resolve()))
     same = [name for name in catalog.bases() if base_key(name) == key]
-    if is_folder:
+    if folder is not None:
         folder = folder.resolve()
         names = (b for b in same if not Path(b).is_absolute())
         base = Base(name=next(names, str(folder)), folder=folder, aliases=tuple(aliases))
@@ -224,10 +222,9 @@ def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -
     if spelling.startswith((".", "/", "~")):
         raise BaseError(f"base {spelling}: no such folder")
     name = same[0] if same else spelling
-    stored = Path(name)
     return Base(
         name=name,
-        folder=stored if stored.is_absolute() and stored.is_dir() else None,
+        folder=folder_at(name) if Path(name).is_absolute() else None,
         aliases=(*aliases, spelling),
     )
 

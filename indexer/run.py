@@ -203,8 +203,7 @@ class Unread:
             elif before.status == "indexed" and recipes <= set(before.recipes):
                 report.unchanged += 1
                 report.bytes_total += before.bytes_total
-                if member.record.label_source == "labels":
-                    self.relabelled.append(member.record)
+                self._relabel(member)
             elif (
                 before.status == "indexed"
                 or self.retry_failed
@@ -213,8 +212,13 @@ class Unread:
             ):
                 yield member
             else:
+                self._relabel(member)
                 reason = before.reason or ""
                 report.add(Refused(model=member.record, code=before.code, reason=reason))
+
+    def _relabel(self, member: Member) -> None:
+        if member.record.label_source == "labels":
+            self.relabelled.append(member.record)
 
 
 def _refuse_taken_id(member: Member, before: Known | None) -> Member:

@@ -182,7 +182,7 @@ class Catalog:
         return row
 
     def relabel(self, base: str, records: Sequence[ModelRecord]) -> None:
-        """Bring labels, authors and runs of indexed models up to date."""
+        """Bring labels, authors and runs of models up to date."""
         if records:
             self._session.write(lambda s: relabel_models(s, base, records))
 

@@ -12,6 +12,7 @@ from .labels import read_labels as read_labels
 from .member import Member as Member
 from .member import Wanted as Wanted
 from .member import refuse_strangers as refuse_strangers
+from .paths import folder_at as folder_at
 from .selection import EVERY_MEMBER as EVERY_MEMBER
 from .selection import Format as Format
 from .selection import Kind as Kind

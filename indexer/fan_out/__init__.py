@@ -2,6 +2,6 @@
 
 from .part_run import write_parts
 from .ray_run import ClusterOptions, index_on_ray
-from .share import Share
+from .share import share_of
 
-__all__ = ["ClusterOptions", "Share", "index_on_ray", "write_parts"]
+__all__ = ["ClusterOptions", "index_on_ray", "share_of", "write_parts"]

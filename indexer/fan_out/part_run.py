@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -10,6 +11,8 @@ from ..family import Member
 from ..job import Job
 from ..run import Progress, Report, Unread
 from .lease import leases, read_lease
+
+log = logging.getLogger(__name__)
 
 
 def write_parts(
@@ -32,7 +35,14 @@ def write_parts(
     start = time.monotonic()
     report = Report(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
     known = {**known, **folder.known(job.base.name)}
-    fresh = list(Unread(job, known, report, retry_failed=retry_failed).among(members))
+    unread = Unread(job, known, report, retry_failed=retry_failed)
+    fresh = list(unread.among(members))
+    if unread.relabelled:
+        log.warning(
+            "%d models are read already, and their parts keep the labels that they have: "
+            "give --labels again to `deltadex index` on the merged catalog",
+            len(unread.relabelled),
+        )
     report.begin(fresh, progress)
     for lease in leases(fresh, job.recipes):
         part = read_lease(lease, job, workers)

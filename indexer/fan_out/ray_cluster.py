@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
@@ -137,7 +139,8 @@ def opened_cluster(address: str, workers: int, spec: JobSpec, parts: str) -> Ite
     _require_answer(address)
     try:
         try:
-            ray.init(address=address, **options)
+            with _own_sigterm():
+                ray.init(address=address, **options)
             n_workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
             cluster = _cluster(ray, n_workers, spec, parts)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as err:
@@ -147,6 +150,19 @@ def opened_cluster(address: str, workers: int, spec: JobSpec, parts: str) -> Ite
     finally:
         with suppress(Exception):
             ray.shutdown()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Put this process's handler of SIGTERM back, which Ray replaces by its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _WithoutRay(io.TextIOBase):

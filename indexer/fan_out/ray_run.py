@@ -114,7 +114,7 @@ def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[st
         try:
             n_models += len(commit_part(catalog, folder.read(path), known))
         except StoreDamaged as err:
-            log.warning("%s; its models are read again", err)
+            log.warning("%s; it counts as if it were not there: delete it", err)
     if n_models:
         log.info("%d models of an earlier run were in its parts", n_models)
 

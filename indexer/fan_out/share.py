@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...errors import RequestError
+from ..family import Member
 
 _SPELLING = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
 
@@ -35,3 +37,15 @@ class Share:
         """Whether the model of that id is in this share."""
         digest = hashlib.sha256(id.encode()).digest()
         return int.from_bytes(digest[:8], "big") % self.of == self.number - 1
+
+
+def share_of(members: Sequence[Member], text: str | None) -> list[Member]:
+    """The members of the share that `text` means; all without.
+
+    Raises:
+        RequestError: as `Share.parse`.
+    """
+    if text is None:
+        return list(members)
+    share = Share.parse(text)
+    return [member for member in members if share.has(member.record.id)]

@@ -9,12 +9,13 @@ from typing import Any
 
 from ...errors import BaseError, ModelError, SourceError
 from ...records import Recipe
-from ...store import Catalog
+from ...store import Catalog, PartFolder
 from ..base import Base, BaseWeights
 from ..budget import layer_bytes, parse_budget
 from ..checkpoint import FEW_BYTES
 from ..family import EVERY_MEMBER, Member, read_labels, refuse_strangers
 from ..family_recipes import RecipeChoice, choose_recipes
+from ..fan_out import share_of
 from ..hub import ListingMemory, WalkCounts
 from ..index import (
     IndexOptions,
@@ -85,9 +86,13 @@ def prepare(catalog: Catalog, options: IndexOptions, track: Track) -> Preparatio
         names=options.recipes, rank=options.rank, share=share, follows_family=False
     )
     recipes = choose_recipes(catalog, base.name, layout, choice)
+    members = share_of(members, options.share)
+    known = catalog.known(base.name)
+    if options.parts is not None:
+        known |= PartFolder(options.parts).known(base.name)
     job = Job(base=base, wanted=wanted, recipes=recipes, layout=layout, verify=options.verify)
     earlier = Report(base=base.name, recipes=recipes)
-    unread = Unread(job, catalog.known(base.name), earlier, retry_failed=options.retry_failed)
+    unread = Unread(job, known, earlier, retry_failed=options.retry_failed)
     return Preparation(
         base=base,
         weights=weights,

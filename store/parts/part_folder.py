@@ -132,7 +132,7 @@ class PartFolder:
             try:
                 yield from map(dict, read_known(self._content(path), f"{self.url}/{path}"))
             except StoreDamaged as err:
-                log.warning("%s; its models are read again", err)
+                log.warning("%s; it counts as if it were not there: delete it", err)
 
     def _content(self, path: str) -> bytes:
         try:

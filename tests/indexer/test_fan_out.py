@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from deltadex.errors import ModelError, RequestError, StoreFull
+import deltadex as dx
+from deltadex.errors import ModelError, RequestError, SourceError, StoreFull
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.family import Member
 from deltadex.indexer.fan_out import ray_run
@@ -300,3 +301,40 @@ def test_members_that_are_refused_unread_start_no_cluster(family, tmp_path, in_p
 
     assert [o.code for o in report.refused] == ["other-base"]
     assert clusters == []
+
+
+def test_labels_that_come_later_are_given_to_the_merged_catalog(family, alone, tmp_path, caplog):
+    caplog.set_level("WARNING", logger="deltadex")
+    folder, unlabelled = str(tmp_path / "parts"), replace(options(family), labels=None)
+    with Catalog.open(tmp_path / "none.duckdb") as catalog:
+        index_family(catalog, replace(unlabelled, parts=folder))
+    assert caplog.text == ""
+
+    content(tmp_path / "none.duckdb", family, parts=folder)
+
+    assert "their parts keep the labels" in caplog.text
+    with Catalog.open(tmp_path / "all.duckdb") as catalog:
+        merge_catalogs(catalog, [folder])
+        assert content_sha256(catalog) != alone
+        report = index_family(catalog, options(family))
+        assert (report.bytes_read, content_sha256(catalog)) == (0, alone)
+
+
+def test_a_plan_counts_the_share_and_what_is_in_parts(family, tmp_path):
+    with dx.open(tmp_path / "c.duckdb") as db:
+        places = {"base": family / "base", "source": family / "models", "parts": tmp_path / "parts"}
+        planned = [db.plan(**places, share=f"{n}/2").to_json()["models"] for n in (1, 2)]
+        db.index(**places)
+        after = db.plan(**places).to_json()["models"]
+
+    assert sum(document["to_read"] for document in planned) == 6
+    assert after["in_catalog"] == 4
+
+
+def test_a_base_whose_name_is_no_files_is_a_name(tmp_path):
+    (tmp_path / "models").mkdir()
+    with (
+        Catalog.open(tmp_path / "c.duckdb") as catalog,
+        pytest.raises(SourceError, match="no models found"),
+    ):
+        index_family(catalog, IndexOptions(base="x" * 300, folder=tmp_path / "models"))
