@@ -52,9 +52,9 @@ class Assumptions:
     latency_s: float = 0.15
     bytes_per_second: float = 125e6
     cpu_bytes_per_second: float = 60e6
-    catalog_bytes: float = 45_000
-    part_bytes: float = 43_000
-    published_bytes: float = 5_000
+    catalog_bytes: float = 64_000
+    part_bytes: float = 32_000
+    published_bytes: float = 4_200
 
 
 def seconds(assumed: Assumptions, workers: int, limit: int, *, seed: int = 0) -> float:

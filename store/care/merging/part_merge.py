@@ -14,7 +14,7 @@ from ...tables.models import Known
 from .model_batch import Counts
 
 AT_ONCE = 1024
-"""Models of one catalog, about: 30 MB of a base of 36 slots."""
+"""Models of one catalog, and of what DuckDB's cache holds, about: 30 MB of a base of 36 slots."""
 
 
 def holds_parts(source: str | Path) -> bool:
@@ -47,6 +47,7 @@ def merge_parts(
     known: dict[str, dict[str, Known]] = {}
     batch: list[Part] = []
     damaged: list[str] = []
+    n_held = 0
     for path in tracked(paths):
         try:
             part = parts.read(path)
@@ -56,7 +57,11 @@ def merge_parts(
         if part.base not in known:
             known[part.base] = target.known(part.base)
         if _is_new(target, part, known[part.base]):
-            counts.added += len(commit_part(target, part, known[part.base]))
+            n_new = len(commit_part(target, part, known[part.base]))
+            counts.added, n_held = counts.added + n_new, n_held + n_new
+            if n_held >= AT_ONCE:
+                target.shed_memory()
+                n_held = 0
             continue
         batch.append(part)
         for outcome in part.outcomes:
