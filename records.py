@@ -7,7 +7,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from .arrays import Float32, Float64
@@ -233,6 +233,12 @@ class ModelRecord:
     notes: tuple[str, ...] = ()
     duplicate_of: str | None = None
     verified: Verification | None = None
+
+    def as_copy_of(self, twin: ModelRecord) -> ModelRecord:
+        """The record, with what reading the same weight files told of the twin."""
+        return replace(
+            self, method=twin.method, bytes_total=twin.bytes_total, verified=twin.verified
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,12 +81,12 @@ class Questions(Opened):
         filters = {"dataset": dataset, "author": author, "where": where}
 
         def answer(query: Query) -> Document:
-            from ..search import explain_pair, find_similar_with
+            from ..search import explain_pair, find_similar, search_with
 
             start = self._query(query, base, recipe, kind, indexes)
             beside = indexes_of(self._catalog, start.base, indexes) if start.base else []
-            neighbours = find_similar_with(
-                self._catalog, beside, start, k=k, recipe=recipe, **filters
+            neighbours = find_similar(
+                self._catalog, start, k=k, recipe=recipe, search=search_with(beside), **filters
             )
             document: dict[str, Any] = neighbours.to_json()
             if explain:

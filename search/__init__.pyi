@@ -1,4 +1,4 @@
-from .attached import attached_query, find_similar_with
+from .attached import attached_query, search_with
 from .clusters import ClusterReport, cluster_family
 from .evaluate import check_ways, evaluate
 from .evaluation import Evaluation
@@ -55,7 +55,6 @@ __all__ = [
     "family_views",
     "find_data",
     "find_similar",
-    "find_similar_with",
     "find_trained_on",
     "find_trained_on_each",
     "kept_data_sets",
@@ -66,4 +65,5 @@ __all__ = [
     "prepare_search",
     "rankings",
     "read_family",
+    "search_with",
 ]

@@ -15,22 +15,21 @@ import numpy as np
 
 from ..arrays import Bool, Float64, Int64
 from ..records import Fingerprint
-from ..store import AttachedIndex, Catalog, FamilyView, ModelFilter
+from ..store import AttachedIndex, FamilyView, ModelFilter
 from .labelled import TIE_DECIMALS
 from .neighbours import (
     EVERY_MODEL,
     FreshQuery,
     Neighbour,
     Neighbours,
-    Query,
     RankedModels,
     ResolvedQuery,
+    Search,
     best_of,
     make_neighbour,
     nearest,
     rank_family,
     rank_rows,
-    resolve,
 )
 from .scoring.evidence import Calibration, verdict
 from .scoring.normalisation import codes_of
@@ -83,40 +82,27 @@ def attached_query(index: AttachedIndex, id: str) -> FreshQuery:
     )
 
 
-def find_similar_with(
-    catalog: Catalog,
-    attached: Sequence[AttachedIndex],
-    query: Query,
-    *,
-    k: int,
-    dataset: str | None = None,
-    author: str | None = None,
-    where: str | None = None,
-    recipe: str | None = None,
-    base: str | None = None,
-) -> Neighbours:
-    """The `k` nearest of the query's family and of attached indexes, each with its `source`.
+def search_with(attached: Sequence[AttachedIndex]) -> Search:
+    """A search of the query's family and of attached indexes; each neighbour has its `source`.
+
+    It raises `BadIndex` where an attached index is damaged.
 
     Args:
         attached: Of the query's base; those of another recipe are not searched.
-
-    Raises:
-        RequestError: as of `find_similar`.
-        BadIndex: an attached index is damaged.
     """
-    wanted = ModelFilter(dataset=dataset, author=author, where=where)
 
-    def answer() -> Neighbours:
-        view, resolved = resolve(catalog, query, recipe, base)
+    def search(
+        view: FamilyView, query: ResolvedQuery, *, k: int, wanted: ModelFilter
+    ) -> Neighbours:
         indexes = [index for index in attached if index.recipe.id == view.recipe.id]
         for index in attached:
             if index not in indexes:
                 log.info("%s is not searched: its recipe is %s", index.name, index.recipe.id)
         if not indexes:
-            return nearest(view, resolved, k=k, wanted=wanted)
-        return _together(view, resolved, indexes, k, wanted)
+            return nearest(view, query, k=k, wanted=wanted)
+        return _together(view, query, indexes, k, wanted)
 
-    return catalog.look(answer)
+    return search
 
 
 def _together(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -159,6 +160,15 @@ class ResolvedQuery:
     sketches: SketchMatrix | None
 
 
+@runtime_checkable
+class Search(Protocol):
+    """What answers a resolved query, as `nearest` does."""
+
+    def __call__(
+        self, view: FamilyView, query: ResolvedQuery, *, k: int, wanted: ModelFilter
+    ) -> Neighbours: ...
+
+
 def find_similar(
     catalog: Catalog,
     query: Query,
@@ -169,12 +179,14 @@ def find_similar(
     where: str | None = None,
     recipe: str | None = None,
     base: str | None = None,
+    search: Search | None = None,
 ) -> Neighbours:
     """The `k` nearest of the query's family that pass every filter, at one moment.
 
     Args:
         recipe: By name or id; by default the one that most of the family's models have.
         base: Which family, where several have a model of that id.
+        search: Finds them for the resolved query; by default among the family's models alone.
 
     Raises:
         RequestError: k < 1, or the query has no vector to search with; an unknown model or
@@ -186,7 +198,7 @@ def find_similar(
 
     def answer() -> Neighbours:
         view, resolved = resolve(catalog, query, recipe, base)
-        return nearest(view, resolved, k=k, wanted=wanted)
+        return (search or nearest)(view, resolved, k=k, wanted=wanted)
 
     return catalog.look(answer)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -426,8 +425,7 @@ class Catalog:
         from .tables.outcomes import outcome_of_copy
 
         row, by_id = self.model(twin, base), self.recipes()
-        record = replace(model, method=row.record.method, bytes_total=row.record.bytes_total)
-        record = replace(record, verified=row.record.verified)
+        record = model.as_copy_of(row.record)
         return outcome_of_copy(self._session, row.key, record, [by_id[id] for id in recipes])
 
     # the whole

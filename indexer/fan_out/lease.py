@@ -88,11 +88,7 @@ def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
     def copy(model: ModelRecord) -> Indexed:
         twin = outcomes[model.duplicate_of or ""]
         assert isinstance(twin, Indexed)
-        seen = twin.model
-        record = replace(
-            model, method=seen.method, bytes_total=seen.bytes_total, verified=seen.verified
-        )
-        return replace(twin, model=record, bytes_read=0, seconds=0.0)
+        return replace(twin, model=model.as_copy_of(twin.model), bytes_read=0, seconds=0.0)
 
     for outcome in read_members(lease.members, job, workers, {}, copy):
         outcomes[outcome.model.id] = outcome

@@ -162,7 +162,9 @@ def _own_sigterm() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        # None is that of a program around Python, which cannot be put back
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 class _WithoutRay(io.TextIOBase):

@@ -130,9 +130,14 @@ class PartFolder:
     def _known_rows(self, base: str) -> Iterator[dict[str, Any]]:
         for path in self.paths(base):
             try:
-                yield from map(dict, read_known(self._content(path), f"{self.url}/{path}"))
+                with self._files.open(f"{self._root}/{path}", "rb") as file:
+                    rows = read_known(file, f"{self.url}/{path}")
             except StoreDamaged as err:
                 log.warning("%s; it counts as if it were not there: delete it", err)
+            except OSError as err:
+                raise StoreError(f"{self.url}/{path}: cannot be read: {err}") from err
+            else:
+                yield from map(dict, rows)
 
     def _content(self, path: str) -> bytes:
         try:

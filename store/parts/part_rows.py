@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -105,7 +105,7 @@ def read_part(content: bytes, name: str) -> Part:
     Raises:
         StoreDamaged: it is no part, of a later deltadex, or its bytes changed.
     """
-    table, about = _read(content, name, None)
+    table, about = _read(pa.BufferReader(content), name, None)
     try:
         recipes = {recipe.id: recipe for recipe in about["recipes"]}
         outcomes = tuple(_outcome(row, recipes) for row in table.to_pylist())
@@ -126,23 +126,23 @@ def read_part(content: bytes, name: str) -> Part:
     )
 
 
-def read_known(content: bytes, name: str) -> list[Mapping[str, Any]]:
-    """`KNOWN_COLUMNS` and `recipes`, ids, of every model of a part.
+def read_known(file: BinaryIO, name: str) -> list[Mapping[str, Any]]:
+    """`KNOWN_COLUMNS` and `recipes`, ids, of every model of a part; reads little else.
 
     Raises:
         StoreDamaged: as `read_part`.
     """
-    table, about = _read(content, name, KNOWN_COLUMNS)
+    table, about = _read(file, name, KNOWN_COLUMNS)
     recipes = tuple(recipe.id for recipe in about["recipes"])
     return [{**row, "recipes": recipes} for row in table.to_pylist()]
 
 
 def _read(
-    content: bytes, name: str, columns: Sequence[str] | None
+    file: BinaryIO | pa.NativeFile, name: str, columns: Sequence[str] | None
 ) -> tuple[pa.Table, dict[str, Any]]:
     try:
         table = parquet.read_table(
-            pa.BufferReader(content),
+            file,
             columns=None if columns is None else list(columns),
             page_checksum_verification=True,
         )

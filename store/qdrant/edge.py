@@ -132,12 +132,7 @@ class EdgeCollection:
         with self._guarded():
             records, _ = self._open.scroll(request)
             return [
-                Point(
-                    key=_key(record.id),
-                    payload=record.payload or {},
-                    vector=np.array(record.vector, dtype=np.float32) if with_vectors else None,
-                )
-                for record in records
+                Point.of(_key(record.id), record, with_vector=with_vectors) for record in records
             ]
 
     def count(self) -> int:

@@ -42,6 +42,12 @@ class Point:
     payload: Payload
     vector: Float32[np.ndarray, " dim"] | None = field(default=None, compare=False)
 
+    @classmethod
+    def of(cls, key: int, record: Any, *, with_vector: bool) -> Point:
+        """The point of an engine's record."""
+        vector = np.array(record.vector, dtype=np.float32) if with_vector else None
+        return cls(key=key, payload=record.payload or {}, vector=vector)
+
 
 @runtime_checkable
 class PointCollection(Protocol):

@@ -118,12 +118,7 @@ class ServerCollection:
             )
         )
         return [
-            Point(
-                key=self._key(record.id),
-                payload=record.payload or {},
-                vector=np.array(record.vector, dtype=np.float32) if with_vectors else None,
-            )
-            for record in records
+            Point.of(self._key(record.id), record, with_vector=with_vectors) for record in records
         ]
 
     def count(self) -> int:
