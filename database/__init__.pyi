@@ -3,7 +3,7 @@ from .database import Database, check_picture_ending, doctor, open
 from .members import Indexing, query
 from .opened import Place, Track
 from .purity_table import check_table_ending
-from .queries import AdapterReading, read_adapter
+from .queries import AdapterReading, load_adapter_reader, read_adapter
 from .studies import Running
 from .studies.tables import (
     AblationStudy,
@@ -80,6 +80,7 @@ __all__ = [
     "check_scores_ending",
     "check_table_ending",
     "doctor",
+    "load_adapter_reader",
     "open",
     "query",
     "read_adapter",

@@ -51,6 +51,14 @@ class AdapterReading:
     may_open_base: bool
 
 
+def load_adapter_reader() -> None:
+    """Import what `read_adapter` needs, which takes longer than the reading.
+
+    >>> database.load_adapter_reader()
+    """
+    from ..indexer import fingerprint_sent_adapter as _  # noqa: F401
+
+
 def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
     """The adapter in the folder, fingerprinted; only its own files are opened.
 

@@ -6,16 +6,16 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from ...database import Database
 from ...errors import RequestError, UnknownModel
+from .http_rules import Sent
 from .names import Names
 from .problems import Problem
 from .readers import find_base, find_family, names_of
 from .service import Service
 from .settings import MAX_NEW_ID, MAX_QUERIES
-from .uploads import AdapterFiles
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
@@ -38,10 +38,8 @@ NewId = Annotated[Text, AfterValidator(_is_new_id)]
 HubId = Annotated[Text, AfterValidator(_is_hub_id)]
 
 
-class AddAdapter(BaseModel):
+class AddAdapter(Sent):
     """The fields that come with an adapter's two files."""
-
-    model_config = ConfigDict(extra="forbid")
 
     model: NewId
     base: Text | None = None
@@ -50,21 +48,20 @@ class AddAdapter(BaseModel):
     run: Text | None = None
 
 
-class AddFromHub(BaseModel):
+class AddFromHub(Sent):
     """Models that the service is to fetch."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [{"models": ["someone/bert-imdb"], "base": "bert-base-uncased"}]
-        },
+        }
     )
 
     models: Annotated[list[HubId], Field(min_length=1, max_length=MAX_QUERIES)]
     base: Text
 
 
-def add_adapter(service: Service, fields: AddAdapter, files: AdapterFiles) -> dict[str, Any]:
+def add_adapter(service: Service, fields: AddAdapter, folder: Path) -> dict[str, Any]:
     """Fingerprint an adapter and record it; as `deltadex add --json`.
 
     Raises:
@@ -75,7 +72,7 @@ def add_adapter(service: Service, fields: AddAdapter, files: AdapterFiles) -> di
         base = find_family(catalog, fields.base)
         _refuse_taken(catalog, fields.model, base)
         reading = catalog.adapter_reading(base, may_open_base=service.settings.allow_hub)
-    adapter = service.uploads.read(files, reading)
+    adapter = service.uploads.read(folder, reading)
     with service.readers.writing() as catalog:
         _refuse_taken(catalog, fields.model, base)
         catalog.record_adapter(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Path, Request
+from fastapi import APIRouter, Depends, FastAPI, Path, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 
 from ... import __version__
 from . import problems, routes
+from .http_rules import HeadAsGet, refuse_unknown
 from .limits import BodyLimits, KnownHosts, SecurityHeaders
 from .metrics import Measured
 from .page import INDEX
@@ -55,10 +56,11 @@ def make_app(service: Service) -> FastAPI:
         routes.models,
         routes.similar,
         routes.views,
+        routes.jobs,
         routes.operations,
         routes.writing,
     ):
-        app.include_router(router, prefix=PREFIX)
+        app.include_router(router, prefix=PREFIX, dependencies=[Depends(refuse_unknown)])
     app.include_router(routes.unversioned)
     app.include_router(_page)
     # the last added meets a request first
@@ -70,6 +72,7 @@ def make_app(service: Service) -> FastAPI:
     app.add_middleware(BodyLimits, large=large, seconds=settings.max_seconds)
     app.add_middleware(KnownHosts, hosts=settings.known_hosts)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(Measured, metrics=service.metrics)
     return app
 

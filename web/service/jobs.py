@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Mapping
-from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +16,7 @@ from ...errors import DeltadexError
 from .readers import Readers, names_of
 from .replies import Packed, encode
 from .tasks import Kind, compute_in
-from .work import Shared
+from .work import Shared, is_done
 from .worker import Worker, WorkerFailed
 
 MAX_DOCUMENTS = 64
@@ -38,9 +36,9 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """Not ready; ask again in so many seconds."""
+    """Not ready, after the request waited for so long."""
 
-    retry_after_s: int
+    waited_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +83,11 @@ class Jobs:
         document = self._look_up(key)
         if isinstance(document, Document) and not document.stale:
             return document
-        future = self._thread.submit(key, partial(self._make, key, kind, base, params))
+        future = self._thread.submit(partial(self._make, key, kind, base, params), key=key)
         if isinstance(document, Document):
             return document
-        started = time.monotonic()
-        await asyncio.to_thread(wait, [future], self._quick_seconds)
-        document = self._look_up(key)
-        if document is None:
-            waited = time.monotonic() - started
-            return Computing(retry_after_s=max(1, min(5, round(waited))))
-        return document
+        await is_done(future, self._quick_seconds)
+        return self._look_up(key) or Computing(self._quick_seconds)
 
     def close(self) -> None:
         """Stop computing; ends the process."""

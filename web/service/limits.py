@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .problems import Problem
+from .problems import Problem, stopping
 from .settings import SMALL_BODY
 
 SECURITY_HEADERS = {
@@ -96,9 +96,11 @@ class BodyLimits:
 
         try:
             await self._app(scope, body.receive, noted)
-        except Problem as problem:
+        except (Problem, asyncio.CancelledError) as ended:
             if started:
                 raise
+            # nothing but the end of the service cancels a request
+            problem = ended if isinstance(ended, Problem) else stopping()
             await problem.response()(scope, receive, send)
 
 
@@ -124,6 +126,9 @@ class _Body:
             detail = f"the body did not come within {self._seconds:g} s"
             self.problem = Problem(408, "slow-body", detail, {"Connection": "close"})
             raise self.problem from err
+        if message["type"] == "http.disconnect":
+            self.problem = Problem(400, "incomplete-body", "the client hung up before its end")
+            raise self.problem
         if message["type"] == "http.request":
             self._seen += len(message.get("body", b""))
             self._complete = not message.get("more_body", False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
@@ -14,19 +15,19 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .jobs import Jobs
+from .problems import METHODS
 from .readers import Readers
 from .settings import PREFIX
-from .work import Work
+from .work import Shared, Work
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 
 class Metrics:
     """Counts of one service, in a registry of its own."""
 
-    def __init__(self, readers: Readers, work: Sequence[Work], jobs: Jobs) -> None:
+    def __init__(self, readers: Readers, work: Sequence[Work | Shared[Any]], jobs: Jobs) -> None:
         self._registry = CollectorRegistry()
         self.requests = prometheus_client.Counter(
             "deltadex_requests",
@@ -55,7 +56,7 @@ class Metrics:
 class _Catalog(Collector):
     """Numbers that are counted when they are read."""
 
-    def __init__(self, readers: Readers, work: Sequence[Work], jobs: Jobs) -> None:
+    def __init__(self, readers: Readers, work: Sequence[Work | Shared[Any]], jobs: Jobs) -> None:
         self._readers = readers
         self._work = work
         self._jobs = jobs

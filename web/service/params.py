@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Form, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from fastapi import Depends, Form, Header, Path, Query, Request
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
+from .http_rules import Sent
 from .schemas import ComputingAnswer, ProblemAnswer
 from .service import Service
 from .settings import MAX_ID, MAX_K, MAX_QUERIES, MAX_WHERE
@@ -36,6 +37,13 @@ AuthorInQuery = Annotated[Name | None, Query(description="Only models of this au
 WhereInQuery = Annotated[Where | None, Query(description=_WHERE)]
 KInQuery = Annotated[K, Query(description="How many neighbours.")]
 
+PreferHeader = Annotated[
+    str | None,
+    Header(
+        description="`respond-async`: 202 and a job at once; `wait=S`: after S seconds (RFC 7240)."
+    ),
+]
+
 BaseInForm = Annotated[Name | None, Form(description=_BASE)]
 NameInForm = Annotated[Name | None, Form()]
 
@@ -49,10 +57,10 @@ def the_service(request: Request) -> Service:
 ServiceIn = Annotated[Service, Depends(the_service)]
 
 
-class Query_(BaseModel):
+class Query_(Sent):
     """A stored model, or a fingerprint."""
 
-    model_config = ConfigDict(extra="forbid", title="Query")
+    model_config = ConfigDict(title="Query")
 
     model: Id | None = None
     vector: (
@@ -72,14 +80,13 @@ class Query_(BaseModel):
         return self
 
 
-class Batch(BaseModel):
+class Batch(Sent):
     """Several questions with the same filters."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [{"queries": [{"model": "someone/bert-imdb"}], "k": 5, "dataset": "imdb"}]
-        },
+        }
     )
 
     queries: Annotated[list[Query_], Field(min_length=1, max_length=MAX_QUERIES)]
@@ -115,6 +122,13 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
+JOB: dict[int | str, dict[str, Any]] = {
+    202: {
+        "model": ComputingAnswer,
+        "description": "It takes longer; `Location` is the job to ask for after `Retry-After`.",
+        "headers": {"Location": {"schema": {"type": "string"}}},
+    }
+}
 COMPUTING: dict[int | str, dict[str, Any]] = {
     202: {
         "model": ComputingAnswer,

@@ -11,6 +11,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from ...errors import (
     BadFilter,
@@ -29,6 +30,7 @@ from .worker import WorkerDied, WorkerFailed, WorkerTooSlow
 
 log = logging.getLogger(__name__)
 
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 PROBLEM = "application/problem+json"
 DEFECT = "a defect in deltadex; the server's log says more"
 NO_ENGINE = "the engine that gives candidates does not answer; the server's log says more"
@@ -97,6 +99,11 @@ def busy(detail: str, seconds: int = 5, code: str = "busy") -> Problem:
     return Problem(503, code, detail, {"Retry-After": str(seconds)})
 
 
+def stopping() -> Problem:
+    """The 503 of a request that the end of the service cuts off."""
+    return busy("the service is being stopped: send it again")
+
+
 def invalid(faults: Sequence[Any], within: tuple[str, ...] = ()) -> Problem:
     """A 422 with what was wrong where, of the first few faults; never the value itself.
 
@@ -116,10 +123,24 @@ def install(app: FastAPI) -> None:
     """Have the app answer every error as a problem document."""
 
     async def answer(request: Request, error: Exception) -> Response:
-        return _problem_of(error, request.app.state.service.names).response()
+        problem = _problem_of(error, request.app.state.service.names)
+        if problem.status == 405:
+            problem.headers["Allow"] = _allowed_methods(request)
+        return problem.response()
 
     for kind in (Problem, DeltadexError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(kind, answer)
+
+
+def _allowed_methods(request: Request) -> str:
+    """The methods of a request's path, as the header `Allow` lists them."""
+    routes = request.app.router.routes
+
+    def matches(method: str) -> bool:
+        scope = {**request.scope, "method": "GET" if method == "HEAD" else method}
+        return any(route.matches(scope)[0] is Match.FULL for route in routes)
+
+    return ", ".join(filter(matches, METHODS))
 
 
 def _problem_of(error: Exception, names: Callable[[], Names]) -> Problem:

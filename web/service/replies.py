@@ -32,6 +32,15 @@ def reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = 
     return Response(encode(document), status, media_type=JSON, headers=sent)
 
 
+def computing(
+    waited_s: float, *, job: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A 202 that says when to ask again."""
+    after = max(1, min(5, round(waited_s)))
+    document = {"status": "computing", "retry_after_s": after} | ({"job": job} if job else {})
+    return reply(document, 202, {"Retry-After": str(after), **(headers or {})})
+
+
 @dataclass(frozen=True, slots=True)
 class Packed:
     """The bytes of an answer, plain and compressed, and their ETag."""

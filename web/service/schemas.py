@@ -26,6 +26,7 @@ class ComputingAnswer(Answer):
 
     status: Literal["computing"]
     retry_after_s: int = Field(ge=1)
+    job: str | None = None
 
 
 class RecipeCount(Answer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ...database import Database
 from .freshness import Freshness
@@ -12,9 +12,9 @@ from .metrics import Metrics
 from .names import Names
 from .page import PageFiles
 from .readers import Readers, names_of
-from .settings import ServiceSettings
+from .settings import MAX_WRITES, ServiceSettings
 from .uploads import Uploads
-from .work import Work, Writes
+from .work import Results, Shared, Work
 
 Result = TypeVar("Result")
 
@@ -34,27 +34,34 @@ class Service:
         self.readers = readers = Readers(
             settings.db, writable=settings.writable, engine=settings.engine
         )
-        self.work, self.long_work = (
+        self.work, self.batches, self.polls = (
             Work(at_once=at_once, waiting=settings.max_waiting, seconds=settings.max_seconds)
-            for at_once in (settings.max_at_work, settings.max_long_at_work)
+            for at_once in (settings.max_at_work, settings.max_batches_at_work, 1)
         )
         self.jobs = Jobs(
             readers, seconds=settings.job_seconds, quick_seconds=settings.quick_seconds
         )
-        self.uploads = Uploads(memory=settings.upload_memory, seconds=settings.max_seconds)
-        self.writes = Writes(seconds=settings.max_seconds)
-        self.metrics = Metrics(readers, (self.work, self.long_work), self.jobs)
+        self.uploads = Uploads(
+            memory=settings.upload_memory,
+            seconds=settings.max_seconds,
+            waiting=settings.max_waiting,
+            warm=settings.warm,
+        )
+        self.writes: Shared[dict[str, Any]] = Shared("deltadex-write", MAX_WRITES)
+        self.results = Results()
+        lines = (self.work, self.batches, self.polls, self.uploads.line, self.writes)
+        self.metrics = Metrics(readers, lines, self.jobs)
         self.page = PageFiles()
         self.freshness = Freshness(readers)
 
-    async def ask(self, function: Callable[[Database], Result]) -> Result:
+    async def ask(self, function: Callable[[Database], Result], work: Work | None = None) -> Result:
         """What the function returns for a catalog of its own thread; raises as `Work.run`."""
 
         def run() -> Result:
             with self.readers.catalog() as catalog:
                 return function(catalog)
 
-        return await self.work.run(run)
+        return await (work or self.work).run(run)
 
     def names(self) -> Names:
         """The families as they are shown now."""
@@ -62,7 +69,10 @@ class Service:
             return names_of(catalog)
 
     def close(self) -> None:
-        for part in (self.work, self.long_work, self.writes, self.jobs, self.uploads):
+        for part in (
+            *(self.work, self.batches, self.polls),
+            *(self.writes, self.jobs, self.uploads),
+        ):
             part.close()
         self.freshness.close()
         self.readers.close()

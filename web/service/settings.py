@@ -15,6 +15,8 @@ SMALL_BODY = MIB
 MAX_K, MAX_PAGE, MAX_QUERIES, MAX_WHERE = 100, 500, 32, 2000
 MAX_ID, MAX_NEW_ID = 1000, 200
 """Characters of an id, or of another name, that is asked for; and of one that is added."""
+MAX_WRITES = 16
+"""Changes that are at work or wait."""
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 MIN_TOKEN = 16
 
@@ -32,15 +34,15 @@ class ServiceSettings:
         token: What writers must present; None = nobody writes.
         allow_hub: Requests may make the service fetch from the Hub.
         body_limit: Bytes of a request that carries weights.
-        max_seconds: Run time of one request.
+        max_seconds: Run time of one request, or of reading one uploaded adapter.
         max_at_work: Requests that compute at once: one a processor, for more of them hold each
             other up.
-        max_long_at_work: Those of them that may take seconds (batches, uploads, changes), which
-            have places of their own.
+        max_batches_at_work: Batches of questions that compute at once, beside them.
         max_waiting: Requests that wait for their turn; one more is sent away.
         quick_seconds: How long a request waits for what is computed in the background.
         job_seconds: Run time of a background computation.
         upload_memory: Bytes that reading one uploaded adapter may take.
+        warm: Start the process that reads uploads with the service; else with the first upload.
     """
 
     db: Path
@@ -54,11 +56,12 @@ class ServiceSettings:
     body_limit: int = 64 * MIB
     max_seconds: float = 30.0
     max_at_work: int = max(2, os.cpu_count() or 1)
-    max_long_at_work: int = 2
+    max_batches_at_work: int = 2
     max_waiting: int = 256
     quick_seconds: float = 2.0
     job_seconds: float = 1800.0
     upload_memory: int = 4096 * MIB
+    warm: bool = True
 
     def __post_init__(self) -> None:
         if self.token is not None and len(self.token) < MIN_TOKEN:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from starlette.datastructures import UploadFile
 
-from ...database import AdapterReading, read_adapter
+from ...database import AdapterReading, load_adapter_reader, read_adapter
 from ...records import Indexed
 from .problems import Problem
-from .worker import Worker
+from .work import Shared
+from .worker import Worker, WorkerCrashed, WorkerTooSlow
 
 CONFIG_LIMIT = 1 << 20
 
@@ -32,36 +38,83 @@ class AdapterFiles:
         if (self.config.size or 0) > CONFIG_LIMIT:
             raise Problem(413, "body-too-long", "config: at most 1 MiB")
 
+    def save(self) -> tempfile.TemporaryDirectory[str]:
+        """A folder of its own with both files; they outlast the request there."""
+        place = tempfile.TemporaryDirectory(prefix="deltadex-")
+        for name, sent in (
+            ("adapter_config.json", self.config.file),
+            ("adapter_model.safetensors", self.weights.file),
+        ):
+            with (Path(place.name) / name).open("wb") as file:
+                sent.seek(0)
+                shutil.copyfileobj(sent, file)
+        return place
+
 
 class Uploads:
     """Reads adapters, one at a time.
 
     What is sent may be made to take for ever or all memory (a pattern that never ends, factors
     whose product is vast), so it is read where it can be killed.
+
+    Args:
+        waiting: Adapters that wait for their turn.
+        warm: Start the process now, not with the first adapter: it loads modules for seconds.
     """
 
-    def __init__(self, *, memory: int, seconds: float) -> None:
-        self._worker = Worker("reading the adapter", memory)
+    def __init__(self, *, memory: int, seconds: float, waiting: int, warm: bool) -> None:
+        self._worker = Worker("reading the adapter", memory, load_adapter_reader)
+        self._memory = memory
+        self.line: Shared[dict[str, Any]] = Shared("deltadex-upload", waiting)
         self.seconds = seconds
+        if warm:
+            self._worker.warm()
 
-    def read(self, files: AdapterFiles, reading: AdapterReading) -> Indexed:
-        """The adapter that was sent, fingerprinted.
+    async def begin(
+        self,
+        files: AdapterFiles,
+        answer: Callable[[Path], dict[str, Any]],
+        line: Shared[dict[str, Any]] | None = None,
+    ) -> Future[dict[str, Any]]:
+        """The function's result for a folder with the files, which is there until it is done.
+
+        Args:
+            line: That of the changes, for what is recorded; else the uploads' own.
+
+        Raises:
+            Problem: 503, too many others wait.
+        """
+        place = await asyncio.to_thread(files.save)
+        try:
+            future = (line or self.line).submit(partial(answer, Path(place.name)))
+        except BaseException:
+            place.cleanup()
+            raise
+        future.add_done_callback(lambda _: place.cleanup())
+        return future
+
+    def read(self, folder: Path, reading: AdapterReading) -> Indexed:
+        """The adapter in the folder, fingerprinted.
 
         Raises:
             ModelError: it cannot be fingerprinted.
-            DeltadexError: it took too long or too much.
+            Problem: 422, it takes too long or too much.
+            WorkerDied: the service is being closed.
         """
-        with tempfile.TemporaryDirectory(prefix="deltadex-") as place:
-            folder = Path(place) / "adapter"
-            folder.mkdir()
-            for name, sent in (
-                ("adapter_config.json", files.config.file),
-                ("adapter_model.safetensors", files.weights.file),
-            ):
-                with (folder / name).open("wb") as file:
-                    sent.seek(0)
-                    shutil.copyfileobj(sent, file)
+        try:
             return self._worker.run(read_adapter, folder, reading, seconds=self.seconds)
+        except WorkerCrashed as err:
+            most = f"the most is {self._memory >> 20} MiB"
+            raise Problem(
+                422,
+                "too-large",
+                f"reading the adapter ended its process, twice, for memory; {most}",
+            ) from err
+        except WorkerTooSlow as err:
+            raise Problem(
+                422, "too-slow", f"reading the adapter was stopped after {self.seconds:g} s"
+            ) from err
 
     def close(self) -> None:
+        self.line.close()
         self._worker.close()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from .problems import busy
+from .problems import Problem, busy
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-MAX_WAITING = 16
-"""Changes that wait for their turn."""
+MAX_RESULTS = 512
+"""Kept for clients that ask for them later."""
+
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.005, 0.25
+"""Between two looks at whether something is done."""
 
 
 class Work:
@@ -45,13 +50,14 @@ class Work:
         self._enter()
         future: Future[Result] = self._pool.submit(function, *args, **kwargs)
         future.add_done_callback(self._leave)
-        try:
-            waited = asyncio.shield(asyncio.wrap_future(future))
-            return await asyncio.wait_for(waited, self._seconds)
-        except TimeoutError as err:
-            if not (future.cancel() or not future.done()):
-                raise
-            raise busy(f"not answered within {self._seconds:g} s: ask for less, or later") from err
+        waited = asyncio.wrap_future(future)
+        # what nobody waits for any more may fail
+        waited.add_done_callback(lambda done: done.cancelled() or done.exception())
+        done, _ = await asyncio.wait([waited], timeout=self._seconds)
+        if not done:
+            future.cancel()
+            raise busy(f"not answered within {self._seconds:g} s: ask for less, or later")
+        return waited.result()
 
     def close(self) -> None:
         """Take no more work; what runs is not waited for."""
@@ -69,9 +75,14 @@ class Work:
 
 
 class Shared(Generic[Result]):
-    """A thread that does one thing after another; what is at work or waits already is joined."""
+    """A thread that does one thing after another; what is at work or waits already is joined.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        most: Things that are at work or wait; None = no limit.
+    """
+
+    def __init__(self, name: str, most: int | None = None) -> None:
+        self._most = most
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._at_work: dict[str, Future[Result]] = {}
         self._lock = threading.Lock()
@@ -81,20 +92,19 @@ class Shared(Generic[Result]):
         """What is at work or waits."""
         return len(self._at_work)
 
-    def submit(
-        self, key: str, function: Callable[[], Result], *, most: int | None = None
-    ) -> Future[Result]:
+    def submit(self, function: Callable[[], Result], key: str | None = None) -> Future[Result]:
         """The function's result, or that of the same key which is not done yet.
 
         Raises:
-            Problem: 503, `most` others are at work or wait.
+            Problem: 503, too many others are at work or wait.
         """
+        key = key or secrets.token_hex()
         with self._lock:
             future = self._at_work.get(key)
             if future is not None:
                 return future
-            if most is not None and len(self._at_work) >= most:
-                raise busy("other changes are waiting")
+            if self._most is not None and len(self._at_work) >= self._most:
+                raise busy(f"{len(self._at_work)} others are at work or waiting")
             self._at_work[key] = future = self._thread.submit(function)
         # outside the lock: where it is done already, this forgets it now
         future.add_done_callback(lambda _: self._forget(key))
@@ -109,27 +119,44 @@ class Shared(Generic[Result]):
             self._at_work.pop(key, None)
 
 
-class Writes(Shared[dict[str, Any]]):
-    """A thread that writes.
+async def is_done(
+    future: Future[Any], seconds: float, is_given_up: Callable[[], Awaitable[bool]] | None = None
+) -> bool:
+    """Whether it is done within that time, or once nobody waits any more; takes no thread."""
+    loop, pause = asyncio.get_running_loop(), SHORTEST_PAUSE_S
+    until = loop.time() + seconds
+    while not future.done() and (left := until - loop.time()) > 0:
+        await asyncio.sleep(min(pause, left))
+        pause = min(1.5 * pause, LONGEST_PAUSE_S)
+        if is_given_up is not None and pause == LONGEST_PAUSE_S and await is_given_up():
+            break
+    return future.done()
 
-    What a client stops waiting for goes on, and the same asked again joins it.
-    """
 
-    def __init__(self, *, seconds: float) -> None:
-        super().__init__("deltadex-write")
-        self._seconds = seconds
+class Results:
+    """What became of work that took longer than the request which asked for it, by id."""
 
-    async def run(self, key: str, function: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
-        """What the function returns or raises; None if it is not done yet.
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Future[dict[str, Any]]] = OrderedDict()
+
+    def keep(self, future: Future[dict[str, Any]]) -> str:
+        """An id that nobody guesses; the oldest result that is there is forgotten for a new one."""
+        for id, kept in self._kept.items():
+            if kept is future:
+                return id
+        if len(self._kept) >= MAX_RESULTS:
+            done = (id for id, kept in self._kept.items() if kept.done())
+            self._kept.pop(next(done, next(iter(self._kept))))
+        id = secrets.token_urlsafe(16)
+        self._kept[id] = future
+        return id
+
+    def find(self, id: str) -> Future[dict[str, Any]]:
+        """The work of that id.
 
         Raises:
-            Problem: 503, too much is waiting.
+            Problem: 404, it is not known, or was forgotten.
         """
-        future = self.submit(key, function, most=MAX_WAITING)
-        waited = asyncio.shield(asyncio.wrap_future(future))
-        try:
-            return await asyncio.wait_for(waited, self._seconds)
-        except TimeoutError:
-            if future.done():
-                raise
-            return None
+        if id not in self._kept:
+            raise Problem(404, "unknown-job", "no such job; the service keeps the latest ones only")
+        return self._kept[id]

@@ -18,9 +18,18 @@ from .lifeline import Lifeline, end_with
 
 Result = TypeVar("Result")
 
+_CLOSED = "the service is being stopped"
+
+START_SECONDS = 300.0
+"""How long a process may take until it can begin: a busy machine loads modules for a minute."""
+
 
 class WorkerDied(DeltadexError):
     """The process ended before it answered."""
+
+
+class WorkerCrashed(WorkerDied):
+    """It had begun, and nobody had closed it."""
 
 
 class WorkerFailed(DeltadexError):
@@ -34,17 +43,25 @@ class WorkerTooSlow(DeltadexError):
 class Worker:
     """A process that runs one function at a time; started when needed, again after it died.
 
+    With `load` it is started by `warm`, and again as soon as it died, so that it has loaded its
+    modules before it is needed.
+
     It ends with this process, whatever it is doing (`Lifeline`), and ignores Ctrl-C, which is for
     the service to act on. The pools of the standard library and pebble notice the end of their
     parent only between two tasks, or not at all.
 
     Args:
         memory: Bytes of data that it may hold; None = no limit.
+        load: What the process calls before its first function.
     """
 
-    def __init__(self, name: str, memory: int | None = None) -> None:
+    def __init__(
+        self, name: str, memory: int | None = None, load: Callable[[], None] | None = None
+    ) -> None:
         self._name = name
         self._memory = memory
+        self._load = load
+        self._turn = threading.Lock()
         self._lock = threading.Lock()
         self._running: _Running | None = None
         self._closed = False
@@ -53,57 +70,79 @@ class Worker:
         """What a module's function returns for these arguments; raises what it raises.
 
         Raises:
-            WorkerTooSlow: not within `seconds`, waiting for other callers included.
-            WorkerDied: it crashed, or the service is being closed.
+            WorkerTooSlow: not within `seconds` of the moment at which the process began.
+            WorkerCrashed: it ended, twice.
+            WorkerDied: it does not start, or the service is being closed.
             WorkerFailed: the function raised no error of ours.
         """
-        if not self._lock.acquire(timeout=seconds):
-            raise WorkerTooSlow(f"{self._name}: others are waiting; try later")
         try:
-            running = self._started()
+            return self._run(function, *args, seconds=seconds)
+        except WorkerCrashed:
+            # the system may have ended it for the memory that others took
+            return self._run(function, *args, seconds=seconds)
+
+    def warm(self) -> None:
+        """Start the process now, if there is none; what it loads is not waited for."""
+        self._started()
+
+    def close(self) -> None:
+        """End the process, whatever it is at."""
+        with self._lock:
+            self._closed = True
+            self._stop()
+
+    def _run(self, function: Callable[..., Result], *args: Any, seconds: float) -> Result:
+        with self._turn:
+            running, has_begun = self._started(), False
             try:
                 running.pipe.send((function, args))
-                if not running.pipe.poll(seconds):
-                    raise WorkerTooSlow(f"{self._name}: stopped after {seconds:g} s")
-                done, value = running.pipe.recv()
+                has_begun = _received(running.pipe, START_SECONDS)
+                done, value = _received(running.pipe, seconds)
             except (EOFError, OSError) as err:
-                self._stop()
-                raise WorkerDied(f"{self._name}: its process ended, perhaps for memory") from err
-            except WorkerTooSlow:
-                self._stop()
-                raise
-        finally:
-            self._lock.release()
+                self._replace()
+                if not has_begun:
+                    raise WorkerDied(f"{self._name}: its process did not start") from err
+                if isinstance(err, TimeoutError):
+                    raise WorkerTooSlow(f"{self._name}: stopped after {seconds:g} s") from err
+                raise WorkerCrashed(f"{self._name}: its process ended, perhaps for memory") from err
         if not done:
             raise value
         result: Result = value
         return result
 
-    def close(self) -> None:
-        """End the process, whatever it is at."""
-        self._closed = True
-        self._stop()
+    def _replace(self) -> None:
+        with self._lock:
+            self._stop()
+            is_closed = self._closed
+        if is_closed:
+            raise WorkerDied(_CLOSED)
+        if self._load is not None:
+            self._started()
 
     def _started(self) -> _Running:
-        if self._closed:
-            raise WorkerDied(f"{self._name}: the service is being closed")
-        if self._running is None or not self._running.process.is_alive():
-            self._stop()
-            context = multiprocessing.get_context("spawn")
-            lifeline = Lifeline(context)
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve,
-                args=(lifeline.end, theirs, self._memory),
-                name=self._name,
-                daemon=True,
-            )
-            process.start()
-            assert process.pid is not None
-            lifeline.tie(process.pid)
-            theirs.close()
-            self._running = _Running(process, ours, lifeline)
-        return self._running
+        with self._lock:
+            if self._closed:
+                raise WorkerDied(_CLOSED)
+            if self._running is None or not self._running.process.is_alive():
+                self._stop()
+                self._running = self._start()
+            return self._running
+
+    def _start(self) -> _Running:
+        context = multiprocessing.get_context("spawn")
+        lifeline = Lifeline(context)
+        ours, theirs = context.Pipe()
+        process = context.Process(
+            target=_serve,
+            args=(lifeline.end, theirs, self._memory, self._load),
+            name=self._name,
+            daemon=True,
+        )
+        process.start()
+        assert process.pid is not None
+        lifeline.tie(process.pid)
+        theirs.close()
+        return _Running(process, ours, lifeline)
 
     def _stop(self) -> None:
         running, self._running = self._running, None
@@ -121,16 +160,28 @@ class _Running:
     lifeline: Lifeline
 
 
-def _serve(lifeline: Connection, pipe: Connection, memory: int | None) -> None:
-    """Answer (function, arguments) with (True, result) or (False, error), until a pipe ends."""
+def _received(pipe: Connection, seconds: float) -> Any:
+    if not pipe.poll(seconds):
+        raise TimeoutError
+    return pipe.recv()
+
+
+def _serve(
+    lifeline: Connection, pipe: Connection, memory: int | None, load: Callable[[], None] | None
+) -> None:
+    """Answer (function, arguments) with True when it begins, then (True, result) or (False, error);
+    until a pipe ends."""
     end_with(lifeline)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if memory is not None:
         _limit_memory(memory)
+    if load is not None:
+        load()
     with suppress(EOFError, BrokenPipeError):
         while True:
             function, args = pipe.recv()
+            pipe.send(True)
             try:
                 answer = (True, function(*args))
             except DeltadexError as err:

@@ -49,7 +49,11 @@ def finished(ask):
 
 @contextmanager
 def served(db, **settings):
-    """A client of a ready service; its `service` is at hand."""
+    """A client of a ready service; its `service` is at hand.
+
+    A request has ten minutes, for a machine that is busy elsewhere, and nothing is loaded before.
+    """
+    settings = {"warm": False, "max_seconds": 600.0, **settings}
     with Service(ServiceSettings(db=db, **settings)) as service:
         assert service.freshness.wait_until_ready(60.0)
         with TestClient(

@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+import threading
 import time
+from functools import partial
 
+import httpx2
 import pytest
-from refusing import refuse
+from beside import end_at_first, note, refuse
 from services import API, TOKEN, WRITER, finished, served
 
 from deltadex.errors import RequestError
@@ -38,6 +41,40 @@ def test_a_worker_that_dies_or_hangs_is_replaced():
         assert len({first, second, worker.run(os.getpid, seconds=60.0)}) == 3
     finally:
         worker.close()
+
+
+def test_a_worker_that_was_stopped_loads_again_before_it_is_needed(tmp_path):
+    worker = Worker("test", load=partial(note, tmp_path / "loaded"))
+    try:
+        worker.warm()
+        with pytest.raises(WorkerTooSlow):
+            worker.run(time.sleep, 60, seconds=0.2)
+        for _ in range(600):
+            loaded = (tmp_path / "loaded").read_text().split()
+            if len(loaded) == 2:
+                break
+            time.sleep(0.1)
+        assert [str(worker.run(os.getpid, seconds=60.0))] == loaded[1:]
+    finally:
+        worker.close()
+
+
+def test_time_counts_from_when_a_worker_begins_not_from_what_it_loads():
+    worker = Worker("test", load=partial(time.sleep, 2.5))
+    try:
+        assert worker.run(os.getpid, seconds=2.0) != os.getpid()
+    finally:
+        worker.close()
+
+
+def test_a_function_outlives_the_end_of_its_process(tmp_path):
+    worker = Worker("test")
+    try:
+        second = worker.run(end_at_first, tmp_path / "ended", seconds=60.0)
+    finally:
+        worker.close()
+
+    assert str(second) != (tmp_path / "ended").read_text().strip()
 
 
 def test_a_closed_worker_leaves_no_process():
@@ -116,6 +153,29 @@ def test_a_defect_is_a_problem_without_its_text(db, monkeypatch):
 
     assert (answer.status_code, answer.json()["code"]) == (500, "internal")
     assert "secret" not in answer.text
+
+
+def test_polls_do_not_wait_behind_other_requests(db, monkeypatch):
+    release = threading.Event()
+    with served(db, quick_seconds=0.0, max_at_work=1, max_waiting=49) as client:
+        service = client.service
+        monkeypatch.setattr(service.jobs, "_compute", lambda *_: release.wait() and {"n": 1})
+
+        async def ask():
+            app = httpx2.ASGITransport(client.app)
+            async with httpx2.AsyncClient(transport=app, base_url="http://localhost") as polling:
+                others = [asyncio.ensure_future(service.work.run(release.wait)) for _ in range(50)]
+                await asyncio.sleep(0)
+                polls = await asyncio.gather(*(polling.get(f"{API}/map") for _ in range(50)))
+                other = await polling.get(f"{API}/families")
+                release.set()
+                await asyncio.gather(*others)
+            return other, polls
+
+        other, polls = finished(ask)
+
+    assert other.status_code == 503
+    assert [poll.status_code for poll in polls] == [202] * 50
 
 
 def test_the_same_document_is_computed_once_for_many(db, monkeypatch):

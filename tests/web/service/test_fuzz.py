@@ -38,7 +38,9 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.fixture(scope="module")
 def document(shared_db, tmp_path_factory):
     db = shutil.copy(shared_db, tmp_path_factory.mktemp("fuzz") / "c.duckdb")
-    chosen = ServiceSettings(db=db, token=TOKEN, quick_seconds=0.2, allow_hosts=("testserver",))
+    chosen = ServiceSettings(
+        db=db, token=TOKEN, quick_seconds=0.2, allow_hosts=("testserver",), warm=False
+    )
     with Service(chosen) as service:
         assert service.freshness.wait_until_ready(60.0)
         yield schemathesis.openapi.from_asgi(f"{API}/openapi.json", make_app(service))

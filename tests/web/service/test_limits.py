@@ -1,11 +1,13 @@
 """What is too long, too much, too slow or badly addressed is refused, as a problem document."""
 
 import asyncio
+import gc
 import threading
 import time
 
+import httpx2
 import pytest
-from services import API, adapter_files, files, finished, served
+from services import API, TOKEN, WRITER, adapter_files, files, finished, served
 
 from deltadex.web.service.limits import SECURITY_HEADERS
 from deltadex.web.service.problems import PROBLEM, Problem
@@ -14,7 +16,7 @@ from deltadex.web.service.work import Work
 
 @pytest.fixture(scope="module")
 def client(shared_db):
-    with served(shared_db, body_limit=2 << 20, max_seconds=20.0) as client:
+    with served(shared_db, body_limit=2 << 20, token=TOKEN) as client:
         yield client
 
 
@@ -81,8 +83,83 @@ def test_a_vector_is_finite(client, number):
 def test_unknown_places_and_methods_are_problems(client):
     assert_problem(client.get("/nothing"), 404, "not-found")
     assert_problem(client.get("/static/..%2f..%2fapp.py"), 404, "not-found")
-    assert_problem(client.put(f"{API}/models"), 405, "method-not-allowed")
     assert_problem(client.get("/docs"), 404, "not-found")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", f"{API}/models", "GET, HEAD, POST"),
+        ("POST", f"{API}/models/a/b", "GET, HEAD, DELETE"),
+        ("PATCH", f"{API}/similar", "GET, HEAD, POST"),
+        ("HEAD", f"{API}/similar/adapter", "POST"),
+        ("POST", "/", "GET, HEAD"),
+    ],
+)
+def test_a_wrong_method_is_told_every_right_one(client, method, path, allowed):
+    answer = client.request(method, path)
+
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+    assert method == "HEAD" or answer.json()["code"] == "method-not-allowed"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/static/main.js",
+        "/ready",
+        *(f"{API}/{path}" for path in ("models/a-0", "stats", "stats?x=1")),
+        f"{API}/openapi.json",
+        "/nothing",
+    ],
+)
+def test_head_is_the_head_of_get(client, path):
+    asked, got = client.head(path), client.get(path)
+
+    assert (asked.status_code, asked.headers) == (got.status_code, got.headers)
+    assert (asked.content, bool(got.content)) == (b"", True)
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "detail"),
+    [
+        ("similar", {"model": "a-0", "datset": "a"}, "'datset' is unknown; near: dataset"),
+        ("map", {"K": 3, "layout": "pca"}, "'K' is unknown; there are: base, layout, recipe"),
+        ("health", {"x": 1}, "'x' is unknown; there are: none"),
+        ("models", [("limit", 2), ("limit", 3)], "limit: given 2 times; give it once"),
+    ],
+)
+def test_no_parameter_is_ignored(client, path, params, detail):
+    answer = client.get(f"{API}/{path}", params=params)
+
+    assert_problem(answer, 422, "invalid")
+    assert answer.json()["detail"] == detail
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "detail"),
+    [
+        (
+            "similar",
+            {"json": {"queries": [{"modle": "a"}]}},
+            "queries.0: 'modle' is unknown; near: model",
+        ),
+        ("similar", {"json": {"query": []}}, "body: 'query' is unknown; near: queries"),
+        ("models", {"json": {"modles": []}}, "body: 'modles' is unknown; near: models"),
+        ("models", {"data": {"modle": "m"}}, "'modle' is unknown; near: model"),
+        ("similar/adapter", {"data": {"wher": ""}}, "'wher' is unknown; near: where"),
+        ("similar/adapter", {"data": {"k": ["1", "2"]}}, "k: given 2 times; give it once"),
+    ],
+)
+def test_no_key_of_a_body_is_ignored(client, path, sent, detail):
+    if "data" in sent:
+        sent = {**sent, "files": adapter_files()}
+
+    answer = client.post(f"{API}/{path}", headers=WRITER, **sent)
+
+    assert_problem(answer, 422, "invalid")
+    assert answer.json()["detail"] == detail
 
 
 def test_a_long_body_is_refused_by_its_header_and_as_it_comes(client):
@@ -177,6 +254,97 @@ def test_work_that_takes_too_long_is_a_problem_and_keeps_its_place():
     work.close()
     time.sleep(0.05)
     assert work.pending == 0
+
+
+def test_what_fails_after_its_time_is_no_unretrieved_exception():
+    work, release, seen = Work(at_once=1, waiting=1, seconds=0.1), threading.Event(), []
+
+    def fail():
+        release.wait()
+        raise KeyError("late")
+
+    async def ask():
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: seen.append(told))
+        with pytest.raises(Problem, match="busy"):
+            await work.run(fail)
+        release.set()
+        while work.pending:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+    finished(ask)
+    work.close()
+
+    assert seen == []
+
+
+class Raw:
+    """A request to an app with the messages of its client one by one, as a server passes them."""
+
+    def __init__(self, path, body, *, is_complete):
+        self.answers = []
+        self.hung_up = asyncio.Event()
+        self._first = {"type": "http.request", "body": body, "more_body": not is_complete}
+        headers = [("host", "localhost"), *WRITER.items()]
+        headers.append(("content-type", "multipart/form-data; boundary=x"))
+        self.scope = {
+            "type": "http",
+            "method": "POST",
+            "path": f"{API}/{path}",
+            "query_string": b"",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in headers],
+        }
+
+    async def receive(self):
+        if self._first is not None:
+            message, self._first = self._first, None
+            return message
+        await self.hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        self.answers.append(message)
+
+    async def ask(self, client):
+        await client.app(self.scope, self.receive, self.send)
+        return self.answers[0]["status"]
+
+
+def adapter_body():
+    """The body of an upload as it is on the wire."""
+    boundary = {"content-type": "multipart/form-data; boundary=x"}
+    request = httpx2.Request("POST", "http://x", files=adapter_files(), headers=boundary)
+    return request.read()
+
+
+@pytest.mark.parametrize("path", ["models", "similar/adapter"])
+def test_a_client_that_hangs_up_in_its_body_is_no_defect(client, path):
+    async def ask():
+        raw = Raw(path, adapter_body()[:500], is_complete=False)
+        raw.hung_up.set()
+        return await raw.ask(client)
+
+    assert finished(ask) == 400
+
+
+@pytest.mark.parametrize("how", ["hangs up", "is cut off by the end of the service"])
+def test_an_upload_that_waits_when_its_client_goes_is_answered(client, how):
+    line, release = client.service.uploads.line, threading.Event()
+    line.submit(release.wait)
+
+    async def ask():
+        raw = Raw("similar/adapter", adapter_body(), is_complete=True)
+        asking = asyncio.ensure_future(raw.ask(client))
+        while line.pending < 2:
+            await asyncio.sleep(0.01)
+        raw.hung_up.set() if how == "hangs up" else asking.cancel()
+        return await asking, line.pending
+
+    try:
+        assert finished(ask) == ((400, 1) if how == "hangs up" else (503, 2))
+    finally:
+        release.set()
 
 
 def test_at_most_so_many_work_at_once():

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from beside import end
 from services import API, adapter_files, served
 
 WATCHED = """
@@ -119,15 +120,50 @@ def test_the_operator_may_open_the_base(db):
 
 def test_what_takes_too_long_is_stopped_and_others_go_on(db):
     with served(db) as client:
-        uploads = client.app.state.service.uploads
-        object.__setattr__(uploads, "seconds", 0.001)
+        uploads = client.service.uploads
+        uploads.seconds = 0.001
         bad = client.post(f"{API}/similar/adapter", files=adapter_files())
         health = client.get(f"{API}/health")
-        object.__setattr__(uploads, "seconds", 60.0)
+        uploads.seconds = 60.0
         good = client.post(f"{API}/similar/adapter", files=adapter_files(seed=1))
 
-    assert (bad.status_code, bad.json()["code"]) == (503, "busy")
+    assert (bad.status_code, bad.json()["code"]) == (422, "too-slow")
     assert (health.status_code, good.status_code) == (200, 200)
+
+
+def test_an_adapter_that_ends_its_process_is_refused(client, monkeypatch):
+    monkeypatch.setattr("deltadex.web.service.uploads.read_adapter", end)
+
+    answer = client.post(f"{API}/similar/adapter", files=adapter_files())
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "too-large")
+
+
+@pytest.mark.parametrize("prefer", ["respond-async", "wait=0", 'foo; bar, respond-async, wait="0"'])
+@pytest.mark.parametrize("weights", [None, b"no safetensors"])
+def test_a_job_is_answered_as_the_request_would_have_been(client, prefer, weights):
+    def send(**headers):
+        sent = adapter_files()
+        if weights is not None:
+            sent["weights"] = ("w", weights)
+        return client.post(f"{API}/similar/adapter", files=sent, headers=headers)
+
+    at_once, later = send(), send(prefer=prefer)
+    for _ in range(600):
+        polled = client.get(later.headers["location"])
+        if polled.status_code != 202:
+            break
+
+    assert later.status_code == 202
+    assert later.headers["location"] == f"{API}/jobs/{later.json()['job']}"
+    assert (polled.status_code, polled.json()) == (at_once.status_code, at_once.json())
+    assert at_once.json().get("code") == (None if weights is None else "bad-header")
+
+
+def test_an_unknown_job_says_so(client):
+    answer = client.get(f"{API}/jobs/none")
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "unknown-job")
 
 
 def test_a_config_that_would_never_end_is_refused(client):

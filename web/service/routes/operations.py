@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from ..metrics import CONTENT_TYPE
-from ..params import ServiceIn
+from ..params import ServiceIn, problems
 from ..replies import reply
 from ..schemas import HealthAnswer, ReadyAnswer
 
@@ -16,16 +16,18 @@ router = APIRouter(tags=["operations"])
 unversioned = APIRouter(include_in_schema=False)
 
 _READY: dict[int | str, dict[str, Any]] = {
+    **problems(),
     200: {"model": ReadyAnswer},
     503: {"model": ReadyAnswer, "description": "Not every family has been searched once."},
 }
 _METRICS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+    **problems(),
 }
 
 
 @unversioned.get("/health")
-@router.get("/health", responses={200: {"model": HealthAnswer}})
+@router.get("/health", responses={200: {"model": HealthAnswer}, **problems()})
 async def health() -> Response:
     """The process answers."""
     return reply({"status": "ok"})

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, File, Form, UploadFile
+from fastapi import APIRouter, File, Form, Request, UploadFile
 from starlette.responses import Response
 
 from ....database import Database
 from ....errors import DeltadexError
 from ..names import Names
 from ..params import (
+    JOB,
     AuthorInQuery,
     BaseInForm,
     BaseInQuery,
@@ -22,6 +25,7 @@ from ..params import (
     K,
     KInQuery,
     NameInForm,
+    PreferHeader,
     Query_,
     RecipeInQuery,
     ServiceIn,
@@ -35,6 +39,7 @@ from ..replies import reply
 from ..schemas import BatchAnswer, ExplanationAnswer, NearestDataAnswer, SimilarAnswer
 from ..service import Service
 from ..uploads import AdapterFiles
+from .jobs import answer_or_job
 
 router = APIRouter(tags=["similar"])
 
@@ -96,7 +101,7 @@ async def similar_batch(service: ServiceIn, batch: Batch) -> Response:
     A question that has no answer gets a problem in its place.
     """
     filters = Filters(**batch.model_dump(exclude={"queries"}))
-    return reply(await service.long_work.run(_batch, service, batch.queries, filters))
+    return reply(await service.batches.run(_batch, service, batch.queries, filters))
 
 
 def _batch(service: Service, queries: list[Query_], filters: Filters) -> dict[str, Any]:
@@ -124,9 +129,10 @@ def _answer(catalog: Database, names: Names, query: Query_, filters: Filters) ->
     return names.with_bases(table.to_json())
 
 
-@router.post("/similar/adapter", responses={200: {"model": SimilarAnswer}, **problems(404)})
+@router.post("/similar/adapter", responses={200: {"model": SimilarAnswer}, **JOB, **problems(404)})
 async def similar_adapter(
     service: ServiceIn,
+    request: Request,
     config: Annotated[UploadFile, File(description="adapter_config.json")],
     weights: Annotated[UploadFile, File(description="adapter_model.safetensors")],
     base: BaseInForm = None,
@@ -135,21 +141,24 @@ async def similar_adapter(
     author: NameInForm = None,
     where: Annotated[Where | None, Form()] = None,
     recipe: NameInForm = None,
+    prefer: PreferHeader = None,
 ) -> Response:
     """The models nearest to an adapter that is sent along, and not stored."""
     filters = Filters(k=k, dataset=dataset, author=author, where=where, recipe=recipe)
     files = AdapterFiles(config, weights)
-    return reply(await service.long_work.run(_similar_adapter, service, files, base, filters))
+    search = partial(_similar_adapter, service, base, filters)
+    found = await service.uploads.begin(files, search)
+    return await answer_or_job(service, request, found, goes_on=False)
 
 
 def _similar_adapter(
-    service: Service, files: AdapterFiles, base: str | None, filters: Filters
+    service: Service, base: str | None, filters: Filters, folder: Path
 ) -> dict[str, Any]:
     with service.readers.catalog() as catalog:
         reading = catalog.adapter_reading(
             find_family(catalog, base), filters.recipe, may_open_base=service.settings.allow_hub
         )
-    adapter = service.uploads.read(files, reading)
+    adapter = service.uploads.read(folder, reading)
     with service.readers.catalog() as catalog:
         document = catalog.find_similar(adapter, attached=False, **asdict(filters)).to_json()
         return names_of(catalog).with_bases(document)

@@ -12,7 +12,7 @@ from ....database import Database
 from ..jobs import Computing
 from ..params import COMPUTING, BaseInQuery, Exclude, Layout, RecipeInQuery, ServiceIn, problems
 from ..readers import find_base, find_family, names_of
-from ..replies import reply
+from ..replies import computing, reply
 from ..schemas import ClustersAnswer, EvaluationAnswer, FailuresAnswer, MapAnswer
 from ..service import Service
 from ..tasks import Kind
@@ -87,10 +87,9 @@ async def _computed(
         family = find_family(catalog, base)
         return family, catalog.find_recipe(recipe, family).id
 
-    family, recipe_id = await service.ask(resolve)
+    family, recipe_id = await service.ask(resolve, service.polls)
     answer = await service.jobs.get(kind, family, {"recipe": recipe_id, **params})
     if isinstance(answer, Computing):
-        document = {"status": "computing", "retry_after_s": answer.retry_after_s}
-        return reply(document, 202, {"Retry-After": str(answer.retry_after_s)})
+        return computing(answer.waited_s)
     headers = {"Deltadex-Stale": "true"} if answer.stale else {}
     return answer.packed.response(request, headers)

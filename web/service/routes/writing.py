@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,13 +15,14 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.responses import Response
 
 from ..adding import AddAdapter, AddFromHub, add_adapter, add_from_hub, remove
-from ..params import BaseInQuery, IdInPath, ServiceIn, problems
+from ..http_rules import refuse_unknown_names
+from ..params import JOB, BaseInQuery, IdInPath, PreferHeader, ServiceIn, problems
 from ..problems import Problem, invalid
-from ..replies import reply
-from ..schemas import AddedAnswer, ComputingAnswer, RemovedAnswer
+from ..schemas import AddedAnswer, RemovedAnswer
 from ..service import Service
 from ..settings import ServiceSettings
 from ..uploads import AdapterFiles
+from .jobs import answer_or_job
 
 router = APIRouter(tags=["writing"])
 
@@ -48,45 +50,46 @@ def _body() -> dict[str, Any]:
     status_code=201,
     responses={
         201: {"model": AddedAnswer},
-        202: {"model": ComputingAnswer, "description": "It goes on; ask again to wait for it."},
+        **JOB,
         **problems(401, 403, 404, 409, 415),
     },
     openapi_extra={"requestBody": _body(), **_TOKEN},
 )
-async def add(service: ServiceIn, request: Request) -> Response:
+async def add(service: ServiceIn, request: Request, prefer: PreferHeader = None) -> Response:
     """Add an adapter that is sent along; or models of the Hub, where the operator allows it."""
     _require_writer(request, service.settings)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "application/json":
-        done = await _add_from_hub(service, await request.body())
+        added = _add_from_hub(service, await request.body())
     elif media_type == "multipart/form-data":
         async with request.form(max_files=2, max_fields=8) as form:
-            done = await _add_adapter(service, form)
+            added = await _add_adapter(service, form)
     else:
         raise Problem(415, "media-type", "send multipart/form-data or application/json")
-    if done is None:
-        return reply({"status": "computing", "retry_after_s": 5}, 202, {"Retry-After": "5"})
-    return reply(done, 201)
+    return await answer_or_job(service, request, added, status=201)
 
 
-async def _add_adapter(service: Service, form: FormData) -> dict[str, Any]:
+async def _add_adapter(service: Service, form: FormData) -> Future[dict[str, Any]]:
+    refuse_unknown_names(form.multi_items(), [*AddAdapter.model_fields, "config", "weights"])
     config, weights = form.get("config"), form.get("weights")
     if not isinstance(config, UploadFile) or not isinstance(weights, UploadFile):
         raise Problem(422, "invalid", "send the files config and weights")
     files = AdapterFiles(config, weights)
     fields = {name: value for name, value in form.items() if name not in ("config", "weights")}
     adapter = _checked(partial(AddAdapter.model_validate, fields))
-    return await service.long_work.run(add_adapter, service, adapter, files)
+    return await service.uploads.begin(
+        files, partial(add_adapter, service, adapter), service.writes
+    )
 
 
-async def _add_from_hub(service: Service, body: bytes) -> dict[str, Any] | None:
+def _add_from_hub(service: Service, body: bytes) -> Future[dict[str, Any]]:
     models = _checked(partial(AddFromHub.model_validate_json, body))
     if not service.settings.allow_hub:
         raise Problem(
             403, "hub-closed", "this service fetches nothing; `deltadex serve --allow-hub` does"
         )
     key = hashlib.sha256(models.model_dump_json().encode()).hexdigest()
-    return await service.writes.run(key, partial(add_from_hub, service, models))
+    return service.writes.submit(partial(add_from_hub, service, models), key)
 
 
 def _checked(parse: Callable[[], Body]) -> Body:
@@ -98,15 +101,20 @@ def _checked(parse: Callable[[], Body]) -> Body:
 
 @router.delete(
     "/models/{model:path}",
-    responses={200: {"model": RemovedAnswer}, **problems(401, 403, 404)},
+    responses={200: {"model": RemovedAnswer}, **JOB, **problems(401, 403, 404)},
     openapi_extra=_TOKEN,
 )
 async def delete(
-    service: ServiceIn, request: Request, model: IdInPath, base: BaseInQuery = None
+    service: ServiceIn,
+    request: Request,
+    model: IdInPath,
+    base: BaseInQuery = None,
+    prefer: PreferHeader = None,
 ) -> Response:
     """Forget a model; as `deltadex rm --json`."""
     _require_writer(request, service.settings)
-    return reply(await service.long_work.run(remove, service, model, base))
+    removed = service.writes.submit(partial(remove, service, model, base))
+    return await answer_or_job(service, request, removed)
 
 
 def _require_writer(request: Request, settings: ServiceSettings) -> None:
