@@ -15,7 +15,14 @@ from .architecture import PlacedModel, Placement, require_same_layers
 from .base import place_checkpoint, stream_matrices
 from .budget import read_parts
 from .checkpoint import Checkpoint
-from .delta import RELATIVE_ROUNDING, MatrixUpdate, Scratch, rounding_norm, update_against
+from .delta import (
+    RELATIVE_ROUNDING,
+    MatrixUpdate,
+    Scratch,
+    flaw_of,
+    rounding_norm,
+    update_against,
+)
 from .family import Member
 from .fingerprint.factors import frobenius
 from .job import Job
@@ -177,9 +184,8 @@ class _Comparison(Generic[Measurement]):
                 line = f"tensor {placement.tensor!r} is {child.dtype}"
                 raise ModelError("unsupported-dtype", line)
             delta = update_against(child, weight, scratch, self.job.device)
-            if not math.isfinite(delta.norm):
-                line = f"tensor {placement.tensor!r} holds NaN or infinity"
-                raise ModelError("non-finite", line)
+            if flaw := flaw_of(delta.norm, child):
+                raise ModelError("non-finite", f"tensor {placement.tensor!r} {flaw}")
             update = MatrixUpdate(
                 slot=placement.slot,
                 part=placement.part,

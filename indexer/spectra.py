@@ -19,8 +19,9 @@ from .adapter_update import collect_adapter
 from .architecture import PlacedModel, Placement
 from .base import Base, place_checkpoint
 from .checkpoint import Checkpoint
-from .delta import Delta, LowRankDelta, MatrixUpdate, rounding_norm
+from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, rounding_norm
 from .family import find_member, refuse_strangers
+from .fingerprint.factors import frobenius
 from .full_update import collect_full
 from .index import resolve_base, wanted_base
 from .job import Job
@@ -146,8 +147,8 @@ def _stored(
 
 
 def _spectrum(placement: Placement, matrix: torch.Tensor, device: torch.device) -> SlotSpectrum:
-    if not matrix.isfinite().all():
-        raise ModelError("non-finite", f"tensor {placement.tensor!r} holds NaN or infinity")
+    if flaw := flaw_of(frobenius(matrix), matrix):
+        raise ModelError("non-finite", f"tensor {placement.tensor!r} {flaw}")
     energies = _dense_energies(matrix, device)
     noise = rounding_norm(float(energies.sum()) ** 0.5, matrix.dtype)
     return SlotSpectrum(
