@@ -1,5 +1,6 @@
 """Networks as the studies see them: loaded, hooked, run over texts."""
 
+from .anatomy import decoder_start
 from .hidden_states import TokenStates, token_states
 from .language_head import LanguageHead, load_head
 from .model_loading import Network, load_network, untrained_twin
@@ -13,6 +14,7 @@ __all__ = [
     "TextWindow",
     "TokenStates",
     "as_task_model",
+    "decoder_start",
     "load_head",
     "load_network",
     "load_task_model",

@@ -22,7 +22,7 @@ from transformers.utils import hub
 
 from ...errors import StudyError
 from .adapters import class_of_adapter, merge_adapter
-from .anatomy import Stack, find_stacks
+from .anatomy import Stack, find_stacks, require_supported
 
 HEADS = ("classifier.weight", "score.weight", "out_proj.weight")
 
@@ -127,8 +127,10 @@ def load_network(
         if adapter:
             base = base or str(adapter.get("base_model_name_or_path") or "")
             with refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
+                require_supported(transformers.AutoConfig.from_pretrained(base), name)
                 model = _merged(source, base, str(adapter.get("task_type")))
         else:
+            require_supported(transformers.AutoConfig.from_pretrained(source), name)
             model = _load(source, name)
         tokenizer = first_tokenizer(source, base)
     return as_network(name, model.to(device), tokenizer)
