@@ -109,6 +109,18 @@ class BaseGate:
             )
 
 
+def require_descent(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], base_name: str) -> None:
+    """Refuse a model of which these layer matrices, each beside the base's, owe the base nothing.
+
+    Raises:
+        ModelError: `wrong-base`.
+    """
+    gate = BaseGate(base_name)
+    for child, base in pairs:
+        gate.add(frobenius(child), frobenius(base), frobenius(child - base))
+    gate.check()
+
+
 @dataclass(frozen=True, slots=True)
 class _Task:
     """What is compared at once: one tensor's placements, or one matrix's part.

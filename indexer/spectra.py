@@ -36,6 +36,8 @@ def update_spectra(
 ) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
     """The spectra of ΔW of every layer matrix, in slot order; nothing is stored.
 
+    An adapter is taken for one of this base, whatever it names.
+
     Peak: a tensor pair in float32, and the smaller side's Gram matrix in float64, for each
     thread; on another device than the CPU a pair and a Gram matrix are there, too.
 
@@ -48,7 +50,9 @@ def update_spectra(
     place = torch.device(choose_device(device, float64=True))
     family = resolve_base(catalog, base)
     wanted = wanted_base(family)
-    member = refuse_strangers(find_member(model, family.name), wanted)
+    member = find_member(model, family.name)
+    if not member.is_adapter:
+        member = refuse_strangers(member, wanted)
     job = Job(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
     collector = _SpectrumCollector(family, place)
     with _read_alone(model), ExitStack() as opened:

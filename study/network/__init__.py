@@ -3,7 +3,7 @@
 from .anatomy import decoder_start
 from .hidden_states import TokenStates, token_states
 from .language_head import LanguageHead, load_head
-from .model_loading import Network, load_network, untrained_twin
+from .model_loading import Network, load_network, paired_matrices, untrained_twin
 from .task_model import TaskModel, as_task_model, load_task_model, load_tokenizer
 from .text_window import TextWindow, text_window
 
@@ -19,6 +19,7 @@ __all__ = [
     "load_network",
     "load_task_model",
     "load_tokenizer",
+    "paired_matrices",
     "text_window",
     "token_states",
     "untrained_twin",

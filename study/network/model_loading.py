@@ -142,6 +142,19 @@ def twin(network: Network) -> Network:
     return replace(network, model=model, stacks=find_stacks(model, model.config))
 
 
+def paired_matrices(
+    network: Network, other: Network
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The matrices of both networks' layers that have one name and shape."""
+    for stack, its in zip(network.stacks, other.stacks, strict=False):
+        for block, twin in zip(stack.blocks, its.blocks, strict=False):
+            named = dict(twin.named_parameters())
+            for name, weight in block.named_parameters():
+                beside = named.get(name)
+                if weight.dim() == 2 and beside is not None and beside.shape == weight.shape:
+                    yield weight, beside
+
+
 def untrained_twin(network: Network, *, seed: int = 0) -> Network:
     """A network of the same shape with random weights."""
     with refusing(network.name), quiet(), torch.random.fork_rng(devices=[]):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from ..tables import Document, text
+from ..tables import Document, console, text
 
 
 def spread(n_layers: int, most: int = 12) -> list[int]:
@@ -14,6 +14,12 @@ def spread(n_layers: int, most: int = 12) -> list[int]:
     if n_layers <= most:
         return list(range(n_layers))
     return sorted({round(i * (n_layers - 1) / (most - 1)) for i in range(most)})
+
+
+def show_base_notes(document: Document) -> None:
+    """Which adapters name another base than the one that the user chose."""
+    for note in document["base_notes"]:
+        console().print(f"[yellow]{text(note)}[/]")
 
 
 def print_left_out(screen: Console, names: Sequence[object], shown: Sequence[int]) -> None:
