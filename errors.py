@@ -65,7 +65,7 @@ REASONS: dict[str, Reason] = {
     "bad-header": Reason("failed", "a weight file's header cannot be read"),
     "bad-offsets": Reason("failed", "tensors overlap or lie outside their file"),
     "duplicate-tensor": Reason("failed", "duplicate tensor name"),
-    "non-finite": Reason("failed", "a wanted tensor holds NaN or infinity"),
+    "non-finite": Reason("failed", "a wanted tensor holds NaN or infinity, or overflows"),
     "missing-shard": Reason("failed", "the index names a shard that is not there"),
     "missing-tensor": Reason("failed", "a wanted tensor is not where it should be"),
     "unsupported-dtype": Reason("failed", "a wanted tensor is stored in a type not read"),

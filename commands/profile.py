@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import click
 
 from .. import terminal
-from ..terminal.options import Common, argument, base_option, option, takes
-from .studying import open_for_study, print_studies
+from ..terminal.options import Common, argument, option, takes
+from .studying import open_for_study, print_studies, studied_base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Profiling:
     device: str = option(
         "--device", default="cpu", show_default=True, help="Run models on this device."
     )
-    base: str | None = base_option()
+    base: str | None = studied_base()
 
 
 @click.command()

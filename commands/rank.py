@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import click
 
 from .. import terminal
-from ..terminal.options import Common, argument, base_option, option, takes
-from .studying import Drawing, run_study
+from ..terminal.options import Common, argument, option, takes
+from .studying import Drawing, run_study, studied_base
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class RankOptions(Drawing):
     weights: bool = option(
         "--weights", is_flag=True, help="Measure the weights W themselves, not ΔW."
     )
-    base: str | None = base_option()
+    base: str | None = studied_base()
     device: str = option(
         "--device",
         default="cpu",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from .. import terminal
 from ..terminal.options import Common, argument, base_option, option
 from .exits import EXIT_SOME_FAILED
 from .opening import tracker
@@ -36,12 +37,17 @@ class Drawing:
     )
 
 
+def studied_base() -> Any:
+    """The family, or what a model of none is studied on."""
+    return base_option("; of a model that is not indexed, its base, whatever its files name")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudiedModel(Drawing):
     """The model that a study is about, and the picture of it."""
 
     model: str = argument()
-    base: str | None = base_option()
+    base: str | None = studied_base()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +99,12 @@ def open_for_study(common: Common) -> Database:
 
 def print_studies(document: Mapping[str, Any], show: Callable[[Any], None], common: Common) -> None:
     """Print the document; exit 1 where it lists models that could not be studied."""
-    print_document(document, show, common)
+
+    def show_all(document: Mapping[str, Any]) -> None:
+        show(document)
+        terminal.show_base_notes(document)
+
+    print_document(document, show_all, common)
     if document.get("failed"):
         sys.exit(EXIT_SOME_FAILED)
 

@@ -1,5 +1,6 @@
 from .base_names import base_key as base_key
 from .family import Selection as Selection
+from .full_update import require_descent as require_descent
 from .hub import HubSource as HubSource
 from .hub import NoIndex as NoIndex
 from .hub import is_remote as is_remote
@@ -10,7 +11,8 @@ from .index import index_family as index_family
 from .index import resolve_base as resolve_base
 from .planning import PlanOptions as PlanOptions
 from .planning import make_plan as make_plan
-from .query import claimed_base as claimed_base
+from .query import ChosenBase as ChosenBase
+from .query import choose_base as choose_base
 from .query import fingerprint_query as fingerprint_query
 from .query import fingerprint_sent_adapter as fingerprint_sent_adapter
 from .query import guess_base as guess_base

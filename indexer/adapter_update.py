@@ -11,7 +11,7 @@ from ..records import ModelRecord
 from .adapter import Adapter, read_adapter
 from .architecture import Placement, place_modules, require_within_base
 from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement
-from .delta import RELATIVE_ROUNDING, Delta, DenseDelta, LowRankDelta, MatrixUpdate
+from .delta import RELATIVE_ROUNDING, Delta, DenseDelta, LowRankDelta, MatrixUpdate, flaw_of
 from .family import Member
 from .job import Job
 from .untrusted_text import name_some
@@ -68,8 +68,8 @@ def _updates(
         part = job.parts.parts[placement.key] if job.parts else None
         piece = part.cut(piece) if part else piece
         norm = piece.norm
-        if not math.isfinite(norm):
-            raise ModelError("non-finite", f"module {module!r}: ΔW holds NaN or infinity")
+        if flaw := flaw_of(norm):
+            raise ModelError("non-finite", f"module {module!r}: ΔW {flaw}")
         yield MatrixUpdate(
             slot=placement.slot,
             part=placement.part,

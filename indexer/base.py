@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,6 +25,7 @@ from .checkpoint import (
     quantization,
     read_json,
 )
+from .delta import flaw_of
 from .fingerprint.factors import frobenius
 from .hub import HubSession, HubWeights, RangeFolder, describe, read_small_file, run_session
 
@@ -126,17 +126,21 @@ class BaseWeights:
         """|W| of one slot part, Frobenius; measured once, on the matrix that was read."""
         norm = self._norms.get(key)
         if norm is None:
-            norm = frobenius(matrix)
-            if not math.isfinite(norm):
-                tensor = self.placed.by_key[key].tensor
-                raise BaseError(f"base {self.name}: tensor {tensor!r} holds NaN or infinity")
-            self._norms[key] = norm
+            norm = self._norms[key] = self._measured(self.placed.by_key[key], matrix)
+        return norm
+
+    def _measured(self, placement: Placement, matrix: torch.Tensor) -> float:
+        """|M| of numbers of the placement's tensor, which are refused where they cannot be used."""
+        norm = frobenius(matrix)
+        if flaw := flaw_of(norm, matrix):
+            raise BaseError(f"base {self.name}: tensor {placement.tensor!r} {flaw}")
         return norm
 
     def whole_matrix(self, key: Key) -> torch.Tensor:
         """The (out, in) matrix that the slot part was cut from, float32, fused rows and all."""
         placement = self.placed.by_key[key]
         with self._matrix(placement) as matrix:
+            self._measured(placement, matrix)
             return (matrix.T if placement.transposed else matrix).float().clone()
 
     def shape_of(self, module: str) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from ..errors import BaseError, ModelError, RequestError
 from .architecture import Key, PlacedModel, Placement
 from .base import Base, BaseWeights
 from .checkpoint import Checkpoint, RowBlock, TensorRef
-from .delta import Delta, DenseDelta, LowRankDelta
+from .delta import Delta, DenseDelta, LowRankDelta, flaw_of
 from .fingerprint.factors import frobenius
 
 FOR_CONTENT = 0.92
@@ -168,9 +168,8 @@ class BaseParts:
     def _read(self, base: BaseWeights) -> Iterator[tuple[Key, tuple[torch.Tensor, float]]]:
         for placement, matrix in read_parts(base.checkpoint, base.placed.placements, self.parts):
             norm = frobenius(matrix)
-            if not math.isfinite(norm):
-                line = f"tensor {placement.tensor!r} holds NaN or infinity"
-                raise BaseError(f"base {self.base.name}: {line}")
+            if flaw := flaw_of(norm, matrix):
+                raise BaseError(f"base {self.base.name}: tensor {placement.tensor!r} {flaw}")
             yield placement.key, (matrix, norm)
 
 

@@ -21,6 +21,10 @@ RELATIVE_ROUNDING = {
 uniform, so ulp/√12; 0.735 is the mean of ulp over magnitude across a binade for a Gaussian matrix.
 Measured on one: 1.66e-3 for bfloat16, 2.1e-4 for float16."""
 
+LARGEST_NORM = 1e15
+"""|M| beyond which a matrix is refused. The sketch adds up σ², times up to √(out · in), over the
+parts of a slot: from 1e16 on, a thousand experts with a million rows and columns leave float32."""
+
 WIDE_BLOCK = 1 << 19
 """Entries that are widened before they are subtracted: they stay in the processor's cache."""
 
@@ -89,6 +93,15 @@ class MatrixUpdate:
     weight_norm: float | None
     cut_axis: int | None = None
     cut_start: int = 0
+
+
+def flaw_of(norm: float, *stored: torch.Tensor) -> str | None:
+    """Why a matrix with this |M|, made of these stored numbers, cannot be used; None if it can."""
+    if norm <= LARGEST_NORM:
+        return None
+    if not all(bool(numbers.isfinite().all()) for numbers in stored):
+        return "holds NaN or infinity"
+    return f"overflows: its norm is above {LARGEST_NORM:.0e}, the largest that is computed with"
 
 
 def rounding_norm(weight_norm: float, dtype: torch.dtype) -> float:

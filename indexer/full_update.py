@@ -15,7 +15,14 @@ from .architecture import PlacedModel, Placement, require_same_layers
 from .base import place_checkpoint, stream_matrices
 from .budget import read_parts
 from .checkpoint import Checkpoint
-from .delta import RELATIVE_ROUNDING, MatrixUpdate, Scratch, rounding_norm, update_against
+from .delta import (
+    RELATIVE_ROUNDING,
+    MatrixUpdate,
+    Scratch,
+    flaw_of,
+    rounding_norm,
+    update_against,
+)
 from .family import Member
 from .fingerprint.factors import frobenius
 from .job import Job
@@ -102,6 +109,18 @@ class BaseGate:
             )
 
 
+def require_descent(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], base_name: str) -> None:
+    """Refuse a model of which these layer matrices, each beside the base's, owe the base nothing.
+
+    Raises:
+        ModelError: `wrong-base`.
+    """
+    gate = BaseGate(base_name)
+    for child, base in pairs:
+        gate.add(frobenius(child), frobenius(base), frobenius(child - base))
+    gate.check()
+
+
 @dataclass(frozen=True, slots=True)
 class _Task:
     """What is compared at once: one tensor's placements, or one matrix's part.
@@ -177,9 +196,8 @@ class _Comparison(Generic[Measurement]):
                 line = f"tensor {placement.tensor!r} is {child.dtype}"
                 raise ModelError("unsupported-dtype", line)
             delta = update_against(child, weight, scratch, self.job.device)
-            if not math.isfinite(delta.norm):
-                line = f"tensor {placement.tensor!r} holds NaN or infinity"
-                raise ModelError("non-finite", line)
+            if flaw := flaw_of(delta.norm, child):
+                raise ModelError("non-finite", f"tensor {placement.tensor!r} {flaw}")
             update = MatrixUpdate(
                 slot=placement.slot,
                 part=placement.part,

@@ -19,10 +19,11 @@ from .checkpoint import (
     open_local,
     read_json,
 )
-from .family import Member
+from .family import Member, refuse_strangers
 from .full_update import collect_full
 from .hub import HubSession, HubWeights, read_small_file
 from .job import Job
+from .untrusted_text import distinct_texts
 from .update import UpdateCollector
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,10 @@ def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
         if member.refusal is not None:
             raise member.refusal
         member = with_config(member, job.session)
+        if member.is_adapter:
+            member = refuse_strangers(member, job.wanted)
+            if member.refusal is not None:
+                raise member.refusal
         checkpoint = remote.open() if remote else open_checkpoint(member, job.plan, job.session)
         collector = UpdateCollector(job.recipes, job.layout)
         record = member.record
@@ -139,7 +144,8 @@ def open_checkpoint(
 
 
 def with_config(member: Member, session: HubSession | None = None) -> Member:
-    """The member with its config; a Hub model's is fetched only when it is to be read."""
+    """The member with its config, and the base that it names where the Hub's description has none;
+    a Hub model's is fetched only when it is to be read."""
     model = member.hub
     name = "adapter_config.json" if member.is_adapter else "config.json"
     if model is None or (model.files is not None and name not in model.files):
@@ -150,4 +156,7 @@ def with_config(member: Member, session: HubSession | None = None) -> Member:
         if err.code == "not-found":
             return member
         raise
-    return replace(member, config=config)
+    claims = member.claims
+    if member.is_adapter and not claims:
+        claims = distinct_texts([config.get("base_model_name_or_path")])
+    return replace(member, config=config, claims=claims)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ..errors import BaseError, ModelError, RequestError
 from ..records import Indexed, Outcome, Recipe
 from ..store import Catalog
 from .base import Base, BaseWeights
+from .base_names import base_key
 from .family import Member, Wanted, find_member, refuse_strangers
 from .fingerprint import Layout
 from .index import resolve_base, stored_layout, wanted_base
 from .job import Job, base_parts
-from .model import fingerprint_member
+from .model import fingerprint_member, with_config
 from .parallel import choose_device, cpu_count, single_torch_thread
 
 
@@ -100,26 +103,105 @@ def guess_base(catalog: Catalog, model: str, others: Sequence[str] = ()) -> str:
         others: Bases beside the catalog's.
 
     Raises:
-        RequestError: there is no such model; or there are several families and its files name
-            none of them, or many.
+        RequestError: there is no such model; an adapter names another base; or there are several
+            families and its files name none of them, or many.
     """
     bases = [*catalog.bases(), *others]
-    if len(bases) > 1:
-        member = find_member(model, "")
-        if member.refusal is not None and not member.claims:
-            raise RequestError(f"{model}: {member.refusal}")
-        if member.folder is not None and not member.record.bytes_total:
-            raise RequestError(f"{model}: {ModelError('no-weights', 'no model in this folder')}")
-        claims = member.claims
-        bases = [b for b in bases if Wanted(names=(b,)).named_in(claims)] or bases
     if len(bases) == 1:
         return bases[0]
+    return _guess(catalog, _find(model), model, bases)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenBase:
+    """What a model without a row is studied on.
+
+    Attributes:
+        base: As it was spelled; None where nothing names one.
+        note: What the files of an adapter say against it; "" where they do not.
+        is_adapter: Whether the model has no weights of its own.
+    """
+
+    base: str | None
+    note: str = ""
+    is_adapter: bool
+
+
+def choose_base(
+    catalog: Catalog, model: str, given: str | None = None, hint: str | None = None
+) -> ChosenBase:
+    """The base of a model without a row: as it is `given`, else as its files name it.
+
+    Args:
+        hint: What may be its base, beside the catalog's.
+
+    Raises:
+        RequestError: as of `guess_base`.
+    """
+    member = _find(model)
+    chosen = partial(ChosenBase, is_adapter=member.is_adapter)
+    if given is not None:
+        stranger = refuse_strangers(member, _wanted(catalog, given)).refusal
+        if not member.is_adapter or stranger is None or stranger.code != "other-base":
+            return chosen(base=given)
+        note = f"{model} {stranger.reason}; it is studied on {given}, as --base says"
+        return chosen(base=given, note=note)
+    bases = catalog.bases()
+    places = [*([] if hint is None else [hint]), *bases]
+    if member.is_adapter and member.claims:
+        if hint is not None and _named(catalog, member, [hint]):
+            return chosen(base=hint)
+        if not bases:
+            return chosen(base=member.claims[0])
+        try:
+            return chosen(base=_guess(catalog, member, model, bases))
+        except RequestError as err:
+            raise RequestError(f"{err}; --base BASE says on which it is studied") from None
+    if hint is not None or not bases:
+        return chosen(base=next(iter((*places, *member.claims)), None))
+    base = _guess(catalog, member, model, bases)
+    fits = refuse_strangers(member, _wanted(catalog, base)).refusal is None
+    return chosen(base=base if fits else None)
+
+
+def _find(model: str) -> Member:
+    """The model, with what its files say of its base."""
+    member = find_member(model, "")
+    if member.is_adapter and member.refusal is None:
+        try:
+            member = with_config(member)
+        except ModelError as err:
+            raise RequestError(f"{model}: {err}") from err
+    if member.refusal is not None and not member.claims:
+        raise RequestError(f"{model}: {member.refusal}")
+    if member.folder is not None and not member.record.bytes_total:
+        raise RequestError(f"{model}: {ModelError('no-weights', 'no model in this folder')}")
+    return member
+
+
+def _guess(catalog: Catalog, member: Member, model: str, bases: Sequence[str]) -> str:
+    named = _named(catalog, member, bases)
+    if member.is_adapter and member.claims and not named:
+        stranger = refuse_strangers(member, Wanted(names=())).refusal
+        raise RequestError(f"{model}: {stranger}; the catalog has: {', '.join(bases)}")
+    candidates = named or bases
+    if len(candidates) == 1:
+        return candidates[0]
     raise RequestError(
-        f"{model}: which family? Add --base, one of: {', '.join(bases) or 'none yet'}"
+        f"{model}: which family? Add --base, one of: {', '.join(candidates) or 'none yet'}"
     )
 
 
-def claimed_base(model: str) -> str | None:
-    """The base that a model's own files name first."""
-    claims = find_member(model, "").claims
-    return claims[0] if claims else None
+def _named(catalog: Catalog, member: Member, bases: Sequence[str]) -> list[str]:
+    """Those of the bases that the model names; by their very names, if any are."""
+    named = [base for base in bases if _wanted(catalog, base).named_in(member.claims)]
+    keys = set(map(base_key, member.claims))
+    return [base for base in named if base_key(base) in keys] or named
+
+
+def _wanted(catalog: Catalog, base: str) -> Wanted:
+    """The base as its members may name it; by its name alone, where its folder is no base."""
+    try:
+        return wanted_base(resolve_base(catalog, base))
+    except BaseError:
+        return Wanted(names=(base,))

@@ -19,8 +19,9 @@ from .adapter_update import collect_adapter
 from .architecture import PlacedModel, Placement
 from .base import Base, place_checkpoint
 from .checkpoint import Checkpoint
-from .delta import Delta, LowRankDelta, MatrixUpdate, rounding_norm
+from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, rounding_norm
 from .family import find_member, refuse_strangers
+from .fingerprint.factors import frobenius
 from .full_update import collect_full
 from .index import resolve_base, wanted_base
 from .job import Job
@@ -35,6 +36,8 @@ def update_spectra(
 ) -> tuple[ModelRecord, tuple[SlotSpectrum, ...]]:
     """The spectra of ΔW of every layer matrix, in slot order; nothing is stored.
 
+    An adapter is taken for one of this base, whatever it names.
+
     Peak: a tensor pair in float32, and the smaller side's Gram matrix in float64, for each
     thread; on another device than the CPU a pair and a Gram matrix are there, too.
 
@@ -47,7 +50,9 @@ def update_spectra(
     place = torch.device(choose_device(device, float64=True))
     family = resolve_base(catalog, base)
     wanted = wanted_base(family)
-    member = refuse_strangers(find_member(model, family.name), wanted)
+    member = find_member(model, family.name)
+    if not member.is_adapter:
+        member = refuse_strangers(member, wanted)
     job = Job(base=family, wanted=wanted, recipes=(), layout=(), threads=cpu_count())
     collector = _SpectrumCollector(family, place)
     with _read_alone(model), ExitStack() as opened:
@@ -146,8 +151,8 @@ def _stored(
 
 
 def _spectrum(placement: Placement, matrix: torch.Tensor, device: torch.device) -> SlotSpectrum:
-    if not matrix.isfinite().all():
-        raise ModelError("non-finite", f"tensor {placement.tensor!r} holds NaN or infinity")
+    if flaw := flaw_of(frobenius(matrix), matrix):
+        raise ModelError("non-finite", f"tensor {placement.tensor!r} {flaw}")
     energies = _dense_energies(matrix, device)
     noise = rounding_norm(float(energies.sum()) ** 0.5, matrix.dtype)
     return SlotSpectrum(

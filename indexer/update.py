@@ -133,7 +133,7 @@ class UpdateCollector:
         results = []
         for pool in self._pools:
             vector, norm = pool.vector()
-            if only_rounding or norm == 0.0 or not math.isfinite(norm):
+            if only_rounding or norm == 0.0:
                 raise ModelError("no-update", "every layer matrix equals the base's")
             vector.flags.writeable = False
             results.append(Fingerprint(recipe=pool.recipe, vector=vector, norm=norm))

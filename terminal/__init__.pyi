@@ -20,6 +20,7 @@ from .studies.layers_table import show_layers
 from .studies.logit_lens_table import show_logit_lens
 from .studies.profile_table import show_profiles
 from .studies.rank_table import show_ranks
+from .studies.shared import show_base_notes
 from .studies.spectrum_table import show_spectra
 from .tables import (
     show_explanation,
@@ -36,6 +37,7 @@ __all__ = [
     "DemoScreen",
     "RunProgress",
     "show_ablation",
+    "show_base_notes",
     "show_cka",
     "show_clusters",
     "show_components",

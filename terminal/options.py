@@ -128,9 +128,9 @@ class Filters:
     )
 
 
-def base_option() -> Any:
-    """The family, by the name of its base."""
-    return option("--base", help="Only this family, where the catalog has several.")
+def base_option(also: str = "") -> Any:
+    """The family, by the name of its base, and what else it says to a command."""
+    return option("--base", help=f"Only this family, where the catalog has several{also}.")
 
 
 def recipe_option() -> Any:

@@ -106,7 +106,9 @@ class AblationCall(StudyCalls):
             document = report.to_json() | text_notes | {"broken_rows": broken}
             self._save(subject, "ablation", asdict(settings), document)
         title = f"Ablation of {report.model}"
-        return AblationStudy(document, title, partial(pictures.draw_ablation, report))
+        return AblationStudy(
+            document | subject.base_notes, title, partial(pictures.draw_ablation, report)
+        )
 
     def _ablate(
         self,

@@ -63,7 +63,9 @@ class CkaCall(StudyCalls):
         name = against or subject.require_base()
         network = subject.load(run["device"])
         text_notes = self._text_notes(network, run, read)
-        relative = other.load(run["device"]) if other else subject.load_base(run["device"])
+        relative = (other.load if other else subject.load_base)(run["device"])
+        if other is None:
+            subject.require_descent(network, relative)
         report = cka_study(
             network,
             relative,
@@ -84,4 +86,4 @@ class CkaCall(StudyCalls):
         document = report.to_json() | text_notes
         self._save(subject, "cka", asdict(settings), document)
         title = f"CKA of {network.name} and {relative.name}"
-        return CkaStudy(document, title, partial(pictures.draw_cka, report))
+        return CkaStudy(document | subject.base_notes, title, partial(pictures.draw_cka, report))

@@ -61,11 +61,14 @@ class ComponentsCall(StudyCalls):
         subject = find_subject(self._catalog, model, base, hint=against)
         network = subject.load(run["device"])
         text_notes = self._text_notes(network, run, read)
-        relative = find_subject(self._catalog, against, None) if against else None
+        relative = None
+        if against:
+            relative = find_subject(self._catalog, against, None).load(run["device"])
+            subject.require_descent(network, relative)
         report = components_study(
             network,
             read.entries,
-            against=relative.load(run["device"]) if relative else None,
+            against=relative,
             heads=heads,
             linear=linear,
             keep_special=special_tokens,
@@ -85,4 +88,6 @@ class ComponentsCall(StudyCalls):
         document = report.to_json() | text_notes
         self._save(subject, "components", asdict(settings), document)
         title = f"Components of {network.name}"
-        return ComponentStudy(document, title, partial(pictures.draw_components, report))
+        return ComponentStudy(
+            document | subject.base_notes, title, partial(pictures.draw_components, report)
+        )

@@ -87,7 +87,7 @@ class GeometryCall(StudyCalls):
         self._save(subject, "geometry", asdict(settings), document)
         title = f"Geometry of {network.name}"
         draw = partial(pictures.draw_geometry, report, model=network.name)
-        return GeometryStudy(document, title, draw)
+        return GeometryStudy(document | subject.base_notes, title, draw)
 
     def _measure_geometry(
         self, network: Network, read: Texts, settings: GeometrySettings, run: Running

@@ -134,7 +134,7 @@ class LayersCall(StudyCalls):
         self._save(subject, "layers", asdict(settings), document)
         title = f"Layers of {network.name}"
         draw = partial(pictures.draw_layers, report, model=network.name)
-        return LayerStudy(document, title, draw)
+        return LayerStudy(document | subject.base_notes, title, draw)
 
     def _passed(
         self, batches: Iterable[TokenStates], n_texts: int, *, batch_size: int

@@ -73,4 +73,6 @@ class LogitLensCall(StudyCalls):
         document = report.to_json() | text_notes
         self._save(subject, "logit-lens", asdict(settings), document)
         title = f"Logit lens of {report.model}"
-        return LogitLensStudy(document, title, partial(pictures.draw_logit_lens, report))
+        return LogitLensStudy(
+            document | subject.base_notes, title, partial(pictures.draw_logit_lens, report)
+        )

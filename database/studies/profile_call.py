@@ -50,7 +50,8 @@ class ProfileCall(StudyCalls):
         documents, failed = self._each(
             subjects, lambda subject: self._profile(subject, bases, device, again=again)
         )
-        return ProfileTable({"profiles": documents, "failed": failed})
+        notes = [subject.note for subject in subjects if subject.note]
+        return ProfileTable({"profiles": documents, "failed": failed, "base_notes": notes})
 
     def _profile(
         self, subject: Subject, bases: dict[str, ProbedBase], device: str, *, again: bool
@@ -69,6 +70,7 @@ class ProfileCall(StudyCalls):
             bases[name] = probe_base(subject.load_base(device))
         start = time.perf_counter()
         network = subject.load(device)
+        subject.require_descent(network, bases[name].network)
         made = profile_model(network, bases[name], loading_s=time.perf_counter() - start)
         window = text_window(network, probe_texts().entries, RUNNING["max_tokens"])
         for note in window.notes(fixed=True):

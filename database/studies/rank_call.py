@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import RequestError
 from .calls import StudyCalls, usable_device
@@ -58,20 +58,21 @@ class RankCall(StudyCalls):
         settings = RankSettings(
             thetas=sorted(set(thetas)), subject="weights" if weights else "update"
         )
-        failed: list[dict[str, str]] = []
+        said: dict[str, Any] = {"failed": [], "base_notes": []}
         if model is not None:
-            report = self._ranks(find_subject(self._catalog, model, base), settings, device)
+            subject = find_subject(self._catalog, model, base)
+            report = self._ranks(subject, settings, device)
+            said |= subject.base_notes
         else:
             assert family is not None
             subjects = family_subjects(self._catalog, family)
-            reports, failed = self._each(
+            reports, said["failed"] = self._each(
                 subjects, lambda member: self._ranks(member, settings, device)
             )
             report = family_ranks(reports, name=family)
 
-        document = report.to_json() | {"failed": failed}
         return RankStudy(
-            document,
+            report.to_json() | said,
             f"Ranks of {report.name}",
             partial(pictures.draw_ranks, report, tuple(thetas)),
         )

@@ -72,7 +72,7 @@ class SpectrumCall(StudyCalls):
             if list(report.subjects) == settings.subjects:
                 self._save(subject, "spectrum", asdict(settings), report.to_json())
         return SpectrumStudy(
-            report.to_json() | {"failed": []},
+            report.to_json() | {"failed": []} | subject.base_notes,
             f"Spectra of {report.name}",
             partial(pictures.draw_spectra, report),
         )

@@ -9,6 +9,7 @@ import torch
 
 from ...errors import ModelError
 from ..checkpoint import Checkpoint
+from ..delta import flaw_of
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 
@@ -49,9 +50,10 @@ class Tensors:
 
     def read(self, name: str) -> torch.Tensor:
         """The values in float32."""
-        values = self.checkpoint.read(name).float()
-        if not bool(torch.isfinite(values).all()):
-            raise ModelError("non-finite", f"{self._where(name)} holds NaN or infinity")
+        stored = self.checkpoint.read(name)
+        values = stored.float()
+        if not bool(values.isfinite().all()):
+            raise ModelError("non-finite", f"{self._where(name)} {flaw_of(math.inf, stored)}")
         return values
 
     def misfit(self, name: str, expected: str) -> ModelError:

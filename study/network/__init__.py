@@ -1,8 +1,9 @@
 """Networks as the studies see them: loaded, hooked, run over texts."""
 
+from .anatomy import decoder_start
 from .hidden_states import TokenStates, token_states
 from .language_head import LanguageHead, load_head
-from .model_loading import Network, load_network, untrained_twin
+from .model_loading import Network, load_network, paired_matrices, untrained_twin
 from .task_model import TaskModel, as_task_model, load_task_model, load_tokenizer
 from .text_window import TextWindow, text_window
 
@@ -13,10 +14,12 @@ __all__ = [
     "TextWindow",
     "TokenStates",
     "as_task_model",
+    "decoder_start",
     "load_head",
     "load_network",
     "load_task_model",
     "load_tokenizer",
+    "paired_matrices",
     "text_window",
     "token_states",
     "untrained_twin",

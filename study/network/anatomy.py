@@ -85,6 +85,50 @@ def find_stacks(model: nn.Module, config: Any) -> tuple[Stack, ...]:
     Raises:
         StudyError: a type that is not in the table, or modules that are not where it says.
     """
+    entry = _entry_of(config)
+    multiplier = float(getattr(config, entry.get("multiplier", ""), None) or 1.0)
+    try:
+        return tuple(
+            _stack(name, parts, model, multiplier) for name, parts in entry["stacks"].items()
+        )
+    except AttributeError as err:
+        raise StudyError(f"this {config.model_type!r} model is built differently: {err}") from err
+
+
+def require_supported(config: Any, name: str) -> None:
+    """Pass if a model can be run and its streams found, as far as its configuration tells.
+
+    Raises:
+        StudyError: a type that is not in the table, or no token that a decoder begins with.
+    """
+    inner = getattr(config, "text_config", None)  # what may be loaded of a multimodal model
+    try:
+        if inner is None or str(inner.model_type) not in _table():
+            _entry_of(config)
+        if config.is_encoder_decoder:
+            decoder_start(config)
+    except StudyError as err:
+        raise StudyError(f"{name}: {err}") from None
+
+
+def decoder_start(config: Any) -> int:
+    """The token that a decoder begins with; by T5's convention the padding, where none is named.
+
+    Raises:
+        StudyError: there is no padding either.
+    """
+    for key in ("decoder_start_token_id", "pad_token_id"):
+        token = getattr(config, key, None)
+        if isinstance(token, int) and token >= 0:
+            return token
+    raise StudyError(
+        "its config.json has neither decoder_start_token_id nor pad_token_id, "
+        "so that its decoder cannot begin: add one of them"
+    )
+
+
+def _entry_of(config: Any) -> Mapping[str, Any]:
+    """The table's entry for a model of this configuration."""
     entries = _table().get(str(config.model_type))
     if entries is None:
         raise StudyError(
@@ -97,13 +141,7 @@ def find_stacks(model: nn.Module, config: Any) -> tuple[Stack, ...]:
             raise StudyError(
                 f"architecture {config.model_type!r} with {option}={value} is not supported"
             )
-    multiplier = float(getattr(config, entry.get("multiplier", ""), None) or 1.0)
-    try:
-        return tuple(
-            _stack(name, parts, model, multiplier) for name, parts in entry["stacks"].items()
-        )
-    except AttributeError as err:
-        raise StudyError(f"this {config.model_type!r} model is built differently: {err}") from err
+    return entry
 
 
 def is_linear(module: nn.Module) -> bool:

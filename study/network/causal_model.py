@@ -14,6 +14,7 @@ from torch import nn
 from ...arrays import Float
 from ...errors import StudyError
 from .adapters import merge_adapter
+from .anatomy import require_supported
 from .given_states import head_alone, head_logits
 from .hidden_states import Batch
 from .model_loading import (
@@ -126,6 +127,7 @@ def _with_head(source: str, name: str) -> nn.Module:
             f"{name}: {config.model_type} is no causal language model; "
             "the logit lens reads models that predict the next token"
         )
+    require_supported(config, name)
     other = [kind for kind in config.architectures or () if OTHER_HEAD.search(kind)]
     if other:
         raise StudyError(f"{name}: saved as {other[0]}, without a language-model head")

@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from ...arrays import Bool, Float32, Int64
 from ...errors import StudyError
 from ..texts import Text
+from .anatomy import decoder_start
 from .model_loading import Network
 
 
@@ -44,9 +45,8 @@ class Batch:
         """The arguments of the model; an encoder-decoder also reads the shifted texts."""
         inputs: dict[str, object] = {"input_ids": self.ids, "attention_mask": self.mask}
         if network.config.is_encoder_decoder:
-            start = network.config.decoder_start_token_id
             shifted = self.ids.roll(1, dims=1)
-            shifted[:, 0] = network.config.pad_token_id or 0 if start is None else start
+            shifted[:, 0] = decoder_start(network.config)
             inputs |= {"decoder_input_ids": shifted, "decoder_attention_mask": self.mask}
         return inputs | ({"use_cache": False} if hasattr(network.config, "use_cache") else {})
 

@@ -22,7 +22,7 @@ from transformers.utils import hub
 
 from ...errors import StudyError
 from .adapters import class_of_adapter, merge_adapter
-from .anatomy import Stack, find_stacks
+from .anatomy import Stack, find_stacks, require_supported
 
 HEADS = ("classifier.weight", "score.weight", "out_proj.weight")
 
@@ -127,8 +127,10 @@ def load_network(
         if adapter:
             base = base or str(adapter.get("base_model_name_or_path") or "")
             with refusing(f"{name}: its base {base} (--base FOLDER says where it is)"):
+                require_supported(transformers.AutoConfig.from_pretrained(base), name)
                 model = _merged(source, base, str(adapter.get("task_type")))
         else:
+            require_supported(transformers.AutoConfig.from_pretrained(source), name)
             model = _load(source, name)
         tokenizer = first_tokenizer(source, base)
     return as_network(name, model.to(device), tokenizer)
@@ -138,6 +140,19 @@ def twin(network: Network) -> Network:
     """A copy that shares nothing with the network, to be run inside its hooks."""
     model = copy.deepcopy(network.model)
     return replace(network, model=model, stacks=find_stacks(model, model.config))
+
+
+def paired_matrices(
+    network: Network, other: Network
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The matrices of both networks' layers that have one name and shape."""
+    for stack, its in zip(network.stacks, other.stacks, strict=False):
+        for block, twin in zip(stack.blocks, its.blocks, strict=False):
+            named = dict(twin.named_parameters())
+            for name, weight in block.named_parameters():
+                beside = named.get(name)
+                if weight.dim() == 2 and beside is not None and beside.shape == weight.shape:
+                    yield weight, beside
 
 
 def untrained_twin(network: Network, *, seed: int = 0) -> Network:

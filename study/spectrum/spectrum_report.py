@@ -80,9 +80,10 @@ class MatrixSpectrum(JsonRecord):
 
     @property
     def verdict(self) -> str:
-        """`power law`, `no power law` where draws rule it out, or `too few`."""
+        """`power law`, `no power law` where draws rule it out, `too few`, or `no update`."""
         if self.power_law is None:
-            return "too few"
+            is_equal = self.subject == "update" and self.log_norm is None
+            return "no update" if is_equal else "too few"
         p_value = self.power_law.p_value
         return "no power law" if p_value is not None and p_value < PLAUSIBLE_FROM else "power law"
 

@@ -18,6 +18,7 @@ FEWEST_EIGENVALUES = 50
 FEW_IN_TAIL = 10
 NOTHING = 1e-13
 """Eigenvalues below this share of the largest are float64's rounding, not the matrix's."""
+NO_UPDATE = "no update: every layer matrix equals the base's"
 POINTS = 64
 """Of a curve."""
 
@@ -38,13 +39,18 @@ def spectrum_study(
     Raises:
         StudyError: There are no spectra.
     """
+    updates = spectra.get("update", ())
+    is_equal = bool(updates) and not any(spectrum.energies.size for spectrum in updates)
+    if is_equal:
+        spectra = {**spectra, "update": ()}
     matrices = tuple(
         _matrix(subject, spectrum, draws, seed)
         for subject in SUBJECTS
         for spectrum in sorted(spectra.get(subject, ()), key=_order)
     )
     if not matrices:
-        raise StudyError(f"{name}: no layer matrix; index the model to see what it holds")
+        reason = NO_UPDATE if is_equal else "no layer matrix; index the model to see what it holds"
+        raise StudyError(f"{name}: {reason}")
     depths: dict[str, int] = {}
     for matrix in matrices:
         depths[matrix.stack] = max(depths.get(matrix.stack, 0), matrix.layer + 1)
@@ -54,7 +60,7 @@ def spectrum_study(
         depths=depths,
         draws=draws,
         matrices=matrices,
-        notes=_notes(matrices),
+        notes=((f"{NO_UPDATE}; W alone is measured",) if is_equal else ()) + _notes(matrices),
     )
 
 
@@ -122,10 +128,13 @@ def _curve(energies: Float64[np.ndarray, " sigma"]) -> tuple[tuple[int, float], 
 
 def _notes(matrices: Sequence[MatrixSpectrum]) -> tuple[str, ...]:
     few = [matrix for matrix in matrices if matrix.verdict == "too few"]
+    equal = [matrix for matrix in matrices if matrix.verdict == "no update"]
     rounded = [matrix for matrix in matrices if matrix.n_rounding]
     ruled_out = [matrix for matrix in matrices if matrix.verdict == "no power law"]
-    fitted = len(matrices) - len(few)
+    fitted = len(matrices) - len(few) - len(equal)
     notes = []
+    if equal:
+        notes.append(f"{len(equal)} of {len(matrices)} matrices equal the base's: no update")
     if few:
         notes.append(
             f"{len(few)} of {len(matrices)} matrices have fewer than {FEWEST_EIGENVALUES} "

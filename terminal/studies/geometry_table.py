@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ..tables import Document, console, print_rows, text
 from ..text import share
-from .shared import spread
+from .shared import print_left_out, spread
 
 ESTIMATOR_NAMES = {
     "facco": "TwoNN (facco)",
@@ -44,6 +44,7 @@ def show_geometry(document: Document, *, all_measures: bool = False) -> None:
     groups = list(_named_groups(document))
     for measure in (*_dimensions(document), *_clouds(all_measures)):
         _print_measure(screen, measure, groups, shown)
+    print_left_out(screen, range(document["n_layers"]), shown)
     _print_limits(screen, document, groups)
     if document["reference"] is not None:
         _print_divergences(screen, document, groups, shown, all_measures)
@@ -299,6 +300,8 @@ def _print_differences(
         first = "trained" if contrast["condition"] == "untrained" else "as written"
         title = f"{name}: {first} less {contrast['condition']}"
         _print_difference(screen, title, contrast["measures"], depths, all_measures)
+    if document["pairs"] or document["contrasts"]:
+        print_left_out(screen, range(document["n_layers"]), depths)
 
 
 def _print_difference(

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ..tables import Document, console, print_rows, text
 from ..text import share
-from .shared import print_failed, spread
+from .shared import print_failed, print_left_out, spread
 
 SHOWN_DIMS = 4
 
@@ -53,13 +53,15 @@ def _print_contributions(screen: Console, document: Document) -> None:
     """By layer, how many dimensions hold half and nine tenths of the weights, and the largest."""
     held = document["contributions"]
     rows = []
-    for place in spread(len(held["layers"])):
+    shown = spread(len(held["layers"]))
+    for place in shown:
         largest = held["largest"][place][:SHOWN_DIMS]
         dims = " ".join(f"{'+-'[one['sign'] < 0]}{one['dim']}" for one in largest)
         shares = (held["n50"][place], held["n90"][place], f"{held['max_share'][place]:.1%}")
         rows.append((held["layers"][place], *shares, dims))
     heads = ("layer", "n50", "n90", "largest", "dimensions of largest weight, from 0")
     print_rows(screen, heads, rows)
+    print_left_out(screen, held["layers"], shown)
     screen.print(
         f"n50, n90: dimensions, of {document['dim']}, that hold 50 % and 90 % of a layer's "
         "absolute weights; + speaks for the layer, - against it",

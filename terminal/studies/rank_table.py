@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tables import Document, console, print_rows, text
-from .shared import print_failed, spread
+from .shared import print_failed, print_left_out, spread
 
 SIGNIFICANCE = 0.05
 """P-value from which on no dependence on depth is shown."""
@@ -18,7 +18,8 @@ def show_ranks(document: Document) -> None:
         curves = [c for c in document["curves"] if c["theta"] == theta]
         for stack in dict.fromkeys(c["stack"] for c in curves):
             own = [c for c in curves if c["stack"] == stack]
-            shown = spread(max(c["n_layers"] for c in own))
+            depth = max(c["n_layers"] for c in own)
+            shown = spread(depth)
             rows = []
             for curve in own:
                 by_layer = {point["layer"]: point for point in curve["points"]}
@@ -26,6 +27,7 @@ def show_ranks(document: Document) -> None:
                 rows.append((curve["role"], *cells, _law(curve["fit"])))
             heads = (f"θ = {theta:g}, {stack}", *(str(n + 1) for n in shown), "law")
             print_rows(screen, heads, rows)
+            print_left_out(screen, range(1, depth + 1), shown)
     for note in document["notes"]:
         screen.print(f"  {text(note)}", style="dim")
     print_failed(screen, document)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 
-from ..tables import Document, text
+from ..tables import Document, console, text
 
 
 def spread(n_layers: int, most: int = 12) -> list[int]:
@@ -12,6 +14,19 @@ def spread(n_layers: int, most: int = 12) -> list[int]:
     if n_layers <= most:
         return list(range(n_layers))
     return sorted({round(i * (n_layers - 1) / (most - 1)) for i in range(most)})
+
+
+def show_base_notes(document: Document) -> None:
+    """Which adapters name another base than the one that the user chose."""
+    for note in document["base_notes"]:
+        console().print(f"[yellow]{text(note)}[/]")
+
+
+def print_left_out(screen: Console, names: Sequence[object], shown: Sequence[int]) -> None:
+    """Name the layers that the tables above have no room for."""
+    left = [text(name) for place, name in enumerate(names) if place not in shown]
+    if left:
+        screen.print(f"  not shown: layers {', '.join(left)} (--json has them)", style="dim")
 
 
 def print_failed(screen: Console, document: Document) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tables import Document, console, print_rows, text
-from .shared import spread
+from .shared import print_left_out, spread
 
 NAMES = {"update": "ΔW", "weights": "W"}
 
@@ -25,6 +25,7 @@ def show_spectra(document: Document) -> None:
                     cells.append(_alpha(here))
                 rows.append((role, NAMES[subject], *cells))
         print_rows(screen, (stack, "of", *(str(n + 1) for n in shown)), rows)
+        print_left_out(screen, range(1, depth + 1), shown)
     for note in document["notes"]:
         screen.print(f"  {text(note)}", style="dim")
 
@@ -35,7 +36,7 @@ def _alpha(matrices: list[Document]) -> str:
     if not matrices:
         return ""
     if not fitted:
-        return "too few"
+        return str(matrices[0]["verdict"])
     alphas = [m["power_law"]["alpha"] for m in fitted]
     shown = f"{sum(alphas) / len(alphas):.1f}"
     if len(fitted) == 1:

@@ -106,6 +106,21 @@ def test_a_model_that_names_no_base_is_asked_for_its_family(db, tmp_path):
     assert "which family? Add --base, one of: google-bert/" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["find-similar", "rank"])
+def test_an_adapter_of_neither_family_is_told_which_base_it_names(db, tmp_path, command):
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text('{"base_model_name_or_path": "someone/net"}')
+    (adapter / "adapter_model.safetensors").write_bytes(b"weights")
+
+    result = run(db, command, str(adapter))
+
+    assert result.exit_code == 2
+    assert (
+        "adapter: other-base: names base 'someone/net'; the catalog has: google-" in result.stderr
+    )
+
+
 def test_a_missing_repository_is_told_of_the_token(db, empty_hub):
     result = run(db, "add", "someone/nothing", "--base", "gpt2")
 

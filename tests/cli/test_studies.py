@@ -1,10 +1,13 @@
 """The study commands on a tiny family, as users run them."""
 
 import json
+import shutil
 
+import peft
 import pytest
+import transformers
 from click.testing import CliRunner
-from factories import make_family
+from factories import make_bert, make_family
 
 from deltadex.cli import main
 from deltadex.terminal import show_geometry, show_layers
@@ -364,3 +367,98 @@ def test_a_wrong_question_is_one_line(family, arguments, code, line):
     assert result.exit_code == code
     assert line in result.stderr
     assert "Traceback" not in result.output
+
+
+TEXT_STUDIES = ("geometry", "components", "layers", "ablation", "cka", "logit-lens")
+
+
+NAMED = {
+    "elsewhere": "/content/drive/base",
+    "url": "https://huggingface.co/me/base",
+    "stranger": "someone/other-base",
+}
+"""What adapters of the family's base name as theirs."""
+
+
+@pytest.fixture(scope="module")
+def adapters(family):
+    """Adapters of the family's base: `own` as PEFT saves it, and those of `NAMED`."""
+    folder = family / "adapters"
+    plain = transformers.AutoModel.from_pretrained(family / "base")
+    config = peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False)
+    peft.get_peft_model(plain, config).save_pretrained(folder / "own")
+    (folder / "own" / "README.md").unlink()
+    settings = json.loads((folder / "own" / "adapter_config.json").read_text())
+    for name, base in NAMED.items():
+        shutil.copytree(folder / "own", folder / name)
+        named = json.dumps(settings | {"base_model_name_or_path": base})
+        (folder / name / "adapter_config.json").write_text(named)
+    return folder
+
+
+def asked_of(family, study, model):
+    texts = ("--texts", str(family / "texts.txt")) if study in TEXT_STUDIES else ()
+    return (*study.split(), str(model), *texts)
+
+
+@pytest.mark.parametrize("study", ["rank", "rank --weights", "spectrum", "profile", *TEXT_STUDIES])
+def test_no_study_takes_an_adapter_of_another_base_for_one_of_the_only_family(
+    family, adapters, study
+):
+    result = run(family, *asked_of(family, study, adapters / "stranger"))
+
+    assert result.exit_code == 2, result.output
+    assert "stranger: other-base: names base 'someone/other-base'" in result.stderr
+    assert "--base BASE says on which it is studied" in result.stderr
+
+
+@pytest.mark.parametrize("study", ["rank", "spectrum", "components"])
+def test_a_given_base_counts_more_than_an_adapters_config_and_the_answer_says_so(
+    family, adapters, study
+):
+    asked = (*asked_of(family, study, adapters / "stranger"), "--base", str(family / "base"))
+
+    (note,) = document(family, *asked)["base_notes"]
+
+    assert "stranger names base 'someone/other-base'; it is studied on " in note
+    assert note in run(family, *asked).stdout
+
+
+@pytest.mark.parametrize("name", ["own", "elsewhere", "url"])
+def test_an_adapter_is_studied_on_its_family_however_it_spells_the_base(family, adapters, name):
+    assert document(family, "rank", str(adapters / name))["base_notes"] == []
+
+
+def test_an_adapter_beside_another_takes_its_base_from_its_own_config(family, adapters):
+    beside = ("--against", str(adapters / "url"))
+
+    report = document(family, *asked_of(family, "cka", adapters / "own"), *beside)
+
+    assert [round(row["debiased"], 6) for row in report["layers"]] == [1.0, 1.0, 1.0]
+
+
+def test_an_indexed_model_keeps_its_family_and_a_refused_one_has_none(family, adapters, tmp_path):
+    shutil.copy(family / "c.duckdb", tmp_path / "c.duckdb")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    stranger, base = str(adapters / "stranger"), str(family / "base")
+    assert run(tmp_path, "add", stranger, "--base", base).exit_code == 0
+    refused = [run(tmp_path, *asked_of(tmp_path, "cka", m)) for m in ("stranger", stranger)]
+
+    again = ("--alias", NAMED["stranger"], "--retry-failed")
+    assert run(tmp_path, "index", base, str(adapters), *again).exit_code == 0
+    ranked = run(tmp_path, "rank", "stranger")
+
+    assert [result.exit_code for result in refused] == [2, 2]
+    assert all("other-base: names base 'someone/other-base'" in r.stderr for r in refused)
+    assert ranked.exit_code == 0, ranked.output
+
+
+@pytest.mark.parametrize("study", ["rank", "cka", "components"])
+def test_a_checkpoint_that_owes_the_base_nothing_is_not_compared_with_it(family, tmp_path, study):
+    make_bert(tmp_path / "other", seed=9)
+    against = ("--against", str(family / "base")) if study == "components" else ()
+
+    result = run(family, *asked_of(family, study, tmp_path / "other"), *against)
+
+    assert result.exit_code == 2, result.output
+    assert "wrong-base: not a fine-tune of" in result.stderr

@@ -109,6 +109,30 @@ def test_adapters_need_no_base_and_a_zero_one_is_no_update(made, catalog):
     assert report.indexed == 1
 
 
+@pytest.mark.parametrize("recipe", ["sketch", "mean-factors"])
+@pytest.mark.parametrize(
+    ("factor", "value"), [("lora_A", 3e38), ("lora_A", 1e300), ("lora_B", 3e38), ("lora_B", 1e18)]
+)
+def test_an_update_that_overflows_is_not_said_to_equal_the_base(
+    made, catalog, factor, value, recipe
+):
+    dtype = torch.float64 if value > torch.finfo(torch.float32).max else torch.float32
+    _rewrite(
+        made / "models" / "other",
+        lambda tensors: {
+            n: torch.full_like(t.to(dtype), value) if factor in n else t for n, t in tensors.items()
+        },
+    )
+
+    options = IndexOptions(
+        base=str(made / "base"), models=(str(made / "models" / "other"),), recipes=(recipe,)
+    )
+    (refused,) = index_family(catalog, options).refused
+
+    assert refused.code == "non-finite"
+    assert "overflows: its norm is above" in refused.reason
+
+
 def test_an_adapter_that_names_no_base_stays_if_it_fits(made, catalog):
     config_file = made / "models" / "other" / "adapter_config.json"
     config = json.loads(config_file.read_text())

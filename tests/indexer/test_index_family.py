@@ -158,6 +158,9 @@ def test_every_bad_model_gets_its_own_code_and_stops_nothing(tmp_path, catalog):
     made("stranger", make_bert(tmp_path / "other", seed=9))
     made("nan", {**tuned, name: torch.full_like(tuned[name], float("nan"))})
     made("inf", {**tuned, name: torch.full_like(tuned[name], float("inf"))})
+    made("huge", {**tuned, name: torch.full_like(tuned[name], 3e38)})
+    made("huge-bf16", {**tuned, name: torch.full_like(tuned[name], 3e38).bfloat16()})
+    made("huge-f64", {**tuned, name: torch.full_like(tuned[name].double(), 1e300)})
     made("same", base)
     made("same-bf16", {n: t.bfloat16() for n, t in base.items()})
     made("shallow", {n: t for n, t in tuned.items() if "layer.1." not in n})
@@ -180,6 +183,9 @@ def test_every_bad_model_gets_its_own_code_and_stops_nothing(tmp_path, catalog):
         "stranger": "wrong-base",
         "nan": "non-finite",
         "inf": "non-finite",
+        "huge": "non-finite",
+        "huge-bf16": "non-finite",
+        "huge-f64": "non-finite",
         "same": "no-update",
         "same-bf16": "no-update",
         "shallow": "layer-mismatch",
@@ -194,6 +200,12 @@ def test_every_bad_model_gets_its_own_code_and_stops_nothing(tmp_path, catalog):
     assert report.indexed == 1
     reasons = {o.model.id: o.reason for o in report.refused}
     assert "|ΔW|/|W| = 1.4" in reasons["stranger"]
+    assert {id for id, reason in reasons.items() if "NaN or infinity" in reason} == {"nan", "inf"}
+    assert {id for id, reason in reasons.items() if f"{name!r} overflows: " in reason} == {
+        "huge",
+        "huge-bf16",
+        "huge-f64",
+    }
     assert all("\n" not in reason for reason in reasons.values())
     again = index_family(catalog, _options(tmp_path))
     assert (_codes(again), again.bytes_read) == (_codes(report), 0)

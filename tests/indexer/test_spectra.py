@@ -92,14 +92,18 @@ def test_a_model_that_cannot_be_read_is_refused_by_name(folder, catalog, tmp_pat
         update_spectra(catalog, str(tmp_path / "empty"), str(folder / "base"))
 
 
-def test_weights_that_are_not_finite_are_refused_by_tensor(folder, catalog, tmp_path):
+@pytest.mark.parametrize(
+    ("value", "flaw"), [(float("nan"), "holds NaN or infinity"), (1e300, "overflows")]
+)
+def test_weights_that_are_not_finite_are_refused_by_tensor(folder, catalog, tmp_path, value, flaw):
     child, broken = folder / "models" / "a-0", tmp_path / "broken"
     shutil.copytree(child, broken)
     tensors = _weights(broken)
     (name,) = [n for n in tensors if ".0." in n and n.endswith("query.weight")]
-    tensors[name][0, 0] = float("nan")
+    tensors[name] = tensors[name].double()
+    tensors[name][0, 0] = value
     (file,) = broken.glob("*.safetensors")
     save_file(tensors, file, {"format": "pt"})
 
-    with pytest.raises(RequestError, match=f"non-finite: tensor '{name}'"):
+    with pytest.raises(RequestError, match=f"non-finite: tensor '{name}' {flaw}"):
         weight_spectra(catalog, str(broken), str(folder / "base"))

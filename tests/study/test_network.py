@@ -20,6 +20,8 @@ from tiny_networks import (
 
 from deltadex.errors import StudyError
 from deltadex.study.network import load_network, token_states, untrained_twin
+from deltadex.study.network.causal_model import load_causal
+from deltadex.study.network.hidden_states import encoded
 from deltadex.study.texts import Text
 
 SENTENCES = tuple(
@@ -270,13 +272,41 @@ def test_a_folder_of_nonsense_is_refused_in_one_line(tmp_path, files):
     assert str(caught.value).startswith("mine")
 
 
-def test_an_architecture_that_is_not_in_the_table_is_refused_by_name(tmp_path):
-    config = transformers.AutoConfig.for_model(
-        "xlnet", vocab_size=50, d_model=16, n_layer=1, n_head=2, d_inner=16
-    )
-    folder = save_folder(tmp_path / "odd", transformers.AutoModel.from_config(config))
+@pytest.mark.parametrize(
+    ("load", "kind"),
+    [(load_network, "resnet"), (load_network, "xlnet"), (load_causal, "xlnet")],
+)
+@pytest.mark.parametrize("is_adapter", [False, True])
+def test_an_architecture_that_is_not_in_the_table_is_refused_before_any_weight_is_sought(
+    tmp_path, load, kind, is_adapter
+):
+    base, folder = tmp_path / "odd", tmp_path / ("adapter" if is_adapter else "odd")
+    transformers.AutoConfig.for_model(kind).save_pretrained(base)  # without weights
+    if is_adapter:
+        folder.mkdir()
+        settings = {"peft_type": "LORA", "base_model_name_or_path": str(base)}
+        (folder / "adapter_config.json").write_text(json.dumps(settings))
 
-    with pytest.raises(StudyError, match=r"unsupported architecture 'xlnet'; supported: albert"):
+    expected = rf"^mine: unsupported architecture '{kind}'; supported: albert"
+    with pytest.raises(StudyError, match=expected):
+        load(str(folder), name="mine")
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_decoder_without_a_start_token_begins_with_the_padding(tmp_path, removed):
+    folder = save_folder(tmp_path / "t5", tiny_network("t5").model)
+    settings = json.loads((folder / "config.json").read_text())
+    settings |= {"decoder_start_token_id": None, "pad_token_id": 3}
+    if removed:
+        del settings["decoder_start_token_id"]
+    (folder / "config.json").write_text(json.dumps(settings))
+
+    network = load_network(str(folder))
+    (batch,) = encoded(network, make_texts(5, 5))
+
+    assert batch.inputs(network)["decoder_input_ids"][:, 0].tolist() == [3, 3]
+    (folder / "config.json").write_text(json.dumps(settings | {"pad_token_id": None}))
+    with pytest.raises(StudyError, match="neither decoder_start_token_id nor pad_token_id"):
         load_network(str(folder))
 
 

@@ -15,6 +15,7 @@ from deltadex.records import Slot, SlotSpectrum
 from deltadex.study.pictures.spectrum import draw_spectra
 from deltadex.study.spectrum import SpectrumReport, fit_power_law, spectrum_study
 from deltadex.study.spectrum.spectrum_study import bulk_edge
+from deltadex.terminal import show_spectra
 
 
 def pareto(n, alpha, seed=0, x_min=1.0):
@@ -175,6 +176,43 @@ def test_an_adapter_and_an_exact_zero_have_too_few_eigenvalues():
     assert report.matrices[0].reason == "4 eigenvalues; a tail needs 50"
     assert report.matrices[1].log_norm is None
     assert report.notes[0].startswith("2 of 2 matrices have fewer than 50")
+
+
+def test_a_model_that_equals_its_base_has_no_update_and_its_weights_are_measured():
+    copy = [spectrum([], layer) for layer in range(12)]
+    weights = [spectrum(pareto(80, 2.0), layer) for layer in range(12)]
+
+    report = spectrum_study("m", {"update": copy, "weights": weights}, draws=0)
+
+    assert report.subjects == ("weights",)
+    assert report.notes[0].startswith("no update: every layer matrix equals the base's")
+    assert not any("fewer than 50" in note for note in report.notes)
+    with pytest.raises(StudyError, match="m: no update: every layer matrix equals"):
+        spectrum_study("m", {"update": copy}, draws=0)
+
+
+def test_a_matrix_without_an_update_is_told_from_one_with_few_directions(capsys):
+    update = [spectrum([4.0, 3.0]), spectrum([], layer=1)]
+
+    report = spectrum_study("m", {"update": update}, draws=0)
+    show_spectra(report.to_json())
+
+    assert [m.verdict for m in report.matrices] == ["too few", "no update"]
+    assert report.notes[0] == "1 of 2 matrices equal the base's: no update"
+    assert report.notes[1].startswith("1 of 2 matrices have fewer than 50")
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("q ")]
+    assert row.split("ΔW")[1].split() == ["too", "few", "no", "update"]
+
+
+@pytest.mark.parametrize(("depth", "left_out"), [(8, ""), (12, "2, 5, 8, 11")])
+def test_layers_that_the_table_has_no_room_for_are_named(capsys, depth, left_out):
+    update = [spectrum([4.0, 3.0], layer) for layer in range(depth)]
+
+    show_spectra(spectrum_study("m", {"update": update}, draws=0).to_json())
+
+    shown = capsys.readouterr().out
+    assert (f"not shown: layers {left_out} (--json has them)" in shown) == bool(left_out)
+    assert ("not shown" in shown) == bool(left_out)
 
 
 def test_eigenvalues_that_rounding_can_make_are_left_out():

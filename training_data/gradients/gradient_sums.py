@@ -15,7 +15,7 @@ from torch import nn
 
 from ...errors import ModelError
 from ...indexer.architecture import PlacedModel, Placement, place
-from ...indexer.delta import MatrixUpdate
+from ...indexer.delta import DenseDelta, MatrixUpdate, flaw_of
 from ...indexer.fingerprint import Layout
 from ...records import Recipe
 from .gradient_pool import GradientPool
@@ -125,7 +125,7 @@ class GradientSums:
         """−`scale` times each gradient, as if it were a fine-tune's ΔW; one at a time.
 
         Raises:
-            ModelError: a gradient holds NaN or infinity.
+            ModelError: a gradient holds NaN or infinity, or overflows.
         """
         in_order = [
             (placement, total)
@@ -137,9 +137,9 @@ class GradientSums:
         for placement, total in in_order:
             delta = total.descent(scale)
             norm = delta.norm
-            if not torch.isfinite(torch.tensor(norm)):
-                line = f"the gradient of {placement.tensor!r} holds NaN or infinity"
-                raise ModelError("non-finite", line)
+            stored = (delta.matrix,) if isinstance(delta, DenseDelta) else (delta.left, delta.right)
+            if flaw := flaw_of(norm, *stored):
+                raise ModelError("non-finite", f"the gradient of {placement.tensor!r} {flaw}")
             yield MatrixUpdate(
                 slot=placement.slot,
                 part=placement.part,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from ...records import LossName
-from ...study.network import TaskModel
+from ...study.network import TaskModel, decoder_start
 from ..examples.example import Example
 from .language_model import summed_cross_entropy
 from .loss import IGNORED, EncodedExample, inputs_of, limit_of, padded, tokens_of
@@ -54,7 +54,6 @@ class SequenceToSequenceLoss:
         config = self.model.config
         padding = getattr(config, "pad_token_id", None)
         padding = padding if isinstance(padding, int) and padding >= 0 else 0
-        start = getattr(config, "decoder_start_token_id", None)
         shifted = wanted.roll(1, dims=1).masked_fill(wanted.roll(1, dims=1) == IGNORED, padding)
-        shifted[:, 0] = padding if start is None else start
+        shifted[:, 0] = decoder_start(config)
         return shifted
