@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
+from ..store import write_user_file
 from .tables import Document, Row, Table
 
 if TYPE_CHECKING:
@@ -39,16 +40,13 @@ class DataScoresTable(Table):
         """Write every z as CSV, or the highest of them as a picture; the ending decides.
 
         Raises:
-            RequestError: another ending, or the file cannot be written.
-            StudyError: the picture cannot be written.
+            RequestError: another ending, or there is no such folder.
+            StoreFull: the file cannot be written.
         """
         target = Path(path)
         check_scores_ending(target)
         if target.suffix.lower() == ".csv":
-            try:
-                target.write_text(self._csv(), encoding="utf-8", newline="")
-            except OSError as err:
-                raise RequestError(f"cannot write {target}: {err.strerror or err}") from err
+            write_user_file(target, self._csv().encode())
             return target
         from ..study.pictures import draw_data_scores, save_picture
 

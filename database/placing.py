@@ -46,7 +46,8 @@ def map_family(
         dark: Light on dark, for a picture; a page follows its reader's setting.
 
     Raises:
-        RequestError: as `layout_document`, or `path` has another ending or cannot be written.
+        RequestError: as `layout_document`, or `path` has another ending or no folder.
+        StoreFull: `path` cannot be written.
     """
     check_ending(path)
     placed = _place(catalog, base, recipe, layout, seed)

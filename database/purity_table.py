@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RequestError
-from ..store import write_atomically
+from ..store import write_user_file
 
 COLUMNS = ("family", "dataset", "n", "purity", "low", "high", "p", "chance")
 """`low` and `high`: the 95 % interval of the purity."""
@@ -35,7 +35,7 @@ def write_purities(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """Write the rows of an `EvaluationTable`; columns for recipe and way where they differ.
 
     Raises:
-        RequestError: the ending is none of a table.
+        RequestError: the ending is none of a table, or there is no such folder.
         StoreFull: the file cannot be written.
     """
     check_table_ending(path)
@@ -44,7 +44,7 @@ def write_purities(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
         [*(row[key] for key in varying), row["base"], *line] for row in rows for line in _lines(row)
     ]
     text = _TEXT[path.suffix.lower()]((*varying, *COLUMNS), lines)
-    write_atomically(path, text.encode("utf-8", "replace"))
+    write_user_file(path, text.encode("utf-8", "replace"))
     return path
 
 

@@ -9,7 +9,7 @@ from .derived.sketch_file import SketchFiles
 from .derived.sketch_matrix import SketchMatrix, block_dims
 from .derived.trait_file import TraitFile
 from .family import FamilyView
-from .files import write_atomically
+from .files import make_folder, write_atomically, write_user_file
 from .parts import Part, PartFolder, commit_part, save_family
 from .published.attached_index import (
     AttachedIndex,
@@ -80,6 +80,7 @@ __all__ = [
     "fetch_index",
     "is_licence",
     "is_target",
+    "make_folder",
     "may_be_public",
     "may_record",
     "merge_catalogs",
@@ -96,4 +97,5 @@ __all__ = [
     "write_parquet",
     "write_safetensors",
     "write_tables",
+    "write_user_file",
 ]

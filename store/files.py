@@ -1,27 +1,60 @@
-"""Files beside a catalog: where the derived ones are, and writing that is complete or undone."""
+"""Files: which are beside a catalog, and writing that is complete or undone."""
 
 from __future__ import annotations
 
 import errno
 import functools
 import hashlib
-import itertools
 import os
 import re
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
+from typing import Literal, get_args
 
-from ..errors import StoreFull
+from ..errors import RequestError, StoreError, StoreFull
 
-_NUMBERS = itertools.count()
-_TEMPORARY = re.compile(r"\..+\.(\d+)(?:\.\d+)?\.partial(?:\.wal)?")
+_TEMPORARY = re.compile(r"\..+?\.(\d+)(?:\.[0-9a-f]+)?\.partial(?:\.wal)?")
+
+Ending = Literal[".wal", ".commits", ".holder", ".index", ".attached", ".published"]
+"""Of the files and folders that deltadex and DuckDB make beside a catalog."""
+
+
+def beside(catalog: Path, ending: Ending) -> Path:
+    """A file or folder beside a catalog."""
+    return catalog.with_name(catalog.name + ending)
+
+
+def refuse_links(catalog: Path) -> None:
+    """Refuse what would be written to another place than its name says.
+
+    Raises:
+        StoreError: the catalog, or something of its own beside it, is a symbolic link.
+    """
+    if os.path.islink(catalog):
+        raise StoreError(
+            f"{catalog}: a symbolic link; a catalog is not opened through one: name the file "
+            f"itself, {os.path.realpath(catalog)}"
+        )
+    for ending in get_args(Ending):
+        for path in _with_contents(beside(catalog, ending)):
+            if os.path.islink(path):
+                raise StoreError(f"{path}: a symbolic link; nothing beside a catalog may be one")
+
+
+def _with_contents(path: Path) -> Iterator[str]:
+    """A file or folder, then all that is in it."""
+    yield str(path)
+    for folder, folders, names in os.walk(path):
+        yield from (os.path.join(folder, name) for name in (*folders, *names))
 
 
 def index_folder(catalog: Path) -> Path:
     """The folder of everything that can be rebuilt from the catalog."""
-    return catalog.with_name(catalog.name + ".index")
+    return beside(catalog, ".index")
 
 
 @functools.lru_cache(maxsize=256)
@@ -69,29 +102,85 @@ def make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def atomic_file(target: Path, *, replaces: bool = True) -> Iterator[Path]:
+def atomic_file(target: Path, *, replaces: bool = True, lasts: bool = True) -> Iterator[Path]:
     """A file to write that has the name `target` once it is complete and on the disk.
 
     Args:
         replaces: An existing file; else that stays, and the new one is removed.
+        lasts: Whether it is brought to the disk before it has the name.
 
     Raises:
         StoreFull: the system refuses.
     """
-    name = f".{target.name}.{os.getpid()}.{next(_NUMBERS)}.partial"
+    # nobody else can know the name, and have put a link there
+    name = f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.partial"
     temporary = target.with_name(name)
     try:
         yield temporary
-        flush(temporary)
+        if lasts:
+            flush(temporary)
         if replaces:
             os.replace(temporary, target)
         else:
             _name_new(temporary, target)
-        sync_folder(target.parent)
+        if lasts:
+            sync_folder(target.parent)
     except OSError as err:
-        raise StoreFull(f"{target}: {err.strerror}") from err
+        raise StoreFull(f"{target}: {_reason(err)}") from err
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _reason(err: OSError) -> str:
+    """Why the system refused, in its words."""
+    return os.strerror(err.errno) if err.errno else str(err)
+
+
+@contextmanager
+def user_file(target: Path) -> Iterator[Path]:
+    """A file to write for a user: complete under the name `target`, or as it was before.
+
+    A link is followed, and a file that is replaced keeps its permissions. A pipe, a device and
+    standard output are written as they are.
+
+    Raises:
+        RequestError: there is no such folder.
+        StoreFull: the system refuses.
+    """
+    if not target.parent.is_dir():
+        raise RequestError(f"{target.parent}: no such folder; make it first")
+    try:
+        if _is_stream(target):
+            yield target
+            return
+        place = Path(os.path.realpath(target))
+        before = place.stat().st_mode if place.exists() else None
+        if before is not None and not os.access(place, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        with atomic_file(place) as temporary:
+            yield temporary
+            if before is not None:
+                temporary.chmod(stat.S_IMODE(before))
+    except BrokenPipeError:
+        raise
+    except OSError as err:
+        raise StoreFull(f"{target}: {_reason(err)}") from err
+
+
+def write_user_file(target: Path, data: bytes) -> None:
+    """Write a file for a user; raises as `user_file`."""
+    with user_file(target) as place:
+        place.write_bytes(data)
+
+
+def _is_stream(target: Path) -> bool:
+    """Whether no other file can take its place: it is no file, or is standard output."""
+    try:
+        status = target.stat()
+        return not stat.S_ISREG(status.st_mode) or os.path.samestat(status, os.fstat(1))
+    except OSError:
+        return False
 
 
 def flush(path: Path) -> None:

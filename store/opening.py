@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 from ..errors import EmptyCatalog, OlderSchema, StoreDamaged, StoreError
-from .files import atomic_file, make_folder
+from .files import atomic_file, make_folder, refuse_links
 from .recovery import Seen, log_path, repair
 from .schema import SCHEMA_VERSION, check_schema, migrate
 from .session import Session, translated
@@ -73,8 +73,7 @@ def connect(
     """
     if not is_file(path):
         if not create:
-            what = "a link to a file that is not there" if path.is_symlink() else "no catalog there"
-            raise EmptyCatalog(f"{path}: {what} yet; `deltadex index` makes one")
+            raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
         target = path.resolve()
         make_folder(target.parent)
         _make(target)
@@ -122,8 +121,10 @@ def is_file(path: Path) -> bool:
     """Whether a file is there. DuckDB would wait for a pipe for ever.
 
     Raises:
-        StoreError: what is there is no file, or the system does not say.
+        StoreError: what is there is no file, or the system does not say; or it or something
+            beside it is a symbolic link.
     """
+    refuse_links(path)
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

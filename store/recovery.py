@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from .files import beside
+
 log = logging.getLogger(__name__)
 
 TORN_ENTRY = re.compile(r"entry at byte position (\d+) computed checksum \d+ does not match stored")
@@ -71,7 +73,7 @@ class Repair:
 
 def log_path(catalog: Path) -> Path:
     """Where DuckDB has the log of a catalog."""
-    return catalog.with_name(catalog.name + ".wal")
+    return beside(catalog, ".wal")
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,11 @@ class _MomentPassed(Exception):
 
 _HELD = ("conflicting lock", "could not set lock", "being used by", "unique file handle conflict")
 
+_PATH = re.compile(r'"[^"\n]*/[^"\n]*"')
+"""In DuckDB's messages: any word may be part of it."""
+
+_NOT_WRITTEN = re.compile(r'could not (?:write|fsync|truncate|create)[^:\n]*: ([^\n"]+)')
+
 
 class Session:
     """One session on a catalog file; threads take turns.
@@ -244,22 +249,24 @@ def translated(path: Path) -> Iterator[None]:
 def _as_store_error(err: duckdb.Error, path: Path) -> StoreError:
     text = str(err)
     line = text.splitlines()[0][:300]
-    lowered = text.lower()
+    lowered = _PATH.sub("", text).lower()
     if any(phrase in lowered for phrase in _HELD):
         holder = re.search(r"held in (.+?) \(PID (\d+)\)", text)
         who = f"process {holder[2]} ({Path(holder[1]).name})" if holder else "another process"
         return StoreLocked(f"{path}: {who} holds this catalog; wait until it ends")
     if any(phrase in lowered for phrase in ("no space left", "disk is full", "enospc")):
-        return StoreFull(f"{path}: disk full; models recorded before are saved")
+        return StoreFull(f"{path}: disk full, no space left; what was saved before stays")
     if "permission denied" in lowered or "read-only file system" in lowered:
         return StoreFull(f"{path}: not writable: check the folder's permissions")
+    if refused := _NOT_WRITTEN.search(lowered):
+        return StoreFull(f"{path}: cannot be written: {refused[1]}; what was saved before stays")
     damage = ("not a valid duckdb", "corrupt", "checksum", "not read enough bytes")
     if any(phrase in lowered for phrase in damage):
         return StoreDamaged(
             f"{path}: not a readable catalog ({line}); nothing was changed in it; "
             "`deltadex doctor` says what is damaged"
         )
-    if "version number" in lowered or "serialization" in lowered or "wal" in lowered:
+    if "version number" in lowered or "serialization" in lowered or "wal " in lowered:
         return StoreDamaged(f"{path}: cannot be opened by DuckDB {duckdb.__version__}: {line}")
     return StoreError(f"{path}: {line}")
 

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "search": {"arrays", "errors", "records", "store"},
     "study": {"arrays", "errors", "records", "store", "text_files"},
     "training_data/examples": {"errors", "text_files"},
-    "web": {"arrays", "errors"},
+    "web": {"arrays", "errors", "store"},
     "training_data": {
         "arrays",
         "errors",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ..errors import RequestError
+from ..store import write_user_file
 
 _SCRIPT = re.compile(r'<script src="static/([\w.]+)"(?: defer)?></script>\n')
 _STYLE = re.compile(r'<link rel="stylesheet" href="static/([\w.]+)">\n')
@@ -80,7 +81,8 @@ def write_page(
         clusters: As GET clusters answers.
 
     Raises:
-        RequestError: There are no models, or `path` cannot be written.
+        RequestError: There are no models, or there is no such folder.
+        StoreFull: `path` cannot be written.
     """
     models = document["models"]
     if not models:
@@ -93,10 +95,7 @@ def write_page(
     }
     if neighbours is not None:
         data |= _placed(models, neighbours)
-    try:
-        path.write_bytes(_render(title, data).encode("utf-8", "replace"))
-    except OSError as err:
-        raise RequestError(f"cannot write the map to {path}: {err.strerror or err}") from err
+    write_user_file(path, _render(title, data).encode("utf-8", "replace"))
 
 
 def _placed(models: Sequence[str], neighbours: Neighbourhoods) -> dict[str, Any]:

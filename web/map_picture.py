@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from ..arrays import Bool, Float64, Int64
-from ..errors import RequestError
+from ..store import write_user_file
 from .family_map import Colour
 
 DRAWN_AT = 100
@@ -151,7 +151,8 @@ def write_picture(
     downloads, where any are known.
 
     Raises:
-        RequestError: `path` cannot be written.
+        RequestError: there is no such folder.
+        StoreFull: `path` cannot be written.
     """
     theme = DARK if dark else LIGHT
     settings: Any = {"font.size": 9.5, "svg.fonttype": "none", "svg.hashsalt": "deltadex"}
@@ -165,10 +166,7 @@ def write_picture(
             figure.savefig(buffer, format="svg", metadata=metadata)
         else:
             figure.savefig(buffer, format="png", dpi=RESOLUTION, metadata={"Software": None})
-    try:
-        path.write_bytes(buffer.getvalue())
-    except OSError as err:
-        raise RequestError(f"cannot write the map to {path}: {err.strerror or err}") from err
+    write_user_file(path, buffer.getvalue())
 
 
 def draw_map(

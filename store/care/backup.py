@@ -14,7 +14,7 @@ from typing import Any
 
 from ...errors import RequestError, StoreError, StoreFull
 from ..catalog import Catalog
-from ..files import abandoned, atomic_file
+from ..files import abandoned, atomic_file, flush, refuse_links
 from ..opening import NEW, WRITING
 from ..recovery import log_path
 from ..schema import SCHEMA_VERSION
@@ -58,7 +58,7 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
 
     Raises:
         RequestError: the target is there, is the catalog itself, or has no folder.
-        StoreError: it cannot be written.
+        StoreError: it cannot be written, or is a symbolic link.
     """
     # the holder of the catalog writes, perhaps from another working folder
     target = target.absolute()
@@ -76,6 +76,7 @@ def back_up(catalog: Catalog, target: Path, *, replace: bool = False) -> Backup:
             schema_version=SCHEMA_VERSION,
             made_at=made_at.isoformat(timespec="seconds"),
         )
+        flush(temporary)
         # an earlier one is of the file that is replaced now
         manifest_path(target).unlink(missing_ok=True)
     write_manifest(target, manifest)
@@ -94,11 +95,10 @@ def _check_target(catalog: Path, target: Path, replace: bool) -> None:
         raise RequestError(f"{target.parent}: no such folder; make it first")
     if target.is_dir():
         raise RequestError(f"{target}: a folder; name the file to be written in it")
-    if not target.exists():
-        return
-    if target.samefile(catalog):
+    if target.exists() and target.samefile(catalog):
         raise RequestError(f"{target}: this is the catalog itself; choose another file")
-    if not replace:
+    refuse_links(target)
+    if target.exists() and not replace:
         raise RequestError(f"{target}: is there already; --force replaces it")
 
 

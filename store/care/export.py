@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import RequestError
 from ..catalog import Catalog
-from ..files import atomic_file, make_folder, write_atomically
+from ..files import make_folder, user_file, write_user_file
 from ..session import Session
 
 if TYPE_CHECKING:
@@ -40,16 +39,15 @@ def write_parquet(catalog: Catalog, folder: Path) -> list[Path]:
     # the holder of the catalog writes, perhaps from another working folder
     folder = folder.resolve()
     written = []
-    with closing(Session(catalog.access)) as session:
+    with closing(Session(catalog.access, about=folder)) as session:
         views = {row[0] for row in session.execute("SELECT view_name FROM duckdb_views()")}
         for name, sql in _TABLES.items():
             if name == "fingerprints" and name not in views:
                 continue
             target = folder / f"{name}.parquet"
-            temporary = target.with_suffix(".partial")
-            quoted = str(temporary).replace("'", "''")
-            session.execute(f"COPY ({sql}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)")
-            os.replace(temporary, target)
+            with user_file(target) as temporary:
+                quoted = str(temporary).replace("'", "''")
+                session.execute(f"COPY ({sql}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)")
             written.append(target)
     return written
 
@@ -65,7 +63,7 @@ def write_tables(target: Path, tables: Iterable[pa.Table]) -> Path:
     remaining = iter(tables)
     first = next(remaining)
     with (
-        atomic_file(target) as temporary,
+        user_file(target) as temporary,
         parquet.ParquetWriter(temporary, first.schema, compression="zstd") as writer,
     ):
         writer.write_table(first)
@@ -92,5 +90,5 @@ def write_safetensors(catalog: Catalog, target: Path, base: str | None, recipe: 
     chosen = catalog.find_recipe(recipe, bases[0] if bases else None)
     ids, vectors = catalog.look(lambda: catalog.family(bases[0], chosen).by_id())
     metadata = {"base": bases[0], "recipe": chosen.id, "ids": json.dumps(ids)}
-    write_atomically(target, save({"vectors": vectors}, metadata))
+    write_user_file(target, save({"vectors": vectors}, metadata))
     return target

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ...arrays import Bool, Float32, Int64
 from ...errors import BadIndex
 from ...records import Recipe
+from ..files import beside
 from ..tables.attachments import Attachment, Attachments
 from ..tables.filters import ModelFilter
 from ..tables.models import Label
@@ -30,13 +31,13 @@ def manifest_path(folder: Path, sha256: str) -> Path:
 
 def attached_folder(catalog: Path, name: str = "") -> Path:
     """Where the files of the attached indexes of a catalog are, or of one of them."""
-    return catalog.with_name(catalog.name + ".attached") / name
+    return beside(catalog, ".attached") / name
 
 
 def published_copy(catalog: Path, target: str) -> Path:
     """Where the copy of an index that is published elsewhere is."""
     name = hashlib.sha256(target.encode()).hexdigest()[:16]
-    return catalog.with_name(catalog.name + ".published") / name
+    return beside(catalog, ".published") / name
 
 
 class AttachedIndexes:

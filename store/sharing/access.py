@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from ...errors import StoreLocked
+from ...errors import StoreFull, StoreLocked
 from .local import LocalSession, RawSession
 from .note import Gone, HolderNote
 
@@ -146,6 +146,6 @@ class Access:
 
             try:
                 self._host = Host(self._file, own)
-            except OSError as err:
+            except (OSError, StoreFull) as err:
                 log.debug("%s is not shared: %s", self.path, err)
         return own

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -20,6 +19,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ...errors import StoreFull
+from ..files import atomic_file, beside
 from ..recovery import log_path
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class CommitLog:
     """
 
     def __init__(self, catalog: Path) -> None:
-        self.path = catalog.with_name(catalog.name + ".commits")
+        self.path = beside(catalog, ".commits")
         self._wal = log_path(catalog)
         self._noted, self._wal_bytes = Noted(), 0
         self._is_written = False
@@ -176,14 +177,12 @@ class CommitLog:
             "models": noted.losses.models,
         }
         lines = [header, *([commit.number, commit.models] for commit in noted.commits)]
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
         try:
-            temporary.write_bytes(b"\n".join(map(_line, lines)))
-            os.replace(temporary, self.path)
+            with atomic_file(self.path, lasts=False) as temporary:
+                temporary.write_bytes(b"\n".join(map(_line, lines)))
             self._is_written = True
-        except OSError as err:
-            log.debug("%s: %s", self.path, err)
-            temporary.unlink(missing_ok=True)
+        except StoreFull as err:
+            log.debug("%s", err)
 
     @property
     def has_wal(self) -> bool:

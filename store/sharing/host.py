@@ -15,6 +15,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from ...errors import StoreFull
 from .local import LocalSession
 from .note import Gone, HolderNote, remove_note, write_note
 from .wire import Link
@@ -37,7 +38,8 @@ class Host:
         """Listen, and write the note.
 
         Raises:
-            OSError: the folder refuses the note; then there are no guests.
+            StoreFull: the folder refuses the note; then there are no guests.
+            OSError: the system gives no port; likewise.
         """
         self._path, self._own, self._ledger = path, own, own.ledger
         self._guests: dict[threading.Thread, tuple[Link, LocalSession]] = {}
@@ -52,7 +54,7 @@ class Host:
         )
         try:
             write_note(path, self._note)
-        except OSError:
+        except StoreFull:
             self._server.close()
             raise
         self._acceptor = threading.Thread(target=self._accept, name="catalog-host", daemon=True)

@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..files import atomic_file, beside
+
 _LONGEST = 4096
 """Bytes of a note; a longer file is not a note."""
 
@@ -34,27 +36,20 @@ class HolderNote:
 
 def note_path(catalog: Path) -> Path:
     """Where the note of a catalog is."""
-    return catalog.with_name(catalog.name + ".holder")
+    return beside(catalog, ".holder")
 
 
 def write_note(catalog: Path, note: HolderNote) -> None:
     """Write the note, readable by its owner only.
 
     Raises:
-        OSError: the folder refuses writes.
+        StoreFull: the folder refuses writes.
     """
-    path = note_path(catalog)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{note.port}.partial")
     body = {"pid": note.pid, "machine": note.machine, "port": note.port, "key": note.key.hex()}
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with atomic_file(note_path(catalog), lasts=False) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             json.dump(body, file)
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
 
 
 def read_note(catalog: Path) -> HolderNote | None:

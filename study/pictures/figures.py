@@ -22,6 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from ...errors import StudyError
+from ...store import make_folder, write_user_file
 
 ENDINGS = (".png", ".svg", ".html")
 RESOLUTION = 300
@@ -188,7 +189,8 @@ def save_picture(draw: Callable[[], Picture], target: Path, *, title: str, table
         table: A `<table>` that a page has below its picture.
 
     Raises:
-        StudyError: not a picture's ending, or the file cannot be written.
+        StudyError: not a picture's ending.
+        StoreFull: the file cannot be written.
     """
     check_ending(target)
     kind = target.suffix.lower()
@@ -202,11 +204,8 @@ def save_picture(draw: Callable[[], Picture], target: Path, *, title: str, table
             sheet = draw().sheet
             sheet.savefig(buffer, format="png", dpi=RESOLUTION, metadata={"Software": None})
         data = buffer.getvalue()
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(data)
-    except OSError as err:
-        raise StudyError(f"{target}: {err.strerror}") from err
+    make_folder(target.parent)
+    write_user_file(target, data)
     return target
 
 

@@ -105,13 +105,11 @@ def a_socket(path: Path) -> None:
 
 
 PLACES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "loop": (lambda p: p.symlink_to(p.name), "too many levels of symbolic links"),
-    "dangling": (lambda p: p.symlink_to("nowhere"), "a link to a file that is not there"),
+    "loop": (lambda p: p.symlink_to(p.name), "a symbolic link"),
+    "dangling": (lambda p: p.symlink_to("nowhere"), "a symbolic link"),
     "pipe": (os.mkfifo, "a pipe, socket or device, not a file"),
     "socket": (a_socket, "a pipe, socket or device, not a file"),
-    "device": (lambda p: p.symlink_to("/dev/zero"), "a pipe, socket or device, not a file"),
     "folder": (Path.mkdir, "is a directory"),
-    "link to a folder": (lambda p: p.symlink_to(p.parent), "is a directory"),
     "nothing": (lambda p: None, "no catalog there yet"),
 }
 

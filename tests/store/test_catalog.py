@@ -1,4 +1,5 @@
 import os
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -323,6 +324,23 @@ def _fill_disk(path, done):
         for number in range(5000):
             catalog.record(indexed(f"m{number:05}", seed=number, dataset="x" * 4000))
             done.append(f"m{number:05}")
+
+
+def test_a_commit_that_the_system_refuses_is_said_in_the_systems_words(tmp_path):
+    folder = tmp_path / "wal corrupt checksum"  # words of DuckDB's messages about damage
+    folder.mkdir()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Catalog.open(folder / "c.duckdb") as catalog:
+        catalog.record(indexed("m"))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        try:
+            with pytest.raises(StoreFull, match="cannot be written: file too large; what was"):
+                catalog.record(indexed("n"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    with Catalog.open(folder / "c.duckdb") as catalog:
+        assert [row.id for row in catalog.models()] == ["m"]
 
 
 def test_a_full_disk_keeps_what_was_recorded(tmp_path):

@@ -169,11 +169,6 @@ def test_a_map_without_models_is_refused(tmp_path):
         written(tmp_path, make_document(0))
 
 
-def test_a_place_that_cannot_be_written_is_refused(tmp_path):
-    with pytest.raises(RequestError, match=r"cannot write the map to .*absent"):
-        write_page(make_document(), tmp_path / "absent" / "map.html", title="t")
-
-
 @pytest.mark.parametrize("nowhere", [float("nan"), float("inf")])
 def test_a_model_nowhere_is_refused(tmp_path, nowhere):
     with pytest.raises(ValueError, match="not JSON compliant"):

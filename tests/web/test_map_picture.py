@@ -8,7 +8,6 @@ from matplotlib import image
 from matplotlib.colors import to_hex
 
 import deltadex
-from deltadex.errors import RequestError
 from deltadex.web.map_picture import DARK, LIGHT, draw_map, write_picture
 
 HOSTILE = "_</text><script>$x^$ \x00\x1b 数据\udce9&" + "W" * 90
@@ -177,11 +176,6 @@ def test_colours_are_those_of_the_page():
         assert (theme.sheet, theme.text) == (values["sheet"], values["text"])
         assert (theme.quiet, theme.none) == (values["quiet"], values["none"])
         assert theme.line == values["line"]
-
-
-def test_a_place_that_cannot_be_written_is_refused(tmp_path):
-    with pytest.raises(RequestError, match=r"cannot write the map to .*absent"):
-        write_picture(make_document(), tmp_path / "absent" / "m.png", title="t", subtitle="s")
 
 
 def star(name, x=0.0, y=0.0, verdict="perhaps"):

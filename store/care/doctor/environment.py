@@ -15,7 +15,7 @@ from ...files import index_folder
 from ...recovery import log_path
 from ...sharing import note_path, read_note
 from ...sharing.guest import join
-from .checks import RUN_REPAIR, Finding, counted
+from .checks import Finding, counted
 
 SHOWN_VERSIONS = ("deltadex", "duckdb", "faiss-cpu", "numpy", "torch", "huggingface_hub")
 THREADED = ("numpy", "faiss", "torch")
@@ -155,7 +155,7 @@ class HolderCheck:
         detail = f"holder file of {owner}, which does not answer"
         if _holder_file(path) != self.content:
             return Finding("holder", "repaired", f"{detail}: removed")
-        return Finding("holder", "problem", detail, RUN_REPAIR.replace("repairs", "removes"))
+        return Finding("holder", "note", f"{detail}: the next command that writes removes it")
 
 
 def _holder_file(path: Path) -> bytes | None:
