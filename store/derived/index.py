@@ -170,7 +170,7 @@ def load_index(path: Path, dim: int) -> tuple[faiss.Index | None, Int64[np.ndarr
         note = json.loads(path.with_suffix(".json").read_text("utf-8"))
         keys = np.array(note["keys"], dtype=np.int64)
         file = path.with_suffix(".faiss")
-        if _crc32(file) != note["crc32"] or note["dim"] != dim:
+        if _crc32(file, dim, keys) != note["crc32"] or note["dim"] != dim:
             raise ValueError("checksum or dimension")
         index = faiss.read_index(str(file))
         if index.ntotal != len(keys) or index.d != dim:
@@ -190,15 +190,17 @@ def _save(path: Path, index: faiss.Index, keys: Int64[np.ndarray, " models"]) ->
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(file) as temporary:
             faiss.write_index(index, str(temporary))
-            note = {"crc32": _crc32(temporary), "dim": index.d, "keys": keys.tolist()}
+            crc32 = _crc32(temporary, index.d, keys, file.name)
+            note = {"crc32": crc32, "dim": index.d, "keys": keys.tolist()}
         write_atomically(path.with_suffix(".json"), json.dumps(note).encode())
     except (OSError, StoreFull, RuntimeError):
         log.info("cannot write the index beside the catalog; using memory")
 
 
-def _crc32(path: Path) -> int:
-    """Checksum of a file, a piece at a time."""
-    value = 0
+def _crc32(path: Path, dim: int, keys: Int64[np.ndarray, " models"], name: str = "") -> int:
+    """Checksum of a file, its name, which is of the family and the recipe, and what is noted of
+    it."""
+    value = zlib.crc32(f"{name or path.name} {dim}\n".encode() + keys.astype("<i8").tobytes())
     with path.open("rb") as file:
         while piece := file.read(CHECKED_AT_ONCE):
             value = zlib.crc32(piece, value)

@@ -4,7 +4,7 @@ catalog.
 128 candidates have 5 MB of sketches. DuckDB needs a tenth of a second to find them among a
 hundred thousand models; in a file that is mapped into memory they are where they are. The files
 can be made again. Rows are written and flushed before their keys: a row without a key was not
-written. Every row of every file has a checksum (XXH3, 64 bits), which is compared whenever the row
+written. Every row of every file has a checksum (`sketch_rows`), which is compared whenever the row
 is read; a row that differs is written again from the catalog.
 """
 
@@ -173,7 +173,10 @@ class SketchFile:
                 rows = self._rows
                 present, added = self._fetch(session, recipe, np.sort(keys))
                 places = rows.places(present)
-                for i, place in enumerate(() if places is None else places.tolist()):
+                if places is None:
+                    return
+                added |= self._sums(added, places, present)
+                for i, place in enumerate(places.tolist()):
                     for ending, n_bytes in rows.shapes.row_bytes.items():
                         _write(self._beside(ending), place * n_bytes, _bytes(added[ending][i]))
         except (OSError, Timeout) as err:
@@ -181,8 +184,9 @@ class SketchFile:
 
     def _append(self, session: Session, recipe: Recipe, keys: list[int]) -> None:
         rows, shapes = self._rows, self._rows.shapes
-        _, added = self._fetch(session, recipe, np.array(keys, dtype=np.int64))
-        every_key = np.concatenate([rows.keys, np.array(keys, dtype=np.int64)])
+        present, added = self._fetch(session, recipe, np.array(keys, dtype=np.int64))
+        added |= self._sums(added, len(rows.keys) + np.arange(len(present)), present)
+        every_key = np.concatenate([rows.keys, present])
         try:
             for ending, n_bytes in shapes.row_bytes.items():
                 _write(self._beside(ending), len(rows.keys) * n_bytes, _bytes(added[ending]))
@@ -203,13 +207,22 @@ class SketchFile:
         table = select_sketch_rows(session, condition, recipe.id, values)
         slots = self._rows.shapes.slots
         matrix = stored_matrix(session, table, present.tolist(), recipe, slots)
-        rows: dict[str, np.ndarray] = {
+        return present, {
             ".sketches": matrix.codes,
             ".weights": matrix.weights.astype("<f4", copy=False),
             ".vectors": vectors.astype("<f4", copy=False),
         }
-        sums = [checksums(rows[ending]) for ending in CHECKED]
-        return present, {**rows, ".sums": np.stack(sums, axis=1)}
+
+    def _sums(
+        self,
+        rows: dict[str, np.ndarray],
+        places: Int64[np.ndarray, " rows"],
+        keys: Int64[np.ndarray, " rows"],
+    ) -> dict[str, np.ndarray]:
+        """The rows of `.sums` for rows of the other files."""
+        identity = self._rows.identity
+        sums = [checksums(identity + e.encode(), rows[e], places, keys) for e in CHECKED]
+        return {".sums": np.stack(sums, axis=1)}
 
     def _beside(self, ending: str) -> Path:
         return self._path.with_suffix(ending)

@@ -1,10 +1,15 @@
-"""Rows of a family's files of sketches, mapped into memory, and their checksums (XXH3, 64 bits)."""
+"""Rows of a family's files of sketches, mapped into memory, and their checksums (XXH3, 64 bits).
+
+A checksum is of a row's bytes and of what the row is: the file, its format, the slots, the row's
+number, and the model's key. Rows and files that were exchanged differ from their checksums.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import mmap
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +23,10 @@ from ..sketch_codes import code_bytes
 
 KEY = np.dtype("<i8")
 CHECKSUM = np.dtype("<u8")
+_NAME = struct.Struct("<qq")
+
+FORMAT = 2
+"""Of the files; files of another are made again."""
 
 CHECKED = (".sketches", ".weights", ".vectors")
 """Files whose rows have checksums, in the order of a row of `.sums`."""
@@ -58,8 +67,9 @@ class Shapes:
 
     def to_json(self) -> bytes:
         slots = [[slot.stack, slot.layer, slot.role] for slot in self.slots]
-        document = {"dim": self.dim, "blocks": dict(self.blocks), "slots": slots}
-        return json.dumps(document).encode()
+        document = {"format": FORMAT, "dim": self.dim, "blocks": dict(self.blocks), "slots": slots}
+        checksum = xxhash.xxh3_64_hexdigest(json.dumps(document).encode())
+        return json.dumps({**document, "checksum": checksum}).encode()
 
 
 class DamagedRows(Exception):
@@ -79,11 +89,13 @@ class Rows:
     """The content of the files. It is replaced, never changed, for the threads that read it.
 
     Attributes:
+        identity: Of the files: `file_identity`.
         codes, weights: As `SketchMatrix` has them, mapped.
         sums: Checksums of the rows of each file of `CHECKED`.
         mapped: What holds the codes; None where there are none.
     """
 
+    identity: bytes
     shapes: Shapes
     keys: Int64[np.ndarray, " models"]
     codes: UInt8[np.ndarray, "models slots bytes"]
@@ -106,6 +118,7 @@ class Rows:
                 path.with_suffix(ending), dtype, (len(keys), *shape)
             )
         return cls(
+            file_identity(path, shapes),
             shapes,
             keys,
             arrays[".sketches"],
@@ -138,11 +151,12 @@ class Rows:
         return vectors
 
     def _check(self, places: Int64[np.ndarray, " places"], read: Mapping[str, np.ndarray]) -> None:
-        is_damaged = np.zeros(len(places), dtype=np.bool_)
+        is_damaged, keys = np.zeros(len(places), dtype=np.bool_), self.keys[places]
         for ending, rows in read.items():
-            is_damaged |= checksums(rows) != self.sums[places, CHECKED.index(ending)]
+            sums = checksums(self.identity + ending.encode(), rows, places, keys)
+            is_damaged |= sums != self.sums[places, CHECKED.index(ending)]
         if is_damaged.any():
-            raise DamagedRows(self.keys[places[is_damaged]])
+            raise DamagedRows(keys[is_damaged])
 
     def begins_with(self, keys: Int64[np.ndarray, " models"]) -> bool:
         """Whether the first rows are those of these keys; known at once for the same array."""
@@ -169,11 +183,15 @@ def read_shapes(path: Path) -> Shapes:
     """What the rows of a file of sketches are.
 
     Raises:
-        OSError, ValueError, TypeError, KeyError: it cannot be read, or is of deltadex 0.1.
+        OSError, ValueError, TypeError, KeyError: it cannot be read, is damaged, or of another
+            format.
     """
     note = json.loads(path.with_suffix(".slots").read_text("utf-8"))
     blocks = {str(block): int(dim) for block, dim in note["blocks"].items()}
-    return Shapes(int(note["dim"]), blocks, tuple(Slot(*slot) for slot in note["slots"]))
+    shapes = Shapes(int(note["dim"]), blocks, tuple(Slot(*slot) for slot in note["slots"]))
+    if note != json.loads(shapes.to_json()):
+        raise ValueError("damaged, or of another format")
+    return shapes
 
 
 def read_keys(path: Path) -> Int64[np.ndarray, " models"]:
@@ -188,10 +206,30 @@ def read_keys(path: Path) -> Int64[np.ndarray, " models"]:
     return keys
 
 
-def checksums(rows: np.ndarray) -> UInt64[np.ndarray, " rows"]:
-    """A checksum of each row."""
+def file_identity(path: Path, shapes: Shapes) -> bytes:
+    """What tells files from those of other families, recipes and slots, and of other formats."""
+    return xxhash.xxh3_64_digest(f"{path.stem}\n".encode() + shapes.to_json())
+
+
+def checksums(
+    of_file: bytes,
+    rows: np.ndarray,
+    places: Int64[np.ndarray, " rows"],
+    keys: Int64[np.ndarray, " rows"],
+) -> UInt64[np.ndarray, " rows"]:
+    """The checksum of each row of a file.
+
+    Args:
+        of_file: The files' identity, and the ending of this one.
+        places: Of the rows in the file.
+        keys: Of their models.
+    """
     data = np.ascontiguousarray(rows).reshape(len(rows), math.prod(rows.shape[1:]))
-    sums = (xxhash.xxh3_64_intdigest(row.data) for row in data)
+    names = zip(places.tolist(), keys.tolist(), strict=True)
+    sums = (
+        xxhash.xxh3_64_intdigest(row.data, xxhash.xxh3_64_intdigest(of_file + _NAME.pack(*name)))
+        for row, name in zip(data, names, strict=True)
+    )
     return np.fromiter(sums, CHECKSUM, count=len(rows))
 
 

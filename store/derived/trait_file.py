@@ -4,7 +4,8 @@ A model's traits depend on its own sketches and on those of the family's cohort.
 thousand times as long to compute as to read, so that every process appends those it computed.
 `.traitkeys` has a header and an entry for each row of `.traits`. The header names what the rows
 depend on but the model: files of another cohort are made anew. An entry has checksums of the
-model's sketches and of the row: a row that does not fit them was not written.
+model's sketches, and of the row with the header, the entry's number and the entry: a row that does
+not fit them was not written.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 ENTRY = np.dtype([("key", "<i8"), ("sketches", "<u4"), ("row", "<u4")])
 NUMBER = np.dtype("<f8")
-FORMAT = b"deltadex traits 1"
+FORMAT = b"deltadex traits 2"
 
 MOST_BYTES = 4 << 30
 """Of the rows; later ones are not kept."""
@@ -76,7 +77,7 @@ class TraitFile:
                             continue
                         file.seek(place * self._row_bytes)
                         data = file.read(self._row_bytes)
-                        if zlib.crc32(data) == int(self._known["row"][place]):
+                        if self._checksum(place, key, checksum, data) == self._known["row"][place]:
                             found[i] = True
                             rows.append(np.frombuffer(data, NUMBER))
             except OSError:
@@ -93,7 +94,6 @@ class TraitFile:
         data = np.ascontiguousarray(rows, dtype=NUMBER)
         entries = np.zeros(len(keys), dtype=ENTRY)
         entries["key"], entries["sketches"] = keys, checksums
-        entries["row"] = [zlib.crc32(row.tobytes()) for row in data]
         try:
             with self._lock, self._claim.acquire(timeout=0):
                 self._refresh()
@@ -104,12 +104,23 @@ class TraitFile:
                     n_rows = 0
                 if (n_rows + len(keys)) * self._row_bytes > MOST_BYTES:
                     return
+                entries["row"] = [
+                    self._checksum(n_rows + i, key, checksum, row.tobytes())
+                    for i, (key, checksum, row) in enumerate(
+                        zip(keys.tolist(), checksums.tolist(), data, strict=True)
+                    )
+                ]
                 _write(self._numbers, n_rows * self._row_bytes, data.tobytes())
                 _write(
                     self._entries, len(self._header) + n_rows * ENTRY.itemsize, entries.tobytes()
                 )
         except (OSError, Timeout, StoreFull) as err:
             log.info("traits are not kept in a file: %s", err)
+
+    def _checksum(self, place: int, key: int, of_sketches: int, row: bytes) -> int:
+        """Of a row of `.traits`, and of which row it is."""
+        names = np.array([place, key, of_sketches], dtype="<i8")
+        return zlib.crc32(row, zlib.crc32(self._header + names.tobytes()))
 
     @property
     def _row_bytes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +17,11 @@ from ..files import beside
 from ..tables.attachments import Attachment, Attachments
 from ..tables.filters import ModelFilter
 from ..tables.models import Label
+from .checked_file import CheckedFile
 from .filtering import matching
-from .manifest import LARGEST_MANIFEST, Manifest, parse_manifest, sha256_of
-from .parts import PublishedPart, is_whole
-from .public_models import removal_hash
+from .manifest import LARGEST_MANIFEST, Manifest, PublishedFile, parse_manifest, sha256_of
+from .parts import PublishedPart, read_listed
+from .public_models import read_removals, removal_hash
 from .statistics import Statistics, read_statistics
 
 
@@ -57,7 +58,7 @@ class AttachedIndexes:
         for attachment in registered:
             hidden = attachments.removed(attachment.index_id)
             before = self._open.get(attachment)
-            if before is None or before[0] != hidden:
+            if before is None or before[0] != hidden or before[1].is_damaged:
                 folder = attached_folder(catalog, attachment.name)
                 index = AttachedIndex(folder, attachment.manifest, attachment.name, hidden)
                 before = hidden, index
@@ -76,6 +77,7 @@ class AttachedIndex:
         name: What the user calls it.
         manifest: Checked.
         sha256: Of the manifest.
+        is_damaged: Whether a file was found to be another than was fetched.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class AttachedIndex:
             BadIndex: a file is missing, or is another than it was when it was fetched.
         """
         self.name, self.sha256, self._folder = name, sha256, folder
+        self.is_damaged = False
         path = manifest_path(folder, sha256)
         try:
             with path.open("rb") as file:
@@ -97,7 +100,7 @@ class AttachedIndex:
         except OSError as err:
             raise self._missing(path, err.strerror) from None
         if sha256_of(content) != sha256:
-            raise self._missing(path, "it was changed")
+            raise self._missing(path, "changed since it was fetched")
         self.manifest: Manifest = parse_manifest(content)
         self._hidden = hidden
 
@@ -130,19 +133,12 @@ class AttachedIndex:
     @cached_property
     def removed(self) -> frozenset[str]:
         """Hashes of the models that the index leaves out for good."""
-        file = self.manifest.removed
-        path = self._folder / file.name
-        if not is_whole(path, file):
-            raise self._missing(path, "missing or changed")
-        lines = path.read_bytes().split()
-        if not all(len(line) == 64 and line.isalnum() and line.isascii() for line in lines):
-            raise BadIndex(f"{file.name}: not a list of hashes")
-        return frozenset(line.decode() for line in lines)
+        return read_removals(self._content(self.manifest.removed))
 
     @cached_property
     def statistics(self) -> Statistics:
         """What scores are normalised with."""
-        return read_statistics(self._folder, self.manifest)
+        return read_statistics(self._content(self.manifest.means), self.manifest)
 
     @cached_property
     def models(self) -> pa.Table:
@@ -228,11 +224,19 @@ class AttachedIndex:
         parts = []
         for file in self.manifest.parts:
             path = self._folder / file.name
-            if not path.is_file() or path.stat().st_size != file.bytes:
-                raise self._missing(path, "missing or changed")
-            parts.append(PublishedPart(path, file, dim, form))
+            source = CheckedFile(path, file, partial(self._missing, path))
+            parts.append(PublishedPart(source, file, dim, form))
         return parts
 
+    def _content(self, file: PublishedFile) -> bytes:
+        """The content of a small file."""
+        path = self._folder / file.name
+        content = read_listed(path, file)
+        if content is None:
+            raise self._missing(path, "missing, or changed since it was fetched")
+        return content
+
     def _missing(self, path: Path, what: str | None) -> BadIndex:
+        self.is_damaged = True
         named = f"attached index {self.name}: " if self.name else ""
         return BadIndex(f"{named}{path.name}: {what}; `deltadex attach --refresh` fetches it again")

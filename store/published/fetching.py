@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from ...errors import BadIndex, StoreFull
 from ..files import flush, make_folder, sync_folder, write_atomically
 from .attached_index import AttachedIndex, manifest_path
+from .checked_file import sums_name
 from .manifest import (
     LARGEST_MANIFEST,
     MANIFEST,
@@ -116,8 +117,10 @@ def _fetch_listed(
 
 def delete_unused(folder: Path, manifest: Manifest | None, sha256: str = "") -> None:
     """Delete what a folder of an attached index holds beside one index, or all of it."""
-    used = {file.name for file in manifest.data_files} if manifest else set()
+    used = set()
     if manifest is not None:
+        used = {file.name for file in manifest.data_files}
+        used |= {sums_name(part) for part in manifest.parts}
         used.add(manifest_path(folder, sha256).name)
     if not folder.is_dir():
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pyarrow import parquet
 from ...arrays import Float32, UInt8
 from ...errors import BadIndex, StoreFull
 from ..files import atomic_file
+from .checked_file import CheckedFile
 from .manifest import PublishedFile, sha256_of
 from .plain_text import LONGEST_TEXT, is_plain
 from .vector_codes import Form, decode_vectors, vector_bytes
@@ -131,19 +133,39 @@ def is_whole(path: Path, file: PublishedFile) -> bool:
         raise StoreFull(f"{path}: {err.strerror}") from err
 
 
+def read_listed(path: Path, file: PublishedFile) -> bytes | None:
+    """A small file's content; None where it is missing, or not the listed content.
+
+    Raises:
+        StoreFull: the system refuses to read it.
+    """
+    try:
+        with path.open("rb") as opened:
+            content = opened.read(file.bytes + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as err:
+        raise StoreFull(f"{path}: {err.strerror}") from err
+    return content if sha256_of(content) == file.sha256 else None
+
+
 class PublishedPart:
     """An open part; everything that is read of it is checked."""
 
-    def __init__(self, path: Path, file: PublishedFile, dim: int, form: Form) -> None:
+    def __init__(
+        self, source: Path | CheckedFile, file: PublishedFile, dim: int, form: Form
+    ) -> None:
         """Open a part and compare its columns with those of a part.
 
         Raises:
             BadIndex: it is not what the manifest says.
         """
         self.name, self._dim, self._form = file.name, dim, form
+        # two threads that read one Parquet file end the process
+        self._reading = threading.Lock()
         try:
             self._file = parquet.ParquetFile(
-                path,
+                source,
                 memory_map=True,
                 read_dictionary=[name for name in TEXTS if name != "id"],
                 thrift_string_size_limit=MOST_METADATA,
@@ -187,7 +209,8 @@ class PublishedPart:
             BadIndex: a text is too long, cannot be shown, or is missing.
         """
         try:
-            table = self._file.read(columns=[*TEXTS, *COUNTS, "norm"], use_threads=False)
+            with self._reading:
+                table = self._file.read(columns=[*TEXTS, *COUNTS, "norm"], use_threads=False)
             table.validate(full=True)
         except (pa.ArrowException, OSError, ValueError) as err:
             raise self._bad(type(err).__name__) from None
@@ -227,7 +250,8 @@ class PublishedPart:
     def stored(self, group: int) -> UInt8[np.ndarray, "rows bytes"]:
         """The same as they are stored; raises `BadIndex` where one is missing."""
         try:
-            column = self._file.read_row_group(group, columns=["vector"], use_threads=False)
+            with self._reading:
+                column = self._file.read_row_group(group, columns=["vector"], use_threads=False)
             values = column.column("vector").combine_chunks()
         except (pa.ArrowException, OSError, ValueError) as err:
             raise self._bad(type(err).__name__) from None

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...arrays import Int64
+from ...errors import BadIndex
 from ...records import GATED_NOTE, PRIVATE_NOTE, Recipe
 from ..session import Session
 from ..tables.recipes import tables
@@ -90,6 +91,18 @@ def select_public(
         table=pa.table(columns),
         left_out={reason: n for reason, n in left_out.items() if n},
     )
+
+
+def read_removals(content: bytes) -> frozenset[str]:
+    """The hashes of the models that an index leaves out for good, from the file that lists them.
+
+    Raises:
+        BadIndex: it is no such list.
+    """
+    lines = content.split()
+    if not all(len(line) == 64 and line.isalnum() and line.isascii() for line in lines):
+        raise BadIndex("the list of removed models is not a list of hashes")
+    return frozenset(line.decode() for line in lines)
 
 
 def _select(session: Session, base: str, recipe: Recipe) -> pa.Table:

@@ -26,8 +26,15 @@ from ..tables.bases import BaseRecord, select_base
 from ..tables.vectors import fetch_vectors_of
 from .card import card_text
 from .manifest import CARD, MANIFEST, Manifest, PublishedFile, parse_manifest, sha256_of
-from .parts import PublishedPart, is_whole, with_vectors, write_content, write_part
-from .public_models import PublicModels, removal_hash, select_public
+from .parts import (
+    PublishedPart,
+    is_whole,
+    read_listed,
+    with_vectors,
+    write_content,
+    write_part,
+)
+from .public_models import PublicModels, read_removals, removal_hash, select_public
 from .statistics import Measure, write_means
 from .vector_codes import decode_vectors, encode_vectors, form_for
 
@@ -121,7 +128,7 @@ def _publish(
             f"{folder} holds an index of {before.base} under {before.recipe.id}, not of "
             f"{what.named} under {what.recipe.id}; choose another folder"
         )
-    removed = read_removals(folder, before) if before else frozenset()
+    removed = _removed(folder, before.removed) if before else frozenset()
     removed |= {removal_hash(what.named, id) for id in what.exclude}
     with closing(Session(catalog.access)) as session, session.snapshot():
         models = select_public(
@@ -192,19 +199,12 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise BadIndex(f"{folder / MANIFEST}: cannot be read: {err.strerror}") from None
 
 
-def read_removals(folder: Path, manifest: Manifest) -> frozenset[str]:
-    """The hashes of the models that an index leaves out for good.
-
-    Raises:
-        BadIndex: the list is damaged.
-    """
-    file = manifest.removed
-    if not is_whole(folder / file.name, file):
+def _removed(folder: Path, file: PublishedFile) -> frozenset[str]:
+    """The hashes of the models that an index leaves out for good."""
+    content = read_listed(folder / file.name, file)
+    if content is None:
         raise BadIndex(f"{folder / file.name}: missing or damaged; put it back, or fetch it again")
-    lines = (folder / file.name).read_bytes().split()
-    if not all(len(line) == 64 and line.isalnum() for line in lines):
-        raise BadIndex(f"{file.name}: not a list of hashes")
-    return frozenset(line.decode("ascii") for line in lines)
+    return read_removals(content)
 
 
 class _Writer:

@@ -58,8 +58,8 @@ def write_means(folder: Path, statistics: Statistics) -> PublishedFile:
     return write_named(folder, "means", pa.table(columns, schema=MEANS_SCHEMA))
 
 
-def read_statistics(folder: Path, manifest: Manifest) -> Statistics:
-    """The statistics of an index.
+def read_statistics(content: bytes, manifest: Manifest) -> Statistics:
+    """The statistics of an index, from the file of its means.
 
     Raises:
         BadIndex: the means are not what the manifest says.
@@ -67,7 +67,7 @@ def read_statistics(folder: Path, manifest: Manifest) -> Statistics:
     name, dim = manifest.means.name, manifest.recipe.dim
     try:
         file = parquet.ParquetFile(
-            folder / name,
+            pa.BufferReader(content),
             thrift_string_size_limit=MOST_METADATA,
             thrift_container_size_limit=MOST_METADATA,
         )

@@ -16,6 +16,7 @@ from deltadex.cli import main
 from deltadex.errors import BadFilter, BadIndex, RequestError, UnknownModel
 from deltadex.records import Recipe
 from deltadex.store import Catalog
+from deltadex.store.published.checked_file import BLOCK, CheckedFile
 
 
 @pytest.fixture
@@ -230,6 +231,73 @@ def test_files_that_are_gone_are_an_error_with_its_remedy(tmp_path, empty):
     empty.refresh_attached()
 
     assert len(empty.find_similar("author-1/model-7", k=99)) == 19
+
+
+def problems(folder):
+    found = dx.doctor(folder / "mine.duckdb", check=True)
+    return [finding for finding in found if finding["state"] == "problem"]
+
+
+def test_what_changes_in_a_copy_is_noticed_whenever_it_is_read_and_by_doctor(tmp_path, empty):
+    folder = tmp_path / "mine.duckdb.attached" / "theirs"
+    wanted = empty.find_similar("author-1/model-7", k=99).to_json()
+    files = {path.name.partition("-")[0]: path for path in folder.glob("[mr]*[!s]")}
+    rng, before = np.random.default_rng(0), {}
+    for kind in ("models", "means", "removed", "manifest"):
+        path = files[kind]
+        before[path] = whole = path.read_bytes()
+        for _ in range(5 if kind == "models" else 1):
+            changed = bytearray(whole) or bytearray(b"a")
+            changed[rng.integers(len(changed))] ^= 1 << int(rng.integers(8))
+            path.write_bytes(changed)
+            with (
+                dx.open(tmp_path / "mine.duckdb") as fresh,
+                pytest.raises(BadIndex, match=f"{path.name}.*changed.*attach --refresh"),
+            ):
+                fresh.find_similar("author-1/model-7", k=99)
+            if kind == "models":  # of the others nothing is read again
+                with pytest.raises(BadIndex, match=f"{path.name}: changed.*attach --refresh"):
+                    empty.find_similar("author-1/model-7", k=99)
+        if kind in ("models", "means"):
+            path.write_bytes(whole)
+    (of_manifest,) = problems(tmp_path)
+    files["manifest"].write_bytes(before[files["manifest"]])
+    files["models"].write_bytes(b"")
+    (of_files,) = problems(tmp_path)
+
+    for finding, fault in (
+        (of_manifest, "theirs: its manifest is missing or changed"),
+        (of_files, f"missing or changed: {files['models'].name}, {files['removed'].name}"),
+    ):
+        assert (finding["check"], fault in finding["detail"]) == ("attached", True)
+        assert "attach --refresh --name theirs" in finding["advice"]
+    empty.refresh_attached("theirs")
+
+    assert problems(tmp_path) == []
+    assert empty.find_similar("author-1/model-7", k=99).to_json() == wanted
+
+
+@pytest.mark.parametrize("harm", ["none", "missing", "cut", "flipped", "of another file"])
+def test_checksums_of_blocks_are_used_only_for_the_file_that_they_are_of(
+    tmp_path, empty, harm, monkeypatch
+):
+    """They are those of the file: one that fits a changed file must not be believed."""
+    (part,) = (tmp_path / "mine.duckdb.attached" / "theirs").glob("models-*.parquet")
+    sums = part.with_name(part.name + ".sums")
+    whole, blocks = sums.read_bytes(), part.stat().st_size // BLOCK + 1
+    assert len(whole) == 16 + 8 * blocks
+    if harm == "missing":
+        sums.unlink()
+    elif harm != "none":
+        changed = {"cut": whole[:-1], "flipped": whole[:-1] + bytes([whole[-1] ^ 1])}
+        sums.write_bytes(changed.get(harm, bytes(16) + whole[16:]))
+    reads, made = [], CheckedFile._made_sums
+    monkeypatch.setattr(CheckedFile, "_made_sums", lambda *a: reads.append(a) or made(*a))
+    with dx.open(tmp_path / "mine.duckdb") as fresh:
+        assert len(fresh.find_similar("author-1/model-7", k=99)) == 19
+
+    assert sums.read_bytes() == whole
+    assert len(reads) == (harm != "none")
 
 
 def test_a_fetch_that_was_cut_is_continued(tmp_path, index):

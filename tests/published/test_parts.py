@@ -1,6 +1,7 @@
 """Parts by unknown publishers: the hashes are right, and the content is not."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,9 @@ from published_families import RECIPE, family, fill, publish
 from pyarrow import parquet
 
 import deltadex as dx
+from deltadex.database.attached import open_attached
 from deltadex.errors import BadIndex
+from deltadex.store.published import parts
 from deltadex.store.published.manifest import MANIFEST, sha256_of
 
 
@@ -121,3 +124,17 @@ def test_a_good_index_is_attached(index):
     assert (row["models"], row["recipe"]) == (5, RECIPE.id)
     assert len(near) == 4
     assert np.isfinite([hit["z"] for hit in near]).all()
+
+
+def test_threads_share_an_open_part(tmp_path, monkeypatch):
+    """Unguarded, pyarrow ends the process."""
+    monkeypatch.setattr(parts, "ROWS_AT_ONCE", 2)
+    publish(fill(tmp_path / "c.duckdb", family(60)), tmp_path / "index")
+    with dx.open(tmp_path / "mine.duckdb") as db:
+        db.attach(tmp_path / "index")
+        (index,) = open_attached(db._catalog)
+        expected = np.concatenate(list(index.vectors()))
+        with ThreadPoolExecutor(8) as pool:
+            read = list(pool.map(lambda _: np.concatenate(list(index.vectors())), range(40)))
+
+    assert all(np.array_equal(vectors, expected) for vectors in read)

@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,13 @@ from processes import HOLDER, process, said
 from deltadex.store import Catalog
 from deltadex.store.care.doctor.environment import space
 from deltadex.store.derived import shortlist as shortlist_module
-from deltadex.store.derived.sketch_rows import CHECKED
+from deltadex.store.derived.sketch_rows import (
+    CHECKED,
+    checksums,
+    file_identity,
+    read_keys,
+    read_shapes,
+)
 from deltadex.store.files import index_folder
 from deltadex.store.sharing import note_path
 
@@ -117,7 +124,7 @@ def test_damaged_sketches_are_taken_away_and_searches_answer_as_before(db, damag
 
 
 def _other_blocks(path):
-    path.write_bytes(path.read_bytes().replace(b'"update": 8', b'"update": 16'))
+    path.write_bytes(replace(read_shapes(path), blocks={"update": 16}).to_json())
 
 
 def _of_other_models(db, ending):
@@ -126,7 +133,9 @@ def _of_other_models(db, ending):
         rows = np.frombuffer(path.read_bytes(), np.uint8).reshape(12, -1)
         if path.suffix == ".sums":
             sums, column = rows.view("<u8").copy(), CHECKED.index(ending)
-            sums[:, column] = sums[::-1, column]
+            others = np.frombuffer(derived(db, ending).read_bytes(), np.uint8).reshape(12, -1)
+            identity = file_identity(path, read_shapes(path)) + ending.encode()
+            sums[:, column] = checksums(identity, others, np.arange(12), read_keys(path))
             path.write_bytes(sums.tobytes())
         else:
             path.write_bytes(rows[::-1].tobytes())

@@ -1,23 +1,23 @@
 import os
 import textwrap
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
-import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from outcomes import RECIPE, indexed
 from processes import process, said
 
 from deltadex.errors import StoreFull
-from deltadex.records import Slot
+from deltadex.records import Recipe, Slot
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog, SketchMatrix
 from deltadex.store.derived import sketch_file as sketch_file_module
 from deltadex.store.derived.sketch_file import SketchFile, SketchFiles
-from deltadex.store.derived.sketch_rows import checksums
-from deltadex.store.files import derived_path
+from deltadex.store.derived.sketch_rows import Shapes, checksums, file_identity
+from deltadex.store.files import derived_path, index_folder
 
 
 @pytest.fixture
@@ -342,9 +342,83 @@ def test_a_checksum_is_of_its_row_alone_and_every_bit_counts(rows, place, bit):
     data = np.array([np.frombuffer(row, np.uint8) for row in rows])
     harmed = data.copy()
     harmed[0, place] ^= 1 << bit
+    shapes, path, names = Shapes(8, {"update": 8}, ()), Path("f.sketches"), np.arange(len(rows))
 
-    is_same = checksums(harmed) == checksums(data)
+    def sums(data, *, ending=".sketches", path=path, shapes=shapes, places=names, keys=names + 5):
+        return checksums(file_identity(path, shapes) + ending.encode(), data, places, keys)
+
+    is_same = sums(harmed) == sums(data)
 
     assert not is_same[0]
     assert is_same[1:].all()
-    assert checksums(data)[0] == xxhash.xxh3_64_intdigest(rows[0])
+    of_others = [
+        sums(data, ending=".weights"),
+        sums(data, path=Path("g.sketches")),
+        sums(data, shapes=Shapes(9, {"update": 8}, ())),
+        sums(data, places=names + 1),
+        sums(data, keys=names + 6),
+    ]
+    assert not any((other == sums(data)).any() for other in of_others)
+
+
+# rows and files in the places of others
+
+
+def _exchange_rows(folder, endings, one, other):
+    for ending in endings:
+        (path,) = folder.glob(f"*{ending}")
+        rows = np.frombuffer(path.read_bytes(), np.uint8).reshape(12, -1).copy()
+        rows[[one, other]] = rows[[other, one]]
+        path.write_bytes(rows.tobytes())
+
+
+@pytest.mark.parametrize(
+    "endings",
+    [
+        (".sketches", ".weights", ".sums"),
+        (".sketches", ".weights", ".vectors", ".sums"),
+        (".vectors", ".sums"),
+        (".sums",),
+    ],
+)
+def test_rows_that_were_exchanged_with_their_checksums_are_made_again(tmp_path, caplog, endings):
+    path = tmp_path / "d.duckdb"
+    with Catalog.open(path) as catalog:
+        for number in range(12):
+            catalog.record(indexed(f"m{number:02}", seed=number))
+        _view(catalog).write_sketch_file()
+        before = _everything(catalog)
+    whole = {file: file.read_bytes() for file in index_folder(path).glob("*.s*")}
+    _exchange_rows(index_folder(path), endings, 3, 8)
+
+    with Catalog.open(path, read_only=True) as catalog:
+        assert _everything(catalog) == before
+
+    assert "2 rows are damaged" in caplog.text
+    assert {file: file.read_bytes() for file in whole} == whole
+
+
+def test_files_of_another_catalog_recipe_or_slots_are_not_read(tmp_path):
+    wide = Recipe(name="sketch", rank=5, dim=8, params=RECIPE.params)
+    path = tmp_path / "d.duckdb"
+    with Catalog.open(path) as catalog:
+        for number in range(12):
+            catalog.record(indexed(f"m{number:02}", seed=number))
+        for number in range(12):
+            catalog.record(indexed(f"x{number}", seed=number + 50, base="b", recipe=wide))
+        _view(catalog).write_sketch_file()
+        catalog.family("b", wide).write_sketch_file()
+        before = _everything(catalog)
+    stems = [derived_path(path, "base", RECIPE.id), derived_path(path, "b", wide.id)]
+    for ending in (".sketches", ".weights", ".vectors", ".sums"):
+        files = [stem.with_suffix(ending) for stem in stems]
+        contents = [file.read_bytes() for file in files]
+        for file, content in zip(files, reversed(contents), strict=True):
+            file.write_bytes(content)
+    slots = stems[0].with_suffix(".slots")
+
+    for changed in (False, True):
+        if changed:
+            slots.write_bytes(slots.read_bytes().replace(b'"q"', b'"k"'))
+        with Catalog.open(path, read_only=True) as catalog:
+            assert _everything(catalog) == before

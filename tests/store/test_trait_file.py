@@ -78,6 +78,23 @@ def test_a_file_cut_short_gives_whole_rows_and_is_continued(tmp_path, ending, cu
     assert found[2]
 
 
+def test_rows_that_were_exchanged_with_their_entries_or_checksums_are_noticed(tmp_path):
+    def exchanged(path, size, start=0, part=slice(None)):
+        data = np.frombuffer(path.read_bytes()[start:], np.uint8).reshape(3, size).copy()
+        data[[0, 2], part] = data[[2, 0], part]
+        path.write_bytes(path.read_bytes()[:start] + data.tobytes())
+
+    numbers, entries = tmp_path / "f.traits", tmp_path / "f.traitkeys"
+    for part in (slice(None), slice(8, 16), slice(12, 16)):  # all, without the key, checksum only
+        _file(tmp_path).append(KEYS, SUMS, ROWS)
+        exchanged(numbers, 40)
+        exchanged(entries, 16, 32, part)
+
+        assert _file(tmp_path).read(KEYS, SUMS)[0].tolist() == [False, True, False]
+        numbers.unlink()
+        entries.unlink()
+
+
 def test_a_changed_number_is_noticed(tmp_path):
     _file(tmp_path).append(KEYS, SUMS, ROWS)
     data = bytearray((tmp_path / "f.traits").read_bytes())

@@ -13,6 +13,7 @@ from ...recovery import Seen, find_repair
 from ...schema import SCHEMA_VERSION, schema_version
 from ...session import Session, translated
 from ...sharing import Ledger, LocalSession
+from .attached_files import check_attached
 from .backup_file import ManifestCheck
 from .checks import RUN_REPAIR, CheckContext, Finding, Track
 from .database import (
@@ -53,6 +54,7 @@ _THEN: tuple[_Check, ...] = (
     ("rows", check_references),
     ("index", check_indexes),
     ("sketches", check_sketches),
+    ("attached", check_attached),
     ("leftovers", check_leftovers),
 )
 
