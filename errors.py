@@ -42,9 +42,10 @@ class Reason:
 
     Attributes:
         status: What a model of this code is in the catalog.
-        transient: Time may cure it; every run tries again.
+        transient: Time may cure it, or another token; every run tries again.
         by_nature: No repair of files or access gives this model a fingerprint in this family.
         withdrawn: There are no files to read: a model that was indexed before stays indexed.
+        by_rights: Who asks decides: of a whole family on the Hub, such a model is no failure.
     """
 
     status: Status
@@ -52,6 +53,7 @@ class Reason:
     transient: bool = False
     by_nature: bool = False
     withdrawn: bool = False
+    by_rights: bool = False
 
     @property
     def is_failure(self) -> bool:
@@ -106,14 +108,24 @@ REASONS: dict[str, Reason] = {
     "quantized": Reason("skipped", "quantised weights: ΔW would measure rounding"),
     "id-taken": Reason("failed", "another model of this family has the same id"),
     # Hub
-    "gated": Reason("failed", "the repository is gated and access is not granted", withdrawn=True),
+    "gated": Reason(
+        "failed",
+        "the repository is gated and access is not granted",
+        transient=True,
+        withdrawn=True,
+        by_rights=True,
+    ),
     "private-or-missing": Reason(
-        "failed", "the Hub shows no such repository to you", withdrawn=True
+        "failed",
+        "the Hub shows no such repository to you",
+        transient=True,
+        withdrawn=True,
+        by_rights=True,
     ),
     "disabled": Reason(
         "failed", "the Hub has disabled the repository", by_nature=True, withdrawn=True
     ),
-    "unauthorized": Reason("failed", "the Hub refuses the token", withdrawn=True),
+    "unauthorized": Reason("failed", "the Hub refuses the token", True, withdrawn=True),
     "rate-limited": Reason("failed", "rate-limited by the Hub", True),
     "hub-unreachable": Reason("failed", "the Hub does not answer", True),
     "hub-bad-answer": Reason("failed", "the Hub's answer is not what was asked for", True),

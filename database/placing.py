@@ -162,7 +162,7 @@ def _nearest(
     least = np.partition(rounded, -n_ranked)[-n_ranked]
     near = np.flatnonzero(rounded >= least)
     near = near[np.argsort(-rounded[near], kind="stable")[:n_ranked]]
-    rates = calibration.fdr(z[near], n_others)
+    rates = calibration.fdr(z[near], n_others, cosines[near])
     return tuple(
         Neighbour(
             model=ids[place],

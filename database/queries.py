@@ -100,8 +100,8 @@ def find_query(
 
     Raises:
         UnknownModel: it is neither.
-        RequestError: it was refused when it was indexed, it cannot be fingerprinted, or no family
-            is named.
+        RequestError: it was refused when it was indexed and its files are not at hand, it cannot be
+            fingerprinted, or no family is named.
     """
     from ..search import StoredQuery
 
@@ -112,7 +112,8 @@ def find_query(
             return StoredQuery(exact[0].id, exact[0].base)
         try:
             row = catalog.model(model, base)
-            if row.status == "indexed" or not Path(model).is_dir():
+            on_hub = row.record.source == "hub" and is_model_path(model)
+            if row.status == "indexed" or not (on_hub or Path(model).is_dir()):
                 stored = catalog.stored(row.id, row.base)
                 return StoredQuery(stored.id, stored.base)
         except (UnknownModel, EmptyCatalog) as err:

@@ -208,7 +208,7 @@ class Unread:
                 before.status == "indexed"
                 or self.retry_failed
                 or before.code is None
-                or REASONS[before.code].transient
+                or (REASONS[before.code].transient and not _is_refused_as(member, before))
             ):
                 yield member
             else:
@@ -219,6 +219,11 @@ class Unread:
     def _relabel(self, member: Member) -> None:
         if member.record.label_source == "labels":
             self.relabelled.append(member.record)
+
+
+def _is_refused_as(member: Member, before: Known) -> bool:
+    """Whether what lists the member refuses it for the reason that is recorded."""
+    return member.refusal is not None and member.refusal.code == before.code
 
 
 def _refuse_taken_id(member: Member, before: Known | None) -> Member:

@@ -55,11 +55,13 @@ class _Part:
     Attributes:
         best: By z; no more than are wanted.
         z: Of all that were scored.
+        cosines: Of these; of an attached index only where z is near the best, else 0.
         calibration: What the rates of false discoveries are known from.
     """
 
     best: Sequence[Neighbour]
     z: Float64[np.ndarray, " models"]
+    cosines: Float64[np.ndarray, " models"]
     compared: int
     calibration: Calibration
 
@@ -121,8 +123,12 @@ def _together(
         parts.append(_of_index(index, query, k, wanted, seen))
         seen.update(index.ids)
     compared = sum(part.compared for part in parts)
-    z = -np.sort(-np.concatenate([part.z for part in parts]))
-    rates = {id(part): part.calibration.fdr(z, compared) for part in parts}
+    z, cosines = (
+        np.concatenate(values) for values in zip(*((p.z, p.cosines) for p in parts), strict=True)
+    )
+    falling = np.argsort(-z, kind="stable")
+    z, cosines = z[falling], cosines[falling]
+    rates = {id(part): part.calibration.fdr(z, compared, cosines) for part in parts}
     found = [(neighbour, rates[id(part)]) for part in parts for neighbour in part.best]
     found.sort(key=lambda pair: _order(pair[0]))
     neighbours = [
@@ -182,6 +188,7 @@ def _own(
     return _Part(
         best=best_of(view, ranked, k),
         z=ranked.z,
+        cosines=ranked.cosines,
         compared=ranked.compared,
         calibration=ranked.calibration,
     )
@@ -197,11 +204,11 @@ def _of_index(
     asked = scale.prepare(query.vector[None, :], [query.kind])
     z, rows = _likely(index, scale, asked, allowed, k)
     kinds = codes_of([index.kinds[row] for row in rows.tolist()], scale.kinds)
-    cosines = np.empty(len(rows))
+    cosines = np.zeros(len(z))
     for start in range(0, len(rows), RESCORED_AT_ONCE):
         part = slice(start, start + RESCORED_AT_ONCE)
         pairs = scale.search(asked, index.vectors_at(rows[part]), kinds[part])
-        z[rows[part]], cosines[part] = pairs.z[0], pairs.cosines[0]
+        z[rows[part]], cosines[rows[part]] = pairs.z[0], pairs.cosines[0]
     order = rank_rows(index.ids, rows, z[rows])[:k]
     return _Part(
         best=[
@@ -213,9 +220,10 @@ def _of_index(
                 z=float(z[row]),
                 source=index.name,
             )
-            for row, cosine in zip(rows[order].tolist(), cosines[order].tolist(), strict=True)
+            for row, cosine in ((row, float(cosines[row])) for row in rows[order].tolist())
         ],
         z=z[allowed],
+        cosines=cosines[allowed],
         compared=int(allowed.sum()),
         calibration=published_calibration(index.statistics),
     )

@@ -325,7 +325,7 @@ def nearest(
     if not len(view):
         raise EmptyCatalog(f"no model of {view.base} has a {view.recipe.name} fingerprint")
     ranked = rank_family(view, query, k, wanted)
-    rates = ranked.calibration.fdr(ranked.z, ranked.compared)
+    rates = ranked.calibration.fdr(ranked.z, ranked.compared, ranked.cosines)
     return Neighbours(
         model=query.model,
         dataset=query.dataset,

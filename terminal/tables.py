@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import REASONS
 from .text import cell_text, plain, share, size
 
 Document = Mapping[str, Any]
@@ -45,6 +46,11 @@ def show_report(document: Document) -> None:
     rows = [*document["failed"], *document["skipped_models"]]
     if rows:
         print_rows(screen, ("model", "code", "reason"), rows)
+    if closed := sum(REASONS[row["code"]].by_rights for row in rows):
+        screen.print(
+            f"{_count(closed, 'model')} not open to you: ask for access to gated ones on their pages, "
+            "set HF_TOKEN to a token that may read them, and run again"
+        )
 
 
 def show_neighbours(document: Document) -> None:

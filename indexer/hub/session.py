@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,9 @@ class HubSession:
     def __post_init__(self) -> None:
         self.endpoint = self.endpoint.rstrip("/")
 
-    @cached_property
+    @property
     def headers(self) -> dict[str, str]:
-        """Request headers, the token included where there is one.
+        """Request headers, the token included where there is one now.
 
         Raises:
             ModelError: `unauthorized` where the saved token cannot be read.

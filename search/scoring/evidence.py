@@ -68,16 +68,25 @@ class Calibration:
     shares: Float64[np.ndarray, " levels"] = field(default_factory=lambda: np.zeros(0))
 
     def fdr(
-        self, z: Float64[np.ndarray, " neighbours"], n_candidates: int
+        self,
+        z: Float64[np.ndarray, " neighbours"],
+        n_candidates: int,
+        cosines: Float64[np.ndarray, " neighbours"] | None = None,
     ) -> Float64[np.ndarray, " neighbours"]:
         """The false discovery rate of each neighbour, 0…1.
+
+        A copy of the query is no discovery, and counts in no other's rate: a stored query has the
+        rates of the same model that is read from its files.
 
         Args:
             z: Of the nearest, falling.
             n_candidates: All that were compared, these among them.
+            cosines: Of the nearest, which say what is a copy; None where nothing is, as a data
+                set has none.
         """
-        ranks = np.arange(1, len(z) + 1)
-        expected = n_candidates * tail(z, self.rate) / ranks
+        is_copy = np.zeros(len(z), np.bool_) if cosines is None else cosines >= COPY_COSINE
+        ranks = np.maximum(np.cumsum(~is_copy), 1)
+        expected = (n_candidates - is_copy.sum()) * tail(z, self.rate) / ranks
         from_null = np.minimum.accumulate(expected[::-1])[::-1]
         rates: Float64[np.ndarray, " neighbours"] = np.maximum(from_null, self.measured(z))
         np.minimum(rates, 1.0, out=rates)

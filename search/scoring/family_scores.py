@@ -35,7 +35,7 @@ KEPT_TRAITS = 4_000
 TRAIT_FILE_MIN_MODELS = 1_000
 """Models of a family whose traits are kept in a file for other processes."""
 
-TRAITS_VERSION = "1"
+TRAITS_VERSION = "2"
 """Raised whenever the traits of the same sketches would change."""
 
 Z_DECIMALS = 9
@@ -166,9 +166,9 @@ class FamilyScores:
             return self.prepare(sketches, [view.kinds[row] for row in listed], listed).traits
         keys, checksums = view.keys[rows], _checksums(sketches)
         is_known, numbers = self._file.read(keys, checksums)
-        counts, n_blocks = self._counts(listed), len(sketches.dims)
+        n_blocks, n_cohort = len(sketches.dims), len(self.cohort)
         if is_known.all():
-            return Traits.of_numbers(numbers, counts, n_blocks)
+            return Traits.of_numbers(numbers, n_blocks, n_cohort)
         new = np.flatnonzero(~is_known)
         added = rows[new].tolist()
         kinds = [view.kinds[row] for row in added]
@@ -176,7 +176,7 @@ class FamilyScores:
         self._file.append(keys[new], checksums[new], computed)
         every = np.empty((len(rows), computed.shape[1]))
         every[is_known], every[new] = numbers, computed
-        return Traits.of_numbers(every, counts, n_blocks)
+        return Traits.of_numbers(every, n_blocks, n_cohort)
 
     def _keep(self, rows: Sequence[int], traits: Traits) -> None:
         """Keep the traits of some models, and forget the earliest beyond `KEPT_TRAITS`."""
@@ -237,9 +237,11 @@ class FamilyScores:
         blocks: Float64[np.ndarray, "models blocks"],
         counts: Bool[np.ndarray, "models cohort"],
     ) -> Traits:
-        """Traits without a profile; a copy is no stranger, and a near one is less of one."""
+        """Traits without a profile; a copy does not count, and one that is nearly a copy is less
+        of a stranger."""
         cohort = self._cohort_kinds, self._cohort_blocks
         whole = true_cosines(plain(cosines, (kinds, blocks), cohort, self._weights))
+        counts = counts & (whole < COPY_COSINE)
         weights = counts * np.clip((COPY_COSINE - whole) / COPY_MARGIN, 0.0, 1.0)
         return measure_traits(
             cosines, kinds, blocks, self._cohort_kinds, weights, counts, len(self.kinds)

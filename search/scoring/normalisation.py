@@ -60,7 +60,7 @@ class Traits:
         centres: Of the cosines with strangers of each kind, by block.
         spreads: Their standard deviations.
         profile: Normalised scores with the cohort, less their mean; 0 where they do not count.
-        counts: Whether a model of the cohort counts: not the model itself.
+        counts: Whether a model of the cohort counts: neither the model itself nor its copies.
     """
 
     kinds: Int64[np.ndarray, " models"]
@@ -107,14 +107,14 @@ class Traits:
 
     @property
     def numbers(self) -> Float64[np.ndarray, "models numbers"]:
-        """All but `counts`, model by model."""
+        """Model by model; a profile's NaN is a model of the cohort that does not count."""
         n = len(self)
         parts = (
             self.kinds[:, None].astype(np.float64),
             self.blocks,
             self.centres.transpose(1, 0, 2).reshape(n, -1),
             self.spreads.transpose(1, 0, 2).reshape(n, -1),
-            self.profile,
+            np.where(self.counts, self.profile, np.nan),
         )
         return np.concatenate(parts, axis=1)
 
@@ -122,20 +122,20 @@ class Traits:
     def of_numbers(
         cls,
         numbers: Float64[np.ndarray, "models numbers"],
-        counts: Bool[np.ndarray, "models cohort"],
         n_blocks: int,
+        n_cohort: int,
     ) -> Traits:
         """The traits that have these numbers."""
-        n, n_cohort = counts.shape
-        rest = numbers[:, 1 + n_blocks : numbers.shape[1] - n_cohort]
-        centres, spreads = rest.reshape(n, 2, n_blocks, -1).transpose(1, 2, 0, 3)
+        first, last = 1 + n_blocks, numbers.shape[1] - n_cohort
+        rest, profile = numbers[:, first:last], numbers[:, last:]
+        centres, spreads = rest.reshape(len(numbers), 2, n_blocks, -1).transpose(1, 2, 0, 3)
         return cls(
             kinds=numbers[:, 0].astype(np.int64),
             blocks=numbers[:, 1 : 1 + n_blocks],
             centres=centres,
             spreads=spreads,
-            profile=numbers[:, numbers.shape[1] - n_cohort :],
-            counts=counts,
+            profile=np.nan_to_num(profile),
+            counts=~np.isnan(profile),
         )
 
     def with_profile(self, scores: Float64[np.ndarray, "models cohort"]) -> Traits:
@@ -159,7 +159,7 @@ def measure_traits(
     Args:
         blocks: Whether a model has a block.
         weights: How much of a stranger each model of the cohort is, 0…1.
-        counts: Whether it counts in the profile: not the model itself.
+        counts: Whether it counts in the profile: neither the model itself nor its copies.
     """
     centres = np.zeros((*cosines.shape[:2], n_kinds))
     spreads = np.zeros_like(centres)

@@ -80,7 +80,11 @@ def test_a_model_in_memory_is_found_as_its_files_are(db, family, library):
     assert [hit["model"] for hit in in_memory] == [hit["model"] for hit in saved]
     assert [hit["score"] for hit in in_memory] == [hit["score"] for hit in saved]
     if library == "transformers":
-        assert in_memory[0]["model"] == "imdb-0"
+        copy, *others = in_memory
+        assert (copy["model"], copy["verdict"]) == ("imdb-0", "copy")
+        stored = db.find_similar("imdb-0", k=3)
+        for key in ("model", "z", "fdr", "verdict"):
+            assert [hit[key] for hit in others] == [hit[key] for hit in stored]
 
 
 def test_one_of_several_queries_that_fails_stops_no_other(db):

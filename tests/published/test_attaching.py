@@ -57,6 +57,18 @@ def test_an_empty_catalog_answers_from_the_index_as_its_publisher_does(tmp_path,
     assert document["query"]["dataset"] == "d1"
 
 
+def test_an_attached_copy_of_a_query_counts_in_no_rate(empty):
+    by_id = empty.find_similar("author-1/model-7", k=9)
+    vector = family(20)["author-1/model-7"]
+    copy, *others = empty.find_similar(vector, k=10, base=BASE, kind="adapter")
+
+    assert (copy["model"], copy["verdict"]) == ("author-1/model-7", "copy")
+    assert [hit["model"] for hit in others] == [hit["model"] for hit in by_id]
+    # the published vector has half precision
+    for key, tolerance in (("z", 0.01), ("fdr", 0.01)):
+        assert [h[key] for h in others] == pytest.approx([h[key] for h in by_id], abs=tolerance)
+
+
 @settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 10_000), n=st.integers(2, 40))
 def test_the_best_of_an_index_are_those_of_brute_force(tmp_path_factory, seed, n):

@@ -110,6 +110,33 @@ def test_the_twin_is_a_copy_and_nobody_else_stands_out_in_a_family_of_five(catal
     assert {one.verdict for one in others} == {"no model stands out"}
 
 
+@pytest.mark.parametrize("recipe", [SKETCH, PLAIN])
+def test_copies_count_in_no_rate_whichever_way_the_query_comes(tmp_path, recipe):
+    rng = np.random.default_rng(4)
+    vectors = rng.normal(size=(3, 4)).repeat(8, axis=0) + 0.4 * rng.normal(size=(24, 4))
+    known = {"recipes": (recipe,)}
+    models = [
+        make_indexed(f"m{i:02d}", v, dataset=f"d{i // 8}", **known) for i, v in enumerate(vectors)
+    ]
+    copies = [make_indexed(f"copy{i}", vectors[0], **known) for i in range(3)]
+
+    def rows(catalog, query):
+        found = find_similar(catalog, query, k=30).neighbours
+        rates = [one.fdr for one in found]
+        assert rates == sorted(rates)
+        return [(one.model, one.z, one.fdr, one.verdict) for one in found if one.verdict != "copy"]
+
+    with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
+        stored = rows(catalog, StoredQuery("m00"))
+        assert rows(catalog, fresh(vectors[0], recipe=recipe)) == stored
+        for copy in copies:
+            catalog.record(copy)
+        again = [rows(catalog, query) for query in (StoredQuery("m00"), StoredQuery("copy1"))]
+        assert again[0] == again[1] == rows(catalog, fresh(vectors[0], recipe=recipe))
+    assert "copy" not in {verdict for *_, verdict in stored}
+    assert min(fdr for _, _, fdr, _ in stored) < 1.0
+
+
 def test_filtered_answers_are_the_best_of_those_allowed(tmp_path):
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(60, 4))

@@ -177,16 +177,17 @@ def test_a_weighted_median_lies_among_the_values(seed, n, repeats):
 )
 def test_traits_come_back_from_their_numbers(n, n_blocks, n_kinds, n_cohort):
     rng = np.random.default_rng(0)
+    counts = rng.random((n, n_cohort)) < 0.5
     traits = Traits(
         kinds=rng.integers(0, n_kinds, n),
         blocks=rng.integers(0, 2, (n, n_blocks)).astype(float),
         centres=rng.normal(size=(n_blocks, n, n_kinds)),
         spreads=rng.normal(size=(n_blocks, n, n_kinds)),
-        profile=rng.normal(size=(n, n_cohort)),
-        counts=rng.random((n, n_cohort)) < 0.5,
+        profile=np.where(counts, rng.normal(size=(n, n_cohort)), 0.0),
+        counts=counts,
     )
 
-    again = Traits.of_numbers(traits.numbers, traits.counts, n_blocks)
+    again = Traits.of_numbers(traits.numbers, n_blocks, n_cohort)
     joined = Traits.joined([*traits.singles(), traits.take(np.arange(0))])
 
     assert traits.numbers.shape == (n, Traits.n_numbers(n_blocks, n_kinds, n_cohort))

@@ -1,0 +1,104 @@
+"""Models that the Hub shows to some only: refused without a token, read with one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from fault_family import TOKEN, family_hub
+from hub_standin import StandInHub
+
+from deltadex.cli import main
+
+GATED, PRIVATE, OPEN = "org/other", "org/bin", ("org/full", "org/adapter")
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
+    with family_hub(tmp_path_factory.mktemp("family")) as hub:
+        hub.repos = {id: hub.repos[id] for id in ("org/base", *OPEN, GATED, PRIVATE)}
+        hub.repos[GATED].fields["gated"] = "manual"
+        hub.repos[PRIVATE].fields["private"] = True
+        yield hub
+
+
+@pytest.fixture
+def anonymous(family: StandInHub, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    family.behave()
+    monkeypatch.delenv("HF_TOKEN")
+    return monkeypatch
+
+
+def deltadex(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--db", str(folder / "c.duckdb")])
+
+
+def codes(result: Result) -> dict[str, str]:
+    return {row["model"]: row["code"] for row in json.loads(result.stdout)["failed"]}
+
+
+@pytest.mark.parametrize("elsewhere", [(), ("--parts", "parts")], ids=["catalog", "parts"])
+def test_a_model_that_is_not_open_is_no_failure_of_a_family_and_is_asked_again_with_a_token(
+    family: StandInHub,
+    anonymous: pytest.MonkeyPatch,
+    tmp_path: Path,
+    elsewhere: tuple[str, ...],
+) -> None:
+    anonymous.chdir(tmp_path)
+    index = ("index", "org/base", "--hub", *elsewhere)
+
+    first, again = deltadex(tmp_path, *index, "--json"), deltadex(tmp_path, *index)
+    strict = deltadex(tmp_path, *index, "--strict")
+    anonymous.setenv("HF_TOKEN", TOKEN)
+    planned = deltadex(tmp_path, *index, "--dry-run", "--json")
+    granted = deltadex(tmp_path, *index, "--json")
+
+    refused = {GATED: "gated", PRIVATE: "private-or-missing"}
+    assert (first.exit_code, codes(first)) == (0, refused), first.output
+    assert again.exit_code == 0
+    assert "2 models not open to you" in again.stdout
+    assert "HF_TOKEN" in again.stdout
+    assert strict.exit_code == 1
+    assert json.loads(planned.stdout)["models"]["to_read"] == 2
+    assert json.loads(granted.stdout)["indexed"] == 2
+    assert codes(granted) == {}
+
+
+def test_a_query_asks_again_what_was_refused_without_a_token(
+    anonymous: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    deltadex(tmp_path, "index", "org/base", "--hub")
+
+    refused = deltadex(tmp_path, "find-similar", GATED)
+    anonymous.setenv("HF_TOKEN", TOKEN)
+    granted = deltadex(tmp_path, "find-similar", GATED, "--json")
+
+    assert "gated" in refused.stderr
+    assert json.loads(granted.stdout)["compared"] == len(OPEN)
+
+
+def test_a_model_that_is_named_and_a_family_without_an_open_model_are_failures(
+    family: StandInHub, anonymous: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    named = deltadex(tmp_path, "add", GATED, "--base", "org/base")
+    anonymous.setattr(family, "repos", {id: family.repos[id] for id in ("org/base", GATED)})
+    closed = deltadex(tmp_path / "closed", "index", "org/base", "--hub")
+
+    assert (named.exit_code, closed.exit_code) == (3, 3)
+
+
+def test_a_gated_model_that_stays_gated_is_recorded_once(
+    anonymous: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def recorded() -> str:
+        at = f"SELECT indexed_at FROM models WHERE id = '{GATED}'"
+        return deltadex(tmp_path, "sql", at, "--json").stdout
+
+    deltadex(tmp_path, "index", "org/base", "--hub")
+    first = recorded()
+    deltadex(tmp_path, "index", "org/base", "--hub")
+
+    assert recorded() == first
