@@ -63,8 +63,10 @@ class Patience:
         read_s: Without a single byte arriving.
         call_s: For the whole call with its retries, waits for rate limits apart.
         bytes_per_second: A call that fetches many bytes may take that much longer.
+        least_bytes_per_second: Of one answer, from `read_s` after its beginning on.
         rate_limit_s: Waits that the Hub demands, within one call.
         tries: Failures in a row before a call is given up.
+        least_bytes: An answer that was cut and brought fewer is a failure in the same row.
         first_pause_s: Before the first retry; doubled for each further one.
         longest_pause_s: Before any retry.
     """
@@ -73,8 +75,10 @@ class Patience:
     read_s: float = 30.0
     call_s: float = 120.0
     bytes_per_second: float = 100_000.0
+    least_bytes_per_second: float = 1_000.0
     rate_limit_s: float = 300.0
     tries: int = 5
+    least_bytes: int = 1 << 14
     first_pause_s: float = 1.0
     longest_pause_s: float = 8.0
 
@@ -176,15 +180,26 @@ class Call:
             except (httpx2.HTTPError, httpx2.InvalidURL) as err:
                 raise ModelError("hub-bad-answer", f"{self.what}: {describe_error(err)}") from None
 
-    def failed(self, error: ModelError) -> None:
-        """Pause before the next try, or raise `error` where there shall be none."""
-        self.failures += 1
+    def failed(self, error: ModelError, brought: int = 0) -> None:
+        """Pause before the next try, or raise `error` where there shall be none.
+
+        Args:
+            brought: Bytes of the answer that was cut.
+        """
+        self.failures = 1 if brought >= self.patience.least_bytes else self.failures + 1
         patience = self.patience
         pause = min(patience.longest_pause_s, patience.first_pause_s * 2.0 ** (self.failures - 1))
         if self.failures >= patience.tries or time.monotonic() + pause > self.deadline:
             raise error from None
         log.info("%s; trying again in %.0f s", error.reason, pause)
         self._sleep(pause)
+
+    def check_rate(self, n_bytes: int, seconds: float) -> None:
+        """Raise where an answer's bytes trickle in."""
+        patience = self.patience
+        if seconds > patience.read_s and n_bytes < seconds * patience.least_bytes_per_second:
+            line = f"{n_bytes} bytes in {seconds:.0f} s; run again later"
+            raise ModelError("hub-unreachable", f"{self.what}: the server is too slow: {line}")
 
     def check_time(self) -> None:
         """Raise where the call has taken too long as a whole, or is to be stopped."""
@@ -315,10 +330,11 @@ class _WatchedStream(httpx2.SyncByteStream):
         self._call = call
 
     def __iter__(self) -> Iterator[bytes]:
-        call, total = self._call, 0
+        call, total, started = self._call, 0, time.monotonic()
         for chunk in self._inner:
             call.check_time()
             total += len(chunk)
+            call.check_rate(total, time.monotonic() - started)
             if call.on_bytes is not None:
                 call.on_bytes(len(chunk))
             call.check_size(total)

@@ -80,10 +80,11 @@ class WebSource:
                         start += len(piece)
                         yield piece
                     if start < size:
-                        if start > before:
-                            call.failures = 0
-                        line = f"{call.what}: the answer ends at byte {start} of {size}"
-                        call.failed(ModelError("hub-unreachable", line))
+                        line = (
+                            f"{call.what}: the answer ends at byte {start} of {size}; what came is "
+                            "kept: run again later"
+                        )
+                        call.failed(ModelError("hub-unreachable", line), brought=start - before)
         except ModelError as err:
             raise _refused(err) from None
 

@@ -130,9 +130,7 @@ class RemoteBytes:
                     expired = True
                     self._locate_again(file)
                 except _Again as err:
-                    if transfer.next > before:
-                        call.failures = 0
-                    call.failed(err.error)
+                    call.failed(err.error, brought=transfer.next - before)
         return transfer.buffer
 
     def view(self, start: int, stop: int) -> AbstractContextManager[bytearray]:

@@ -1,7 +1,7 @@
 """Indexes on a web server and on the Hub: fetched by ranges, uploaded in one commit."""
 
 import json
-from functools import partial
+from dataclasses import replace
 
 import pytest
 from hub_standin import Fault
@@ -22,8 +22,10 @@ TARGET = "hf://datasets/someone/gpt2-index"
 def env(hub, session, monkeypatch):
     """The stand-in is the Hub that the environment names."""
     monkeypatch.setattr(published, "default_session", lambda: session)
-    anonymous = partial(session_module.HubSession, patience=session.patience)
-    monkeypatch.setattr(published, "HubSession", anonymous)
+    anonymous = session_module.HubSession
+    monkeypatch.setattr(
+        published, "HubSession", lambda token: anonymous(token=token, patience=session.patience)
+    )
     # the stand-in speaks the older of the client's two protocols
     monkeypatch.setattr("huggingface_hub._commit_api.is_xet_available", lambda: False)
     return hub
@@ -138,6 +140,32 @@ def test_an_answer_that_is_cut_is_continued(served, env, tmp_path, kind):
     assert asked[-1].startswith("bytes=300-")
 
 
+@pytest.mark.parametrize("kind", ["reset", "truncate"])
+def test_a_byte_an_answer_ends_after_a_few_tries_and_what_came_is_kept(
+    served, env, session, tmp_path, kind
+):
+    env.faults = [Fault(path="models-", kind=kind, where="stranger", nth=0, after=1)]
+    session.patience = replace(session.patience, call_s=600.0)
+    ranges = []
+    with dx.open(tmp_path / "mine.duckdb") as mine:
+        for _ in range(2):
+            with pytest.raises(BadIndex, match=r"ends at byte \d+ of .* is kept"):
+                mine.attach(served)
+            ranges.append([r.headers.get("range") for r in env.log if "models-" in r.path])
+            env.log.clear()
+        env.faults = []
+        assert mine.attach(served)[0]["models"] == 6
+
+    tries = session.patience.tries
+    assert [len(asked) for asked in ranges] == [tries, tries]
+    (partial,) = [r.headers["range"] for r in env.log if "models-" in r.path]
+    assert [asked[-1].split("-")[0] for asked in ranges] == [
+        f"bytes={tries - 1}",
+        f"bytes={2 * tries - 1}",
+    ]
+    assert partial.startswith(f"bytes={2 * tries}-")
+
+
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
@@ -145,6 +173,8 @@ def test_an_answer_that_is_cut_is_continued(served, env, tmp_path, kind):
         (Fault(path="models-", kind="html", where="stranger", nth=0), "web page"),
         (Fault(path="models-", kind="status", status=404, where="stranger", nth=0), "no such file"),
         (Fault(path="models-", kind="endless", where="stranger", nth=0), "more than"),
+        (Fault(path="models-", kind="drip", where="stranger", nth=0), "too slow: .* bytes in"),
+        (Fault(path="index.json", kind="drip", where="stranger", nth=0), "too slow: .* bytes in"),
         (Fault(path="index.json", kind="endless", where="stranger", nth=0), "more than"),
         (Fault(path="index.json", kind="html", where="stranger", nth=0), "web page"),
     ],
