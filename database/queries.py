@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from ..errors import EmptyCatalog, RequestError, UnknownModel
 from ..records import Fingerprint, Indexed, Recipe
-from .attached import attached_query, other_bases, recipe_of
+from .attached import attached_query, indexes_of, other_bases, recipe_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +42,7 @@ class AdapterReading:
     Attributes:
         base: The family's name in the catalog.
         layout: Of the family, for recipes that depend on it.
+        shapes: (out, in) by slot, of the family's models; none where too little is known.
         may_open_base: Methods whose update is a function of W may read the base.
     """
 
@@ -49,6 +50,7 @@ class AdapterReading:
     recipe: Recipe
     layout: tuple[tuple[str, str, int], ...]
     may_open_base: bool
+    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def load_adapter_reader() -> None:
@@ -78,6 +80,7 @@ def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
         base=reading.base,
         recipe=reading.recipe,
         layout=reading.layout,
+        shapes=reading.shapes,
         may_open_base=reading.may_open_base,
     )
     return replace(made, model=replace(made.model, source="upload"))
@@ -161,7 +164,10 @@ def fingerprint(
     if base is None:
         base = guess_base(catalog, model, other_bases(catalog, attached))
     chosen, layout = recipe_of(catalog, base, recipe, attached)
-    return fingerprint_query(catalog, model, base, chosen, layout)
+    shapes = None
+    if base not in catalog.bases() and (published := indexes_of(catalog, base, attached)):
+        shapes = max(published, key=lambda index: index.manifest.models).manifest.shapes
+    return fingerprint_query(catalog, model, base, chosen, layout, shapes)
 
 
 def fresh_query(made: Indexed, name: str) -> FreshQuery:

@@ -109,6 +109,7 @@ class Serving(Opened):
             recipe=self._catalog.find_recipe(recipe, base),
             layout=tuple((str(s), str(r), int(n)) for s, r, n in blocks),
             may_open_base=may_open_base,
+            shapes=self._catalog.known_shapes(base),
         )
 
     def record_adapter(

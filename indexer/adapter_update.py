@@ -9,7 +9,12 @@ from dataclasses import replace
 from ..errors import ModelError
 from ..records import ModelRecord
 from .adapter import Adapter, read_adapter
-from .architecture import Placement, place_modules, require_within_base
+from .architecture import (
+    Placement,
+    place_modules,
+    require_known_slots,
+    require_within_base,
+)
 from .checkpoint import ADAPTER_WEIGHTS, DTYPES, Checkpoint, disagreement
 from .delta import RELATIVE_ROUNDING, Delta, DenseDelta, LowRankDelta, MatrixUpdate, flaw_of
 from .family import Member
@@ -31,6 +36,8 @@ def collect_adapter(
     placed.require_known()
     if base is not None:
         require_within_base(placed, base.placed)
+    else:
+        require_known_slots(placed, job.shapes, job.base.name)
     if not placed.placements:
         changed = name_some((*placed.ignored, *adapter.outside)) or "nothing that is read"
         raise ModelError("no-layer-update", f"it changes only {changed}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from ..errors import (
     SourceError,
 )
 from ..records import Slot
-from ..store import Catalog, PartFolder, save_family
+from ..store import MODELS_THAT_TELL, Catalog, PartFolder, save_family
 from .adapter import read_adapter
 from .architecture import Key, Placement, place_modules
 from .base import Base
@@ -47,6 +48,9 @@ from .renamed_base import find_renamed
 from .run import ListingProgress, Progress, Report, index_members
 
 log = logging.getLogger(__name__)
+
+SAMPLED_ADAPTERS = 32
+"""Of a run, whose headers are read before it where nothing else tells what a family has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,7 @@ def index_family(
     if labels is not None:
         members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
     members = [refuse_strangers(member, wanted) for member in members]
+    shapes = catalog.known_shapes(base.name) or _usual_shapes(members, base)
     layout = run_layout(catalog, base, members, options.recipes)
     share = 1.0
     if options.budget is not None:
@@ -144,6 +149,7 @@ def index_family(
         wanted=wanted,
         recipes=recipes,
         layout=layout,
+        shapes=shapes,
         threads=max(1, cpu_count() // workers),
         device=device,
         parts=base_parts(base, recipes, verify=options.verify),
@@ -319,6 +325,27 @@ def _family_shapes(members: Iterable[Member]) -> dict[Key, tuple[int, int]]:
             for placement in _adapter_placements(member):
                 shapes.setdefault(placement.key, placement.shape)
     return shapes
+
+
+def _usual_shapes(members: Sequence[Member], base: Base) -> dict[str, tuple[int, int]]:
+    """(out, in) by slot, of most of the adapters on disk, for a family of which too little is
+    known and a base that is not read; reads headers only, of some."""
+    adapters = [m for m in members if m.is_adapter and m.hub is None and m.refusal is None]
+    if base.opened() is not None or len(adapters) < MODELS_THAT_TELL:
+        return {}
+    sample = adapters[:: max(1, len(adapters) // SAMPLED_ADAPTERS)]
+    changed = [{(str(p.slot), p.shape) for p in _adapter_placements(m)} for m in sample]
+    changed = [slots for slots in changed if slots]
+    stacks = Counter(
+        stack for slots in changed for stack in {name.partition(".")[0] for name, _ in slots}
+    )
+    usual = {stack for stack, count in stacks.items() if 2 * count > len(changed)}
+    counts = Counter(slot for slots in changed for slot in slots)
+    shapes: dict[str, tuple[int, int]] = {}
+    for (name, shape), _ in counts.most_common():
+        if name.partition(".")[0] in usual:
+            shapes.setdefault(name, shape)
+    return shapes if len(changed) >= MODELS_THAT_TELL else {}
 
 
 def nothing_found(options: IndexOptions, base: Base) -> str:

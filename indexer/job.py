@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ class Job:
     """The base, the recipes, and how many matrices are compared where.
 
     Attributes:
+        shapes: (out, in) by slot, of the family's models; none where too little is known.
         threads: Matrices of one model at work at once.
         parts: What is read of every matrix under a budget; None reads all.
         verify: Read whole files also under a budget, and those again that were not verified.
@@ -37,6 +38,7 @@ class Job:
     wanted: Wanted
     recipes: Sequence[Recipe]
     layout: Layout
+    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     threads: int = 1
     device: str = "cpu"
     parts: BaseParts | None = None
@@ -52,6 +54,7 @@ class Job:
             wanted=self.wanted,
             recipes=tuple(self.recipes),
             layout=self.layout,
+            shapes=self.shapes,
             device=self.device,
             verify=self.verify,
             endpoint=self.session.endpoint,
@@ -95,6 +98,7 @@ class JobSpec:
     wanted: Wanted
     recipes: tuple[Recipe, ...]
     layout: Layout
+    shapes: Mapping[str, tuple[int, int]]
     device: str
     verify: bool
     endpoint: str
@@ -108,6 +112,7 @@ class JobSpec:
             wanted=self.wanted,
             recipes=self.recipes,
             layout=self.layout,
+            shapes=self.shapes,
             threads=threads,
             device=self.device,
             parts=base_parts(base, self.recipes, verify=self.verify),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,18 @@ from .parallel import choose_device, cpu_count, single_torch_thread
 
 
 def fingerprint_query(
-    catalog: Catalog, model: str, base_name: str, recipe: Recipe, layout: Layout | None = None
+    catalog: Catalog,
+    model: str,
+    base_name: str,
+    recipe: Recipe,
+    layout: Layout | None = None,
+    shapes: Mapping[str, tuple[int, int]] | None = None,
 ) -> Indexed:
     """The fingerprint of a model that is not in the catalog; nothing is stored.
 
     Args:
         layout: Of the family, for recipes that depend on it; the catalog's where it is None.
+        shapes: (out, in) by slot, of the family's models; the catalog's where it is None.
 
     Raises:
         RequestError: it cannot be fingerprinted; the message has the reason code.
@@ -37,6 +43,7 @@ def fingerprint_query(
         wanted=wanted_base(base),
         recipes=[recipe],
         layout=stored_layout(catalog, base) if layout is None else layout,
+        shapes=catalog.known_shapes(base.name) if shapes is None else shapes,
         threads=cpu_count(),
         device=choose_device("auto"),
         parts=base_parts(base, [recipe]),
@@ -61,13 +68,20 @@ class ClosedBase(Base):
 
 
 def fingerprint_sent_adapter(
-    folder: Path, *, base: str, recipe: Recipe, layout: Layout, may_open_base: bool
+    folder: Path,
+    *,
+    base: str,
+    recipe: Recipe,
+    layout: Layout,
+    shapes: Mapping[str, tuple[int, int]],
+    may_open_base: bool,
 ) -> Indexed:
     """An uploaded adapter's fingerprint as a member of the family; only its own files are opened.
 
     Args:
         base: The family's name in the catalog.
         layout: Of the family, for recipes that depend on it.
+        shapes: (out, in) by slot, of the family's models.
         may_open_base: Methods whose update is a function of W may read the base.
 
     Raises:
@@ -81,6 +95,7 @@ def fingerprint_sent_adapter(
         wanted=Wanted(names=(base,)),
         recipes=[recipe],
         layout=layout,
+        shapes=shapes,
         parts=base_parts(opened, [recipe]),
     )
     outcome = _fingerprint(find_member(str(folder), base), job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -113,6 +113,13 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
     if settings.init_rank is None:
         settings = replace(settings, init_rank=_largest_rank(contents, tensors))
     updates, convolutions = _build(family, layers, contents, tensors, settings)
+    unused = _unused_targets(updates, contents, settings)
+    if updates and unused and len(unused) == len(set(settings.targets)):
+        raise ModelError(
+            "other-base",
+            f"{FILE} and the tensors are of two models: target_modules {name_some(unused)} fit no "
+            f"module, the tensors are of {name_some(list(updates))}",
+        )
     values = _full_values(contents, tensors)
     method = _method(family, contents, settings)
     return Adapter(
@@ -122,7 +129,7 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
         full_values={module: value.names[0] for module, value in values.items()},
         needs_base=frozenset(m for m, u in {**updates, **values}.items() if u.needs_base),
         outside=tuple(contents.left_out),
-        notes=_notes(method, updates, convolutions, contents, settings),
+        notes=_notes(method, updates, convolutions, contents, settings, unused),
         _updates={**values, **updates},
     )
 
@@ -215,6 +222,7 @@ def _notes(
     convolutions: int,
     contents: Contents,
     settings: AdapterConfig,
+    unused: Sequence[str],
 ) -> tuple[str, ...]:
     notes = [*settings.notes, *contents.notes]
     stated = settings.peft_type or ""
@@ -231,13 +239,20 @@ def _notes(
         notes.append("no alpha is stated: scale 1 was taken, so norms are not comparable")
     patterns = {pattern for pattern, _ in settings.alphas + settings.ranks}
     unmatched = {p for p in patterns if not any(matches(p, module) for module in updates)}
-    unused = set(settings.targets)
-    for module in (*updates, *contents.values, *contents.left_out):
-        unused.difference_update(path_ends(module, MAX_PATTERN))
     for what, names in (("patterns", unmatched), ("target_modules", unused)):
         if names:
             notes.append(f"{what} that fit no module: {name_some(sorted(names))}")
     return tuple(notes)
+
+
+def _unused_targets(
+    updates: Mapping[str, ModuleUpdate], contents: Contents, settings: AdapterConfig
+) -> list[str]:
+    """The `target_modules` that none of the file's modules ends in."""
+    unused = set(settings.targets)
+    for module in (*updates, *contents.factors, *contents.values, *contents.left_out):
+        unused.difference_update(path_ends(module, MAX_PATTERN))
+    return sorted(unused)
 
 
 def _rank_notes(updates: Mapping[str, ModuleUpdate], settings: AdapterConfig) -> Iterator[str]:

@@ -6,6 +6,7 @@ Matrices that cannot be placed, and models that do not fit their base, are a `Mo
 from .place import layer_modules as layer_modules
 from .place import place as place
 from .place import place_modules as place_modules
+from .place import require_known_slots as require_known_slots
 from .placement import Key as Key
 from .placement import PlacedModel as PlacedModel
 from .placement import Placement as Placement

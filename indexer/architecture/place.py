@@ -23,6 +23,9 @@ MAX_EXPERTS = 4096
 """Of one tensor: each is a matrix of its own, so that a small file could hold any number; the
 largest mixtures have some hundreds."""
 
+OPEN_PATH = "layers"
+"""A layer path of encoders, decoders and towers alike."""
+
 QUERY_WIDTH = "self_attn.o_proj"
 """The output projection whose width is the number of query rows of a fused matrix beside it."""
 
@@ -123,6 +126,54 @@ def layer_modules(modules: Iterable[str]) -> frozenset[str]:
         if _is_in_layer(number, attending, any_known_path=True)
         or locate(module, module, ()) is not None
     )
+
+
+def require_known_slots(
+    adapter: PlacedModel, shapes: Mapping[str, tuple[int, int]], base_name: str
+) -> None:
+    """Pass if most matrices that an adapter changes may be those of a base by what its models have.
+
+    A role or layer that no model of the family changed yet may be there. A stack may, where models
+    of that architecture have several.
+
+    Args:
+        shapes: (out, in) by slot, of the family's models; none where too little is known.
+
+    Raises:
+        ModelError: `other-base`.
+    """
+    if not shapes:
+        return
+    stacks = {name.partition(".")[0] for name in shapes}
+    foreign = [p for p in adapter.placements if _is_foreign(p, shapes, stacks)]
+    if 2 * len(foreign) > len(adapter.placements):
+        first = foreign[0]
+        known = shapes.get(str(first.slot)) or f"no {first.slot.stack}"
+        raise ModelError(
+            "other-base",
+            f"{len(foreign)} of {len(adapter.placements)} matrices are none of {base_name}'s: "
+            f"{name_some([first.tensor])} fills {first.slot} with the shape {first.shape}, its "
+            f"models have {known}; index it with its own base",
+        )
+
+
+def _is_foreign(
+    placement: Placement, shapes: Mapping[str, tuple[int, int]], stacks: Collection[str]
+) -> bool:
+    """Whether a matrix contradicts what is known of a base."""
+    slot = placement.slot
+    known = shapes.get(str(slot))
+    if known is None and slot.stack not in stacks:
+        number = find_number(placement.module)
+        path = number.path if number else ""
+        if path != OPEN_PATH:
+            return path not in table().beside_others
+        if slot.stack != table().layers[path]:  # a tower beside the language model
+            return False
+        # without a config its stack is a guess: the matrix may be known under another
+        others = (shapes.get(f"{stack}.{slot.layer}.{slot.role}") for stack in sorted(stacks))
+        return placement.shape not in others
+    return placement.part == "" and known not in (None, placement.shape)
 
 
 def _attending(numbers: Iterable[Numbered | None]) -> set[str]:

@@ -70,6 +70,7 @@ class Table:
 
     Attributes:
         layers: Stack of each layer path, in the file's order.
+        beside_others: Those of them whose models have further stacks.
         layer_pattern: Finds a layer path and its number.
         stack_of_owner: For paths that several architectures share, by the model type or by
             the word before the path.
@@ -81,6 +82,7 @@ class Table:
     """
 
     layers: Mapping[str, str]
+    beside_others: frozenset[str]
     layer_pattern: re.Pattern[str]
     stack_of_owner: Mapping[str, str]
     stack_of_embedding: Mapping[str, str]
@@ -98,6 +100,7 @@ def table() -> Table:
     paths = "|".join(re.escape(path).replace("N", "[0-9]{1,6}") for path in layers)
     return Table(
         layers=layers,
+        beside_others=frozenset(e["path"] for e in raw["layers"] if e.get("beside_others")),
         layer_pattern=re.compile(rf"(?<![^.])(?P<path>{paths})\.(?P<layer>[0-9]{{1,6}})\."),
         stack_of_owner=raw["stack_of_owner"],
         stack_of_embedding=raw["stack_of_embedding"],

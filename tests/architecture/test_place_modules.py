@@ -7,7 +7,12 @@ import torch
 from tiny_models import CONFIGS, SavedModel, saved
 
 from deltadex.errors import ModelError
-from deltadex.indexer.architecture import PlacedModel, place, place_modules
+from deltadex.indexer.architecture import (
+    PlacedModel,
+    place,
+    place_modules,
+    require_known_slots,
+)
 
 VARIANTS = sorted(set(CONFIGS) - {"mamba"})
 RENAMED = [
@@ -159,3 +164,59 @@ def test_routers_and_state_space_modules_are_ignored(module: str) -> None:
     placed = place_modules({module: (2, 32)}, None)
 
     assert (placed.ignored, placed.unknown) == ((module,), ())
+
+
+def family_shapes(placed: PlacedModel) -> dict[str, tuple[int, int]]:
+    """(out, in) by slot, as a catalog has them: the parts of a slot below one another."""
+    shapes: dict[str, tuple[int, int]] = {}
+    for p in placed.placements:
+        rows, columns = shapes.get(str(p.slot), (0, 0))
+        shapes[str(p.slot)] = (rows + p.shape[0], max(columns, p.shape[1]))
+    return shapes
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_no_adapter_is_a_stranger_to_the_models_of_its_base(variant: str) -> None:
+    """Whichever stack the models changed, and wherever the adapter is, without a config."""
+    model = saved(variant)
+    modules = disk_modules(model)
+    for known in (place(model.shapes, model.config), place_modules(modules, None)):
+        shapes = family_shapes(known)
+        for stack in {p.slot.stack for p in known.placements}:
+            of_stack = {name: shape for name, shape in shapes.items() if name.startswith(stack)}
+            for module, shape in modules.items():
+                alone = place_modules({module: shape}, None)
+                require_known_slots(alone, of_stack, "base")
+
+
+@pytest.mark.parametrize(
+    ("adapter", "family"),
+    [
+        ("bert", "gpt2"),
+        ("gpt2", "bert"),
+        ("distilbert", "llama"),
+        ("llama", "bert"),
+        ("gpt2", "t5"),
+        ("bert", "t5"),
+    ],
+)
+def test_an_adapter_of_another_architecture_is_a_stranger(adapter: str, family: str) -> None:
+    placed = place_modules(disk_modules(saved(adapter)), None)
+    shapes = family_shapes(place(saved(family).shapes, saved(family).config))
+    shapes = {name: (rows, 2 * columns) for name, (rows, columns) in shapes.items()}
+
+    with pytest.raises(ModelError) as caught:
+        require_known_slots(placed, shapes, "base")
+
+    assert caught.value.code == "other-base"
+    require_known_slots(placed, {}, "base")  # nothing is known
+
+
+def test_a_few_matrices_that_do_not_fit_leave_an_adapter_where_it_is() -> None:
+    placed = place_modules(disk_modules(saved("gpt2")), None)
+    shapes = family_shapes(placed)
+    first = next(iter(shapes))
+
+    require_known_slots(placed, shapes | {first: (1, 1)}, "base")
+    with pytest.raises(ModelError, match=r"its models have \(1, 1\)"):
+        require_known_slots(placed, dict.fromkeys(shapes, (1, 1)), "base")

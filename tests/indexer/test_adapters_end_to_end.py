@@ -6,6 +6,8 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
+from deltadex import database
+from deltadex.errors import ModelError, RequestError
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.search import StoredQuery, find_similar
 from deltadex.store import Catalog
@@ -167,3 +169,63 @@ def test_members_of_other_families_are_skipped_by_the_base_they_name(made, catal
     (refused,) = report.refused
     assert (refused.code, refused.status) == ("other-base", "skipped")
     assert "meta-llama/Llama-3.2-1B" in refused.reason
+
+
+@pytest.fixture
+def named(tmp_path):
+    """Adapters under one mere name of a base: three of a GPT-2, one of a BERT with its own config,
+    one of a BERT with the config of a GPT-2."""
+    torch.manual_seed(0)
+    for make, targets, names in (
+        (_gpt2, ["c_attn"], ("a", "b", "c")),
+        (_bert, ["query", "value"], ("bert", "mixed")),
+    ):
+        for name in names:
+            config = LoraConfig(r=2, target_modules=targets, init_lora_weights=False)
+            get_peft_model(make(), config).save_pretrained(tmp_path / name)
+            (tmp_path / name / "README.md").unlink()
+    for name in ("a", "b", "c", "bert", "mixed"):
+        file = tmp_path / name / "adapter_config.json"
+        of = tmp_path / ("a" if name == "mixed" else name) / "adapter_config.json"
+        file.write_text(
+            json.dumps(json.loads(of.read_text()) | {"base_model_name_or_path": "someone/tiny"})
+        )
+    return tmp_path
+
+
+STRANGE = {
+    "bert": "encoder.0.q with the shape (32, 32), its models have no encoder",
+    "mixed": "target_modules 'c_attn' fit no module, the tensors are of 'encoder.layer.0.",
+}
+
+
+def test_an_adapter_of_another_architecture_is_no_member_whatever_base_it_names(named, catalog):
+    report = index_family(catalog, IndexOptions(base="someone/tiny", folder=named))
+
+    assert report.indexed == 3
+    assert {o.model.id: o.code for o in report.refused} == dict.fromkeys(STRANGE, "other-base")
+    assert all(STRANGE[o.model.id] in o.reason for o in report.refused)
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_nor_is_it_a_query_or_an_upload(named, tmp_path, name):
+    with database.open(tmp_path / "c.duckdb") as db:
+        db.add(*(named / id for id in "abc"), base="someone/tiny")
+        reading = db.adapter_reading("someone/tiny", may_open_base=False)
+
+        with pytest.raises(RequestError, match="other-base: ") as query:
+            db.find_similar(str(named / name))
+        with pytest.raises(ModelError, match="other-base: ") as upload:
+            database.read_adapter(named / name, reading)
+
+    assert STRANGE[name] in str(query.value)
+    assert STRANGE[name] in str(upload.value)
+
+
+def test_one_model_of_another_base_does_not_decide_what_a_family_has(named, catalog):
+    index_family(catalog, IndexOptions(base="someone/tiny", models=(str(named / "bert"),)))
+
+    report = index_family(catalog, IndexOptions(base="someone/tiny", folder=named))
+
+    assert {id: catalog.model(id).status for id in "abc"} == dict.fromkeys("abc", "indexed")
+    assert [o.model.id for o in report.refused] == ["mixed"]
