@@ -13,7 +13,7 @@ from .family import Member, Wanted, find_member, refuse_strangers
 from .fingerprint import Layout
 from .index import resolve_base, stored_layout, wanted_base
 from .job import Job, base_parts
-from .model import fingerprint_member
+from .model import NO_MEMORY, fingerprint_member
 from .parallel import choose_device, cpu_count, single_torch_thread
 
 
@@ -69,6 +69,7 @@ def fingerprint_sent_adapter(
 
     Raises:
         ModelError: it cannot be fingerprinted.
+        MemoryError: it is too large for this process.
     """
     path = Path(base)
     kind = Base if may_open_base else ClosedBase
@@ -83,6 +84,8 @@ def fingerprint_sent_adapter(
     outcome = _fingerprint(find_member(str(folder), base), job)
     if isinstance(outcome, Indexed):
         return outcome
+    if outcome.reason == NO_MEMORY:
+        raise MemoryError(NO_MEMORY)
     if outcome.code == "internal":
         raise ModelError("internal", "the adapter's files cannot be read")
     raise ModelError(outcome.code, outcome.reason)
