@@ -107,14 +107,19 @@ def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
             checkpoint.close()
 
 
+NO_MEMORY = "not enough memory for one of its matrices"
+TORCH_MEMORY = "DefaultCPUAllocator: can't allocate memory"
+"""By which torch's RuntimeError is told from others."""
+
+
 def refusal(err: Exception, id: str) -> tuple[str, str]:
     """Code and reason for what reading a model ran into."""
     if isinstance(err, ModelError):
         return err.code, err.reason
     if isinstance(err, BaseError):
         return "needs-base", str(err)
-    if isinstance(err, MemoryError):
-        return "internal", "not enough memory for one of its matrices"
+    if isinstance(err, MemoryError) or TORCH_MEMORY in str(err):
+        return "internal", NO_MEMORY
     log.debug("defect while reading %s", id, exc_info=err)
     return "internal", f"{type(err).__name__} in {_place(err)}"
 

@@ -16,7 +16,7 @@ from .family import Member, Wanted, find_member, refuse_strangers
 from .fingerprint import Layout
 from .index import resolve_base, stored_layout, wanted_base
 from .job import Job, base_parts
-from .model import fingerprint_member, with_config
+from .model import NO_MEMORY, fingerprint_member, with_config
 from .parallel import choose_device, cpu_count, single_torch_thread
 
 
@@ -86,6 +86,7 @@ def fingerprint_sent_adapter(
 
     Raises:
         ModelError: it cannot be fingerprinted.
+        MemoryError: it is too large for this process.
     """
     path = Path(base)
     kind = Base if may_open_base else ClosedBase
@@ -101,6 +102,8 @@ def fingerprint_sent_adapter(
     outcome = _fingerprint(find_member(str(folder), base), job)
     if isinstance(outcome, Indexed):
         return outcome
+    if outcome.reason == NO_MEMORY:
+        raise MemoryError(NO_MEMORY)
     if outcome.code == "internal":
         raise ModelError("internal", "the adapter's files cannot be read")
     raise ModelError(outcome.code, outcome.reason)

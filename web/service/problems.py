@@ -26,7 +26,7 @@ from ...errors import (
 )
 from .names import Names
 from .replies import encode
-from .worker import WorkerDied, WorkerFailed, WorkerTooSlow
+from .worker import WorkerDied, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ _STATUS: tuple[tuple[type[DeltadexError], int, str], ...] = (
     (StoreError, 503, "store"),
     (WorkerTooSlow, 503, "busy"),
     (WorkerDied, 503, "busy"),
+    (WorkerOutOfMemory, 503, "busy"),
 )
 
 

@@ -18,7 +18,7 @@ from ...database import AdapterReading, load_adapter_reader, read_adapter
 from ...records import Indexed
 from .problems import Problem
 from .work import Shared
-from .worker import Worker, WorkerCrashed, WorkerTooSlow
+from .worker import Worker, WorkerCrashed, WorkerOutOfMemory, WorkerTooSlow
 
 CONFIG_LIMIT = 1 << 20
 
@@ -103,13 +103,11 @@ class Uploads:
         """
         try:
             return self._worker.run(read_adapter, folder, reading, seconds=self.seconds)
-        except WorkerCrashed as err:
-            most = f"the most is {self._memory >> 20} MiB"
-            raise Problem(
-                422,
-                "too-large",
-                f"reading the adapter ended its process, twice, for memory; {most}",
-            ) from err
+        except (WorkerCrashed, WorkerOutOfMemory) as err:
+            detail = "reading the adapter ended its process, twice"
+            if isinstance(err, WorkerOutOfMemory):
+                detail = f"reading the adapter needs more memory than {self._memory >> 20} MiB"
+            raise Problem(422, "too-large", detail) from err
         except WorkerTooSlow as err:
             raise Problem(
                 422, "too-slow", f"reading the adapter was stopped after {self.seconds:g} s"

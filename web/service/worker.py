@@ -32,6 +32,10 @@ class WorkerCrashed(WorkerDied):
     """It had begun, and nobody had closed it."""
 
 
+class WorkerOutOfMemory(DeltadexError):
+    """The function needs more memory than the process may hold."""
+
+
 class WorkerFailed(DeltadexError):
     """A defect showed in the process; the message is its traceback."""
 
@@ -73,7 +77,7 @@ class Worker:
             WorkerTooSlow: not within `seconds` of the moment at which the process began.
             WorkerCrashed: it ended, twice.
             WorkerDied: it does not start, or the service is being closed.
-            WorkerFailed: the function raised no error of ours.
+            WorkerOutOfMemory, WorkerFailed: the function raised no error of ours.
         """
         try:
             return self._run(function, *args, seconds=seconds)
@@ -186,6 +190,8 @@ def _serve(
                 answer = (True, function(*args))
             except DeltadexError as err:
                 answer = (False, err)
+            except MemoryError:
+                answer = (False, WorkerOutOfMemory("not enough memory"))
             except Exception:
                 answer = (False, WorkerFailed(traceback.format_exc()))
             pipe.send(answer)

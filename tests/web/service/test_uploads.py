@@ -5,8 +5,11 @@ import subprocess
 import sys
 
 import pytest
-from beside import end
+import torch
+from beside import end, fill
 from services import API, adapter_files, served
+
+from deltadex.indexer.model import NO_MEMORY, refusal
 
 WATCHED = """
 import json, sys
@@ -131,12 +134,20 @@ def test_what_takes_too_long_is_stopped_and_others_go_on(db):
     assert (health.status_code, good.status_code) == (200, 200)
 
 
-def test_an_adapter_that_ends_its_process_is_refused(client, monkeypatch):
-    monkeypatch.setattr("deltadex.web.service.uploads.read_adapter", end)
+@pytest.mark.parametrize("read", [end, fill])
+def test_an_adapter_that_ends_its_process_or_fills_its_memory_is_refused(client, monkeypatch, read):
+    monkeypatch.setattr("deltadex.web.service.uploads.read_adapter", read)
 
     answer = client.post(f"{API}/similar/adapter", files=adapter_files())
 
     assert (answer.status_code, answer.json()["code"]) == (422, "too-large")
+
+
+def test_a_matrix_too_large_for_torch_wants_memory_and_is_no_defect():
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(1 << 50)
+
+    assert refusal(raised.value, "model") == ("internal", NO_MEMORY)
 
 
 @pytest.mark.parametrize("prefer", ["respond-async", "wait=0", 'foo; bar, respond-async, wait="0"'])
