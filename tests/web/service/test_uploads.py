@@ -1,6 +1,7 @@
 """Reading an uploaded adapter opens its own files and nothing else."""
 
 import json
+import multiprocessing
 import subprocess
 import sys
 
@@ -119,6 +120,15 @@ def test_the_operator_may_open_the_base(db):
         )
 
     assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("warm", [True, False])
+def test_the_process_that_reads_uploads_starts_with_the_service_unless_told_otherwise(db, warm):
+    before = multiprocessing.active_children()
+    with served(db, warm=warm):
+        started = {*multiprocessing.active_children()} - {*before}
+
+    assert [process.name for process in started] == ["reading the adapter"] * warm
 
 
 def test_what_takes_too_long_is_stopped_and_others_go_on(db):

@@ -46,5 +46,5 @@ async def ready(service: ServiceIn) -> Response:
 @router.get("/metrics", responses=_METRICS, response_class=Response)
 async def metrics(service: ServiceIn) -> Response:
     """Numbers for Prometheus."""
-    text = await service.work.run(service.metrics.exposition)
+    text = await service.polls.run(service.metrics.exposition)
     return Response(text, media_type=CONTENT_TYPE)
