@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import BaseError, ModelError, RequestError
+from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
 from ..records import Indexed, Outcome, Recipe
 from ..store import Catalog
 from .base import Base, BaseWeights
@@ -26,6 +26,7 @@ def fingerprint_query(
         layout: Of the family, for recipes that depend on it; the catalog's where it is None.
 
     Raises:
+        UnknownModel: there is none.
         RequestError: it cannot be fingerprinted; the message has the reason code.
     """
     base = resolve_base(catalog, base_name)
@@ -41,7 +42,7 @@ def fingerprint_query(
     outcome = _fingerprint(find_member(model, base.name), job)
     if isinstance(outcome, Indexed):
         return outcome
-    raise RequestError(f"{model}: {outcome.code}: {outcome.reason}")
+    raise _unanswered(model, ModelError(outcome.code, outcome.reason))
 
 
 class ClosedBase(Base):
@@ -100,14 +101,14 @@ def guess_base(catalog: Catalog, model: str, others: Sequence[str] = ()) -> str:
         others: Bases beside the catalog's.
 
     Raises:
-        RequestError: there is no such model; or there are several families and its files name
-            none of them, or many.
+        UnknownModel: there is none.
+        RequestError: there are several families and its files name none of them, or many.
     """
     bases = [*catalog.bases(), *others]
     if len(bases) > 1:
         member = find_member(model, "")
         if member.refusal is not None and not member.claims:
-            raise RequestError(f"{model}: {member.refusal}")
+            raise _unanswered(model, member.refusal)
         if member.folder is not None and not member.record.bytes_total:
             raise RequestError(f"{model}: {ModelError('no-weights', 'no model in this folder')}")
         claims = member.claims
@@ -117,6 +118,12 @@ def guess_base(catalog: Catalog, model: str, others: Sequence[str] = ()) -> str:
     raise RequestError(
         f"{model}: which family? Add --base, one of: {', '.join(bases) or 'none yet'}"
     )
+
+
+def _unanswered(model: str, refusal: ModelError) -> RequestError:
+    """Why a model cannot be a query."""
+    kind = UnknownModel if refusal.code in NOWHERE else RequestError
+    return kind(f"{model}: {refusal}")
 
 
 def claimed_base(model: str) -> str | None:
