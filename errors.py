@@ -26,10 +26,13 @@
         └── BadQuery
 
 A wrong *call* from Python raises `ValueError` or `TypeError` as usual.
+
+An error about a name that is not there offers names that are: `offered`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -133,6 +136,9 @@ REASONS: dict[str, Reason] = {
     # anything else
     "internal": Reason("failed", "a defect in deltadex; please report it", True),
 }
+
+NOWHERE = frozenset({"not-found", "private-or-missing"})
+"""Codes of what is not there, as far as the one who asks may see."""
 
 
 class DeltadexError(Exception):
@@ -243,8 +249,59 @@ class EmptyCatalog(RequestError):
 
 
 class BadFilter(RequestError):
-    """A `--where` expression outside the documented columns and operators."""
+    """A `--where` expression outside the documented columns and operators, or a label that no model
+    has."""
 
 
 class BadQuery(RequestError):
     """A statement for `deltadex sql` that is no single SELECT of the catalog's tables."""
+
+
+OFFERED, LISTED = 3, 30
+"""Names that a message has: the nearest ones, or all of a few."""
+
+COMPARED = 10_000
+"""Names whose spelling is compared with a wrong one; to compare this many takes half a second."""
+
+FEWEST_LETTERS = 3
+"""Of a part of a name that says something."""
+
+
+def nearest_names(name: str, known: Iterable[str]) -> list[str]:
+    """Known names that a wrong one may stand for: those that begin with it or hold it, then those
+    that are spelled alike, as wholes or by the parts after the last `/`."""
+    from difflib import get_close_matches
+    from itertools import islice
+
+    spellings: dict[str, str] = {}
+    for right in known:
+        for spelling in (right.lower(), _last_part(right.lower())):
+            spellings.setdefault(spelling, right)
+    wanted = name.lower().strip("/ ")
+    compared = list(islice(spellings, COMPARED))
+    parts = [wanted, *(p for p in [_last_part(wanted)] if len(p) >= FEWEST_LETTERS)]
+    matches = [
+        *(s for part in parts if part for s in spellings if s.startswith(part)),
+        *(s for part in parts if len(part) >= FEWEST_LETTERS for s in spellings if part in s),
+        *(s for part in parts for s in get_close_matches(part, compared, OFFERED)),
+    ]
+    return list(dict.fromkeys(spellings[spelling] for spelling in matches))[:OFFERED]
+
+
+def offered(name: str, known: Iterable[str], listed: str | None = "there are") -> str:
+    """The end of a message about a name that is not known: the nearest known ones, or else all.
+
+    Args:
+        listed: The words before all of them; None lists none.
+    """
+    names = list(dict.fromkeys(known))
+    if near := nearest_names(name, names):
+        return f"; near: {', '.join(near)}"
+    if listed is None or not names:
+        return ""
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"; {listed}: {', '.join(names[:LISTED])}{more}"
+
+
+def _last_part(name: str) -> str:
+    return name.rsplit("/", 1)[-1]

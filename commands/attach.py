@@ -47,7 +47,8 @@ def attach(common: Common, attaching: Attaching) -> None:
         with open_database(common) as db:
             print_table(db.attached(), _show_all, common)
         return
-    with open_database(common, read_only=False, create=attaching.source is not None) as db:
+    create = attaching.source is not None and "late"
+    with open_database(common, read_only=False, create=create) as db:
         if attaching.source is not None:
             print_table(db.attach(attaching.source, name=attaching.name), _show, common)
         elif attaching.refresh:

@@ -198,7 +198,7 @@ def _opened(common: Common, *, writes_catalog: bool) -> Iterator[Database]:
         place = common.db
         if not writes_catalog and not place.exists():
             place = Path(opened.enter_context(TemporaryDirectory())) / "none.duckdb"
-        yield opened.enter_context(open_database(common, place, read_only=False, create=True))
+        yield opened.enter_context(open_database(common, place, read_only=False, create="late"))
 
 
 def run_indexing(

@@ -64,7 +64,7 @@ def merge(common: Common, merging: Merging) -> None:
         raise click.UsageError(
             f"nothing to merge into {target}: name the catalogs after it, or the target with --db"
         )
-    with open_database(common, target, read_only=False, create=is_new) as db:
+    with open_database(common, target, read_only=False, create=is_new and "late") as db:
         table = db.merge(*sources)
     print_table(table, _show, common)
     if table.to_json()["damaged"]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..terminal.options import Common
 
 if TYPE_CHECKING:
-    from ..database import Database, Track
+    from ..database import Create, Database, Track
 
 Thing = TypeVar("Thing")
 
@@ -19,7 +19,7 @@ def open_database(
     path: Path | None = None,
     *,
     read_only: bool | None = True,
-    create: bool = False,
+    create: Create = False,
     engine: str = "faiss",
 ) -> Database:
     """The catalog of `--db`, or another; raises as `deltadex.open`."""

@@ -1,7 +1,7 @@
 from .data_score_table import DataScoresTable, check_scores_ending
 from .database import Database, check_picture_ending, doctor, open
 from .members import Indexing, query
-from .opened import Place, Track
+from .opened import Create, Place, Track
 from .purity_table import check_table_ending
 from .queries import AdapterReading, load_adapter_reader, read_adapter
 from .studies import Running
@@ -47,6 +47,7 @@ __all__ = [
     "ClusterTable",
     "ComponentStudy",
     "CorrelationTable",
+    "Create",
     "DataScoresTable",
     "DataTable",
     "Database",

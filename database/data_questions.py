@@ -96,6 +96,7 @@ class DataQuestions(Opened):
             if self._catalog.read_only:
                 raise RequestError(f"{self.path} is opened to read only: nothing can be kept in it")
         wanted = ModelFilter(dataset=dataset, author=author, where=where)
+        self._require_labels(dataset, author)
         family = self._family_of(base)
         check_searchable(self._catalog, family, recipe=recipe, wanted=wanted)
         asked, against = self._asked(data, control, family, recipe, keep, reading)

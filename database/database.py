@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import StoreFull, StoreLocked
 from ..store import Catalog
@@ -18,12 +19,15 @@ from .several_data_questions import SeveralDataQuestions
 from .studies import Studies
 from .tables import FindingTable, Row
 
+if TYPE_CHECKING:
+    from .opened import Create
+
 
 def open(
     path: Place | None = None,
     *,
     read_only: bool | None = False,
-    create: bool = True,
+    create: Create = True,
     memory: str | None = None,
     engine: str = "faiss",
     track: Track = untracked,
@@ -35,7 +39,8 @@ def open(
     Args:
         path: A file; None for a temporary catalog that `close` deletes.
         read_only: Whether the catalog is only read; None reads it where it cannot be written.
-        create: Whether a file that does not exist is made; never where `read_only` is true.
+        create: Whether a file that does not exist is made, `late` with the first change; never
+            where `read_only` is true.
         memory: How much memory DuckDB may take: `2GB`, `10%`; half of it by default.
         engine: What gives the candidates of searches: `faiss`; `qdrant`, the targets of the last
             exports; or a target of `export_vectors`, for the family that it holds.
@@ -60,7 +65,10 @@ def open(
     path = Path(path).expanduser()
     try:
         catalog = Catalog.open(
-            path, read_only=bool(read_only), create=create and not read_only, cache=memory
+            path,
+            read_only=bool(read_only),
+            create=False if read_only else create,
+            cache=memory,
         )
     except (StoreFull, StoreLocked):
         if read_only is not None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BadIndex, RequestError, SourceError
+from ..errors import BadIndex, RequestError, SourceError, offered
 from .opened import Opened, Place, Thing
 from .tables import AttachedTable, Table
 
@@ -180,8 +180,8 @@ class Exchange(Opened):
         attachments = [attachment for attachment, _ in self._catalog.attachments.all()]
         chosen = [attachment for attachment in attachments if name in (None, attachment.name)]
         if name is not None and not chosen:
-            names = ", ".join(attachment.name for attachment in attachments) or "none"
-            raise RequestError(f"no attached index {name!r}; attached: {names}")
+            names = offered(name, (a.name for a in attachments), "attached")
+            raise RequestError(f"no attached index {name!r}{names or '; attached: none'}")
         return chosen
 
     def _fetch(

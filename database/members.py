@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ..errors import RequestError
+from ..errors import RequestError, offered
 from .opened import Opened, Place
 from .tables import (
     FailureTable,
@@ -254,7 +254,7 @@ class Members(Opened):
             limit: Most rows; the document's `total` counts all.
 
         Raises:
-            BadFilter: `where` is not understood.
+            BadFilter: `where` is not understood, or no model has that dataset or author.
             RequestError: there is no such column.
 
         >>> [row["model"] for row in db.models(where="dataset = 'imdb'")]
@@ -265,6 +265,8 @@ class Members(Opened):
         models = self._catalog.models(
             base=self.find_base(base), status=status, dataset=dataset, author=author, where=where
         )
+        if not models:
+            self._require_labels(dataset, author)
         rows = _sorted([row.to_json() for row in models], key, reverse=reverse)[:limit]
         if chosen is not None:
             rows = [{column: row[column] for column in chosen} for row in rows]
@@ -359,9 +361,8 @@ def _columns(names: Sequence[str]) -> tuple[str, ...]:
     known = ModelRow.columns()
     unknown = [name for name in columns if name not in known]
     if unknown or not columns:
-        raise RequestError(
-            f"no column {(unknown or [','.join(names)])[0]!r}; columns: {', '.join(sorted(known))}"
-        )
+        wrong = (unknown or [",".join(names)])[0]
+        raise RequestError(f"no column {wrong!r}{offered(wrong, sorted(known), 'columns')}")
     return columns
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
-from ..errors import RequestError
+from ..errors import BadFilter, RequestError, offered
 from ..store import Catalog
+
+if TYPE_CHECKING:
+    from ..store import AttachedIndex
+    from ..store import Create as Create
 
 Thing = TypeVar("Thing")
 
@@ -82,3 +87,18 @@ class Opened:
             bases = ", ".join(self.bases) or "none yet"
             raise RequestError(f"which family? Give --base, one of: {bases}")
         return self.bases[0]
+
+    def _require_labels(
+        self, dataset: str | None, author: str | None, attached: Sequence[AttachedIndex] = ()
+    ) -> None:
+        """Refuse a dataset or an author that no model has, here or in an attached index.
+
+        Raises:
+            BadFilter: with the nearest labels.
+        """
+        for column, label in {"dataset": dataset, "author": author}.items():
+            if label is not None:
+                beside = (index.models.column(column).unique().to_pylist() for index in attached)
+                known = sorted({*self._catalog.alike(column, label), *filter(None, chain(*beside))})
+                if label not in known:
+                    raise BadFilter(f"no model has the {column} {label!r}{offered(label, known)}")

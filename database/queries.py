@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from ..errors import EmptyCatalog, RequestError, UnknownModel
+from ..errors import EmptyCatalog, RequestError, UnknownModel, offered
 from ..records import Fingerprint, Indexed, Recipe
 from .attached import attached_query, indexes_of, other_bases, recipe_of
 
@@ -125,13 +126,19 @@ def find_query(
         known = attached_query(catalog, attached, model, base, recipe)
         if known is not None:
             return known
+    ids = chain(catalog.alike("id", model), *(index.ids for index in attached))
     if attached and not is_model_path(model):
         names = ", ".join(index.name for index in attached)
-        raise UnknownModel(f"no model {model!r} in {catalog.path.name}, nor in {names}")
+        raise UnknownModel(
+            f"no model {model!r} in {catalog.path.name}, nor in {names}{offered(model, ids, None)}"
+        )
     is_empty = isinstance(unknown, EmptyCatalog)
     if unknown is not None and not attached and (is_empty or not is_model_path(model)):
         raise unknown
-    return fresh_query(fingerprint(catalog, model, base, recipe, attached), model)
+    try:
+        return fresh_query(fingerprint(catalog, model, base, recipe, attached), model)
+    except UnknownModel as err:
+        raise UnknownModel(f"{err}{offered(model, ids, None)}") from None
 
 
 def memory_query(
@@ -146,9 +153,13 @@ def memory_query(
 
     # asks the Hub otherwise whether the vocabulary has grown
     settings = {"save_embedding_layers": False} if hasattr(model, "peft_config") else {}
-    with tempfile.TemporaryDirectory(prefix="deltadex-") as folder:
+    with tempfile.TemporaryDirectory(prefix="deltadex-") as temporary:
+        folder = str(Path(temporary).resolve())
         model.save_pretrained(folder, **settings)
-        return fresh_query(fingerprint(catalog, folder, base, recipe, attached), IN_MEMORY)
+        try:
+            return fresh_query(fingerprint(catalog, folder, base, recipe, attached), IN_MEMORY)
+        except RequestError as err:
+            raise RequestError(str(err).replace(folder, IN_MEMORY)) from None
 
 
 def fingerprint(

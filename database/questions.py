@@ -63,7 +63,7 @@ class Questions(Opened):
 
         Raises:
             RequestError: `k` is below 1, or the model cannot be fingerprinted.
-            BadFilter: `where` is not understood.
+            BadFilter: `where` is not understood, or no model has that dataset or author.
             BadIndex: an attached index is missing or damaged.
 
         >>> hits = db.find_similar("imdb-0", k=2)
@@ -88,6 +88,8 @@ class Questions(Opened):
             neighbours = find_similar(
                 self._catalog, start, k=k, recipe=recipe, search=search_with(beside), **filters
             )
+            if not neighbours.neighbours:
+                self._require_labels(dataset, author, indexes)
             document: dict[str, Any] = neighbours.to_json()
             if explain:
                 document["explanations"] = [

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RequestError, StoreFull, UnknownModel
+from ..errors import RequestError, StoreFull, UnknownModel, offered
 from ..records import Indexed, Recipe
 from .opened import Opened
 from .queries import AdapterReading
@@ -67,7 +67,9 @@ class Serving(Opened):
         """
         rows = list(self.page_of_models(id=model, base=base))
         if not rows:
-            raise UnknownModel(f"no model {model!r}; GET models?q=… finds ids by a part of them")
+            ids = self._catalog.alike("id", model, base)
+            near = offered(model, ids, None) or "; GET models?q=… finds ids by a part of them"
+            raise UnknownModel(f"no model {model!r}{near}")
         rows = [row for row in rows if row["status"] == "indexed"] or rows
         if len(rows) > 1:
             bases = ", ".join(sorted(row["base"] for row in rows))

@@ -72,6 +72,7 @@ class SeveralDataQuestions(DataQuestions):
         if not paths:
             raise RequestError("name a folder of data sets, or several files")
         family = self._family_of(base)
+        self._require_labels(dataset, author)
         self._catalog.find_recipe(recipe, family)
         making = DataMaking(self._catalog, family, recipe, reading, self._track)
         sets: list[DataSet] = []

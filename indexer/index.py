@@ -11,10 +11,12 @@ from itertools import islice
 from pathlib import Path
 
 from ..errors import (
+    NOWHERE,
     BaseError,
     ModelError,
     RequestError,
     SourceError,
+    offered,
 )
 from ..records import Slot
 from ..store import MODELS_THAT_TELL, Catalog, PartFolder, save_family
@@ -115,9 +117,10 @@ def index_family(
         base = find_renamed(catalog, base)
     wanted = wanted_base(base)
     listing = progress.listing if isinstance(progress, ListingProgress) else iter
-    members = list(listing(list_members(options, base, catalog.listings(base.name))))
+    walk = WalkCounts()
+    members = list(listing(list_members(options, base, catalog.listings(base.name), walk)))
     if not members:
-        raise SourceError(nothing_found(options, base))
+        raise SourceError(nothing_found(options, base, walk, catalog))
     matches = labels.match(members) if labels else None
     if matches is not None and matches.unmatched:
         log.info("%s", matches)
@@ -155,9 +158,10 @@ def index_family(
         parts=base_parts(base, recipes, verify=options.verify),
         verify=options.verify,
     )
+    _require_base(base, members, catalog)
     report = _run(members, job, catalog, options, workers, progress)
     report.labels, report.upgrade = matches, upgrade
-    if options.parts is None or options.ray is not None:
+    if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
         revision, architecture = (
             (weights.revision, weights.architecture) if weights else (None, None)
@@ -166,6 +170,23 @@ def index_family(
     if options.hub:
         catalog.listings(base.name).clear()
     return report
+
+
+def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> None:
+    """Refuse a base that is nowhere, unless its family is known or a member can do without it.
+
+    Raises:
+        BaseError: with the nearest bases of the catalog.
+    """
+    to_read = [member for member in members if member.refusal is None]
+    if not to_read or base.name in catalog.bases() or any(m.is_adapter for m in to_read):
+        return
+    try:
+        base.weights()
+    except BaseError as err:
+        if isinstance(err.__cause__, ModelError) and err.__cause__.code in NOWHERE:
+            near = offered(base.name, catalog.bases(), None)
+            raise BaseError(f"{err}{near}") from err.__cause__
 
 
 def _run(
@@ -348,8 +369,11 @@ def _usual_shapes(members: Sequence[Member], base: Base) -> dict[str, tuple[int,
     return shapes if len(changed) >= MODELS_THAT_TELL else {}
 
 
-def nothing_found(options: IndexOptions, base: Base) -> str:
+def nothing_found(options: IndexOptions, base: Base, walk: WalkCounts, catalog: Catalog) -> str:
     """The message where there are no members, or none that are wanted."""
+    if walk.missing is not None:
+        near = offered(base.name, catalog.bases(), None)
+        return f"the family of {base.name} cannot be listed: {walk.missing}{near}"
     left = "" if options.selection == EVERY_MEMBER else " that --exclude and --min-downloads leave"
     return f"{options.folder or base.name}: no models found{left}"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ..errors import BaseError, ModelError, RequestError
+from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
 from ..records import Indexed, Outcome, Recipe
 from ..store import Catalog
 from .base import Base, BaseWeights
@@ -35,6 +35,7 @@ def fingerprint_query(
         shapes: (out, in) by slot, of the family's models; the catalog's where it is None.
 
     Raises:
+        UnknownModel: there is none.
         RequestError: it cannot be fingerprinted; the message has the reason code.
     """
     base = resolve_base(catalog, base_name)
@@ -51,7 +52,7 @@ def fingerprint_query(
     outcome = _fingerprint(find_member(model, base.name), job)
     if isinstance(outcome, Indexed):
         return outcome
-    raise RequestError(f"{model}: {outcome.code}: {outcome.reason}")
+    raise _unanswered(model, ModelError(outcome.code, outcome.reason))
 
 
 class ClosedBase(Base):
@@ -121,8 +122,9 @@ def guess_base(catalog: Catalog, model: str, others: Sequence[str] = ()) -> str:
         others: Bases beside the catalog's.
 
     Raises:
-        RequestError: there is no such model; an adapter names another base; or there are several
-            families and its files name none of them, or many.
+        UnknownModel: there is none.
+        RequestError: an adapter names another base; or there are several families and its files
+            name none of them, or many.
     """
     bases = [*catalog.bases(), *others]
     if len(bases) == 1:
@@ -189,9 +191,9 @@ def _find(model: str) -> Member:
         try:
             member = with_config(member)
         except ModelError as err:
-            raise RequestError(f"{model}: {err}") from err
+            raise _unanswered(model, err) from err
     if member.refusal is not None and not member.claims:
-        raise RequestError(f"{model}: {member.refusal}")
+        raise _unanswered(model, member.refusal)
     if member.folder is not None and not member.record.bytes_total:
         raise RequestError(f"{model}: {ModelError('no-weights', 'no model in this folder')}")
     return member
@@ -223,3 +225,9 @@ def _wanted(catalog: Catalog, base: str) -> Wanted:
         return wanted_base(resolve_base(catalog, base))
     except BaseError:
         return Wanted(names=(base,))
+
+
+def _unanswered(model: str, refusal: ModelError) -> RequestError:
+    """Why a model cannot be a query."""
+    kind = UnknownModel if refusal.code in NOWHERE else RequestError
+    return kind(f"{model}: {refusal}")

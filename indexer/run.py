@@ -169,7 +169,8 @@ def index_members(
         report.add(outcome, progress)
         if n_done % SHED_EVERY == 0:
             catalog.shed_memory()
-    catalog.settle_copies(job.base.name)
+    if job.base.name in catalog.bases():
+        catalog.settle_copies(job.base.name)
     report.base_bytes_read = job.base.bytes_fetched
     report.bytes_read += report.base_bytes_read
     report.seconds = time.monotonic() - start

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64
-from ..errors import RequestError
+from ..errors import RequestError, offered
 from ..store import Catalog, FamilyView
 from .evaluation import (
     Confusion,
@@ -89,7 +89,7 @@ def check_ways(ways: Iterable[str]) -> None:
     """
     for way in ways:
         if way not in WAYS:
-            raise RequestError(f"no way of scoring {way!r}; there are: {', '.join(WAYS)}")
+            raise RequestError(f"no way of scoring {way!r}{offered(way, WAYS)}")
 
 
 def evaluate_families(

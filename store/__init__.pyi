@@ -10,6 +10,7 @@ from .derived.sketch_matrix import SketchMatrix, block_dims
 from .derived.trait_file import TraitFile
 from .family import FamilyView
 from .files import make_folder, write_atomically, write_user_file
+from .opening import Create
 from .parts import Part, PartFolder, commit_part, save_family
 from .published.attached_index import (
     AttachedIndex,
@@ -43,6 +44,7 @@ __all__ = [
     "Backup",
     "BaseRecord",
     "Catalog",
+    "Create",
     "Exported",
     "FamilyView",
     "Finding",

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel
+from ..errors import EmptyCatalog, RequestError, UnknownBase, UnknownModel, offered
 from ..records import (
     Fingerprint,
     Indexed,
@@ -18,7 +18,7 @@ from ..records import (
     Slot,
     SlotStats,
 )
-from .opening import connect
+from .opening import Create, connect
 from .session import Session
 from .sharing import Access
 from .tables.bases import BaseRecord, replace_base, select_base, select_bases
@@ -38,8 +38,8 @@ from .tables.models import (
     count_models,
     describe_slots,
     group_failures,
-    name_near,
     relabel_models,
+    select_alike,
     select_models,
     select_stored,
     settle_copies,
@@ -96,20 +96,14 @@ class Catalog:
         path: Path,
         *,
         read_only: bool = False,
-        create: bool = True,
+        create: Create = True,
         cache: str | None = None,
         migrates: bool = True,
     ) -> Catalog:
-        """The catalog in the file `path`.
+        """The catalog in the file `path`; arguments and errors as of `connect`.
 
         Args:
-            migrates: Bring an older file up to date, and repair what a power loss left, also for
-                one who only reads.
             cache: How much memory DuckDB may take, as it has it: `2GB`, `10%`.
-
-        Raises:
-            EmptyCatalog: there is none and `create` is false.
-            StoreError: it is locked, damaged, no catalog, or of another version.
         """
         access = connect(path, read_only=read_only, create=create, cache=cache, migrates=migrates)
         return cls(access, path, read_only=read_only)
@@ -335,10 +329,15 @@ class Catalog:
             raise RequestError(f"{id}: several families have it; add --base, one of: {bases}")
         if exact:
             return exact[0]
-        ids = [row.id for row in self.models(base=self.find_base(base))]
+        ids = self.alike("id", id, self.find_base(base))
         if not ids:
             raise self._empty()
-        raise UnknownModel(f"no model {id!r} in {self.path.name}{name_near(id, ids)}")
+        near = offered(id, ids, None) or "; `deltadex ls` lists them"
+        raise UnknownModel(f"no model {id!r} in {self.path.name}{near}")
+
+    def alike(self, column: str, text: str, base: str | None = None) -> list[str]:
+        """Different ids or labels of the models, of many those that are most like a text."""
+        return select_alike(self._session, column, text, base)
 
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
         """All columns of a model, and its slots, ready for JSON."""
@@ -459,7 +458,7 @@ class Catalog:
         alike = [base for base in bases if base.rsplit("/", 1)[-1].lower() == last]
         if len(alike) == 1:
             return alike[0]
-        raise UnknownBase(f"no family of {spelling!r}; there are: {', '.join(bases)}")
+        raise UnknownBase(f"no family of {spelling!r}{offered(spelling, bases)}")
 
     def base(self, base: str) -> BaseRecord | None:
         """What is known of a base."""

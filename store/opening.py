@@ -7,17 +7,29 @@ import os
 import stat
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Literal
 
 import duckdb
 
-from ..errors import EmptyCatalog, OlderSchema, StoreDamaged, StoreError
+from ..errors import EmptyCatalog, OlderSchema, StoreDamaged, StoreError, StoreFull
 from .files import atomic_file, make_folder, refuse_links
 from .recovery import Seen, log_path, repair
 from .schema import SCHEMA_VERSION, check_schema, migrate
 from .session import Session, translated
-from .sharing import Access, CommitLog, HolderNote, Ledger, LocalSession, Losses, RawSession
+from .sharing import (
+    Access,
+    CommitLog,
+    HolderNote,
+    Ledger,
+    LocalSession,
+    Losses,
+    RawSession,
+    Unwritten,
+)
 
 log = logging.getLogger(__name__)
+
+Create = bool | Literal["late"]
 
 NEW = "STORAGE_VERSION 'v1.5.0'"
 """Files that DuckDB 1.5 and every later one can open."""
@@ -55,7 +67,7 @@ def connect(
     path: Path,
     *,
     read_only: bool,
-    create: bool,
+    create: Create,
     cache: str | None = None,
     migrates: bool = True,
 ) -> Access:
@@ -64,6 +76,7 @@ def connect(
     A new catalog appears under its name once it is complete.
 
     Args:
+        create: Whether a file that is not there is made; `late` makes it with the first change.
         migrates: Bring an older file up to date, and repair what a power loss left, also for one
             who only reads.
 
@@ -74,12 +87,13 @@ def connect(
     if not is_file(path):
         if not create:
             raise EmptyCatalog(f"{path}: no catalog there yet; `deltadex index` makes one")
-        target = path.resolve()
-        make_folder(target.parent)
-        _make(target)
+        if create != "late":
+            _make(path.resolve())
         read_only = False
 
     def open_own() -> LocalSession:
+        if create == "late" and not is_file(path):
+            return _unwritten(path)
         own = _open_up_to_date(
             path, read_only=read_only, cache=cache or CACHE_SHARE, migrates=migrates
         )
@@ -137,8 +151,27 @@ def is_file(path: Path) -> bool:
     return True
 
 
+def _unwritten(path: Path) -> Unwritten:
+    """A session on a catalog that is still to be made.
+
+    Raises:
+        StoreFull: nothing can be made there.
+    """
+    target = path.resolve()
+    folder = next(place for place in target.parents if place.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise StoreFull(f"{path}: cannot be made: {folder} is no folder that can be written to")
+
+    connection = memory_connection()
+    connection.execute("ATTACH ':memory:' AS catalog")
+    connection.execute("USE catalog")
+    migrate(LocalSession(connection, Ledger()), path, read_only=False)
+    return Unwritten(connection, lambda: _make(target), lambda: is_file(path))
+
+
 def _make(path: Path) -> None:
     """An empty catalog at `path`, unless another process has made one meanwhile."""
+    make_folder(path.parent)
     options = f"{OF_DUCKDB}, {WRITING}, {NEW}"
     with atomic_file(path, replaces=False) as temporary, translated(path):
         try:

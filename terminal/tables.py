@@ -48,8 +48,8 @@ def show_report(document: Document) -> None:
         print_rows(screen, ("model", "code", "reason"), rows)
     if closed := sum(REASONS[row["code"]].by_rights for row in rows):
         screen.print(
-            f"{_count(closed, 'model')} not open to you: ask for access to gated ones on their pages, "
-            "set HF_TOKEN to a token that may read them, and run again"
+            f"{_count(closed, 'model')} not open to you: ask for access to gated ones on their "
+            "pages, set HF_TOKEN to a token that may read them, and run again"
         )
 
 

@@ -100,7 +100,8 @@ def index_on_ray(
             n_done = 0
             catalog.shed_memory()
     report.bytes_read += report.base_bytes_read
-    catalog.settle_copies(base)
+    if base in catalog.bases():
+        catalog.settle_copies(base)
     if not options.keeps_parts:
         folder.remove_family(base)
     report.seconds = time.monotonic() - start

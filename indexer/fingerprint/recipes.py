@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import RequestError, UnknownRecipe
+from ...errors import RequestError, UnknownRecipe, offered
 from ...records import Recipe
 from .mean_factors import Layout, MeanFactorsPool, mean_factors_recipe
 from .sketch import VECTOR_DIMS, VERSION, SketchPool, sketch_recipe
@@ -38,7 +38,7 @@ def make_recipe(
         raise RequestError(f"recipe {name} needs whole matrices: leave --budget out")
     if name == "mean-factors":
         return mean_factors_recipe(rank or DEFAULT_RANK[name], layout)
-    raise UnknownRecipe(f"unknown recipe {name!r}; there are: {', '.join(RECIPE_NAMES)}")
+    raise UnknownRecipe(f"unknown recipe {name!r}{offered(name, RECIPE_NAMES)}")
 
 
 def make_pool(recipe: Recipe, layout: Layout) -> Pool:

@@ -42,6 +42,7 @@ class WalkCounts:
         left_out: Why the children of a name are missing.
         renamed: The current id by earlier id.
         unlisted: Children that the Hub counts and does not list, by parent.
+        missing: Why the Hub does not show the base itself, if it does not.
     """
 
     parents: int = 0
@@ -52,6 +53,7 @@ class WalkCounts:
     left_out: dict[str, str] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     unlisted: dict[str, int] = field(default_factory=dict)
+    missing: str | None = None
 
 
 def list_family(
@@ -134,11 +136,12 @@ class _Walk:
             if err.code not in _PASSING and err.code != "offline":
                 line = f"the family of {self.base} cannot be listed: {err}"
                 raise SourceError(line) from err
-            names = [self.base]
+            names, self.counts.missing = [self.base], str(err)
+        else:
+            # models without an owner were given one, and some cards have their old names
+            self.names[names[0].rsplit("/", 1)[-1]] = False
         if names[0].lower() != self.base.lower():
             self.counts.renamed[self.base] = names[0]
-        # models without an owner were given one, and some cards have their old names
-        self.names[names[0].rsplit("/", 1)[-1]] = False
         names += filter(is_repo_id, aliases)
         return list({name.lower(): name for name in reversed(names)}.values())[::-1]
 
@@ -191,7 +194,8 @@ class _Walk:
             return
         self.unanswered.clear()
         self._compare_count(parent, listed)
-        self.memory.save(parent, listed)
+        if listed or self.counts.missing is None:
+            self.memory.save(parent, listed)
 
     def _models_in(self, parent: str, listed: Iterable[dict[str, Any]]) -> Iterator[HubModel]:
         for raw in listed:

@@ -70,7 +70,7 @@ def prepare(catalog: Catalog, options: IndexOptions, track: Track) -> Preparatio
     memory = _memory(catalog, base)
     members, excluded = _split(track(_all_members(options, base, memory, walk)), options)
     if not members:
-        raise SourceError(nothing_found(options, base))
+        raise SourceError(nothing_found(options, base, walk or WalkCounts(), catalog))
     needs_base = any(not member.is_adapter and member.refusal is None for member in members)
     weights, failure = _open(base) if needs_base or base.folder is not None else (None, None)
     if options.labels is not None:

@@ -89,7 +89,6 @@ def fetch_index(source: IndexSource, folder: Path, track: Track) -> tuple[Attach
         BadIndex: it is not there, is damaged, or is not what its manifest says.
         StoreFull: the system refuses.
     """
-    make_folder(folder)
     content = source.read(MANIFEST, LARGEST_MANIFEST)
     try:
         return _fetch_listed(source, folder, content, track)
@@ -104,6 +103,7 @@ def _fetch_listed(
 ) -> tuple[AttachedIndex, int]:
     """Copy the files that a manifest lists, and open the index."""
     manifest, sha256 = parse_manifest(content), sha256_of(content)
+    make_folder(folder)
     fetched = len(content)
     files = [f for f in manifest.data_files if not is_whole(folder / f.name, f)]
     for file in track(files, "files", len(files)):

@@ -7,6 +7,7 @@ from .local import UNSETTLED as UNSETTLED
 from .local import Ledger as Ledger
 from .local import LocalSession as LocalSession
 from .local import RawSession as RawSession
+from .local import Unwritten as Unwritten
 from .note import Gone as Gone
 from .note import HolderNote as HolderNote
 from .note import note_path as note_path

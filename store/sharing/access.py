@@ -141,7 +141,7 @@ class Access:
                     log.info("waiting: %s", err)
                     has_said = True
             time.sleep(BETWEEN_TRIES_S)
-        if self._shares:
+        if self._shares and own.is_shared:
             from .host import Host
 
             try:

@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -15,6 +15,7 @@ import duckdb
 
 from ..files import sync_folder
 from .commit_log import Commit, CommitLog, Losses
+from .note import Gone
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import pyarrow as pa  # for annotations alone
@@ -125,7 +126,13 @@ class Ledger:
 
 
 class LocalSession:
-    """A session on a file that this process holds. One thread at a time."""
+    """A session on a file that this process holds. One thread at a time.
+
+    Attributes:
+        is_shared: Whether other processes may be let in.
+    """
+
+    is_shared = True
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, ledger: Ledger, cache: str = "50%"
@@ -251,6 +258,49 @@ class LocalSession:
     def _end(self) -> None:
         self._is_writing = False
         self.ledger.writing.release()
+
+
+class Unwritten(LocalSession):
+    """A session on an empty catalog, whose file is made with its first change.
+
+    Once there is a file, by whomever, every method raises `Gone`: the file is to be opened.
+    """
+
+    is_shared = False
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        make: Callable[[], None],
+        is_made: Callable[[], bool],
+    ) -> None:
+        super().__init__(connection, Ledger())
+        self._make, self._is_made = make, is_made
+
+    def session(self) -> Unwritten:
+        cursor = self._connection.cursor()
+        cursor.execute("USE catalog")
+        return Unwritten(cursor, self._make, self._is_made)
+
+    def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        self._end_if_made()
+        return super().execute(sql, values)
+
+    def arrow(self, sql: str, values: list[Any] | None = None) -> pa.Table:
+        self._end_if_made()
+        return super().arrow(sql, values)
+
+    def changes(self) -> str:
+        self._end_if_made()
+        return super().changes()
+
+    def begin(self) -> None:
+        self._make()
+        raise Gone
+
+    def _end_if_made(self) -> None:
+        if self._is_made():
+            raise Gone
 
 
 @contextmanager

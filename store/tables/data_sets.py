@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...errors import RequestError
+from ...errors import RequestError, offered
 from ...records import DataSet, Fingerprint, Slot
 from ..session import NOW, Session
 from .recipes import select_recipes
@@ -53,8 +53,8 @@ class DataSets:
         if rows:
             bases = ", ".join(sorted(row["base"] for row in rows))
             raise RequestError(f"several families have a data set {name!r}; add --base: {bases}")
-        known = ", ".join(sorted({row["name"] for row in self.listed(base)}))
-        raise RequestError(f"no data set {name!r} is kept" + (f"; kept: {known}" if known else ""))
+        known = sorted(row["name"] for row in self.listed(base))
+        raise RequestError(f"no data set {name!r} is kept{offered(name, known, 'kept')}")
 
     def all(self, base: str, recipe: str) -> list[DataSet]:
         """The data sets of a family with sketches under a recipe, by name."""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...errors import BadFilter
+from ...errors import BadFilter, offered
 
 COLUMNS = (
     "author",
@@ -189,7 +189,7 @@ class _Parser:
         token = self.peek()
         if token is None or token.lower() not in COLUMNS:
             got = token or "the end"
-            raise BadFilter(f"--where: {got!r} is not a column; columns: {', '.join(COLUMNS)}")
+            raise BadFilter(f"--where: {got!r} is not a column{offered(got, COLUMNS, 'columns')}")
         self._place += 1
         name = token.lower()
         return _STORED_AS.get(name, name)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
-from ...errors import REASONS, StoreError
+from ...errors import NOWHERE, REASONS, StoreError
 from ...records import ModelRecord, Outcome, Refused, Slot
 from ..session import NOW, Session
 from .filters import Condition
@@ -18,6 +18,9 @@ _ROW_COLUMNS = ("key", "status", "code", "reason", "bytes_read", "seconds")
 
 _LABELS = ("dataset", "dataset_raw", "label_source", "author", "run")
 _FIRST = ("status", "code", "reason", "dataset", "author", "run")
+
+MOST_ALIKE = 1_000
+"""Names that are compared with a wrong one, of a large catalog."""
 
 _LAST = ("bytes_read", "seconds", "indexed_at", "recipes")
 
@@ -184,14 +187,15 @@ def may_record(outcome: Outcome, known: Known | None) -> bool:
     """Whether an outcome may be recorded in place of what is known.
 
     Not where a fingerprint would be lost to a fault that may pass, or to files that were taken
-    away; nor where another model has the id.
+    away; nor where another model has the id, or no model ever had it.
     """
     if not isinstance(outcome, Refused):
         return True
     reason = REASONS[outcome.code]
     is_indexed = known is not None and known.status == "indexed"
     is_lost = is_indexed and (reason.transient or reason.withdrawn)
-    return outcome.code != "id-taken" and not is_lost
+    never_was = known is None and outcome.code in NOWHERE and not outcome.model.signature
+    return outcome.code != "id-taken" and not is_lost and not never_was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,9 +424,15 @@ def group_failures(rows: Sequence[ModelRow]) -> list[dict[str, Any]]:
     return sorted(groups.values(), key=lambda g: (-len(g["models"]), g["code"]))
 
 
-def name_near(id: str, ids: list[str]) -> str:
-    """What to add to "no such model": ids like it, or where they are listed."""
-    import difflib
-
-    near = difflib.get_close_matches(id, ids, n=3, cutoff=0.4)
-    return f"; near: {', '.join(near)}" if near else "; `deltadex ls` lists them"
+def select_alike(session: Session, column: str, text: str, base: str | None = None) -> list[str]:
+    """Different values of a column, those first that are most like a text, of a large catalog not
+    all."""
+    rows = session.execute(
+        f"SELECT DISTINCT {column} AS value, contains(lower(value), lower($1)) AS holds, "
+        "greatest(jaro_winkler_similarity(lower(value), lower($1)), jaro_winkler_similarity("
+        "lower(split_part(value, '/', -1)), lower(split_part($1, '/', -1)))) AS likeness "
+        "FROM models WHERE value IS NOT NULL AND ($2 IS NULL OR base = $2) "
+        f"ORDER BY holds DESC, likeness DESC, value LIMIT {MOST_ALIKE}",
+        [text, base],
+    )
+    return [str(value) for value, *_ in rows]

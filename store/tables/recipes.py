@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...errors import EmptyCatalog, UnknownRecipe
+from ...errors import EmptyCatalog, UnknownRecipe, offered
 from ...records import Recipe
 from ..session import Session
 
@@ -105,8 +105,8 @@ def choose_recipe(
         return recipes[chosen[0]]
     if name is None:
         return recipes[ranked[0]]
-    names = ", ".join(sorted({recipes[id].name for id in ranked}))
-    raise UnknownRecipe(f"no model is fingerprinted under {name!r}; recipes here: {names}")
+    names = offered(name, sorted(recipes[id].name for id in ranked), "recipes here")
+    raise UnknownRecipe(f"no model is fingerprinted under {name!r}{names}")
 
 
 def mean_cost(session: Session, recipes: Sequence[str]) -> dict[str, Any]:

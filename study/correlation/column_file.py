@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ...errors import RequestError
+from ...errors import RequestError, offered
 from ...text_files.csv_columns import (
     DELIMITERS,
     choose_delimiter,
@@ -78,7 +78,9 @@ def read_columns(path: Path, wanted: Sequence[str], over: Over) -> ColumnFile:
     others = [name for name in header if name and name != key]
     missing = [name for name in named if name not in others]
     if missing:
-        raise RequestError(f"{path}: no column {missing[0]!r}; columns: {', '.join(others)}")
+        raise RequestError(
+            f"{path}: no column {missing[0]!r}{offered(missing[0], others, 'columns')}"
+        )
     twice = next((name for name in header if name and header.count(name) > 1), None)
     if twice is not None:
         raise RequestError(f"{path}: two columns {twice!r} in its header")

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 
-from ...errors import RequestError
+from ...errors import RequestError, nearest_names
 from ...records import SlotStats
 
 CONTAINERS = ("groups", "layers", "stacks", "curves", "points", "slots")
@@ -115,9 +114,7 @@ def find_measure(measure: str, names: Iterable[str]) -> str:
     if matches:
         shown = ", ".join(_shown(matches))
         raise RequestError(f"{measure!r} stands for several measures: {shown}")
-    near = get_close_matches(
-        measure, [short_name(name) for name in known], n=MOST_SHOWN, cutoff=0.4
-    )
+    near = nearest_names(measure, map(short_name, known))
     study = [name for name in known if name.split(".")[0] == measure.split(".")[0]]
     listed = list(dict.fromkeys([*near, *_shown(study or known)]))
     raise RequestError(

@@ -146,8 +146,19 @@ def test_map_and_export_write_their_files(family, tmp_path):
     [
         (("find-similar", "a-0", "-k", "0"), 2, "at least 1"),
         (("find-similar", "a-9"), 2, "near: a-"),
+        (("show", "A-"), 2, "near: a-0, a-1"),
+        (("rm", "elsewhere/a-1"), 2, "near: a-1, "),
+        (("find-similar", "a-0", "--dataset", "imbd"), 2, "no model has the dataset 'imbd'; there"),
+        (("ls", "--author", "autor1"), 2, "near: author1, author0"),
+        (("find-trained-on", "x.csv", "--author", "Author"), 2, "near: author0, author1"),
+        (("eval", "--base", "bas"), 2, "near: /"),
         (("eval", "--recipe", "spectra"), 2, "recipes here: sketch"),
+        (("eval", "--recipe", "skech"), 2, "near: sketch"),
+        (("eval", "--compare", "normal"), 2, "near: normalised"),
+        (("ls", "--columns", "modl"), 2, "near: model, "),
         (("ls", "--where", "drop table"), 2, "columns:"),
+        (("ls", "--where", "datset = 'a'"), 2, "near: dataset, "),
+        (("attach", "--remove", "x"), 2, "attached: none"),
         (("show", "nobody"), 2, "deltadex ls"),
         (("index", "gpt2"), 2, "--hub"),
         (("index", "gpt2", "/nothing/here"), 2, "does not exist"),
@@ -161,6 +172,30 @@ def test_every_mistake_is_one_line_with_its_exit_code(family, arguments, code, m
     assert result.exit_code == code, result.output
     assert message in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("index", "{f}/base", "{f}/models", "--device", "nonsense"),
+        ("index", "{f}/base", "{f}/models", "--recipe", "skech"),
+        ("index", "{f}/base", "{f}/base/config.json", "--share", "5/3"),
+        ("index", "{f}/base", "{f}/nothing"),
+        ("index", "-no/base-", "{f}/models"),
+        ("add", "./none", "--base", "{f}/base"),
+        ("plan", "{f}/base", "{f}/models"),
+        ("attach", "{f}/models"),
+        ("merge", "{f}/base/config.json"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_stores_nothing_leaves_no_catalog(family, tmp_path, arguments):
+    (family / "nothing").mkdir(exist_ok=True)
+    new = tmp_path / "new" / "c.duckdb"
+
+    CliRunner().invoke(main, [*(a.format(f=family) for a in arguments), "--db", str(new)])
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_empty_catalog_says_what_fills_it(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 import deltadex as dx
 from deltadex.database.tables import MAX_SHOWN, Table
-from deltadex.errors import EmptyCatalog, RequestError, StoreError
+from deltadex.errors import BadFilter, EmptyCatalog, RequestError, StoreError
 
 
 def test_importing_deltadex_loads_nothing_heavy():
@@ -85,6 +85,24 @@ def test_a_model_in_memory_is_found_as_its_files_are(db, family, library):
         stored = db.find_similar("imdb-0", k=3)
         for key in ("model", "z", "fdr", "verdict"):
             assert [hit[key] for hit in others] == [hit[key] for hit in stored]
+
+
+def test_a_model_in_memory_of_another_base_is_refused_under_its_own_name(db, family):
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig.from_pretrained(family / "base")
+    config.num_hidden_layers += 1
+
+    with pytest.raises(RequestError, match=r"^model in memory: ") as refused:
+        db.find_similar(BertModel(config))
+
+    assert "deltadex-" not in str(refused.value)
+
+
+def test_a_label_that_no_model_has_is_refused_with_the_nearest(db):
+    with pytest.raises(BadFilter, match=r"no model has the dataset 'imbd'; near: imdb$"):
+        db.find_similar("imdb-0", dataset="imbd")
+    assert len(db.find_similar("imdb-0", dataset="imdb", where="run = 'sst2-0'")) == 0
 
 
 def test_one_of_several_queries_that_fails_stops_no_other(db):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from factories import make_family
 from fault_family import TOKEN, family_hub
 from hub_standin import StandInHub
 
@@ -102,3 +103,45 @@ def test_a_gated_model_that_stays_gated_is_recorded_once(
     deltadex(tmp_path, "index", "org/base", "--hub")
 
     assert recorded() == first
+
+
+def test_what_never_was_is_named_with_what_is_near_and_not_kept(
+    anonymous: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    deltadex(tmp_path, "index", "org/base", "--hub")
+    before = deltadex(tmp_path, "ls", "--json").stdout
+
+    added = deltadex(tmp_path, "add", "org/adaptor", "--base", "org/base")
+    asked = deltadex(tmp_path, "find-similar", "org/adaptor")
+
+    assert (added.exit_code, asked.exit_code) == (3, 2)
+    assert "private-or-missing" in added.stdout
+    assert "near: org/adapter" in asked.stderr
+    assert deltadex(tmp_path, "ls", "--json").stdout == before
+
+
+@pytest.mark.parametrize("command", ["index", "plan"])
+def test_a_base_that_is_nowhere_is_refused_with_the_nearest(
+    anonymous: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    unknown = deltadex(tmp_path, command, "org/bse", "--hub")
+    left = list(tmp_path.iterdir())
+    deltadex(tmp_path, "index", "org/base", "--hub")
+    near = deltadex(tmp_path, command, "org/bse", "--hub")
+
+    assert (unknown.exit_code, left) == (3, [])
+    assert "no such repository, or a private one" in unknown.stderr
+    assert "HF_TOKEN" in unknown.stderr
+    assert near.stderr.endswith("; near: org/base\n")
+
+
+def test_local_checkpoints_of_a_base_that_is_nowhere_make_no_family(
+    anonymous: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make_family(tmp_path / "family", runs=1)
+
+    result = deltadex(tmp_path / "new", "index", "org/bse", str(tmp_path / "family" / "models"))
+
+    assert result.exit_code == 3
+    assert "base org/bse: private-or-missing" in result.stderr
+    assert not (tmp_path / "new").exists()

@@ -274,6 +274,21 @@ def test_a_file_of_sqlite_is_refused_and_nothing_is_downloaded(tmp_path, read_on
         connection.execute("SELECT st_point(1, 2)")
 
 
+def test_a_late_catalog_has_no_file_before_its_first_change(tmp_path):
+    path = tmp_path / "new" / "c.duckdb"
+    with Catalog.open(path, create="late") as read:
+        assert (read.models(), read.bases()) == ([], [])
+    assert not path.parent.exists()
+
+    with Catalog.open(path, create="late") as one, Catalog.open(path, create="late") as two:
+        two.record(indexed("m"))
+        assert [row.id for row in one.models()] == ["m"]
+        one.record(indexed("n"))
+        assert [row.id for row in two.models()] == ["m", "n"]
+    with Catalog.open(path, create=False) as stored:
+        assert len(stored.models()) == 2
+
+
 def test_a_later_schema_is_refused(tmp_path):
     path = tmp_path / "c.duckdb"
     Catalog.open(path).close()

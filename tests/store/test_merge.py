@@ -174,11 +174,11 @@ def test_an_indexed_model_is_worth_more_than_a_refused_one(a, b, swapped):
 
 @pytest.mark.parametrize("swapped", [False, True])
 def test_a_refusal_for_good_is_worth_more_than_one_that_may_pass(a, b, swapped):
-    write(a, refused("x", "gated"))
+    write(a, refused("x", "disabled"))
     write(b, refused("x", "offline"))
     target, source = (b, a) if swapped else (a, b)
 
     merge(target, source)
 
     with Catalog.open(target) as catalog:
-        assert [row.code for row in catalog.models()] == ["gated"]
+        assert [row.code for row in catalog.models()] == ["disabled"]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from ...database import Database
-from ...errors import RequestError, UnknownModel
+from ...errors import RequestError
 from .http_rules import Sent
 from .names import Names
 from .problems import Problem
@@ -129,11 +129,8 @@ def remove(service: Service, id: str, base: str | None) -> dict[str, Any]:
 
 
 def _refuse_taken(catalog: Database, id: str, base: str) -> None:
-    try:
-        catalog.exact_model(id, base)
-    except UnknownModel:
-        return
-    raise Problem(409, "id-taken", f"{id}: there is a model of that id; DELETE it first")
+    if catalog.page_of_models(id=id, base=base).total:
+        raise Problem(409, "id-taken", f"{id}: there is a model of that id; DELETE it first")
 
 
 def _base_of_hub(names: Names, base: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ...errors import RequestError
+from ...errors import RequestError, offered
 
 _PATH = re.compile(r"(?<![\w.:/~@-])(?:~?(?:/[\w.@+=,~-]+){2,}/?|[A-Za-z]:\\[^\s'\",;]+)")
 _OPEN_SOURCES = ("", "hub", "upload")
@@ -41,8 +41,7 @@ class Names:
         if base in self._meant:
             return self._meant[base]
         if base.startswith(("/", "~", ".")) or "\\" in base:
-            bases = ", ".join(self.bases) or "none yet"
-            raise RequestError(f"no family of {base!r}; there are: {bases}")
+            raise RequestError(f"no family of {base!r}{offered(base, self.bases)}")
         return base
 
     def redact(self, text: str, source: str = "") -> str:

@@ -98,7 +98,7 @@ def merge_catalogs(
     for path in map(Path, filterfalse(holds_parts, sources)):
         if not is_file(path):
             raise EmptyCatalog(f"{path}: no catalog there; name a file that `deltadex index` made")
-        if path.samefile(target.path):
+        if is_file(target.path) and path.samefile(target.path):
             raise RequestError(f"{path}: this is the target itself; name another catalog")
     merged = Merged(target=str(target.path))
     with closing(Session(target.access)) as writing:

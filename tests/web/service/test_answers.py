@@ -131,6 +131,22 @@ def test_map_columns_fit_together_and_have_a_tag(client):
     assert (again.status_code, again.content) == (304, b"")
 
 
+@pytest.mark.parametrize(
+    ("params", "status", "detail"),
+    [
+        ({"model": "a-9"}, 404, "near: a-"),
+        ({"model": "a-0", "author": "autor1"}, 422, "no model has the author 'autor1'; near: auth"),
+        ({"model": "a-0", "base": "bas"}, 422, "near: base"),
+        ({"model": "a-0", "recipe": "skech"}, 422, "near: sketch"),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest(client, params, status, detail):
+    answer = client.get(f"{API}/similar", params=params)
+
+    assert answer.status_code == status
+    assert detail in answer.json()["detail"]
+
+
 def test_neighbours_carry_their_evidence(client):
     answer = SimilarAnswer.model_validate(get(client, "similar", model="a-0", k=2))
 

@@ -33,7 +33,7 @@ def test_a_folder_is_shown_by_as_few_parts_as_tell_it():
 
 
 def test_a_path_is_refused_with_the_bases_there_are():
-    with pytest.raises(RequestError, match="there are: base"):
+    with pytest.raises(RequestError, match="near: base"):
         names("/secret/base").meant("/secret/base2")
     assert names("/secret/base").meant("bert") == "bert"
 
