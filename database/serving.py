@@ -104,6 +104,8 @@ class Serving(Opened):
         >>> db.adapter_reading(db.bases[0], may_open_base=False).recipe.name
         'sketch'
         """
+        from ..indexer import known_shapes
+
         record = self._catalog.base(base)
         blocks = record.slots.get("layout", []) if record else []
         return AdapterReading(
@@ -111,7 +113,7 @@ class Serving(Opened):
             recipe=self._catalog.find_recipe(recipe, base),
             layout=tuple((str(s), str(r), int(n)) for s, r, n in blocks),
             may_open_base=may_open_base,
-            shapes=self._catalog.known_shapes(base),
+            shapes=known_shapes(self._catalog, base),
         )
 
     def record_adapter(

@@ -1,5 +1,6 @@
 from .base_names import base_key as base_key
 from .family import Selection as Selection
+from .family_shapes import known_shapes as known_shapes
 from .full_update import require_descent as require_descent
 from .hub import HubSource as HubSource
 from .hub import NoIndex as NoIndex

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -19,9 +17,7 @@ from ..errors import (
     offered,
 )
 from ..records import Slot
-from ..store import MODELS_THAT_TELL, Catalog, PartFolder, save_family
-from .adapter import read_adapter
-from .architecture import Key, Placement, place_modules
+from ..store import Catalog, PartFolder, save_family
 from .base import Base
 from .budget import layer_bytes, parse_budget
 from .checkpoint import FEW_BYTES
@@ -40,19 +36,16 @@ from .family import (
     refuse_strangers,
 )
 from .family_recipes import RecipeChoice, choose_recipes, find_upgrade
+from .family_shapes import family_shapes, known_shapes, place_unnamed, usual_shapes
 from .fan_out import ClusterOptions, index_on_ray, share_of, write_parts
 from .fingerprint import Layout, family_layout
 from .hub import ListingMemory, WalkCounts
 from .job import Job, base_parts
-from .model import open_checkpoint, with_config
 from .parallel import choose_device, cpu_count
 from .renamed_base import find_renamed
 from .run import ListingProgress, Progress, Report, index_members
 
 log = logging.getLogger(__name__)
-
-SAMPLED_ADAPTERS = 32
-"""Of a run, whose headers are read before it where nothing else tells what a family has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +121,7 @@ def index_family(
     if labels is not None:
         members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
     members = [refuse_strangers(member, wanted) for member in members]
-    shapes = catalog.known_shapes(base.name) or _usual_shapes(members, base)
+    shapes = known_shapes(catalog, base.name) or usual_shapes(members, base)
     layout = run_layout(catalog, base, members, options.recipes)
     share = 1.0
     if options.budget is not None:
@@ -144,7 +137,7 @@ def index_family(
     upgrade = find_upgrade(catalog, base.name, recipes, members)
     if upgrade is not None:
         log.info("%s", upgrade)
-    members = _place_unnamed(members, base, catalog)
+    members = place_unnamed(members, base, catalog)
     members = share_of(members, options.share)
     workers = options.workers or _workers(members)
     job = Job(
@@ -295,80 +288,6 @@ def list_members(
     return selection.chosen(members)
 
 
-def _place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[Member]:
-    """The members; an adapter that names no base stays only if its shapes fit the family's."""
-    if not any(map(_is_unnamed, members)):
-        return members
-    weights = base.opened()
-    if weights is not None:
-        shapes = {key: placement.shape for key, placement in weights.placed.by_key.items()}
-    else:
-        shapes = _family_shapes(members)
-        family = catalog.base(base.name)
-        for text, shape in (family.slots.get("shapes", {}) if family else {}).items():
-            stack, layer, role = text.split(".")
-            shapes.setdefault((Slot(stack, int(layer), role), ""), (shape[0], shape[1]))
-    return [_fit(member, shapes) if _is_unnamed(member) else member for member in members]
-
-
-def _is_unnamed(member: Member) -> bool:
-    return member.is_adapter and not member.claims and member.refusal is None
-
-
-def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
-    placements = _adapter_placements(member)
-    fits = [shapes.get(p.key) == p.shape for p in placements]
-    if fits and all(fits):
-        notes = (*member.record.notes, "names no base; its shapes fit this family's")
-        return replace(member, record=replace(member.record, notes=notes))
-    if not placements:
-        return member
-    reason = f"names no base, and {fits.count(False)} of its {len(fits)} matrices do not fit"
-    return replace(member, refusal=ModelError("base-unknown", reason))
-
-
-def _adapter_placements(member: Member) -> tuple[Placement, ...]:
-    """Where an adapter's modules belong; empty if its files do not tell. Reads headers only."""
-    try:
-        member = with_config(member)
-        with closing(open_checkpoint(member)) as checkpoint:
-            adapter = read_adapter(checkpoint, member.config)
-            return place_modules(adapter.modules, None).placements
-    except ModelError:
-        return ()
-
-
-def _family_shapes(members: Iterable[Member]) -> dict[Key, tuple[int, int]]:
-    """Every slot part that the adapters among `members` touch, with its shape."""
-    shapes: dict[Key, tuple[int, int]] = {}
-    for member in members:
-        if member.is_adapter and member.refusal is None and member.claims:
-            for placement in _adapter_placements(member):
-                shapes.setdefault(placement.key, placement.shape)
-    return shapes
-
-
-def _usual_shapes(members: Sequence[Member], base: Base) -> dict[str, tuple[int, int]]:
-    """(out, in) by slot, of most of the adapters on disk, for a family of which too little is
-    known and a base that is not read; reads headers only, of some."""
-    adapters = [m for m in members if m.is_adapter and m.hub is None and m.refusal is None]
-    if base.opened() is not None or len(adapters) < MODELS_THAT_TELL:
-        return {}
-    sample = adapters[:: max(1, len(adapters) // SAMPLED_ADAPTERS)]
-    changed = [{(str(p.slot), p.shape) for p in _adapter_placements(m)} for m in sample]
-    changed = [slots for slots in changed if slots]
-    stacks = Counter(
-        stack for slots in changed for stack in {name.partition(".")[0] for name, _ in slots}
-    )
-    usual = {stack for stack, count in stacks.items() if 2 * count > len(changed)}
-    counts = Counter(slot for slots in changed for slot in slots)
-    shapes: dict[str, tuple[int, int]] = {}
-    for (name, shape), _ in counts.most_common():
-        if name.partition(".")[0] in usual:
-            shapes.setdefault(name, shape)
-    return shapes if len(changed) >= MODELS_THAT_TELL else {}
-
-
 def nothing_found(options: IndexOptions, base: Base, walk: WalkCounts, catalog: Catalog) -> str:
     """The message where there are no members, or none that are wanted."""
     if walk.missing is not None:
@@ -391,7 +310,7 @@ def run_layout(
     if weights is not None:
         blocks |= {(p.slot, p.shape[0]) for p in weights.placed.placements}
     else:
-        blocks |= {(slot, shape[0]) for (slot, _), shape in _family_shapes(members).items()}
+        blocks |= {(slot, shape[0]) for (slot, _), shape in family_shapes(members).items()}
     return family_layout(blocks)
 
 

@@ -13,6 +13,7 @@ from ..store import Catalog
 from .base import Base, BaseWeights
 from .base_names import base_key
 from .family import Member, Wanted, find_member, refuse_strangers
+from .family_shapes import known_shapes
 from .fingerprint import Layout
 from .index import resolve_base, stored_layout, wanted_base
 from .job import Job, base_parts
@@ -44,7 +45,7 @@ def fingerprint_query(
         wanted=wanted_base(base),
         recipes=[recipe],
         layout=stored_layout(catalog, base) if layout is None else layout,
-        shapes=catalog.known_shapes(base.name) if shapes is None else shapes,
+        shapes=known_shapes(catalog, base.name) if shapes is None else shapes,
         threads=cpu_count(),
         device=choose_device("auto"),
         parts=base_parts(base, [recipe]),

@@ -3,7 +3,7 @@ from .care.content_hash import content_sha256
 from .care.doctor import Finding, examine
 from .care.export import write_parquet, write_safetensors, write_tables
 from .care.merging import Merged, merge_catalogs
-from .catalog import MODELS_THAT_TELL, Catalog
+from .catalog import Catalog
 from .derived.index import SearchIndex
 from .derived.sketch_file import SketchFiles
 from .derived.sketch_matrix import SketchMatrix, block_dims
@@ -37,7 +37,6 @@ from .tables.models import Known, Label, Labels, ModelRow, Page, Stored, may_rec
 __all__ = [
     "CARD",
     "MANIFEST",
-    "MODELS_THAT_TELL",
     "AttachedIndex",
     "AttachedIndexes",
     "Attachment",

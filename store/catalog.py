@@ -60,9 +60,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MODELS_THAT_TELL = 3
-"""Indexed models of a family from which on their shapes tell whether another one belongs to it."""
-
 
 class Catalog:
     """An open catalog file; a context manager. One thread at a time: others take a `reader`.
@@ -469,17 +466,6 @@ class Catalog:
         from .tables.slots import select_shapes
 
         return select_shapes(self._session, base)
-
-    def known_shapes(self, base: str) -> dict[str, tuple[int, int]]:
-        """(out, in) by slot, of the family's models at the end of its last run; none where so few
-        are indexed that one of another base would decide it."""
-        family = self.base(base)
-        _, indexed = self.page_of_models(ModelFilter(base=base, status="indexed"), Page(limit=1))
-        if family is None or indexed < MODELS_THAT_TELL:
-            return {}
-        return {
-            slot: (n_out, n_in) for slot, (n_out, n_in) in family.slots.get("shapes", {}).items()
-        }
 
     def failures(self, base: str | None = None) -> list[dict[str, Any]]:
         """Models that are not indexed, by reason code, the most frequent first."""
