@@ -10,13 +10,21 @@ import click
 
 from . import __version__
 from .commands import COMMANDS
-from .commands.exits import EXIT_NOTHING_DONE, Interruption
+from .commands.exits import EXIT_NOTHING_DONE, EXIT_UNREAD, Interruption
 from .errors import DeltadexError, RequestError
+from .terminal.streams import write_every_character, write_no_more
 from .terminal.text import plain
+
+OF_THE_MACHINE = ("home directory", "Symlink loop", "out of memory", "can't allocate memory")
+"""In messages of `RuntimeError`s that are no defects: Python's of paths, torch's of memory."""
 
 
 class Boundary(click.Group):
     """The group of all commands: an error about the world becomes one line and an exit code."""
+
+    def main(self, *args: Any, **settings: Any) -> Any:
+        write_every_character()
+        return super().main(*args, **settings)
 
     def invoke(self, ctx: click.Context) -> Any:
         interruption = Interruption()
@@ -29,15 +37,13 @@ class Boundary(click.Group):
             _stop(f"Error: {err}", EXIT_NOTHING_DONE)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except BrokenPipeError:
+            write_no_more()
+            sys.exit(EXIT_UNREAD)
         except Exception as err:
             if os.environ.get("DELTADEX_DEBUG"):
                 raise
-            line = str(err).splitlines()[0] if str(err) else "no message"
-            _stop(
-                f"Error: a defect in deltadex ({type(err).__name__}: {line}); please report it "
-                "with what DELTADEX_DEBUG=1 shows",
-                EXIT_NOTHING_DONE,
-            )
+            _stop(f"Error: {_in_words(err)}", EXIT_NOTHING_DONE)
         except KeyboardInterrupt:
             _stop(
                 f"{interruption.word}. Progress is saved; run the same command again to continue.",
@@ -45,8 +51,29 @@ class Boundary(click.Group):
             )
 
 
+def _in_words(err: Exception) -> str:
+    """What the machine refuses; anything else is a defect."""
+    line = str(err).splitlines()[0] if str(err) else "no message"
+    if isinstance(err, FileNotFoundError) and err.filename is None:
+        return "the current folder is not there any more; change to another"
+    if isinstance(err, OSError):
+        about = f"{err.filename}: " if err.filename else "the system refuses to read or write: "
+        return about + (err.strerror or line)
+    if isinstance(err, MemoryError):
+        return f"not enough memory ({line})"
+    if isinstance(err, RuntimeError) and any(words in line for words in OF_THE_MACHINE):
+        return line
+    return (
+        f"a defect in deltadex ({type(err).__name__}: {line}); please report it with what "
+        "DELTADEX_DEBUG=1 shows"
+    )
+
+
 def _stop(line: str, code: int) -> NoReturn:
-    click.echo(plain(line), err=True)
+    try:
+        click.echo(plain(line), err=True)
+    except OSError:
+        write_no_more()
     sys.exit(code)
 
 

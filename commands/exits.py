@@ -10,7 +10,8 @@ from types import FrameType
 from typing import NoReturn
 
 EXIT_SOME_FAILED, EXIT_NOTHING_DONE = 1, 3
-EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
+EXIT_INTERRUPTED, EXIT_UNREAD, EXIT_TERMINATED = 130, 141, 143
+"""As of a process that SIGINT, SIGPIPE or SIGTERM ends."""
 
 
 class Interruption:

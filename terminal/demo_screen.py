@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rich.console import Console
-
 from .evaluation_tables import show_evaluation
 from .progress import RunProgress
+from .screen import Screen
 from .tables import show_neighbours, show_report
 
 _SHOW: Mapping[str, Callable[[Any], None]] = {
@@ -23,7 +22,7 @@ class DemoScreen:
 
     def __init__(self, progress: RunProgress, *, quiet: bool) -> None:
         self.progress, self._quiet = progress, quiet
-        self._console = Console(stderr=True, quiet=quiet, highlight=False)
+        self._console = Screen(stderr=True, quiet=quiet, highlight=False)
 
     def line(self, text: str) -> None:
         self._console.print(text)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -18,6 +17,7 @@ from rich.progress import (
     track,
 )
 
+from .screen import Screen
 from .text import plain, size
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ProgressLines:
         while not self._ended.wait(self._every_s):
             if not self._has_begun or self._done == self._total:
                 continue
-            console = Console(stderr=True, highlight=False, markup=False, emoji=False, width=10_000)
+            console = Screen(stderr=True, highlight=False, markup=False, emoji=False, width=10_000)
             console.print(self.line(time.monotonic() - self._start))
 
 
@@ -105,7 +105,7 @@ class RunProgress:
     """The progress of an indexing run; a context manager."""
 
     def __init__(self, *, quiet: bool, every_s: float = EVERY_S) -> None:
-        console = Console(stderr=True, emoji=False)
+        console = Screen(stderr=True, emoji=False)
         self._bytes = self._bytes_total = self._refused = 0
         self._start = time.monotonic()
         self._lines = ProgressLines(
@@ -176,7 +176,7 @@ def tracked(
     every_s: float = EVERY_S,
 ) -> Iterator[Thing]:
     """The same things, with progress on stderr."""
-    console = Console(stderr=True)
+    console = Screen(stderr=True)
     if quiet or console.is_terminal:
         yield from track(
             things, description=what, total=total, console=console, transient=True, disable=quiet

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import REASONS
+from .screen import Screen
 from .text import cell_text, plain, share, size
 
 Document = Mapping[str, Any]
@@ -227,7 +228,7 @@ def show_failures(document: Document) -> None:
 
 def console(*, wide: bool = False) -> Console:
     """A console as wide as its terminal; without a limit if `wide` or without a terminal."""
-    screen = Console(highlight=False, emoji=False)
+    screen = Screen(highlight=False, emoji=False)
     if wide or not screen.is_terminal:
         screen.width = 10_000
     return screen

@@ -143,8 +143,10 @@ def opened_cluster(address: str, workers: int, spec: JobSpec, parts: str) -> Ite
                 ray.init(address=address, **options)
             n_workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
             cluster = _cluster(ray, n_workers, spec, parts)
-        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as err:
-            raise RequestError(f"Ray at {address!r}: {_line(err)}") from err
+        except Exception as err:  # of Ray's own start, some have no other class
+            raise RequestError(
+                f"Ray at {address!r} does not start: {_line(err)}; run without --ray, or try again"
+            ) from err
         with redirect_stdout(_WithoutRay(sys.stdout)):
             yield cluster
     finally:

@@ -287,6 +287,20 @@ def test_a_cluster_that_is_not_there_is_one_line(family, tmp_path):
         index_family(catalog, options(family, ray="127.0.0.1:1"))
 
 
+def test_a_start_of_ray_that_fails_is_one_line(family, tmp_path, monkeypatch):
+    def fail(**_):
+        # as ray/_private/node.py
+        raise Exception("The current node timed out during startup. This could happen because")
+
+    monkeypatch.setattr(pytest.importorskip("ray"), "init", fail)
+
+    with (
+        Catalog.open(tmp_path / "c.duckdb") as catalog,
+        pytest.raises(RequestError, match=r"'local' does not start: .*timed out.*without --ray"),
+    ):
+        index_family(catalog, options(family, ray="local"))
+
+
 def test_members_that_are_refused_unread_start_no_cluster(family, tmp_path, in_process):
     clusters = in_process()
     config = family / "models" / "b-0" / "config.json"
