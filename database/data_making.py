@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ..errors import RequestError
-from ..records import LossName
+from ..records import LABELLED_LOSSES, LossName
 from .opened import Place, Track
 
 if TYPE_CHECKING:
@@ -83,31 +83,44 @@ class DataMaking:
 
         usable_device(self._settings["device"])
 
-    def read(self, place: Place) -> ExampleSet:
-        """The examples of a file or folder.
+    def read(self, place: Place, name: str | None = None) -> ExampleSet:
+        """The examples of a file or folder, called by `name`; without labels that no loss uses.
 
         Raises:
             RequestError: there is none.
             DataError: it cannot be read, or has no texts.
         """
-        from ..training_data import ColumnChoice, read_examples
-
-        path, reading = Path(place).expanduser(), self._settings
+        path, label = Path(place).expanduser(), self._settings.get("label")
         if not path.exists():
             raise RequestError(f"{path}: no such file, and no data set of that name is kept")
-        columns = ColumnChoice(
-            text=reading.get("text"),
-            label=reading.get("label"),
-            pair=reading.get("pair"),
-            completion=reading.get("completion"),
-        )
+        if self._takes_labels:
+            return self._read(path, label, name)
+        examples = self._read(path, "", name)
+        loss = self._settings.get("loss")
+        if loss is None and self._model(examples).head != "next":
+            return self._read(path, label, name)  # a decoder whose checkpoint has no head
+        if not label:
+            return examples
+        note = f'labels in column "{label}" are not used: the loss is {loss or "causal"}'
+        return replace(examples, notes=(*examples.notes, note))
+
+    def _read(self, path: Path, label: str | None, name: str | None) -> ExampleSet:
+        from ..training_data import ColumnChoice, read_examples
+
+        reading = self._settings
         return read_examples(
             path,
-            columns,
+            ColumnChoice(
+                text=reading.get("text"),
+                label=label,
+                pair=reading.get("pair"),
+                completion=reading.get("completion"),
+            ),
             max_examples=reading["max_examples"],
             seed=reading["seed"],
             split=reading.get("split"),
             template=self._template,
+            name=name,
         )
 
     def make(self, examples: ExampleSet, name: str, *, beside: ExampleSet | None = None) -> DataSet:
@@ -145,10 +158,25 @@ class DataMaking:
     @cached_property
     def _template(self) -> Template | None:
         """The chat template of the base's tokenizer."""
-        from ..study.network import load_tokenizer
         from ..training_data import chat_template
 
-        return chat_template(load_tokenizer(self.base))
+        return chat_template(self._tokenizer)
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        from ..study.network import load_tokenizer
+
+        return load_tokenizer(self.base)
+
+    @cached_property
+    def _takes_labels(self) -> bool:
+        """Whether the loss may use labels, as far as the options and the architecture say."""
+        from ..study.network import predicts_next_token
+
+        loss = self._settings.get("loss")
+        if loss is None:
+            return not predicts_next_token(self.base, self._tokenizer)
+        return loss in (*LABELLED_LOSSES, "seq2seq")
 
     @property
     def _options(self) -> DataQueryOptions:

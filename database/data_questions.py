@@ -35,6 +35,7 @@ class _Asked:
 
     data: DataSet
     description: str
+    left_out: tuple[str, ...] = ()
 
 
 class DataQuestions(Opened):
@@ -103,13 +104,10 @@ class DataQuestions(Opened):
         if keep is not None:
             self._catalog.data_sets.save(asked.data)
         answer = find_trained_on(self._catalog, asked.data, k=k, wanted=wanted, control=against)
-        return TrainedModelTable(
-            {
-                "query": _query(asked, answer),
-                **answer.to_json(),
-                "meaning": MEANING,
-            }
-        )
+        document = {"query": _query(asked, answer), **answer.to_json(), "meaning": MEANING}
+        if answer.comparison is not None:
+            document["comparison"] = answer.comparison.to_json() | {"left_out": [*asked.left_out]}
+        return TrainedModelTable(document)
 
     def find_data(
         self, model: str, *, base: str | None = None, recipe: str | None = None
@@ -193,10 +191,13 @@ class DataQuestions(Opened):
         kept = self._kept(data, base, recipe)
         kept_control = None if control is None else self._kept(control, base, recipe)
         if control is not None and kept is None and kept_control is None:
-            examples, others = matched_examples(making.read(data), making.read(control))
-            made = making.make(examples, keep or Path(data).name, beside=others)
-            against = making.make(others, Path(control).name, beside=examples)
-            return _Asked(made, examples.describe()), against
+            name, other = _names_apart(Path(data), Path(control))
+            examples, others, left_out = matched_examples(
+                making.read(data, name), making.read(control, other)
+            )
+            made = making.make(examples, keep or name, beside=others)
+            against = making.make(others, other, beside=examples)
+            return _Asked(made, examples.describe(), left_out), against
         if kept is not None and control is None:
             _refuse_reading(data, keep, reading)
         asked = (
@@ -237,6 +238,13 @@ def _refuse_reading(data: Place, keep: str | None, reading: DataReading) -> None
             f"{data} is a kept data set, which is not read again: leave out {options}, or name "
             "its file"
         )
+
+
+def _names_apart(data: Path, control: Path) -> tuple[str, str]:
+    """The names of two files, with their folders where they are equal."""
+    if data.name != control.name:
+        return data.name, control.name
+    return data.as_posix(), control.as_posix()
 
 
 def _made(making: DataMaking, data: Place, keep: str | None) -> _Asked:

@@ -70,6 +70,8 @@ def _show_comparison(comparison: Document, data: str) -> None:
         f"{comparison['examples']} examples of each; tested by {comparison['groups']} groups of "
         f"each {null}"
     )
+    for sentence in comparison["left_out"]:
+        screen.print(text(sentence), style="dim")
     _print(
         ("model", "verdict", "effect", "95 %", "p"),
         [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import io
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -42,6 +43,9 @@ CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
 BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 1 << 23
 """Characters: 32 MiB in memory at most."""
+
+MOST_TIMES_ITS_SIZE, LEAST_LIMIT = 200, 1 << 28
+"""Natural text is packed to a tenth. What is larger unpacked than both is no data set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def open_text(path: Path, assumed: str = "utf-8") -> Iterator[TextStream]:
         )
         data = source
         if source.peek(2)[:2] == GZIP_MAGIC:
-            unpacked = files.enter_context(gzip.GzipFile(fileobj=source, mode="rb"))
+            unpacked = files.enter_context(_LimitedGzip(path, source))
             data = io.BufferedReader(cast(io.RawIOBase, unpacked), BLOCK_BYTES)
         head = data.peek(HEAD_BYTES)[:HEAD_BYTES]
         mark = next((name for mark, name in BYTE_ORDER_MARKS if head.startswith(mark)), None)
@@ -96,6 +100,43 @@ def open_text(path: Path, assumed: str = "utf-8") -> Iterator[TextStream]:
         encoding = mark or assumed
         stream = io.TextIOWrapper(data, encoding=encoding, errors=errors, newline="")
         yield TextStream(path.name, files.enter_context(stream), encoding, mark is not None)
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raises `DataError` for what is no file on a disk, before an open waits for its other end."""
+    with translated_errors(path):
+        mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        kind = "a pipe" if stat.S_ISFIFO(mode) else "a folder" if stat.S_ISDIR(mode) else "a device"
+        raise DataError(f"{path}: {kind}, not a file; write the data to a file and name that")
+
+
+def unpacked_limit(path: Path) -> int:
+    """The most bytes that a file may have when it is unpacked."""
+    return max(LEAST_LIMIT, MOST_TIMES_ITS_SIZE * path.stat().st_size)
+
+
+def too_large(path: Path) -> DataError:
+    return DataError(
+        f"{path}: {path.stat().st_size:,} bytes that unpack to more than "
+        f"{unpacked_limit(path) >> 20:,} MiB; if these are data, write them unpacked as .csv or "
+        ".jsonl"
+    )
+
+
+class _LimitedGzip(gzip.GzipFile):
+    """A gzip file that ends in a `DataError` where it unpacks to more than `unpacked_limit`."""
+
+    def __init__(self, path: Path, source: io.BufferedReader) -> None:
+        super().__init__(fileobj=source, mode="rb")
+        self._path, self._left = path, unpacked_limit(path)
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise too_large(self._path)
+        return data
 
 
 @contextmanager

@@ -82,7 +82,7 @@ def fingerprint_data(
     Args:
         recipe: Of the family that is asked.
         layout: Of the family, for recipes that depend on it.
-        beside: Examples of another data set; a head is fitted on both.
+        beside: Examples of another data set; a head is fitted on both, for the classes of both.
 
     Raises:
         RequestError: the base or the examples lack what a loss needs, or too few are left.
@@ -93,15 +93,15 @@ def fingerprint_data(
             f"recipe {recipe.id} reads some rows of a model; a data set needs a recipe that reads "
             "whole matrices: index the family without --budget"
         )
+    fitted_on = [*examples, *beside]
     loss = choose_loss(
-        model, examples, max_tokens=options.max_tokens, seed=options.seed, wanted=options.loss
+        model, fitted_on, max_tokens=options.max_tokens, seed=options.seed, wanted=options.loss
     )
     encoded = loss.encode(sorted(examples, key=_sort_key))
     if len(encoded) < FEWEST:
         raise RequestError(
             f"{len(encoded)} examples have something to predict; at least {FEWEST} are needed"
         )
-    fitted_on = [*examples, *beside] if beside else examples
     loss.prepare(loss.encode(sorted(fitted_on, key=_sort_key)), options.batch_size)
     power = SPECTRUM_POWERS[loss.name]
     matrices = layer_matrices(model.whole, model.config.to_dict())

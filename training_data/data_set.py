@@ -20,6 +20,7 @@ from ..records import (
 from ..study.network import TaskModel
 from .data_query import DataQueryOptions, Progress, fingerprint_data
 from .examples import Example, ExampleSet
+from .examples.sample import places_of_every_class
 
 PERMUTED_EXAMPLES = 128
 """Of the control with permuted labels: a quarter of the usual examples."""
@@ -62,8 +63,8 @@ def make_data_set(
     )
     sketches = {WHOLE: made.sketches}
     sketches |= {f"{GROUP} {number}": part for number, part in enumerate(made.parts)}
-    if made.loss in LABELLED_LOSSES:
-        control = _with_permuted_labels(examples.examples[:PERMUTED_EXAMPLES], options.seed)
+    control = _with_permuted_labels(examples.examples, options.seed)
+    if made.loss in LABELLED_LOSSES and len({example.label for example in control}) > 1:
         alone = replace(options, parts=1, loss=made.loss)
         permuted = fingerprint_data(model, control, recipe, layout, alone)
         sketches[f"{PERMUTED} 0"] = permuted.sketches
@@ -95,11 +96,13 @@ def _shared_head(loss: str, examples: ExampleSet, beside: ExampleSet | None) -> 
 
 
 def _with_permuted_labels(examples: Sequence[Example], seed: int) -> list[Example]:
+    """The first `PERMUTED_EXAMPLES`, every class among them if they can hold it."""
     labels = [example.label for example in examples]
-    order = np.random.default_rng([seed, len(examples)]).permutation(len(labels)).tolist()
+    places = places_of_every_class(labels, PERMUTED_EXAMPLES)
+    order = np.random.default_rng([seed, len(places)]).permutation(len(places)).tolist()
     return [
-        replace(example, label=labels[place])
-        for example, place in zip(examples, order, strict=True)
+        replace(examples[place], label=labels[places[other]])
+        for place, other in zip(places, order, strict=True)
     ]
 
 

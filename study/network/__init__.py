@@ -4,7 +4,13 @@ from .anatomy import decoder_start
 from .hidden_states import TokenStates, token_states
 from .language_head import LanguageHead, load_head
 from .model_loading import Network, load_network, paired_matrices, untrained_twin
-from .task_model import TaskModel, as_task_model, load_task_model, load_tokenizer
+from .task_model import (
+    TaskModel,
+    as_task_model,
+    load_task_model,
+    load_tokenizer,
+    predicts_next_token,
+)
 from .text_window import TextWindow, text_window
 
 __all__ = [
@@ -20,6 +26,7 @@ __all__ = [
     "load_task_model",
     "load_tokenizer",
     "paired_matrices",
+    "predicts_next_token",
     "text_window",
     "token_states",
     "untrained_twin",

@@ -137,6 +137,13 @@ def load_tokenizer(source: str, *, name: str | None = None) -> Any:
     return tokenizer
 
 
+def predicts_next_token(source: str, tokenizer: Any) -> bool:
+    """Whether a model's architecture is one of causal language models, by its configuration."""
+    with refusing(source), quiet():
+        config = transformers.AutoConfig.from_pretrained(source)
+    return kind_of_head(config, tokenizer) == "next"
+
+
 def as_task_model(
     name: str,
     whole: nn.Module,

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .labels import as_number, class_name
+from .labels import MOST_COUNTED, as_number, class_name
+from .table import Undecoded
 
 NOT_TEXT = re.compile(
     r"(?:[a-z][a-z0-9+.-]*://\S+|www\.\S+"  # address
@@ -28,7 +29,9 @@ WORDLESS_SCRIPTS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u
 MIN_NATURAL_SHARE = 0.6
 MIN_MEAN_WORDS = 2.0
 LONGEST_CLASS = 40
-MOST_CLASSES = 200
+MOST_BY_LOOKS = 200
+"""Classes of a column whose name says nothing."""
+
 SMALL_ROWS = 40
 """So few rows may have a class each that no other has."""
 
@@ -38,8 +41,8 @@ class ColumnValues:
     """What is counted of a column.
 
     Attributes:
-        first: Its first value that is not empty, and no text.
-        counts: Rows by value, at most `MOST_CLASSES` + 1 values.
+        first: Its first value that is not empty, of whatever type.
+        counts: Rows by value, at most `MOST_COUNTED` + 1 values.
     """
 
     first: object = None
@@ -57,6 +60,8 @@ class ColumnValues:
         if value is None or value == "":
             return
         self.first = value if self.first is None else self.first
+        if isinstance(value, Undecoded):
+            return
         self.filled += 1
         name = class_name(value)
         if name is None:
@@ -64,7 +69,7 @@ class ColumnValues:
             return
         self.numbers += as_number(name) is not None
         self.longest = max(self.longest, len(name))
-        if name in self.counts or len(self.counts) <= MOST_CLASSES:
+        if name in self.counts or len(self.counts) <= MOST_COUNTED:
             self.counts[name] = self.counts.get(name, 0) + 1
         if isinstance(value, str):
             text = value.strip()
@@ -92,27 +97,49 @@ class ColumnValues:
     @property
     def is_text(self) -> bool:
         """Whether it holds natural texts that differ, of more than a word."""
-        differ = 2 * len(self.counts) >= min(self.filled, MOST_CLASSES)
+        differ = 2 * len(self.counts) >= min(self.filled, MOST_BY_LOOKS)
         return self.has_words and differ and self.words >= MIN_MEAN_WORDS * self.texts
 
     @property
-    def is_class(self) -> bool:
-        """Whether it holds at most `MOST_CLASSES` short values, and each twice on average."""
+    def is_few(self) -> bool:
+        """Whether it holds at most `MOST_COUNTED` values, each twice on average."""
         rows = 2 * self.filled if self.filled < SMALL_ROWS else self.filled
-        few = 2 * len(self.counts) <= rows and len(self.counts) <= MOST_CLASSES
-        return not self.is_empty and not self.lists and few and self.longest <= LONGEST_CLASS
+        few = 0 < 2 * len(self.counts) <= rows and len(self.counts) <= MOST_COUNTED
+        return few and not self.lists
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it holds few values, all of them short."""
+        return self.is_few and self.longest <= LONGEST_CLASS
+
+    @property
+    def may_be_class(self) -> bool:
+        """Whether it holds short values, of which more rows may show to be few."""
+        some = 0 < 4 * len(self.counts) <= 3 * self.filled and len(self.counts) <= MOST_COUNTED
+        return some and not self.lists and self.longest <= LONGEST_CLASS
 
     @property
     def repeats(self) -> bool:
         """Whether it has two values or more that are no dates or addresses, a few rows each."""
         other = any(NOT_TEXT.fullmatch(name) and as_number(name) is None for name in self.counts)
-        several = 2 <= len(self.counts) <= max(self.filled // 5, 2)
+        several = 2 <= len(self.counts) <= min(max(self.filled // 5, 2), MOST_BY_LOOKS)
         return several and not other and all(as_whole(name) for name in self.counts)
 
     @property
     def is_target(self) -> bool:
         """Whether it holds numbers of a regression, or lists of labels."""
         return not self.is_empty and (self.numbers == self.filled or self.lists == self.filled)
+
+    @property
+    def summary(self) -> str:
+        """Why it is no label."""
+        if isinstance(self.first, Undecoded):
+            return f"of type {self.first.type}"
+        if not self.counts:
+            return "no single values"
+        different = f"{min(len(self.counts), MOST_COUNTED):,}"
+        more = " or more" * (len(self.counts) > MOST_COUNTED)
+        return f"{different}{more} different values in the first {self.filled:,} rows"
 
 
 def as_whole(name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Literal
 from ...errors import DataError
 from .column_values import ColumnValues
 from .messages import are_messages
+from .table import Undecoded
 
 Part = Literal["text", "input", "completion", "pair", "label", "messages"]
 FoundBy = Literal["choice", "name", "looks"]
@@ -97,11 +98,16 @@ LABELS = (
     "label_coarse",
     "airline_sentiment",
 )
-NAMES_OF_TEXTS = frozenset(
+USUAL_NAMES = frozenset(
     name.lower()
-    for name in (*MESSAGES, *TEXTS, *(name for pair in (*COMPLETIONS, *PAIRS) for name in pair))
+    for name in (
+        *MESSAGES,
+        *TEXTS,
+        *LABELS,
+        *(name for pair in (*COMPLETIONS, *PAIRS) for name in pair),
+    )
 )
-"""A header with one of these is split as it should be."""
+"""A first line with one of these is a header, split as it should be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +181,7 @@ def find_columns(
         DataError: a chosen column is not there, or no column holds texts.
     """
     columns = Columns(names, values)
-    _take_chosen(source, columns, names, choice)
+    _take_chosen(source, columns, values, choice)
     if "text" in columns.found and are_messages(values[columns.found["text"].column].first):
         columns.take("messages", columns.found.pop("text").column, "choice")
     if not {"text", "messages"} & set(columns.found):
@@ -192,7 +198,9 @@ def find_columns(
     return tuple(columns.found.values())
 
 
-def _take_chosen(source: str, columns: Columns, names: Sequence[str], choice: ColumnChoice) -> None:
+def _take_chosen(
+    source: str, columns: Columns, values: Mapping[str, ColumnValues], choice: ColumnChoice
+) -> None:
     chosen: tuple[tuple[Part, str | None], ...] = (
         ("text", choice.text),
         ("label", choice.label),
@@ -201,8 +209,13 @@ def _take_chosen(source: str, columns: Columns, names: Sequence[str], choice: Co
     )
     for part, name in chosen:
         if name and not columns.take(part, columns.named(name), "choice"):
-            listed = ", ".join(filter(None, names)) or "none"
+            listed = ", ".join(filter(None, values)) or "none"
             raise DataError(f"{source}: no column {name!r} for --{part}; its columns: {listed}")
+        if name and isinstance(first := values[columns.found[part].column].first, Undecoded):
+            raise DataError(
+                f"{source}: column {name!r} is of type {first.type}, and --{part} takes texts"
+                f"{' or numbers' * (part == 'label')}; choose another column"
+            )
 
 
 def _take_by_name(columns: Columns, choice: ColumnChoice) -> None:
@@ -272,14 +285,26 @@ def _longest_text(free: Mapping[str, ColumnValues]) -> str | None:
 
 
 def _take_label(columns: Columns) -> None:
+    """By name also where the first rows repeat few values: the whole file decides about classes."""
     if columns.found.get("label"):
         return
     free = columns.free()
-    for name in LABELS:
-        column = columns.named(name)
-        if column is not None and (free[column].is_class or free[column].is_target):
-            columns.take("label", column, "name")
-            return
+    named = [column for name in LABELS if (column := columns.named(name))]
+    likely = [name for name in named if free[name].is_few or free[name].is_target]
+    possible = [name for name in named if free[name].may_be_class]
+    if columns.take("label", next(iter((*likely, *possible)), None), "name"):
+        return
     classes = [name for name, column in free.items() if column.is_class and column.repeats]
     if len(classes) == 1:
         columns.take("label", classes[0], "looks")
+
+
+def passed_over(values: Mapping[str, ColumnValues], found: Sequence[FoundColumn]) -> str:
+    """What to say of a column that is named as labels are and not taken; "" if there is none."""
+    if {"label", "completion", "messages"} & {column.part for column in found}:
+        return ""
+    taken = {column.column for column in found}
+    for name, column in values.items():
+        if name.lower() in LABELS and name not in taken and column.first is not None:
+            return f'column "{name}" is no label: {column.summary}'
+    return ""

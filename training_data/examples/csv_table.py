@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from ...errors import DataError
 from ...text_files.csv_columns import DELIMITERS, LONGEST_FIELD, choose_delimiter
 from ...text_files.text_stream import LONGEST_LINE, TextStream, open_text
-from .table import NumberedRow
+from .table import NumberedRow, distinct_names
 
 HEAD_CHARACTERS = 1 << 20
 """What decides the delimiter, the header and the meaning of quotes."""
 
 LONGEST_NAME, MOST_WORDS = 60, 5
-"""A header's cell is shorter; otherwise the first line is a row."""
+"""A header's cell is shorter; a longer one is a text, unless the header is known by another."""
 
 NUMBER = re.compile(r"[+-]?\d+([.,]\d+)?")
+ROWS_BELOW, ROWS_OF_A_CLASS = 1000, 5
+"""Rows below the first line that are looked at, and on average of each value of a class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +100,17 @@ def open_csv(path: Path, encoding: str, wanted: Collection[str]) -> CsvTable:
     own = "\t" if lower.endswith(".tsv") else ","
     delimiter = choose_delimiter(first, wanted, own)
     has_quotes = not _are_quotes_plain(lines, delimiter, is_part)
-    fields = next(filter(None, _reader(lines, delimiter, has_quotes)))
-    names = tuple(field.strip() for field in fields)
-    has_header = _is_header(names)
+    rows = filter(None, _reader(lines, delimiter, has_quotes))
+    names = tuple(field.strip() for field in next(rows))
+    has_header = _is_header(names, rows, wanted)
     notes = []
     if delimiter != own:
         notes.append(f"its columns are separated by {DELIMITERS[delimiter]}")
     if not has_header:
         notes.append("no header: columns are named by their numbers")
         names = tuple(str(number) for number in range(1, len(names) + 1))
+    names, repeated = distinct_names(names)
+    notes.extend(repeated)
     if not has_quotes:
         notes.append("quotes are plain characters in it")
     return CsvTable(
@@ -176,10 +182,29 @@ def _is_quoted(field: str) -> bool:
     return len(field) > 1 and field.rstrip()[-1] == '"' and '"' not in inner
 
 
-def _is_header(names: Sequence[str]) -> bool:
-    """Whether the first line names columns: short names, no number among them, no name twice."""
+def _is_header(
+    names: Sequence[str], rows: Iterable[Sequence[str]], wanted: Collection[str]
+) -> bool:
+    """Whether the first line names columns.
+
+    It does where a cell is a wanted name, or where all are short, none is a number, and none stands
+    twice. Otherwise it does where a column has few values below, none of them the cell's.
+    """
     named = [name for name in names if name]
-    return len(set(named)) == len(named) > 0 and not any(
-        len(name) > LONGEST_NAME or len(name.split()) > MOST_WORDS or NUMBER.fullmatch(name)
-        for name in named
-    )
+    if any(name.lower() in wanted and not NUMBER.fullmatch(name) for name in named):
+        return True
+    if not named or any(map(NUMBER.fullmatch, named)):
+        return False
+    is_short = all(len(name) <= LONGEST_NAME and len(name.split()) <= MOST_WORDS for name in named)
+    if is_short and len(set(named)) == len(named):
+        return True
+    values = [Counter[str]() for _ in names]
+    for fields in islice(rows, ROWS_BELOW):
+        for column, value in zip(values, fields, strict=False):
+            column[value.strip()] += 1
+    classes = [
+        name not in column
+        for name, column in zip(names, values, strict=True)
+        if name and 0 < len(column) <= column.total() // ROWS_OF_A_CLASS
+    ]
+    return bool(classes) and all(classes)

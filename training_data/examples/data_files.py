@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import DataError
-from ...text_files.text_stream import translated_errors
-from .arrow_table import names_in_metadata, open_arrow
+from ...text_files.text_stream import LONGEST_LINE, refuse_pipe, translated_errors
+from .arrow_table import names_of_features, open_arrow
 from .csv_table import open_csv
 from .json_table import open_json
 from .line_table import open_lines
@@ -78,8 +78,7 @@ def locate_data_files(path: Path, split: str | None = None) -> DataFiles:
     """
     if path.is_dir():
         return _in_folder(path, split)
-    if not path.exists():
-        raise DataError(f"{path}: no such file or folder")
+    refuse_pipe(path)
     if split is not None:
         raise DataError(f"{path}: one file has no splits; leave out --split")
     return DataFiles(root=path, paths=(path,))
@@ -138,6 +137,7 @@ def _saved(root: Path, folder: Path) -> tuple[Path, ...]:
     for path in paths:
         if path.resolve().parent != folder.resolve():
             raise DataError(f"{folder / 'state.json'}: names a file outside its folder")
+        refuse_pipe(path)
     if not paths:
         raise DataError(f"{folder}: its state.json names no data files")
     return tuple(paths)
@@ -227,15 +227,16 @@ def _open(path: Path, encoding: str, wanted: Collection[str]) -> Table:
 
 def _names_beside(folder: Path) -> dict[str, tuple[str, ...]]:
     file = folder / "dataset_info.json"
-    return names_in_metadata(file.read_bytes()) if file.is_file() else {}
+    return names_of_features(_document(file)) if file.is_file() else {}
 
 
 def _document(path: Path) -> Mapping[str, object]:
+    refuse_pipe(path)
     try:
-        with translated_errors(path):
-            document = json.loads(path.read_bytes())
-    except ValueError as err:
-        raise DataError(f"{path}: not JSON; save the data set again") from err
+        with translated_errors(path), path.open("rb") as file:
+            document = json.loads(file.read(LONGEST_LINE))
+    except (ValueError, RecursionError) as err:
+        raise DataError(f"{path}: not JSON of a data set; save the data set again") from err
     if not isinstance(document, dict):
         raise DataError(f"{path}: not a JSON object; save the data set again")
     return document

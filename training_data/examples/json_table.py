@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from io import TextIOWrapper
@@ -11,10 +12,16 @@ from pathlib import Path
 
 from ...errors import DataError
 from ...text_files.text_stream import LONGEST_LINE, TextStream, open_text
-from .table import NumberedRow, Row
+from .table import HALF_PAIR, NumberedRow, Row
 
 ROWS_FOR_COLUMNS = 1000
 BLOCK_CHARACTERS = 1 << 20
+ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+SURROGATE = re.compile("[\ud800-\udfff]")
+TOO_DEEP = "nested too deeply"
+
+Record = tuple[int, Row | str, str]
+"""The number of a record, its values or why it has none, and its text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +49,15 @@ class JsonTable:
 
         Peak: a record of at most `LONGEST_LINE` characters, and a block.
         """
-        for number, record in _records(self.path, self.encoding, self.is_list):
+        for number, record, text in _records(self.path, self.encoding, self.is_list):
             if isinstance(record, str):
                 yield number, record
-            else:
-                yield number, {name: record.get(name) for name in columns}
+                continue
+            row = {name: record.get(name) for name in columns}
+            if ESCAPED_SURROGATE.search(text) and not SURROGATE.search(text):
+                # of an escape, and not for a byte that is no UTF-8, which others stand for
+                row = json.loads(SURROGATE.sub(HALF_PAIR, json.dumps(row, ensure_ascii=False)))
+            yield number, row
 
 
 def open_json(path: Path, encoding: str) -> JsonTable:
@@ -68,7 +79,7 @@ def open_json(path: Path, encoding: str) -> JsonTable:
         )
     names: dict[str, None] = {}
     broken = ""
-    for number, record in islice(_records(path, used, is_list), ROWS_FOR_COLUMNS):
+    for number, record, _ in islice(_records(path, used, is_list), ROWS_FOR_COLUMNS):
         if isinstance(record, str):
             broken = broken or f"{'record' if is_list else 'line'} {number}: {record}"
         else:
@@ -84,29 +95,31 @@ def open_json(path: Path, encoding: str) -> JsonTable:
     )
 
 
-def _records(path: Path, encoding: str, is_list: bool) -> Iterator[NumberedRow]:
+def _records(path: Path, encoding: str, is_list: bool) -> Iterator[Record]:
     with open_text(path, encoding) as stream:
         yield from _list_records(path, stream.characters) if is_list else _line_records(stream)
 
 
-def _line_records(stream: TextStream) -> Iterator[NumberedRow]:
+def _line_records(stream: TextStream) -> Iterator[Record]:
     for number, line in enumerate(stream.lines(), start=1):
         if line is None:
-            yield number, f"more than {LONGEST_LINE:,} characters"
+            yield number, f"more than {LONGEST_LINE:,} characters", ""
         elif not line.strip():
-            yield number, "empty"
+            yield number, "empty", line
         else:
             try:
-                yield number, _record(json.loads(line))
-            except (ValueError, RecursionError):
-                yield number, "not JSON"
+                yield number, _record(json.loads(line)), line
+            except ValueError:
+                yield number, "not JSON", line
+            except RecursionError:
+                yield number, TOO_DEEP, line
 
 
 def _record(value: object) -> Row | str:
     return value if isinstance(value, dict) else "not an object with columns"
 
 
-def _list_records(path: Path, characters: TextIOWrapper) -> Iterator[NumberedRow]:
+def _list_records(path: Path, characters: TextIOWrapper) -> Iterator[Record]:
     """The elements of one list, decoded one by one as its text comes in."""
     decoder = json.JSONDecoder()
     text = characters.read(BLOCK_CHARACTERS).lstrip()[1:]
@@ -115,15 +128,18 @@ def _list_records(path: Path, characters: TextIOWrapper) -> Iterator[NumberedRow
         while start < len(text) and text[start] in " \t\r\n,":
             start += 1
         if text[start : start + 1] == "]":
+            _refuse_more(path, number, text[start + 1 :], characters)
             return
         try:
             value, stop = decoder.raw_decode(text, start)
             whole = stop < len(text)
-        except (ValueError, RecursionError):
+        except ValueError:
             whole = False
+        except RecursionError as err:
+            raise DataError(f"{path}: record {number + 1} is {TOO_DEEP}") from err
         if whole:
             number += 1
-            yield number, _record(value)
+            yield number, _record(value), text[start:stop]
             start = stop
             continue
         text, start = text[start:], 0
@@ -138,3 +154,15 @@ def _list_records(path: Path, characters: TextIOWrapper) -> Iterator[NumberedRow
                 f"{path}: the list ends in record {number + 1}, or that record is not JSON"
             )
         text += more
+
+
+def _refuse_more(path: Path, number: int, text: str, characters: TextIOWrapper) -> None:
+    """Raises `DataError` where more than white space stands after a list of `number` records."""
+    while not text.strip():
+        text = characters.read(BLOCK_CHARACTERS)
+        if not text:
+            return
+    raise DataError(
+        f"{path}: there is more after its list of {number:,} records; write one list, or one "
+        "record in each line"
+    )

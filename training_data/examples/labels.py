@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Literal
 
 LabelKind = Literal["classes", "numbers", "names"]
@@ -12,7 +13,11 @@ MOST_FRACTIONS = 20
 """Half stars make ten classes; more numbers with fractions than this are a measure."""
 
 MOST_WHOLE_NUMBERS = 100
+"""More of them are classes only if none is left out from 0 or 1 on."""
+
 MOST_COUNTED = 1000
+"""Different labels: as many are no classes, and further ones are not counted."""
+
 NO_CLASS = "-1"
 """What `datasets` writes in place of a class that is not known."""
 
@@ -28,7 +33,9 @@ def class_name(value: object) -> str | None:
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    if isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+    if isinstance(value, str | int | Decimal) or (
+        isinstance(value, float) and math.isfinite(value)
+    ):
         text = str(value).strip()
         if text in ("True", "False"):
             return text.lower()
@@ -49,16 +56,23 @@ def as_number(name: str) -> float | None:
 
 
 def label_kind(counts: Mapping[str, int]) -> LabelKind:
-    """What labels with these counts are.
+    """What labels with these counts, of the whole file, are.
 
-    Numbers of a regression, if all are numbers and either more than `MOST_WHOLE_NUMBERS` or, with
-    fractions among them, more than `MOST_FRACTIONS` or half the rows differ; names, if more than
-    half the rows differ, and so no class could be learned; classes otherwise.
+    Numbers of a regression, if all are numbers and, with fractions among them, more than
+    `MOST_FRACTIONS` or half the rows differ, without fractions more than `MOST_WHOLE_NUMBERS`
+    differ and they are no numbers of classes; names, if they number the rows, or more than half
+    the rows differ, and so no class could be learned; classes otherwise.
     """
-    numbers = [as_number(name) for name in counts]
-    rows = sum(counts.values())
-    if None not in numbers:
-        fractions = any(number is not None and not number.is_integer() for number in numbers)
-        limit = min(MOST_FRACTIONS, rows // 2) if fractions else MOST_WHOLE_NUMBERS
-        return "numbers" if len(counts) > limit else "classes"
-    return "names" if len(counts) >= MOST_COUNTED or len(counts) > max(rows // 2, 20) else "classes"
+    numbers = [number for name in counts if (number := as_number(name)) is not None]
+    rows, n = sum(counts.values()), len(counts)
+    if len(numbers) < n:
+        return "names" if n >= MOST_COUNTED or n > max(rows // 2, 20) else "classes"
+    if not all(map(float.is_integer, numbers)):
+        return "numbers" if n > min(MOST_FRACTIONS, rows // 2) else "classes"
+    if n <= MOST_WHOLE_NUMBERS:
+        return "classes"
+    is_count = min(numbers) in (0, 1) and max(numbers) - min(numbers) + 1 == n
+    if is_count and rows == n:
+        return "names"
+    is_percentage = is_count and min(numbers) == 0 and n == 101
+    return "classes" if is_count and not is_percentage and 2 * n <= rows else "numbers"

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from ...errors import DataError
 from .column_values import look_at
-from .columns import NAMES_OF_TEXTS, ColumnChoice, FoundColumn, Part, find_columns
+from .columns import USUAL_NAMES, ColumnChoice, FoundColumn, Part, find_columns, passed_over
 from .data_files import DataFiles, locate_data_files
 from .example import Example
 from .example_set import ExampleSet, Kind, SkippedRows, count_classes
 from .labels import MOST_COUNTED, LabelKind, as_number, label_kind
 from .messages import Template
-from .row_examples import LISTS, LONGEST_TEXT, RowReader, is_cut
+from .row_examples import LISTS, LONGEST_TEXT, NOT_TEXT, RowReader, is_cut
 from .sample import Sample
-from .table import NumberedRow, Table
+from .table import HALF_PAIR, NumberedRow, Table
 
 MIN_EXAMPLES = 8
 ROWS_LOOKED_AT = 2000
@@ -32,6 +32,7 @@ HARMLESS = frozenset(
         "no completion",
         "no second text",
         "no answer of the assistant",
+        NOT_TEXT,
     }
 )
 """Rows that a sound file may hold; a file with many of the others is damaged."""
@@ -45,6 +46,7 @@ def read_examples(
     seed: int = 0,
     split: str | None = None,
     template: Template | None = None,
+    name: str | None = None,
 ) -> ExampleSet:
     """At most `max_examples` examples of a data set, drawn at random by a hash of their texts.
 
@@ -58,6 +60,7 @@ def read_examples(
         columns: The user's choice; other columns are found by their names and values.
         split: Of a folder with several; `train` if none is chosen.
         template: Messages to (prompt, completion); without one, `role: content` lines.
+        name: What messages call the data set; by default the name of the file or folder.
 
     Raises:
         DataError: a file that cannot be read, no column of texts, a chosen column that is not
@@ -68,9 +71,10 @@ def read_examples(
         raise ValueError(f"max_examples is {max_examples}; at least {MIN_EXAMPLES} are needed")
     files = locate_data_files(Path(path), split)
     choice = columns or ColumnChoice()
-    scan = _scan(files, choice, Sample(max_examples, seed), "utf-8")
+    name = name or files.root.name
+    scan = _scan(name, files, choice, Sample(max_examples, seed), "utf-8")
     if scan.undecodable > scan.decoded:
-        scan = _scan(files, choice, Sample(max_examples, seed), "cp1252")
+        scan = _scan(name, files, choice, Sample(max_examples, seed), "cp1252")
     return _example_set(files, scan, seed, template)
 
 
@@ -108,9 +112,10 @@ class _Scan:
             example, messages = draft
             try:
                 key = self.sample.key(example)
-            except UnicodeEncodeError:
-                self.undecodable += 1
-                draft = "undecodable"
+            except UnicodeEncodeError as err:
+                is_byte = err.object[err.start] != HALF_PAIR
+                self.undecodable += is_byte
+                draft = "undecodable" if is_byte else "half of a surrogate pair"
             else:
                 self.decoded += not example.text.isascii()
                 self.sample.offer(key, example, messages)
@@ -124,8 +129,10 @@ class _Scan:
             self.labels[label] += 1
 
 
-def _scan(files: DataFiles, choice: ColumnChoice, sample: Sample, encoding: str) -> _Scan:
-    tables = files.tables(encoding, (*(name.lower() for name in choice.names), *NAMES_OF_TEXTS))
+def _scan(
+    name: str, files: DataFiles, choice: ColumnChoice, sample: Sample, encoding: str
+) -> _Scan:
+    tables = files.tables(encoding, (*(name.lower() for name in choice.names), *USUAL_NAMES))
     names = tuple(dict.fromkeys(name for table in tables for name in table.columns))
     first = tables[0]
     head = [row for _, row in _head(first)]
@@ -134,9 +141,12 @@ def _scan(files: DataFiles, choice: ColumnChoice, sample: Sample, encoding: str)
         raise DataError(
             f"{first.name}: no row with values in it{''.join(f'; {row}' for row in head[:1])}"
         )
-    found = find_columns(files.root.name, names, look_at(rows, names), choice)
+    values = look_at(rows, names)
+    found = find_columns(name, names, values, choice)
     parts = {column.column for column in found}
-    scan = _Scan(files.root.name, sample, found, list(first.notes))
+    scan = _Scan(name, sample, found, list(first.notes))
+    if choice.label is None and (note := passed_over(values, found)):
+        scan.notes.append(note)
     if encoding == "cp1252":
         scan.notes.append("not UTF-8: read as Windows-1252")
     for table in tables:
@@ -164,22 +174,26 @@ def _head(table: Table) -> Iterator[NumberedRow]:
 
 def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | None) -> ExampleSet:
     _refuse_lists(scan)
-    examples = tuple(_finished(scan, template))
+    labelled = label_kind(scan.labels) if scan.has("label") else None
+    examples = tuple(_finished(scan, template, are_classes=labelled == "classes"))
     _refuse_broken(scan)
     _refuse_few(scan, examples)
-    labelled = label_kind(scan.labels) if scan.has("label") else None
     kind, found, examples = _labelled(scan, examples, labelled)
     cut = sum(map(is_cut, examples))
     if cut:
         scan.notes.append(f"{cut} example{'s' * (cut != 1)} cut to {LONGEST_TEXT:,} characters")
     if kind == "messages" and template is None:
         scan.notes.append('messages joined as "role: content", without a chat template')
+    classes = count_classes(scan.labels, examples) if labelled == "classes" else ()
+    drawn = sum(count.drawn > 0 for count in classes)
+    if drawn < len(classes):
+        scan.notes.append(f"{drawn:,} of the classes are drawn; raise --max-examples for more")
     return ExampleSet(
         source=scan.source,
         examples=examples,
         kind=kind,
         found=found,
-        classes=count_classes(scan.labels, examples) if labelled == "classes" else (),
+        classes=classes,
         rows=scan.rows,
         skipped=tuple(scan.skipped.values()),
         sha256=files.sha256(),
@@ -189,9 +203,9 @@ def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | 
     )
 
 
-def _finished(scan: _Scan, template: Template | None) -> Iterator[Example]:
+def _finished(scan: _Scan, template: Template | None, *, are_classes: bool) -> Iterator[Example]:
     """The drawn examples, messages through the chat template."""
-    for example, messages in scan.sample.drawn():
+    for example, messages in scan.sample.drawn(are_classes=are_classes):
         if messages and template is not None:
             try:
                 text, completion = template([dict(message) for message in messages])
@@ -239,12 +253,15 @@ def _labelled(
     kind: Kind = "texts"
     if labelled == "names":
         column = found.pop("label")
+        more = " or more" * (len(scan.labels) >= MOST_COUNTED)
+        rows = scan.rows - sum(skip.rows for skip in scan.skipped.values())
+        different = f"{len(scan.labels):,}{more} different values in {rows:,} rows"
         if column.by == "choice":
             raise DataError(
-                f"{scan.source}: column {column.column!r} has more labels than a class can "
-                "have rows; choose another column with --label, or --label '' for none"
+                f"{scan.source}: column {column.column!r} has no classes: {different}; choose "
+                "another column with --label, or --label '' for none"
             )
-        scan.notes.append(f'column "{column.column}" is no label: nearly every row differs')
+        scan.notes.append(f'column "{column.column}" is no label: {different}')
         examples = tuple(replace(example, label=None) for example in examples)
     elif labelled == "numbers":
         kind = "numbers"

@@ -17,6 +17,8 @@ LONGEST_TEXT = 100_000
 
 MIN_CHARACTERS = 2
 LISTS = "label is a list"
+NOT_TEXT = "not a text"
+NOT_LABEL = "label is neither a text nor a number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +51,19 @@ class RowReader:
                 text = f"{text}\n\n{more}"
             completion = self._text(row, "completion")
         if not text:
-            return "empty"
+            value = row[self.columns["text"]] if "text" in self.columns else None
+            return "empty" if value is None or isinstance(value, str | list | dict) else NOT_TEXT
         if len(text) < MIN_CHARACTERS:
             return "too short"
         if "completion" in self.columns and not completion:
             return "no completion"
         label = self._label(row)
         if label is None and "label" in self.columns:
-            is_list = isinstance(row[self.columns["label"]], list | dict)
-            return LISTS if is_list else "no label"
+            value = row[self.columns["label"]]
+            if isinstance(value, list | dict):
+                return LISTS
+            is_missing = value is None or isinstance(value, str | int | float)
+            return "no label" if is_missing else NOT_LABEL
         pair = self._text(row, "pair")
         if "pair" in self.columns and "completion" not in self.columns and not pair:
             return "no second text"

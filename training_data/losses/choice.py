@@ -9,6 +9,7 @@ from ...errors import RequestError
 from ...records import LossName
 from ...study.network import TaskModel
 from ..examples.example import Example
+from ..examples.labels import as_number
 from .contrastive import ContrastiveLoss
 from .fitted_head import FittedHeadLoss
 from .language_model import CausalLoss
@@ -18,11 +19,7 @@ from .sequence_to_sequence import SequenceToSequenceLoss
 
 LOSSES: tuple[LossName, ...] = get_args(LossName)
 
-MOST_CLASSES = 0.5
-"""Classes for each example, above which labels are texts or numbers of rows."""
-
-
-NOTHING = "there is nothing to predict; name another column as label"
+NOTHING = "there is nothing to predict; name another column as label, or draw more examples"
 
 
 def choose_loss(
@@ -98,10 +95,11 @@ def _require_head(model: TaskModel, name: LossName) -> None:
 
 
 def _require_numbers(labels: Sequence[str | float]) -> None:
-    if not labels or not all(isinstance(label, float) for label in labels):
+    numbers = {as_number(str(label)) for label in labels}
+    if not numbers or None in numbers:
         raise RequestError("a regression needs a column of numbers as labels")
-    if len(set(labels)) < 2:
-        raise RequestError(f"every label is {labels[0]}: {NOTHING}")
+    if len(numbers) < 2:
+        raise RequestError(f"every label is {labels[0]} in {len(labels)} examples: {NOTHING}")
 
 
 def _classes(model: TaskModel, labels: Sequence[str | float]) -> tuple[str, ...]:
@@ -111,10 +109,5 @@ def _classes(model: TaskModel, labels: Sequence[str | float]) -> tuple[str, ...]
             f"{model.name}: a classification needs labels: name the column that has them"
         )
     if len(classes) == 1:
-        raise RequestError(f"every label is {classes[0]!r}: {NOTHING}")
-    if len(classes) > MOST_CLASSES * len(labels):
-        raise RequestError(
-            f"{len(classes)} classes in {len(labels)} examples: the labels are no classes; name "
-            "another column"
-        )
+        raise RequestError(f"every label is {classes[0]!r} in {len(labels)} examples: {NOTHING}")
     return classes

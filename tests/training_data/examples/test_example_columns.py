@@ -7,7 +7,7 @@ import uuid
 import pytest
 from data_set_files import write_csv, write_jsonl
 
-from deltadex.training_data.examples import ColumnChoice, Example, read_examples
+from deltadex.training_data.examples import ColumnChoice, Example, read_examples, reading
 from deltadex.training_data.examples.labels import class_name, label_kind
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog"]
@@ -101,6 +101,103 @@ def test_identifiers_dates_and_addresses_are_no_labels(tmp_path, other):
     assert read(tmp_path, x="text", y=other) == ("texts", {"text": ("x", "looks")})
 
 
+LONG = "What did you like about the product when you used it for the first time at home?"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "text,label,label",
+        f"{LONG},text,label",
+        f'"{LONG}",{LONG},mood',
+        "what was said,mood,mood",
+    ],
+)
+def test_a_header_with_equal_or_long_names_is_no_row(tmp_path, header):
+    rows = [
+        f"{VALUES['text'](i)},{'so ' * (i % 2)}{i % 2},{('sad', 'glad')[i % 2]}" for i in range(60)
+    ]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join([header, *rows]))
+
+    read = read_examples(path)
+
+    assert read.rows == 60
+    assert "no header" not in read.describe()
+    assert len(read.classes) in (0, 2)
+    if header.count("label") == 2:
+        assert 'several columns are named "label": the next is read as "label_1"' in read.describe()
+        assert {example.label for example in read.examples} == {"0", "so 1"}
+
+
+@pytest.mark.parametrize(
+    "first", ["sad,sad,the first words", f"glad,sad,{LONG}", f"{LONG},1,{LONG}"]
+)
+def test_a_first_row_with_equal_or_long_fields_is_a_row(tmp_path, first):
+    moods = ("sad", "glad")
+    rows = [f"{moods[i % 2]},{moods[i % 3 % 2]},{VALUES['text'](i)}" for i in range(60)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join([first, *rows]))
+
+    assert read_examples(path).rows == 61
+
+
+@pytest.mark.parametrize("label", ["{}", "intent {}", "a long class name, of {}: ".ljust(60)])
+@pytest.mark.parametrize("n_classes", [77, 500])
+def test_many_classes_are_classes_in_every_draw(tmp_path, n_classes, label):
+    rows = [
+        {"text": f"some words {i}", "label": label.format(i % n_classes)}
+        for i in range(2 * n_classes)
+    ]
+    path = write_csv(tmp_path / "a.csv", rows)
+
+    for options in ({"max_examples": 128}, {"max_examples": 64, "seed": 3}):
+        read = read_examples(path, **options)
+
+        assert (read.kind, len(read.classes)) == ("classes", n_classes)
+        assert all(isinstance(example.label, str) for example in read.examples)
+
+
+def test_classes_that_the_first_rows_do_not_repeat_are_judged_by_the_whole_file(
+    tmp_path, monkeypatch
+):
+    """Of 60 rows that are looked at, 44 have a class of their own."""
+    monkeypatch.setattr(reading, "ROWS_LOOKED_AT", 60)
+    rows = [{"text": f"words {i}", "label": f"class {i % 44}"} for i in range(60)]
+    rows += [{"text": f"short words {i}", "label": f"class {i % 250}"} for i in range(700)]
+
+    read = read_examples(write_csv(tmp_path / "a.csv", rows))
+
+    assert (read.kind, len(read.classes)) == ("classes", 250)
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ("user{}", "300 different values in the first 300 rows"),
+        (
+            "a text of its own, long enough to be one: number {}",
+            "300 different values in the first",
+        ),
+    ],
+)
+def test_a_label_column_that_is_not_used_is_said(tmp_path, label, said):
+    rows = [{"text": f"some words {i}", "label": label.format(i)} for i in range(300)]
+
+    read = read_examples(write_csv(tmp_path / "a.csv", rows))
+
+    assert read.kind == "texts"
+    assert f'column "label" is no label: {said}' in read.describe()
+
+
+def test_more_labels_than_are_counted_are_said(tmp_path):
+    rows = [{"text": f"some words {i}", "label": f"n{i // 2}"} for i in range(2100)]
+
+    read = read_examples(write_csv(tmp_path / "a.csv", rows))
+
+    assert "no label: 1,000 or more different values in 2,100 rows" in read.describe()
+
+
 def test_the_choice_overrides_names(tmp_path):
     choice = ColumnChoice(text="b", label="c")
 
@@ -171,6 +268,24 @@ def test_many_fractions_are_numbers_and_few_values_are_classes(tmp_path, labels,
 )
 def test_a_label_has_the_same_name_from_every_format(values, name):
     assert {class_name(value) for value in values} == {name}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (range(150), "classes"),
+        (range(1, 151), "classes"),
+        (range(101), "numbers"),  # a percentage
+        (range(0, 300, 2), "numbers"),
+        (range(18, 140), "numbers"),
+    ],
+)
+def test_numbers_of_classes_leave_none_out(values, kind):
+    assert label_kind({str(value): 5 for value in values}) == kind
+
+
+def test_row_numbers_are_no_labels():
+    assert label_kind({str(value): 1 for value in range(300)}) == "names"
 
 
 def test_as_many_names_as_rows_are_no_classes():

@@ -12,6 +12,7 @@ from deltadex.text_files import text_stream
 from deltadex.training_data.examples import ColumnChoice, csv_table, line_table, read_examples
 
 ROWS = reviews()
+ROW = '{"text": "one two"}'
 LINES = "".join(f"some words {i},{i % 2}\n" for i in range(40))
 
 
@@ -44,6 +45,8 @@ def write(path, content):
         ("a.pkl", b"cos\nsystem\n", "may be a pickle, which is never opened"),
         ("a.json", '{\n "data": [1]}', "one JSON object over many lines"),
         ("a.json", '[{"text": "one two"}, {"text": ', "the list ends in record 2"),
+        ("a.json", f"[{ROW}]\n[{ROW}]", "more after its list of 1 records; write one list"),
+        ("a.json", f"[{ROW}]\n{ROW}", "more after its list"),
         ("a.json", "[1, 2, 3]", "no record with a column; record 1: not an object"),
         ("a.jsonl", "text\nwords\n", "no record with a column; line 1: not JSON"),
     ],
@@ -127,7 +130,7 @@ def test_a_chosen_label_that_only_names_rows_is_refused(tmp_path):
     rows = [{"text": f"some words {i}", "who": f"user{i}"} for i in range(60)]
     path = write_csv(tmp_path / "a.csv", rows)
 
-    with pytest.raises(DataError, match="more labels than a class can have rows"):
+    with pytest.raises(DataError, match="no classes: 60 different values in 60 rows"):
         read_examples(path, ColumnChoice(label="who"))
     assert read_examples(path).kind == "texts"
 
@@ -137,8 +140,13 @@ def test_a_chosen_label_that_only_names_rows_is_refused(tmp_path):
     [
         ("a.jsonl", '{"text": "cut off\n', "not JSON", "line 41"),
         ("a.jsonl", '["text"]\n', "not an object with columns", "line 41"),
-        ("a.jsonl", '{"text": "half \\ud83d", "label": 1}\n', "undecodable", "line 41"),
-        ("a.jsonl", '{"text": 7}\n', "empty", "line 41"),
+        (
+            "a.jsonl",
+            '{"text": "half \\ud83d", "label": 1}\n',
+            "half of a surrogate pair",
+            "line 41",
+        ),
+        ("a.jsonl", '{"text": 7}\n', "not a text", "line 41"),
         ("a.csv", "one,two,three\n", "more fields than the header", "line 42"),
         ("a.csv", "alone\n", "fewer fields than the header", "line 42"),
         ("a.csv", "nul \0 within,1\n", "NUL characters", "line 42"),
@@ -180,6 +188,26 @@ def test_another_encoding_is_read(tmp_path, encoding, suffix):
 
     assert {example.text for example in read.examples} == set(texts)
     assert ("read as Windows-1252" in read.describe()) == (encoding == "cp1252")
+
+
+def test_json_in_utf8_stays_utf8_whatever_it_escapes(tmp_path):
+    rows = [f'{{"text": "Café {i} ok"}}' for i in range(40)]
+    halves = [f'{{"text": "half {i} \\udc{i}a"}}' for i in (80, 83, 99)]
+    content = "\n".join([*rows[:1], *halves, *rows[1:]])
+
+    read = read_examples(write(tmp_path / "a.jsonl", content.replace("Café", "Caf\\u00e9", 39)))
+
+    assert {example.text for example in read.examples} == {f"Café {i} ok" for i in range(40)}
+    assert [(skip.reason, skip.rows) for skip in read.skipped] == [("half of a surrogate pair", 3)]
+    assert "Windows-1252" not in read.describe()
+
+
+def test_a_half_surrogate_in_another_column_costs_no_row(tmp_path):
+    rows = [f'{{"text": "words {i} \\ud83d\\ude00", "id": "\\ud83d"}}' for i in range(20)]
+
+    read = read_examples(write(tmp_path / "a.json", f"[{','.join(rows)}]"))
+
+    assert {example.text for example in read.examples} == {f"words {i} 😀" for i in range(20)}
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])

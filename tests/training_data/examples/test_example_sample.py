@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deltadex.text_files import text_stream
-from deltadex.training_data.examples import arrow_table, json_table, read_examples
+from deltadex.training_data.examples import ColumnChoice, arrow_table, json_table, read_examples
 from deltadex.training_data.examples.example import Example
 from deltadex.training_data.examples.sample import Sample
 
@@ -74,6 +74,37 @@ def test_a_smaller_sample_is_the_beginning_of_a_larger_one(tmp_path):
     )
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_a_draw_misses_no_class_that_it_has_room_for(tmp_path, seed):
+    """Two rare classes of a row in 600: a draw of 16 has one of them in 1 of 20 draws."""
+    rows = [
+        {"text": f"words {i}", "label": "ab"[i % 2] if i % 300 else f"rare{i // 300}"}
+        for i in range(600)
+    ]
+    read = read_examples(write_csv(tmp_path / "a.csv", rows), max_examples=16, seed=seed)
+    other = [{**row, "label": "ab"[i % 2]} for i, row in enumerate(rows)]
+    plain = read_examples(write_csv(tmp_path / "b.csv", other), max_examples=16, seed=seed)
+
+    assert {count.name for count in read.classes if count.drawn} == {"a", "b", "rare0", "rare1"}
+    assert len(read.examples) == 16
+    texts, of_plain = ([example.text for example in one.examples] for one in (read, plain))
+    assert sum(a != b for a, b in zip(texts, of_plain, strict=True)) <= 2
+    shuffled = random.Random(seed).sample(rows, len(rows))
+    again = read_examples(write_csv(tmp_path / "c.csv", shuffled), max_examples=16, seed=seed)
+    assert again.examples == read.examples
+
+
+def test_more_classes_than_examples_are_drawn_as_rows_are(tmp_path):
+    rows = [{"text": f"words {i}", "label": f"class {i % 40}"} for i in range(400)]
+
+    read = read_examples(write_csv(tmp_path / "a.csv", rows), max_examples=16)
+    without = read_examples(tmp_path / "a.csv", ColumnChoice(label=""), max_examples=16)
+
+    assert [e.text for e in read.examples] == [e.text for e in without.examples]
+    drawn = sum(count.drawn > 0 for count in read.classes)
+    assert f"{drawn} of the classes are drawn" in read.describe()
+
+
 def test_every_row_is_drawn_as_often_as_every_other():
     examples = [Example(text=f"text {i}") for i in range(50)]
     drawn = Counter()
@@ -81,7 +112,7 @@ def test_every_row_is_drawn_as_often_as_every_other():
         sample = Sample(10, seed)
         for example in examples:
             sample.offer(sample.key(example), example)
-        drawn.update(example.text for example, _ in sample.drawn())
+        drawn.update(example.text for example, _ in sample.drawn(are_classes=False))
 
     # 400 draws at 1 in 5: mean 80, standard deviation 8
     assert len(drawn) == 50
@@ -97,6 +128,6 @@ def test_equal_texts_are_drawn_once_with_the_first_label_by_name():
     for example in offers:
         sample.offer(sample.key(example), example)
 
-    drawn = [example for example, _ in sample.drawn()]
+    drawn = [example for example, _ in sample.drawn(are_classes=False)]
     assert len({example.text for example in drawn}) == len(drawn) == 10
     assert {example.label for example in drawn} == {"a"}
