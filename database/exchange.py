@@ -181,7 +181,7 @@ class Exchange(Opened):
         chosen = [attachment for attachment in attachments if name in (None, attachment.name)]
         if name is not None and not chosen:
             names = ", ".join(attachment.name for attachment in attachments) or "none"
-            raise RequestError(f"no attached index {name!r}; attached: {names}")
+            raise RequestError(f"no attached index '{name}'; attached: {names}")
         return chosen
 
     def _fetch(

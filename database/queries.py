@@ -115,7 +115,7 @@ def find_query(
             return known
     if attached and not is_model_path(model):
         names = ", ".join(index.name for index in attached)
-        raise UnknownModel(f"no model {model!r} in {catalog.path.name}, nor in {names}")
+        raise UnknownModel(f"no model '{model}' in {catalog.path.name}, nor in {names}")
     is_empty = isinstance(unknown, EmptyCatalog)
     if unknown is not None and not attached and (is_empty or not is_model_path(model)):
         raise unknown

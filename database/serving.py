@@ -67,7 +67,7 @@ class Serving(Opened):
         """
         rows = list(self.page_of_models(id=model, base=base))
         if not rows:
-            raise UnknownModel(f"no model {model!r}; GET models?q=… finds ids by a part of them")
+            raise UnknownModel(f"no model '{model}'; GET models?q=… finds ids by a part of them")
         rows = [row for row in rows if row["status"] == "indexed"] or rows
         if len(rows) > 1:
             bases = ", ".join(sorted(row["base"] for row in rows))

@@ -335,7 +335,7 @@ class Catalog:
         ids = [row.id for row in self.models(base=self.find_base(base))]
         if not ids:
             raise self._empty()
-        raise UnknownModel(f"no model {id!r} in {self.path.name}{name_near(id, ids)}")
+        raise UnknownModel(f"no model '{id}' in {self.path.name}{name_near(id, ids)}")
 
     def describe(self, id: str, base: str | None = None) -> dict[str, Any]:
         """All columns of a model, and its slots, ready for JSON."""
