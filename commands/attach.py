@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..terminal.options import Common, argument, option, takes
-from ..terminal.text import plain, size
+from ..terminal.text import count, plain, size
 from .opening import open_database
 from .output import print_table
 
@@ -69,7 +69,7 @@ def _show(row: Mapping[str, Any]) -> None:
     fetched = f", {size(row['fetched_bytes'])} fetched" if "fetched_bytes" in row else ""
     click.echo(
         plain(
-            f"{row['name']}: {row['models']} models of {row['base']} ({row['recipe']}), "
+            f"{row['name']}: {count(row['models'], 'model')} of {row['base']} ({row['recipe']}), "
             f"{size(row['bytes'])}{fetched}, from {row['source']}"
         )
     )

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from ..terminal.options import Common, argument, option, takes
+from ..terminal.text import count
 from .opening import open_database
 from .output import print_table
 
@@ -43,5 +44,5 @@ def backup(common: Common, copying: Copying) -> None:
 def _show(document: Mapping[str, Any]) -> None:
     size = document["bytes"] / 1e6
     click.echo(f"written: {document['written']}")
-    click.echo(f"{document['models']} models, {size:.1f} MB, {document['seconds']:.1f} s")
+    click.echo(f"{count(document['models'], 'model')}, {size:.1f} MB, {document['seconds']:.1f} s")
     click.echo(f"SHA-256 {document['sha256']}")

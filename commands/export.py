@@ -26,7 +26,8 @@ class Export:
     format: Literal["parquet", "safetensors"] = option(
         "--format",
         default="parquet",
-        help="Write tables into a folder, or one recipe's vectors into a file.",
+        help="Write tables into a folder (the models alone into a file named .parquet), or one "
+        "recipe's vectors into a file.",
     )
     scores: bool = option(
         "--scores", help="Write every query's ranking that `eval` computes into one Parquet file."
@@ -69,6 +70,7 @@ def export(common: Common, options: Export) -> None:
     \b
     Example:
       deltadex export ./tables
+      deltadex export models.parquet
       deltadex export vectors.safetensors --format safetensors --base bert-base-uncased
       deltadex export --scores scores.parquet --exclude author
       deltadex export --to edge:./vectors --base bert-base-uncased

@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from ..terminal.options import Common, argument, takes
-from ..terminal.text import plain
+from ..terminal.text import count, plain
 from .exits import EXIT_SOME_FAILED
 from .opening import open_database
 from .output import print_table
@@ -77,7 +77,9 @@ def _show(document: Mapping[str, Any]) -> None:
         differing = f", {source['differing']} of other weights" if source["differing"] else ""
         data = f", data sets added: {source['data_sets']}" if source["data_sets"] else ""
         click.echo(f"{source['source']}: {counts}{differing}{data}")
-    click.echo(f"{document['target']}: {document['models']} models, {document['seconds']:.1f} s")
+    click.echo(
+        f"{document['target']}: {count(document['models'], 'model')}, {document['seconds']:.1f} s"
+    )
     for reason in document["damaged"]:
         click.echo(plain(f"left out: {reason}"))
     _show_conflicts(document["conflicts"])

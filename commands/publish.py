@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ..terminal.options import Common, argument, base_option, option, recipe_option, takes
-from ..terminal.text import plain, size
+from ..terminal.text import count, plain, size
 from .opening import open_database
 from .output import print_table
 
@@ -58,7 +58,9 @@ def publish(common: Common, publishing: Publishing) -> None:
 
 
 def _show(document: Mapping[str, Any]) -> None:
-    click.echo(plain(f"{document['base']}: {document['models']} models in {document['target']}"))
+    click.echo(
+        plain(f"{document['base']}: {count(document['models'], 'model')} in {document['target']}")
+    )
     click.echo(
         f"{document['added']} added, {document['dropped']} dropped; "
         f"{size(document['written_bytes'])} written of {size(document['bytes'])}, "

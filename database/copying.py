@@ -46,7 +46,8 @@ class Copying(Opened):
         recipe: str | None = None,
         base: str | None = None,
     ) -> list[Path]:
-        """Write tables into a folder (`parquet`), or one recipe's vectors into a file.
+        """Write tables into a folder (`parquet`), the models alone into a file that is named
+        `.parquet`, or one recipe's vectors into a file.
 
         >>> [path.name for path in db.export("v.safetensors", format="safetensors")]
         ['v.safetensors']

@@ -181,7 +181,7 @@ class Exchange(Opened):
         chosen = [attachment for attachment in attachments if name in (None, attachment.name)]
         if name is not None and not chosen:
             names = offered(name, (a.name for a in attachments), "attached")
-            raise RequestError(f"no attached index {name!r}{names or '; attached: none'}")
+            raise RequestError(f"no attached index '{name}'{names or '; attached: none'}")
         return chosen
 
     def _fetch(

@@ -130,7 +130,7 @@ def find_query(
     if attached and not is_model_path(model):
         names = ", ".join(index.name for index in attached)
         raise UnknownModel(
-            f"no model {model!r} in {catalog.path.name}, nor in {names}{offered(model, ids, None)}"
+            f"no model '{model}' in {catalog.path.name}, nor in {names}{offered(model, ids, None)}"
         )
     is_empty = isinstance(unknown, EmptyCatalog)
     if unknown is not None and not attached and (is_empty or not is_model_path(model)):

@@ -69,7 +69,7 @@ class Serving(Opened):
         if not rows:
             ids = self._catalog.alike("id", model, base)
             near = offered(model, ids, None) or "; GET models?q=… finds ids by a part of them"
-            raise UnknownModel(f"no model {model!r}{near}")
+            raise UnknownModel(f"no model '{model}'{near}")
         rows = [row for row in rows if row["status"] == "indexed"] or rows
         if len(rows) > 1:
             bases = ", ".join(sorted(row["base"] for row in rows))

@@ -53,6 +53,14 @@ class Table:
         Raises:
             ModuleNotFoundError: pandas is not installed; deltadex does not need it otherwise.
         """
+        from importlib.util import find_spec
+
+        if find_spec("pandas") is None:
+            raise ModuleNotFoundError(
+                "to_pandas() needs pandas: pip install 'deltadex[pandas]'; to_arrow() and "
+                "to_json() need nothing more",
+                name="pandas",
+            )
         return self.to_arrow().to_pandas()
 
     def _rows(self) -> Sequence[Row]:

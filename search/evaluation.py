@@ -34,7 +34,13 @@ class DatasetScores:
             "chance": self.chance,
             "ci95": None if self.ci95 is None else list(self.ci95),
             "p_value": self.p_value,
+            "note": _note(self.chance),
         }
+
+
+def _note(chance: float | None) -> str | None:
+    """Why purity says nothing, where it does not."""
+    return "every candidate has this label: no test" if chance == 1.0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,7 @@ class Scores(Counts):
             "micro": self.micro,
             "macro": self.macro,
             "chance": self.chance,
+            "note": _note(self.chance),
             "lift": self.lift,
             "ci95": None if self.ci95 is None else list(self.ci95),
             "ci95_reason": self.ci95_reason,

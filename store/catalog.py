@@ -330,7 +330,7 @@ class Catalog:
         if not ids:
             raise self._empty()
         near = offered(id, ids, None) or "; `deltadex ls` lists them"
-        raise UnknownModel(f"no model {id!r} in {self.path.name}{near}")
+        raise UnknownModel(f"no model '{id}' in {self.path.name}{near}")
 
     def alike(self, column: str, text: str, base: str | None = None) -> list[str]:
         """Different ids or labels of the models, of many those that are most like a text."""

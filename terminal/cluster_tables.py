@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from .tables import Document, console, print_rows, text
-from .text import share
+from .text import count, share
 
 MEMBERS_SHOWN = 3
 SUGGESTIONS_SHOWN = 50
@@ -18,7 +18,7 @@ def show_clusters(document: Document) -> None:
     screen = console()
     screen.print(
         f"{text(document['base'])}: [bold]{len(document['clusters'])}[/] clusters of "
-        f"{document['models']} models, {len(document['noise'])} in none · "
+        f"{count(document['models'], 'model')}, {len(document['noise'])} in none · "
         f"recipe {document['recipe']}"
     )
     rows: list[tuple[Any, ...]] = [
@@ -55,7 +55,8 @@ def _show_suggestions(screen: Console, document: Document) -> None:
         screen.print("\nEvery model has a dataset: nothing to suggest.")
         return
     screen.print(
-        f"\n[bold]{len(suggestions)}[/] datasets suggested, {document['abstained']} models without"
+        f"\n[bold]{len(suggestions)}[/] datasets suggested, "
+        f"{count(document['abstained'], 'model')} without"
     )
     _show_list(screen, suggestions, ("model", "dataset", "confidence", "fdr", "verdict"))
     if hints:
@@ -101,7 +102,7 @@ def _evidence(calibration: Document) -> str:
     tail = calibration["tail"]
     known = (
         f"strangers' scores: {tail['source']} ({tail['queries']} labelled models, "
-        f"{tail['datasets']} datasets with siblings)"
+        f"{count(tail['datasets'], 'dataset')} with siblings)"
     )
     if calibration["precision"] is not None:
         return (

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from .tables import console, headline, print_rows, rate, stands_out, text
-from .text import share
+from .text import count, share
 
 Document = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ def show_trained_models(document: Document) -> None:
     query = document["query"]
     screen.print(
         f"models of {text(query['base'])} nearest to [bold]{text(query['texts'])}[/]: gradient of "
-        f"{query['n_texts']} examples, loss: {query['loss']}"
+        f"{count(query['n_texts'], 'example')}, loss: {query['loss']}"
     )
     screen.print(text(query["reading"]), style="dim")
     models = document["neighbours"]
@@ -67,7 +67,8 @@ def _show_comparison(comparison: Document, data: str) -> None:
     )
     screen.print(
         f"[bold]{text(data)}[/] against the control [bold]{text(comparison['control'])}[/]: "
-        f"{comparison['examples']} examples of each; tested by {comparison['groups']} groups of "
+        f"{count(comparison['examples'], 'example')} of each; "
+        f"tested by {comparison['groups']} groups of "
         f"each {null}"
     )
     for sentence in comparison["left_out"]:
@@ -95,7 +96,8 @@ def show_data_scores(document: Document) -> None:
     """Several data sets, a line for each of the models nearest to it, and those not read."""
     screen = console()
     screen.print(
-        f"{len(document['data'])} data sets beside {document['compared']} models of "
+        f"{count(len(document['data']), 'data set')} beside "
+        f"{count(document['compared'], 'model')} of "
         f"{text(document['base'])}"
     )
     screen.print(RATES, style="dim")

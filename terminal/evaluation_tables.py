@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.console import Console
 
 from .tables import Document, console, print_rows, text
-from .text import share, size
+from .text import count, share, size
 
 
 def show_evaluation(document: Document) -> None:
@@ -29,9 +29,11 @@ def show_evaluations(document: Document) -> None:
 
 def _show_family(screen: Console, document: Document) -> None:
     screen.print(
-        f"{_queries(document)} queries among {document['models']} models, "
-        f"{document['datasets']} datasets; left out: {_left_out(document)}"
+        f"{_queries(document)} queries among {count(document['models'], 'model')}, "
+        f"{count(document['datasets'], 'dataset')}; left out: {_left_out(document)}"
     )
+    if document["note"]:
+        screen.print(f"  [yellow]{document['note']}[/]")
     interval = document["ci95"]
     for name, value, note in (
         ("micro", document["micro"], f"95 % interval {_interval(interval)}" if interval else ""),
@@ -53,7 +55,7 @@ def _show_family(screen: Console, document: Document) -> None:
             group["n"],
             share(group["purity"]),
             share(group["chance"]),
-            _taken_for(confusion.get(name, []), name),
+            group["note"] or _taken_for(confusion.get(name, []), name),
         )
         for name, group in document["by_dataset"].items()
     ]
@@ -86,7 +88,10 @@ def _table(
         "macro": [share(scores["macro"]) for _, _, scores in families],
         "nn1": [share(scores["nn1"]) for _, _, scores in families],
         "silhouette": [share(scores["silhouette"]) for _, _, scores in families],
-        "chance": [share(scores["chance"]) for _, _, scores in families],
+        "chance": [
+            share(scores["chance"]) + (f" ({scores['note']})" if scores["note"] else "")
+            for _, _, scores in families
+        ],
         "left out": [_left_out(scores, document) for document, _, scores in families],
     }
     if with_cost:

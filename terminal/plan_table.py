@@ -7,7 +7,7 @@ from typing import Any
 
 from .progress import duration
 from .tables import console, print_rows, text
-from .text import size
+from .text import count, size
 
 Document = Mapping[str, Any]
 
@@ -27,7 +27,8 @@ def show_plan(document: Document) -> None:
     ]
     rest = f" ({', '.join(parts)})" if parts else ""
     screen.print(
-        f"{text(document['base'])}: [bold]{models['to_read']}[/] of {models['listed']} models "
+        f"{text(document['base'])}: [bold]{models['to_read']}[/] of "
+        f"{count(models['listed'], 'model')} "
         f"would be read{rest} · recipe {document['recipe']}"
     )
     if document["groups"]:
@@ -61,7 +62,7 @@ def show_plan(document: Document) -> None:
     disk = document["disk"]
     screen.print(
         f"disk: {size(disk['total'])}, {size(disk['per_model'] + disk['derived_per_model'])} a "
-        f"model of {disk['slots']} slots"
+        f"model of {count(disk['slots'], 'slot')}"
     )
     if document["refused"]:
         refusals = [

@@ -14,13 +14,21 @@ from rich.text import Text
 
 from ..errors import REASONS
 from .screen import Screen
-from .text import cell_text, plain, share, size
+from .text import cell_text, count, plain, share, size
 
 Document = Mapping[str, Any]
 
 MODEL_COLUMNS = ("model", "status", "code", "dataset", "author", "run")
 
 NEIGHBOUR_COLUMNS = ("rank", "model", "verdict", "z", "fdr", "cosine", "dataset", "author")
+
+COMPARED = {
+    "sha256": "compared with a listed SHA-256",
+    "crc": "compared with a CRC",
+    "unverified": "not compared with what is listed",
+    "nothing listed": "without a listed checksum (files on disk)",
+}
+"""How bytes were compared, in words."""
 
 NOTHING_STANDS_OUT = "no model stands out"
 """The verdict of a neighbour that is as near as strangers are."""
@@ -43,13 +51,15 @@ def show_report(document: Document) -> None:
         f"{text(document['base'])}: {', '.join(parts)} · {read} in {document['seconds']:.1f} s"
     )
     if labels := document.get("labels"):
-        screen.print(f"labels: {labels['rows']} rows, {labels['matched']} matched", style="dim")
+        screen.print(
+            f"labels: {count(labels['rows'], 'row')}, {labels['matched']} matched", style="dim"
+        )
     rows = [*document["failed"], *document["skipped_models"]]
     if rows:
         print_rows(screen, ("model", "code", "reason"), rows)
     if closed := sum(REASONS[row["code"]].by_rights for row in rows):
         screen.print(
-            f"{_count(closed, 'model')} not open to you: ask for access to gated ones on their "
+            f"{count(closed, 'model')} not open to you: ask for access to gated ones on their "
             "pages, set HF_TOKEN to a token that may read them, and run again"
         )
 
@@ -101,7 +111,7 @@ def headline(neighbours: Sequence[Document], compared: int) -> str:
         return f"no model stands out among {compared} compared"
     last = neighbours[-1]["verdict"] if len(neighbours) < compared else None
     parts = (
-        f"{verdict}: {_count(n, 'model', or_more=verdict == last)}" for verdict, n in counts.items()
+        f"{verdict}: {count(n, 'model', or_more=verdict == last)}" for verdict, n in counts.items()
     )
     return f"{', '.join(parts)}, of {compared} compared"
 
@@ -110,16 +120,12 @@ def how_calibrated(calibration: Document) -> str:
     """What the rates of false discoveries were calibrated on."""
     if calibration["source"] != "labelled pairs":
         return "fdr from the null alone: too few labels to calibrate on"
-    models = _count(calibration["queries"], "labelled model")
-    return f"fdr calibrated on {models}, {_count(calibration['datasets'], 'dataset')} with siblings"
+    models = count(calibration["queries"], "labelled model")
+    return f"fdr calibrated on {models}, {count(calibration['datasets'], 'dataset')} with siblings"
 
 
 def stands_out(neighbour: Document) -> bool:
     return bool(neighbour["verdict"] != NOTHING_STANDS_OUT)
-
-
-def _count(n: int, noun: str, *, or_more: bool = False) -> str:
-    return f"{n}{' or more' if or_more else ''} {noun}{'' if n == 1 and not or_more else 's'}"
 
 
 def rate(value: float) -> str:
@@ -144,7 +150,7 @@ def show_explanation(document: Document, *, rows: int = 8) -> None:
     screen.print(f"  {'slot':8}{slots}")
     for key, whose in (("only_query", "the query"), ("only_model", "this model")):
         if document[key]:
-            screen.print(f"  {len(document[key])} slots changed only by {whose}")
+            screen.print(f"  {count(len(document[key]), 'slot')} changed only by {whose}")
 
 
 def show_models(
@@ -156,7 +162,7 @@ def show_models(
     show_rows(columns, rows, wide=wide)
     total = document.get("total", len(models))
     if total > len(models):
-        console().print(f"{len(models)} of {total} models", style="dim")
+        console().print(f"{len(models)} of {count(total, 'model')}", style="dim")
 
 
 def show_rows(
@@ -206,8 +212,10 @@ def show_stats(document: Document) -> None:
     if recipes:
         print_rows(screen, ("base", "recipe", "rank", "dim", "models"), recipes)
     if indexed := sum(document["verified"].values()):
-        shares = (f"{way} {_percent(n / indexed)}" for way, n in document["verified"].items())
-        screen.print(f"verified: {', '.join(shares)}")
+        shares = (
+            f"{_percent(n / indexed)} {COMPARED[way]}" for way, n in document["verified"].items()
+        )
+        screen.print(f"bytes of weight files, by models: {', '.join(shares)}")
     if "content_sha256" in document:
         screen.print(f"content: sha256 {document['content_sha256']}")
 

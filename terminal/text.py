@@ -20,6 +20,11 @@ def size(n_bytes: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def count(n: int, noun: str, *, or_more: bool = False) -> str:
+    """`1 model`, `2 models`, `1 or more models`."""
+    return f"{n}{' or more' if or_more else ''} {noun}{'' if n == 1 and not or_more else 's'}"
+
+
 def plain(text: str) -> str:
     """The text without control and direction characters, which a terminal would obey."""
     return "".join("�" if _is_obeyed(c) else c for c in text)

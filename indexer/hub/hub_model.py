@@ -208,7 +208,7 @@ def describe(
     """
     session = session or default_session()
     if not is_repo_id(repo_id):
-        raise ModelError("not-found", f"{repo_id!r} is neither a folder nor a Hub id")
+        raise ModelError("not-found", f"'{repo_id}' is neither a folder nor a Hub id")
     if session.offline:
         return _from_cache(repo_id, revision, session)
     path = f"/revision/{quote(revision, safe='')}" if revision else ""

@@ -177,7 +177,7 @@ def split_repo(source: str) -> tuple[str, str]:
     """
     repo, _, revision = source.removeprefix(HUB).rstrip("/").partition("@")
     if repo.count("/") != 1 or not is_repo_id(repo) or not re.fullmatch(r"[\w.-]*", revision):
-        raise BadIndex(f"{source!r} is not hf://datasets/OWNER/NAME")
+        raise BadIndex(f"'{source}' is not hf://datasets/OWNER/NAME")
     return repo, revision or "main"
 
 

@@ -16,6 +16,9 @@ from ..session import Session
 if TYPE_CHECKING:
     import pyarrow as pa
 
+OTHER_FILES = {".csv", ".tsv", ".json", ".jsonl", ".xlsx", ".safetensors", ".duckdb"}
+"""Endings that nobody gives a folder."""
+
 _TABLES = {
     # `id` as before, for readers of older exports
     "models": "SELECT id AS model, * FROM models ORDER BY base, id",
@@ -33,8 +36,21 @@ _TABLES = {
 }
 
 
-def write_parquet(catalog: Catalog, folder: Path) -> list[Path]:
-    """Each table as `folder/NAME.parquet`."""
+def write_parquet(catalog: Catalog, target: Path) -> list[Path]:
+    """Each table as `target/NAME.parquet`; of a target that is named as a file, the models alone.
+
+    Raises:
+        RequestError: it is named as a file of another kind.
+    """
+    ending = target.suffix.lower()
+    if ending in OTHER_FILES and not target.is_dir():
+        raise RequestError(
+            f"{target}: tables are Parquet; name a folder for all of them, or a file that ends in "
+            ".parquet for the models alone"
+            + ("; vectors: --format safetensors" if ending == ".safetensors" else "")
+        )
+    is_file = ending == ".parquet" and not target.is_dir()
+    folder = target.parent if is_file else target
     make_folder(folder)
     # the holder of the catalog writes, perhaps from another working folder
     folder = folder.resolve()
@@ -42,13 +58,13 @@ def write_parquet(catalog: Catalog, folder: Path) -> list[Path]:
     with closing(Session(catalog.access, about=folder)) as session:
         views = {row[0] for row in session.execute("SELECT view_name FROM duckdb_views()")}
         for name, sql in _TABLES.items():
-            if name == "fingerprints" and name not in views:
+            if (name == "fingerprints" and name not in views) or (is_file and name != "models"):
                 continue
-            target = folder / f"{name}.parquet"
-            with user_file(target) as temporary:
+            file = folder / (target.name if is_file else f"{name}.parquet")
+            with user_file(file) as temporary:
                 quoted = str(temporary).replace("'", "''")
                 session.execute(f"COPY ({sql}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)")
-            written.append(target)
+            written.append(file)
     return written
 
 

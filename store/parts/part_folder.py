@@ -38,7 +38,9 @@ class PartFolder:
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError, OSError) as err:
-            raise StoreError(f"{url}: cannot be opened: {err}") from err
+            raise StoreError(
+                f"{url}: cannot be opened: {getattr(err, 'strerror', None) or err}"
+            ) from err
         self.is_local = "file" in _protocols(self._files)
         # workers have other working folders
         self.url = str(self._root) if self.is_local else url
@@ -67,7 +69,7 @@ class PartFolder:
             with self._files.transaction, self._files.open(place, "wb") as file:
                 file.write(content)
         except OSError as err:
-            raise StoreFull(f"{self.url}/{path}: {err}") from err
+            raise StoreFull(f"{self.url}/{path}: {getattr(err, 'strerror', None) or err}") from err
         return path
 
     def paths(self, base: str | None = None) -> list[str]:
@@ -81,7 +83,9 @@ class PartFolder:
             self._files.invalidate_cache()
             listed = self._files.find(root) if self._files.exists(root) else []
         except OSError as err:
-            raise StoreError(f"{self.url}: cannot be listed: {err}") from err
+            raise StoreError(
+                f"{self.url}: cannot be listed: {getattr(err, 'strerror', None) or err}"
+            ) from err
         names = (str(path)[len(self._root) :].lstrip("/") for path in listed)
         return sorted(n for n in names if _is_part(n.rpartition("/")[2]))
 
@@ -135,7 +139,9 @@ class PartFolder:
             except StoreDamaged as err:
                 log.warning("%s; it counts as if it were not there: delete it", err)
             except OSError as err:
-                raise StoreError(f"{self.url}/{path}: cannot be read: {err}") from err
+                raise StoreError(
+                    f"{self.url}/{path}: cannot be read: {getattr(err, 'strerror', None) or err}"
+                ) from err
             else:
                 yield from map(dict, rows)
 
@@ -143,7 +149,9 @@ class PartFolder:
         try:
             content = self._files.cat_file(f"{self._root}/{path}")
         except OSError as err:
-            raise StoreError(f"{self.url}/{path}: cannot be read: {err}") from err
+            raise StoreError(
+                f"{self.url}/{path}: cannot be read: {getattr(err, 'strerror', None) or err}"
+            ) from err
         return bytes(content)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..tables import Document, console, print_rows, text
+from ..text import count
 
 HEADS = {
     "masked-own": "{predicts} tokens, own head",
@@ -24,7 +25,7 @@ def show_ablation(document: Document) -> None:
     screen = console()
     screen.print(
         f"ablation of [bold]{text(document['model'])}[/] · behind layer {document['layer']} of the "
-        f"{document['stack']} · {document['texts']} texts"
+        f"{document['stack']} · {count(document['texts'], 'text')}"
     )
     measures = document["measures"]
     heads = [

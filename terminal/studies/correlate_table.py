@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tables import Document, console, print_rows, text
-from ..text import share
+from ..text import count, share
 
 MOST_NAMES = 8
 
@@ -39,7 +39,8 @@ def show_correlations(document: Document) -> None:
         screen.print(f"  not measured: {', '.join(names[:MOST_NAMES])}{more}", style="dim")
     if document["other_settings"]:
         screen.print(
-            f"  left out: {document['other_settings']} models measured with other settings only",
+            f"  left out: {count(document['other_settings'], 'model')} measured with other "
+            "settings only",
             style="dim",
         )
     for line in document["broken_rows"][:MOST_NAMES]:

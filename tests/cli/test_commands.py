@@ -116,6 +116,9 @@ def test_ls_show_stats_failures_print_documents(family):
     }
     assert len(document(family, "show", "a-0")["slots"]) == 12
     assert document(family, "stats")["bases"][0]["indexed"] == 4
+    shown = run(family, "stats").stdout
+    said = "bytes of weight files, by models: 100 % without a listed checksum (files on disk)"
+    assert said in " ".join(shown.split())
     assert document(family, "failures") == {"failures": []}
 
 

@@ -162,6 +162,26 @@ def test_another_thread_reads_the_same_catalog(db):
         assert len(pool.submit(reader.models).result()) == 4
 
 
+def test_an_export_into_a_named_file_is_that_file(db, family):
+    import pyarrow.parquet as parquet
+
+    assert db.export("out.parquet") == [(family / "out.parquet").resolve()]
+
+    assert parquet.read_table(io.BytesIO((family / "out.parquet").read_bytes())).num_rows == 4
+    for name, said in (("out.csv", "ends in .parquet"), ("v.safetensors", "--format safetensors")):
+        with pytest.raises(RequestError, match=said):
+            db.export(name)
+        assert not (family / name).exists()
+
+
+@pytest.mark.parametrize("ask", ["show", "find_similar"])
+def test_a_path_of_windows_is_named_as_it_was_written(db, ask):
+    with pytest.raises(RequestError, match=r"D:\\models\\run-7") as refused:
+        getattr(db, ask)(r"D:\models\run-7")
+
+    assert r"D:\\" not in str(refused.value)
+
+
 def test_exported_tables_hold_every_model(db):
     import pyarrow.parquet as parquet
 

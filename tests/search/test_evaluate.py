@@ -42,6 +42,15 @@ def test_only_indexed_models_of_each_family_count(catalog):
     assert {group.name: group.purity for group in other.by_dataset} == {"c": 1.0}
 
 
+def test_a_family_of_one_dataset_says_that_nothing_is_tested(catalog):
+    of_one, of_two = (evaluate(catalog, base=base).to_json() for base in ("other", "base"))
+
+    said = "every candidate has this label: no test"
+    assert (of_one["nn1"], of_one["chance"], of_one["note"]) == (1.0, 1.0, said)
+    assert of_one["by_dataset"]["c"]["note"] == said
+    assert (of_two["note"], of_two["by_dataset"]["a"]["note"]) == (None, None)
+
+
 def test_one_base_and_one_recipe_can_be_asked_for(catalog):
     found = evaluate(catalog, base="base", recipe="mean-factors")
 
