@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -22,34 +22,38 @@ from ..hub import (
 )
 from ..untrusted_text import distinct_texts, shown, text_or_none
 from .card import MAX_CARD_CHARS, card_bases, label_of, parents_note, split_card
+from .folder_walk import FolderWalk
 from .member import Member
 from .paths import folder_at, read_text_file, resolved, storable
 
+log = logging.getLogger(__name__)
+
 CARD = "README.md"
 
-_SKIPPED_FOLDERS = {"onnx", "openvino", "__pycache__", "node_modules"}
-
-_FULL_WEIGHTS = re.compile(
-    r"^(model.*\.safetensors(\.index\.json)?|pytorch_model.*\.bin(\.index\.json)?)$"
-)
+_LEADS_OUT = "a link leads out of the folder; index the folder that holds both, or a list of paths"
 
 _STEP_FOLDER = re.compile(r"/?(checkpoint[-_][^/]*|(step|epoch)[-_]?\d+)$", re.IGNORECASE)
 
 
 def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterator[Member]:
-    """Every model below `folder`, by path; ids are paths relative to it.
+    """Every model below `folder`; ids are paths relative to it. What is left out is logged.
 
     Args:
         leave_out: The base's own folder.
     """
+    if not folder.is_dir():
+        raise SourceError(f"{folder}: no such folder")
     root = folder.resolve()
-    for path in find_models(folder):
-        relative = path.relative_to(folder)
-        place = root / relative
-        if place != leave_out:
-            name = relative.as_posix()
-            own_id = name if name != "." else root.name
-            yield read_member(place, id=own_id, base=base, given=root)
+    walk = FolderWalk(root)
+    for found in walk:
+        id = found.name.as_posix() if found.name.parts else root.name
+        if found.place is None:
+            record = ModelRecord(id=storable(id), base=base, source=storable(str(root / id)))
+            yield Member(record=record, refusal=ModelError("outside-folder", _LEADS_OUT))
+        elif found.place != leave_out:
+            yield read_member(found.place, id=id, base=base, given=root)
+    if walk.left_out:
+        log.warning("%s: left out: %s", folder, walk.left_out)
 
 
 def listed_members(list_file: Path, base: str) -> Iterator[Member]:
@@ -84,35 +88,6 @@ def _path_id(path: str) -> str:
     """A path below the current folder as it is from there; any other by its last name."""
     place, here = resolved(path) or Path(path), Path.cwd().resolve()
     return place.relative_to(here).as_posix() if here in place.parents else place.name
-
-
-def find_models(folder: Path) -> Iterator[Path]:
-    """Model folders at any depth below `folder` (itself included), sorted by path.
-
-    Links to folders are not followed, so that a link cannot lead out or round in circles. A folder
-    in the place of a weight or config file makes a model too, which is refused when it is read.
-    """
-    if not folder.is_dir():
-        raise SourceError(f"{folder}: no such folder")
-    denied: list[OSError] = []
-    for path, subfolders, names in os.walk(folder, onerror=denied.append):
-        if is_model([*names, *(s for s in subfolders if not s.endswith(".gguf"))]):
-            yield Path(path)
-        subfolders[:] = sorted(
-            s for s in subfolders if not s.startswith(".") and s not in _SKIPPED_FOLDERS
-        )
-    if denied and Path(denied[0].filename) == folder:
-        raise SourceError(f"{folder}: cannot be listed: {denied[0].strerror}")
-
-
-def is_model(names: list[str]) -> bool:
-    """Whether a folder with these file names looks like one model."""
-    return (
-        "adapter_config.json" in names
-        or any(n in ADAPTER_WEIGHTS or n.endswith(".gguf") for n in names)
-        or any(_FULL_WEIGHTS.match(n) for n in names)
-        or ("config.json" in names and any(n.endswith(".safetensors") for n in names))
-    )
 
 
 def read_member(folder: Path, *, id: str, base: str, given: Path | None = None) -> Member:

@@ -1,7 +1,9 @@
+import os
+
 import pytest
 from factories import make_family
 
-from deltadex.errors import SourceError
+from deltadex.errors import ModelError, SourceError
 from deltadex.indexer.family import find_member, folder_members, listed_members
 
 
@@ -53,3 +55,102 @@ def test_checkpoints_of_a_run_share_it(tmp_path):
     runs = {m.record.id: m.record.run for m in folder_members(models, "b", leave_out=None)}
 
     assert runs["a-0"] == runs["a-0/checkpoint-10"] == runs["a-0/checkpoint-20"] == "a-0"
+
+
+def walked(folder, caplog):
+    """Ids or reason codes of what is found, and what is said of the rest."""
+    caplog.clear()
+    members = list(folder_members(folder, "b", leave_out=None))
+    assert all((m.refusal is None) == (m.folder is not None) for m in members)
+    return {m.record.id: m.refusal and m.refusal.code for m in members}, caplog.text
+
+
+def test_links_to_folders_inside_the_given_one_are_followed_once(tmp_path, caplog):
+    models = make_family(tmp_path)
+    store = models / ".store"
+    store.mkdir()
+    for name in ("a-0", "a-1"):
+        (models / name).rename(store / name)
+    (models / "imdb").symlink_to(store / "a-0")
+    (models / "group").mkdir()
+    (models / "group" / "relative").symlink_to("../.store/a-1")
+    (models / "again").symlink_to("imdb")
+    (models / "b-2").symlink_to("b-1")
+    (store / "a-1" / "loop").symlink_to(models)
+    (tmp_path / "link").symlink_to(models)
+
+    found, said = walked(tmp_path / "link", caplog)
+
+    assert found == dict.fromkeys(["b-0", "b-1", "again", "group/relative"])
+    assert said == ""
+
+
+def test_links_out_of_the_given_folder_are_named_and_not_followed(tmp_path, caplog):
+    models = make_family(tmp_path)
+    (models / "a-0").rename(tmp_path / "elsewhere")
+    (models / "imdb").symlink_to(tmp_path / "elsewhere")
+    (models / "up").symlink_to(tmp_path)
+    (models / "gone").symlink_to("nowhere")
+
+    found, said = walked(models, caplog)
+
+    assert found == dict.fromkeys(["a-1", "b-0", "b-1"]) | {"imdb": "outside-folder"}
+    assert "gone (links to nothing)" in said
+    assert "up (links that lead out of it)" in said
+
+
+def test_a_link_that_leads_out_later_is_not_followed(tmp_path):
+    models = make_family(tmp_path)
+    (models / ".store").mkdir()
+    (models / "a-0").rename(models / ".store" / "a-0")
+    (models / "imdb").symlink_to(".store/a-0")
+    (member,) = (m for m in folder_members(models, "b", leave_out=None) if m.record.id == "imdb")
+
+    (models / ".store").rename(tmp_path / "moved")
+    (models / ".store").symlink_to(tmp_path / "moved")
+
+    with pytest.raises(ModelError, match="outside-folder"):
+        member.files.content("config.json")
+
+
+def test_every_folder_that_is_left_out_is_said_in_one_line(tmp_path, caplog):
+    models = make_family(tmp_path, pairs=("a",), runs=6)
+    for number in range(5):
+        (models / f"a-{number}").rename(models / f".a-{number}")
+    (models / "__pycache__").mkdir()
+    (models / ".git" / "objects").mkdir(parents=True)
+    (models / "closed").symlink_to("closed")
+
+    found, said = walked(models, caplog)
+
+    assert found == {"a-5": None}
+    (line,) = said.splitlines()
+    assert ".a-0, .a-1, .a-2 and 2 more (models in folders that are hidden" in line
+    assert "closed (links to nothing)" in line
+    assert ".git" not in line
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root lists every folder")
+def test_a_folder_that_cannot_be_listed_is_said(tmp_path, caplog):
+    models = make_family(tmp_path)
+    (models / "a-0").chmod(0)
+
+    found, said = walked(models, caplog)
+
+    assert "a-0" not in found
+    assert "a-0 (cannot be listed)" in said
+
+
+@pytest.mark.parametrize("name", ["new\nline", "trailing\n", "esc\x1b[31m", "b\udcff", " "])
+def test_a_model_is_found_whatever_characters_its_folder_has(tmp_path, name, caplog):
+    models = make_family(tmp_path)
+    (models / "a-0").rename(models / name)
+    (models / "linked").mkdir()
+    (models / "linked" / name).symlink_to(models.parent / "base")
+
+    found, said = walked(models, caplog)
+
+    stored = name.replace("\udcff", "\\udcff")
+    assert found[stored] is None
+    assert found[f"linked/{stored}"] == "outside-folder"
+    assert said == ""
