@@ -76,6 +76,7 @@ def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
             raise member.refusal
         member = with_config(member, job.session)
         checkpoint = remote.open() if remote else open_checkpoint(member, job.plan, job.session)
+        job.meter.opened(member.record.id, checkpoint)
         collector = UpdateCollector(job.recipes, job.layout)
         record = member.record
         if member.is_adapter:
@@ -98,6 +99,7 @@ def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
             return refused("other-base", f"names base {member.claims[0]!r}; {reason}")
         return refused(code, reason)
     finally:
+        job.meter.closed(member.record.id)
         if checkpoint is not None:
             checkpoint.close()
 
