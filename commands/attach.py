@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from ..terminal.options import Common, argument, option, takes
 from ..terminal.text import count, plain, size
 from .opening import open_database
 from .output import print_table
+
+if TYPE_CHECKING:
+    from ..database import Create
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,7 @@ def attach(common: Common, attaching: Attaching) -> None:
         with open_database(common) as db:
             print_table(db.attached(), _show_all, common)
         return
-    create = attaching.source is not None and "late"
+    create: Create = "late" if attaching.source is not None else False
     with open_database(common, read_only=False, create=create) as db:
         if attaching.source is not None:
             print_table(db.attach(attaching.source, name=attaching.name), _show, common)

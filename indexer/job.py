@@ -15,6 +15,7 @@ from .delta import ScratchPool
 from .family import Wanted
 from .fingerprint import Layout
 from .hub import HubSession, RequestBudget, run_session
+from .meter import Meter
 from .wanted_bytes import WantedBytes, wanted_bytes
 
 
@@ -44,6 +45,7 @@ class Job:
     parts: BaseParts | None = None
     verify: bool = False
     scratch: ScratchPool = field(default_factory=ScratchPool)
+    meter: Meter = field(default_factory=Meter)
 
     def spec(self) -> JobSpec:
         """The same work for another process."""
@@ -76,6 +78,13 @@ class Job:
         """How much of a model's files is read, as far as the base is open."""
         share = 1.0 if self.parts is None or self.verify else self.parts.share
         return wanted_bytes(self.base, share)
+
+    def bytes_read(self) -> tuple[int, int]:
+        """Bytes of models and of a remote base that have come, and all that will have."""
+        come, rest = self.meter.bytes()
+        fetched = self.base.bytes_fetched
+        of_base = self.wanted_bytes.of_base if fetched else 0
+        return come + fetched, come + rest + max(fetched, of_base)
 
     def stop_if_cancelled(self) -> None:
         """Raise `Cancelled` once the run is being stopped."""

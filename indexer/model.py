@@ -81,6 +81,7 @@ def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
             if member.refusal is not None:
                 raise member.refusal
         checkpoint = remote.open() if remote else open_checkpoint(member, job.plan, job.session)
+        job.meter.opened(member.record.id, checkpoint)
         collector = UpdateCollector(job.recipes, job.layout)
         record = member.record
         if member.is_adapter:
@@ -103,6 +104,7 @@ def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
             return refused("other-base", f"names base {member.claims[0]!r}; {reason}")
         return refused(code, reason)
     finally:
+        job.meter.closed(member.record.id)
         if checkpoint is not None:
             checkpoint.close()
 

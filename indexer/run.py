@@ -36,6 +36,15 @@ class Progress(Protocol):
 
 
 @runtime_checkable
+class ReadingProgress(Progress, Protocol):
+    """A progress that also shows bytes as they come."""
+
+    def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
+        """What to call, at any moment and from any thread, for the bytes that have come and all
+        that will have."""
+
+
+@runtime_checkable
 class ListingProgress(Progress, Protocol):
     """A progress that also shows how far a listing is."""
 
@@ -73,10 +82,21 @@ class Report:
     bytes_wanted: int = 0
     base_bytes_read: int = 0
 
-    def begin(self, fresh: Sequence[Member], progress: Progress | None) -> None:
-        """Say which members are to be read."""
-        if progress is not None:
-            progress.begin(len(fresh), sum(map(self._expected, fresh)))
+    def begin(
+        self, fresh: Sequence[Member], progress: Progress | None, job: Job | None = None
+    ) -> None:
+        """Say which members are to be read.
+
+        Args:
+            job: Of the run, where this process reads them.
+        """
+        if progress is None:
+            return
+        sizes = {member.record.id: self._expected(member) for member in fresh}
+        progress.begin(len(fresh), sum(sizes.values()))
+        if job is not None and isinstance(progress, ReadingProgress):
+            job.meter.expect(sizes)
+            progress.reading(job.bytes_read)
 
     def _expected(self, member: Member) -> int:
         """Bytes that will be read of a member, as far as its listing or its files tell."""
@@ -153,7 +173,7 @@ def index_members(
     unread = Unread(job, known, report, retry_failed=retry_failed)
     fresh = list(unread.among(members))
     catalog.relabel(job.base.name, unread.relabelled)
-    report.begin(fresh, progress)
+    report.begin(fresh, progress, job)
     ids = [recipe.id for recipe in job.recipes]
     twins = catalog.contents(job.base.name, ids) if fresh else {}
     if job.verify:
@@ -266,6 +286,7 @@ def _outcomes(
 ) -> Generator[Outcome, None, None]:
     def finish(done: Outcome | ModelRecord) -> Outcome:
         if isinstance(done, ModelRecord):
+            job.meter.closed(done.id)
             return copy(done)
         if isinstance(done, Indexed) and done.model.content_sha256:
             twins.setdefault(done.model.content_sha256, done.model.id)
@@ -300,6 +321,7 @@ def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | Model
             remote = HubWeights(model, job.plan, session=job.session)
             sha256 = remote.sha256()
         except Exception as err:
+            job.meter.closed(member.record.id)
             code, reason = refusal(err, member.record.id)
             return Refused(model=member.record, code=code, reason=reason)
         member = replace(member, record=replace(member.record, content_sha256=sha256))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import TYPE_CHECKING, TypeVar
 
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.progress import (
-    BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
-    TimeRemainingColumn,
     track,
 )
+from rich.progress_bar import ProgressBar
 
 from .screen import Screen
 from .text import plain, size
@@ -29,6 +31,13 @@ Thing = TypeVar("Thing")
 EVERY_S = 10.0
 """Between two lines; a run that is shorter prints none."""
 
+FEWEST_DONE = 0.01
+"""Share of the work from which the rest of the time can be told."""
+
+
+Status = Callable[[], tuple[str, float]]
+"""A note on what was done so far, and its share of the work, 0…1; 0 where it is not known."""
+
 
 class ProgressLines:
     """Plain lines on stderr, one every few seconds, from `begin` until all is done.
@@ -36,12 +45,19 @@ class ProgressLines:
     A thread prints them, so that a model that takes minutes does not silence a log.
     """
 
-    def __init__(self, what: str, *, every_s: float = EVERY_S, silent: bool = False) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        every_s: float = EVERY_S,
+        silent: bool = False,
+        status: Status = lambda: ("", 0.0),
+    ) -> None:
+        """`status`: Is asked for every line; without a share, what is done is counted."""
         self._what, self._every_s, self._silent = what, every_s, silent
+        self._status = status
         self._done = 0
         self._total: int | None = None
-        self._note = ""
-        self._share = 0.0
         self._start = time.monotonic()
         self._has_begun = False
         self._ended = threading.Event()
@@ -62,28 +78,20 @@ class ProgressLines:
         self._total, self._start = total, time.monotonic()
         self._has_begun = True
 
-    def advance(self, note: str = "", share: float = 0.0) -> None:
-        """One more is done; `note` is about all that are.
-
-        `share`: Of the work that is done, 0…1, where it is known better than by counting.
-        """
+    def advance(self) -> None:
+        """One more is done."""
         self._done += 1
-        self._note, self._share = note, min(1.0, share)
 
     def rename(self, what: str) -> None:
         """What is done from now on, from nothing."""
-        self._what, self._done, self._note = what, 0, ""
+        self._what, self._done = what, 0
 
     def line(self, elapsed_s: float) -> str:
         """`indexing 3/12 · 1.5 GiB of 6.0 GiB, 40.0 MiB/s · about 2 min left`."""
         total = "" if self._total is None else f"/{self._total}"
-        parts = [f"{self._what} {self._done}{total}", self._note]
-        if self._done and self._total:
-            share = self._share or self._done / self._total
-            left_s = elapsed_s * (1 / share - 1)
-            parts.append(f"about {duration(left_s)} left")
-        else:
-            parts.append(f"{elapsed_s:.0f} s so far")
+        note, share = self._status()
+        share = share or (self._done / self._total if self._total else 0.0)
+        parts = (f"{self._what} {self._done}{total}", note, time_left(elapsed_s, share))
         return plain(" · ".join(filter(None, parts)))
 
     def _print(self) -> None:
@@ -92,6 +100,13 @@ class ProgressLines:
                 continue
             console = Screen(stderr=True, highlight=False, markup=False, emoji=False, width=10_000)
             console.print(self.line(time.monotonic() - self._start))
+
+
+def time_left(elapsed_s: float, share: float) -> str:
+    """`about 2 min left`, if it goes on as it did; the time so far where too little is done."""
+    if share < FEWEST_DONE:
+        return f"{elapsed_s:.0f} s so far"
+    return f"about {duration(elapsed_s * (1 / share - 1))} left"
 
 
 def duration(seconds: float) -> str:
@@ -106,23 +121,24 @@ class RunProgress:
 
     def __init__(self, *, quiet: bool, every_s: float = EVERY_S) -> None:
         console = Screen(stderr=True, emoji=False)
-        self._bytes = self._bytes_total = self._refused = 0
+        self._models = self._done = self._refused = 0
+        self._come = self._expected = 0
+        self._bytes_read: Callable[[], tuple[int, int]] | None = None
         self._start = time.monotonic()
         self._lines = ProgressLines(
-            "indexing", every_s=every_s, silent=quiet or console.is_terminal
+            "indexing", every_s=every_s, silent=quiet or console.is_terminal, status=self._status
         )
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=16),
+            _Column(self._share_done),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[read]}"),
-            TimeRemainingColumn(),
+            _Column(self._note),
             TextColumn("{task.fields[latest]}"),
             console=console,
             transient=True,
             disable=quiet or not console.is_terminal,
         )
-        self._task = self._bar.add_task("indexing", total=None, read="", latest="", start=False)
+        self._task = self._bar.add_task("indexing", total=None, latest="", start=False)
 
     def __enter__(self) -> RunProgress:
         self._bar.start()
@@ -145,26 +161,62 @@ class RunProgress:
 
     def begin(self, models: int, bytes_total: int) -> None:
         """The models are listed; so many of them are read, and about so many bytes."""
-        self._start, self._bytes_total = time.monotonic(), bytes_total
+        self._start, self._models, self._expected = time.monotonic(), models, bytes_total
         self._bar.start_task(self._task)
         self._bar.update(self._task, total=models, completed=0, description="indexing")
         self._lines.rename("indexing")
         self._lines.begin(models)
 
+    def reading(self, bytes_read: Callable[[], tuple[int, int]]) -> None:
+        """Bytes are counted as they come, by this call; else once a model is done."""
+        self._bytes_read = bytes_read
+
     def outcome(self, outcome: Outcome) -> None:
-        self._bytes += outcome.bytes_read
-        elapsed = time.monotonic() - self._start
-        rate = f", {size(int(self._bytes / elapsed))}/s" if elapsed > 0 else ""
-        total = f" of {size(self._bytes_total)}" if self._bytes < self._bytes_total else ""
-        read = size(self._bytes) + total + rate
-        if outcome.status != "indexed":
-            self._refused += 1
-        refused = f"{self._refused} not indexed" if self._refused else ""
-        share = self._bytes / self._bytes_total if self._bytes_total else 0.0
-        self._lines.advance(" · ".join(filter(None, (read, refused))), share)
-        shown = f"[yellow]{refused}[/] · " if refused else ""
-        latest = shown + escape(plain(outcome.model.id)[-20:])
-        self._bar.update(self._task, advance=1, read=read, latest=latest)
+        self._done += 1
+        if self._bytes_read is None:
+            self._come += outcome.bytes_read
+        self._refused += outcome.status != "indexed"
+        self._lines.advance()
+        self._bar.update(self._task, advance=1, latest=escape(plain(outcome.model.id)[-20:]))
+
+    def _status(self) -> tuple[str, float]:
+        """Bytes, their rate and refusals as a note; the share of the bytes, or of the models."""
+        if self._bytes_read is not None:
+            come, self._expected = self._bytes_read()
+            self._come = max(self._come, come)
+        parts, share = [], self._done / self._models if self._models else 0.0
+        if self._come:
+            elapsed = max(time.monotonic() - self._start, 1e-3)
+            total = ""
+            if self._come < self._expected:
+                total, share = f" of {size(self._expected)}", self._come / self._expected
+            parts.append(f"{size(self._come)}{total}, {size(int(self._come / elapsed))}/s")
+        if self._refused:
+            parts.append(f"{self._refused} not indexed")
+        return " · ".join(parts), share
+
+    def _share_done(self) -> ProgressBar:
+        if not self._models:
+            return ProgressBar(total=None, width=16, pulse=True)
+        return ProgressBar(total=1.0, completed=self._status()[1], width=16)
+
+    def _note(self) -> str:
+        note, share = self._status()
+        left = time_left(time.monotonic() - self._start, share)
+        return " · ".join(filter(None, (note, left))) if self._models else ""
+
+
+class _Column(ProgressColumn):
+    """A column that is made anew now and then, whether a model is done or not."""
+
+    max_refresh = 0.5
+
+    def __init__(self, made: Callable[[], ProgressBar | str]) -> None:
+        super().__init__()
+        self._made = made
+
+    def render(self, task: Task) -> RenderableType:
+        return self._made()
 
 
 def tracked(

@@ -44,7 +44,8 @@ def show_report(document: Document) -> None:
     if refused:
         parts.append(f"[yellow]{refused} not indexed[/]")
     base_read = document["base_bytes_read"]
-    read = f"{size(document['bytes_read'] - base_read)} of {size(document['bytes_wanted'])} read"
+    of_models, wanted = document["bytes_read"] - base_read, document["bytes_wanted"]
+    read = f"{size(of_models)} {f'of {size(wanted)} ' * (of_models <= wanted)}read"
     if base_read:
         read += f", and {size(base_read)} of the base"
     screen.print(

@@ -43,7 +43,7 @@ def write_parts(
             "give --labels again to `deltadex index` on the merged catalog",
             len(unread.relabelled),
         )
-    report.begin(fresh, progress)
+    report.begin(fresh, progress, job)
     for lease in leases(fresh, job.recipes):
         part = read_lease(lease, job, workers)
         folder.write(part)

@@ -18,7 +18,15 @@ from .catalog_bytes import CatalogBytes, catalog_bytes
 from .hub_requests import LIMITS, Limits, RequestRule, minutes, stated_limits
 from .member_sizes import SizedMember, size_members
 from .preparation import Preparation, Track, prepare
-from .run_hours import PROCESSOR_NS, RunHours, parse_bandwidth
+from .run_hours import (
+    ADAPTER_SLOTS,
+    PROCESSOR_NS,
+    REQUEST_S,
+    SLOT_S,
+    START_S,
+    RunHours,
+    parse_bandwidth,
+)
 
 EXAMPLES = 3
 """Models that are named beside the count of those with the same code."""
@@ -140,12 +148,17 @@ class Plan:
         weights = self.ready.weights
         placements = weights.placed.placements if weights else ()
         parameters = sum(p.shape[0] * p.shape[1] for p in placements) * self.rule.share
-        processor_s = 1e-9 * PROCESSOR_NS * parameters * self.n_full
+        n_slots = self.disk.slots or ADAPTER_SLOTS
+        n_adapters = len(self.to_read) - self.n_full
+        slots = n_slots * self.n_full + min(n_slots, ADAPTER_SLOTS) * n_adapters
+        arithmetic_s = 1e-9 * PROCESSOR_NS * parameters * self.n_full / cpu_count()
+        processor_s = arithmetic_s + SLOT_S * slots + REQUEST_S * sum(self.requests.values())
         _, limits = self._limits()
         return RunHours(
+            start=START_S / 3600,
             bandwidth=8 * a_worker / self.bandwidth / 3600,
             requests=minutes(self.requests, limits) / 60,
-            processor=processor_s / self.workers / cpu_count() / 3600,
+            processor=processor_s / self.workers / 3600,
         )
 
     @property

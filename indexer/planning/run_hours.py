@@ -14,6 +14,13 @@ PROCESSOR_NS = 6.6
 """Processor time for each parameter of the layer matrices that is read (docs/benchmarks.md,
 BERT-base in float32, one thread)."""
 
+START_S, SLOT_S, REQUEST_S = 4.0, 0.004, 0.004
+"""Processor time of a run without models, for each slot of a model, and for each request: fits of
+the measurements in docs/plan.md."""
+
+ADAPTER_SLOTS = 36
+"""Of an adapter of which nothing is known: three matrices of twelve layers."""
+
 
 def parse_bandwidth(text: str) -> float:
     """Bits a second: `1Gbit`, `200Mbit`, or bytes, `50MB`.
@@ -30,21 +37,23 @@ def parse_bandwidth(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHours:
-    """Hours of a run; bytes, requests and arithmetic go on at the same time.
+    """Hours of a run; once it has started, bytes, requests and arithmetic go on at the same time.
 
     Attributes:
+        start: Until the first model is read.
         bandwidth: To fetch all bytes, of each worker's share.
         requests: That the Hub's limits make all workers wait together.
         processor: Of arithmetic, of each worker's share.
     """
 
+    start: float
     bandwidth: float
     requests: float
     processor: float
 
     @property
     def total(self) -> float:
-        return max(self.bandwidth, self.requests, self.processor)
+        return self.start + max(self.bandwidth, self.requests, self.processor)
 
     @property
     def binds(self) -> str:
@@ -54,6 +63,7 @@ class RunHours:
 
     def _by_cause(self) -> dict[str, float]:
         return {
+            "start": self.start,
             "bandwidth": self.bandwidth,
             "requests": self.requests,
             "processor": self.processor,

@@ -4,7 +4,10 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from deltadex.records import ModelRecord, Refused
+from deltadex.terminal import show_report
 from deltadex.terminal.progress import ProgressLines, RunProgress, duration, tracked
 
 
@@ -87,13 +90,51 @@ def test_lines_go_to_stderr_of_a_real_process():
     assert done.stderr.startswith("batches 0/2 · 0 s so far\n")
 
 
-def test_time_left_is_by_bytes_where_they_are_known():
-    lines = ProgressLines("models")
+@pytest.mark.parametrize(
+    ("share", "line"),
+    [
+        (0.1, "models 5/10 · some · about 9 min left"),
+        (0.001, "models 5/10 · some · 60 s so far"),
+        (0.0, "models 5/10 · some · about 1 min left"),
+    ],
+)
+def test_time_left_is_by_the_share_where_it_is_known(share, line):
+    lines = ProgressLines("models", status=lambda: ("some", share))
     lines.begin(10)
     for _ in range(5):
-        lines.advance(share=0.1)
+        lines.advance()
 
-    assert lines.line(60.0) == "models 5/10 · about 9 min left"
+    assert lines.line(60.0) == line
+
+
+@pytest.mark.parametrize(
+    ("come", "total", "shown"),
+    [
+        (3 << 20, 12 << 20, "indexing 0/2 · 3.0 MiB of 12.0 MiB, "),
+        (13 << 20, 12 << 20, "indexing 0/2 · 13.0 MiB, "),
+    ],
+)
+def test_bytes_are_shown_as_they_come_and_never_beyond_their_sum(capfd, come, total, shown):
+    with RunProgress(quiet=False, every_s=0.05) as progress:
+        progress.begin(2, total)
+        progress.reading(lambda: (come, total))
+        time.sleep(0.3)
+
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[-1].startswith(shown)
+    assert (" left" in lines[-1]) == (come < total)
+
+
+def test_a_report_never_says_more_bytes_of_fewer(capsys):
+    report = {
+        "base": "b", "indexed": 1, "unchanged": 0, "failed": [], "skipped_models": [],
+        "bytes_read": 14 << 20, "bytes_wanted": 12 << 20, "base_bytes_read": 1 << 20,
+        "seconds": 1.0,
+    }  # fmt: skip
+
+    show_report(report)
+
+    assert "· 13.0 MiB read, and 1.0 MiB of the base in 1.0 s" in capsys.readouterr().out
 
 
 def test_a_listing_is_counted_before_a_run_begins(capfd):

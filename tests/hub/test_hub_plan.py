@@ -241,7 +241,7 @@ def test_hours_fall_with_bandwidth_and_workers(hub: StandInHub, tmp_path: Path) 
     assert slow["hours"]["bandwidth"] == pytest.approx((read + base) / 1_000 / 3600)
     assert fast["hours"]["bandwidth"] == pytest.approx((read / 4 + base) / 10_000 / 3600)
     assert slow["hours"]["binds"] == "bandwidth"
-    assert slow["hours"]["total"] == slow["hours"]["bandwidth"]
+    assert slow["hours"]["total"] == slow["hours"]["start"] + slow["hours"]["bandwidth"]
 
 
 def test_without_its_base_full_checkpoints_are_planned_as_refused(

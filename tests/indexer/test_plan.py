@@ -15,7 +15,13 @@ from deltadex.indexer.fingerprint import make_recipe
 from deltadex.indexer.hub import RateLimit
 from deltadex.indexer.planning.catalog_bytes import catalog_bytes
 from deltadex.indexer.planning.hub_requests import LIMITS, minutes, stated_limits
-from deltadex.indexer.planning.run_hours import RunHours, parse_bandwidth
+from deltadex.indexer.planning.run_hours import (
+    PROCESSOR_NS,
+    SLOT_S,
+    START_S,
+    RunHours,
+    parse_bandwidth,
+)
 from deltadex.indexer.wanted_bytes import WantedBytes
 
 
@@ -129,12 +135,35 @@ def test_limits_of_the_hub_come_before_those_of_the_account():
     )
 
 
-@given(st.floats(0, 100), st.floats(0, 100), st.floats(0, 100))
-def test_the_slowest_part_decides_the_hours(bandwidth, requests, processor):
-    hours = RunHours(bandwidth=bandwidth, requests=requests, processor=processor)
+@given(st.floats(0, 100), st.floats(0, 100), st.floats(0, 100), st.floats(0, 100))
+def test_the_slowest_part_decides_the_hours_after_the_start(start, bandwidth, requests, processor):
+    hours = RunHours(start=start, bandwidth=bandwidth, requests=requests, processor=processor)
 
-    assert hours.total == max(bandwidth, requests, processor)
-    assert hours.to_json()[hours.binds] == hours.total
+    assert hours.total == start + max(bandwidth, requests, processor)
+    assert hours.to_json()[hours.binds] == max(start, bandwidth, requests, processor)
+
+
+@pytest.mark.parametrize(
+    ("models", "slots", "parameters", "measured_s"),
+    [(1, 12, 24_576, 3.99), (40, 12, 24_576, 5.89), (6, 36, 10_616_832, 5.24)],
+)
+def test_planned_seconds_are_within_a_factor_of_two_of_the_processor_time_that_was_measured(
+    family, models, slots, parameters, measured_s
+):
+    """The measurements of docs/plan.md: `index` of whole folders as a process of its own."""
+    arithmetic = 1e-9 * PROCESSOR_NS * parameters * models
+    planned = START_S + SLOT_S * slots * models + arithmetic
+
+    assert measured_s / 2 < planned < 2 * measured_s
+
+
+def test_a_plan_of_few_small_models_counts_the_start_and_every_slot(family):
+    with dx.open() as db:
+        plan = db.plan(family / "base", family / "models").to_json()
+
+    n_models, n_slots = plan["models"]["to_read"], plan["disk"]["slots"]
+    assert 3600 * plan["hours"]["start"] == START_S
+    assert 3600 * plan["hours"]["processor"] == pytest.approx(SLOT_S * n_models * n_slots, rel=0.1)
 
 
 def test_the_catalogs_size_is_that_of_real_files(tmp_path):
