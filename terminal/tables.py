@@ -42,6 +42,12 @@ def show_report(document: Document) -> None:
     )
     if labels := document.get("labels"):
         screen.print(f"labels: {labels['rows']} rows, {labels['matched']} matched", style="dim")
+    if guessed := document.get("labels_guessed"):
+        screen.print(
+            f"{_count(guessed, 'label')} guessed from names of models: --labels FILE or `deltadex "
+            "label` overrides",
+            style="dim",
+        )
     rows = [*document["failed"], *document["skipped_models"]]
     if rows:
         print_rows(screen, ("model", "code", "reason"), rows)
