@@ -65,6 +65,7 @@ class Report:
         bytes_wanted: What was to be read of the members, by that.
         base_bytes_read: Of a base on the Hub; in `bytes_read` too.
         labels: Which rows of the labels file name a member; None without a file.
+        guessed: Models that were indexed with a label guessed from their name.
         upgrade: The newer version of the family's recipe that the run makes; None without.
     """
 
@@ -77,6 +78,7 @@ class Report:
     bytes_total: int = 0
     seconds: float = 0.0
     labels: LabelMatches | None = None
+    guessed: int = 0
     upgrade: Upgrade | None = None
     wanted: WantedBytes = ALL_BYTES
     bytes_wanted: int = 0
@@ -111,6 +113,7 @@ class Report:
         """Count a model, be it indexed, refused now, or refused before and not read again."""
         if isinstance(outcome, Indexed):
             self.indexed += 1
+            self.guessed += outcome.model.label_source == "name"
         else:
             insort(self.refused, outcome, key=lambda o: o.model.id)
         self.bytes_read += outcome.bytes_read
@@ -149,6 +152,7 @@ class Report:
             "base_bytes_read": self.base_bytes_read,
             "seconds": round(self.seconds, 3),
             "labels": self.labels.to_json() if self.labels else None,
+            "labels_guessed": self.guessed,
             "upgrade": self.upgrade.to_json() if self.upgrade else None,
         }
 

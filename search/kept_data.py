@@ -20,6 +20,7 @@ from .trained_on import (
     data_scores,
     nearest_models,
     other_data,
+    rank_with_rates,
     sketch_rows,
 )
 
@@ -35,19 +36,26 @@ class KeptData:
         sets: By name.
         z: Deviations above a data set's scores with the family's strangers.
         cosines: Plain.
+        rates: Of false discoveries among the models beside a data set, as `find-trained-on` has
+            them where the models are the whole family.
         calibration: What false discovery rates are computed from.
     """
 
     sets: tuple[DataSet, ...]
     z: Float64[np.ndarray, "data models"] = field(compare=False)
     cosines: Float64[np.ndarray, "data models"] = field(compare=False)
+    rates: Float64[np.ndarray, "data models"] = field(compare=False)
     calibration: Calibration
 
     def neighbours(self, column: int) -> tuple[DataNeighbour, ...]:
         """The data sets nearest to the model of a column, all of them."""
-        z, cosines = self.z[:, column].tolist(), self.cosines[:, column].tolist()
-        scored = zip(self.sets, z, cosines, [None] * len(z), strict=True)
-        return data_neighbours(list(scored), self.calibration)
+        numbers = (values[:, column].tolist() for values in (self.z, self.cosines, self.rates))
+        return data_neighbours(
+            [
+                (data, z, cosine, None, rate)
+                for data, z, cosine, rate in zip(self.sets, *numbers, strict=True)
+            ]
+        )
 
 
 def kept_data_sets(catalog: Catalog, view: FamilyView) -> list[DataSet]:
@@ -84,7 +92,19 @@ def compare_kept(
         for place, (scores, gradient) in enumerate(prepared):
             pairs = scores.compare(gradient, models)
             z[place, block], cosines[place, block] = pairs.z[0], pairs.cosines[0]
-    return KeptData(sets=tuple(kept), z=z, cosines=cosines, calibration=null_calibration(len(view)))
+    labels = view.labels_at(rows.tolist())
+    datasets = [labels[row].dataset if row in labels else None for row in rows.tolist()]
+    rates = np.empty_like(z)
+    for place in range(len(kept)):
+        order, ranked = rank_with_rates(view, rows, z[place], datasets, len(rows))
+        rates[place, order] = ranked
+    return KeptData(
+        sets=tuple(kept),
+        z=z,
+        cosines=cosines,
+        rates=rates,
+        calibration=null_calibration(len(view)),
+    )
 
 
 def nearest_to_kept(

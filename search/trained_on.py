@@ -99,7 +99,10 @@ class TrainedModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataNeighbour:
-    """A kept data set near a model; the attributes are those of `TrainedModel`."""
+    """A kept data set near a model; the attributes are those of `TrainedModel`.
+
+    One number for one pair: `fdr` is that of the model among the models near the data set.
+    """
 
     rank: int
     data: str
@@ -167,30 +170,30 @@ def nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Neare
         raise UnknownRecipe(f"{model} has no fingerprint under {view.recipe.id}")
     found = []
     for data in kept:
-        scores = data_scores(view, other_data(kept, data))
-        evidence = score_data(view, scores, data, rows)
-        found.append((data, float(evidence.z[0]), float(evidence.cosines[0]), evidence.error(0)))
-    calibration = null_calibration(len(view))
+        ranked = rank_models(view, data_scores(view, other_data(kept, data)), data, also=rows)
+        place = int(np.flatnonzero(ranked.rows == rows[0])[0])
+        evidence, row = ranked.evidence, ranked.order[place]
+        pair = (float(evidence.z[row]), float(evidence.cosines[row]), evidence.error(row))
+        found.append((data, *pair, float(ranked.rates[place])))
     return NearestData(
         model=model,
         base=view.base,
         recipe=view.recipe.name,
         recipe_id=view.recipe.id,
-        calibration=calibration,
-        data=data_neighbours(found, calibration),
+        calibration=null_calibration(len(view)),
+        data=data_neighbours(found),
     )
 
 
 def data_neighbours(
-    scored: Sequence[tuple[DataSet, float, float, float | None]], calibration: Calibration
+    scored: Sequence[tuple[DataSet, float, float, float | None, float]],
 ) -> tuple[DataNeighbour, ...]:
-    """Data sets by falling z with one model, with the rates of false discoveries among them.
+    """Data sets by falling z with one model.
 
     Args:
-        scored: Each with its z, cosine and standard error.
+        scored: Each with its z, cosine, standard error and rate of false discoveries.
     """
     ranked = sorted(scored, key=lambda entry: (-entry[1], entry[0].name))
-    rates = calibration.fdr(np.array([z for _, z, *_ in ranked]), len(ranked)).tolist()
     return tuple(
         DataNeighbour(
             rank=rank,
@@ -203,9 +206,7 @@ def data_neighbours(
             fdr=rate,
             verdict=verdict(NO_COPY, rate),
         )
-        for rank, ((data, z, cosine, error), rate) in enumerate(
-            zip(ranked, rates, strict=True), start=1
-        )
+        for rank, (data, z, cosine, error, rate) in enumerate(ranked, start=1)
     )
 
 
@@ -279,34 +280,20 @@ def nearest_models(
             control cannot be compared with the data.
     """
     scores = data_scores(view, others)
-    query = ResolvedQuery(
-        model=data.name,
-        dataset=None,
-        kind=KIND,
-        vector=data.fingerprint.vector,
-        itself=None,
-        sketches=None,
-    )
-    allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
-    rows = candidates_of(view, query, k, allowed)
-    labels = view.labels_at(rows.tolist())
-    rows = np.array([row for row in rows.tolist() if row in labels], dtype=np.int64)
-    compared = len(view) if allowed is None else len(allowed)
-    evidence = score_data(view, scores, data, rows)
-    calibration, z = null_calibration(len(view)), evidence.z
-    order = rank_rows(view.ids, rows, z)
-    names = [labels[row].dataset for row in rows[order].tolist()]
-    rates = with_labels(calibration.fdr(z[order], compared), names)
+    ranked = rank_models(view, scores, data, k=k, wanted=wanted)
+    evidence, rows = ranked.evidence, ranked.rows
+    labels = view.labels_at(rows[:k].tolist())
     models = []
-    for rank, (place, rate) in enumerate(zip(order[:k].tolist(), rates.tolist(), strict=False), 1):
-        row = int(rows[place])
+    for rank, (place, row, rate) in enumerate(
+        zip(ranked.order[:k].tolist(), rows.tolist(), ranked.rates.tolist(), strict=False), 1
+    ):
         models.append(
             TrainedModel(
                 rank=rank,
                 model=view.ids[row],
                 cosine=min(1.0, max(-1.0, float(evidence.cosines[place]))),
-                score=float(bounded(np.array([z[place]]))[0]),
-                z=float(z[place]),
+                score=float(bounded(np.array([evidence.z[place]]))[0]),
+                z=float(evidence.z[place]),
                 z_error=evidence.error(place),
                 fdr=rate,
                 verdict=verdict(NO_COPY, rate),
@@ -322,16 +309,78 @@ def nearest_models(
         recipe=view.recipe.name,
         recipe_id=view.recipe.id,
         models=tuple(models),
-        compared=compared,
+        compared=ranked.compared,
         references=scores.n_references,
         control=evidence.control,
-        calibration=calibration,
+        calibration=null_calibration(len(view)),
         comparison=(
-            compare_data(view, scores.family, data, control, rows[order[:k]])
+            compare_data(view, scores.family, data, control, rows[:k])
             if control is not None and len(rows)
             else None
         ),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankedModels:
+    """Models by falling z with a data set.
+
+    Attributes:
+        rows: Of the models in the family.
+        order: Their places in the evidence.
+        rates: Of false discoveries.
+        compared: Models that could have come first.
+    """
+
+    rows: Int64[np.ndarray, " models"]
+    order: Int64[np.ndarray, " models"]
+    rates: Float64[np.ndarray, " models"]
+    evidence: DataEvidence
+    compared: int
+
+
+def rank_models(
+    view: FamilyView,
+    scores: DataScores,
+    data: DataSet,
+    *,
+    k: int = 1,
+    wanted: ModelFilter = EVERY_MODEL,
+    also: Int64[np.ndarray, " rows"] | None = None,
+) -> RankedModels:
+    """The models that may be the `k` nearest to a data set, and those in the rows `also`."""
+    query = ResolvedQuery(
+        model=data.name,
+        dataset=None,
+        kind=KIND,
+        vector=data.fingerprint.vector,
+        itself=None,
+        sketches=None,
+    )
+    allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
+    rows = candidates_of(view, query, k, allowed)
+    rows = rows if also is None else np.union1d(rows, also)
+    labels = view.labels_at(rows.tolist())
+    rows = np.array([row for row in rows.tolist() if row in labels], dtype=np.int64)
+    compared = len(view) if allowed is None else len(allowed)
+    evidence = score_data(view, scores, data, rows)
+    order, rates = rank_with_rates(
+        view, rows, evidence.z, [labels[row].dataset for row in rows.tolist()], compared
+    )
+    return RankedModels(rows[order], order, rates, evidence, compared)
+
+
+def rank_with_rates(
+    view: FamilyView,
+    rows: Int64[np.ndarray, " models"],
+    z: Float64[np.ndarray, " models"],
+    labels: Sequence[str | None],
+    compared: int,
+) -> tuple[Int64[np.ndarray, " models"], Float64[np.ndarray, " models"]]:
+    """The places of models by falling z with one data set, and their false discovery rates."""
+    order = rank_rows(view.ids, rows, z)
+    rates = null_calibration(len(view)).fdr(z[order], compared)
+    return order, with_labels(rates, [labels[place] for place in order.tolist()])
 
 
 def data_scores(view: FamilyView, others: Sequence[DataSet]) -> DataScores:

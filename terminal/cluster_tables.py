@@ -55,8 +55,8 @@ def _show_suggestions(screen: Console, document: Document) -> None:
         screen.print("\nEvery model has a dataset: nothing to suggest.")
         return
     screen.print(
-        f"\n[bold]{len(suggestions)}[/] datasets suggested, "
-        f"{count(document['abstained'], 'model')} without"
+        f"\nmodels with a suggested dataset: [bold]{len(suggestions)}[/]; without: "
+        f"{document['abstained']}"
     )
     _show_list(screen, suggestions, ("model", "dataset", "confidence", "fdr", "verdict"))
     if hints:

@@ -36,7 +36,10 @@ def show_trained_models(document: Document) -> None:
     screen.print(f"[bold]{headline(models, document['compared'])}[/]")
     screen.print(f"{RATES}{_references(document)}", style="dim")
     if query["control"]:
-        screen.print(f"by the texts alone (labels permuted): highest z {query['control']['z']:.1f}")
+        screen.print(
+            f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a model "
+            "that is no higher, the texts may be alike and not what the labels teach"
+        )
     _print(
         ("rank", "model", "verdict", "z", "±", "fdr", "cosine", "dataset", "author"),
         [

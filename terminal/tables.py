@@ -55,6 +55,12 @@ def show_report(document: Document) -> None:
         screen.print(
             f"labels: {count(labels['rows'], 'row')}, {labels['matched']} matched", style="dim"
         )
+    if guessed := document.get("labels_guessed"):
+        screen.print(
+            f"{count(guessed, 'label')} guessed from names of models: --labels FILE or `deltadex "
+            "label` overrides",
+            style="dim",
+        )
     rows = [*document["failed"], *document["skipped_models"]]
     if rows:
         print_rows(screen, ("model", "code", "reason"), rows)

@@ -1,7 +1,7 @@
 """Kept data sets as names for unlabelled models, beside the datasets of labelled models.
 
-A model is named after the kept data set that it is nearest to, where that set stands out by its
-own false discovery rate, as `find-data` gives it. These answers are a list of their own: over it,
+A model is named after the kept data set that it is nearest to, where that set stands out among
+the kept sets, by a false discovery rate over these. These answers are a list of their own: over it,
 the models' p-values give a false discovery rate (Benjamini, Hochberg 1995). A model takes the
 answer of the list with the smaller rate, and twice that rate: of the union of two lists that are
 each wrong at most α/2 of the time, at most α is wrong (Bonferroni).

@@ -71,7 +71,7 @@ def test_people_see_names_and_what_suggestions_are_known_from(db):
     output = run(db, "--base", "base").output
 
     assert "[red]m" in output
-    assert "datasets suggested" in output
+    assert "models with a suggested dataset: " in output
     assert "labelled pairs (60 labelled models, 6 datasets with siblings)" in output
 
 

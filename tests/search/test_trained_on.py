@@ -152,3 +152,30 @@ def test_a_model_is_nearest_to_its_own_data(tmp_path):
 
     assert [one.rank for one in answer.data] == [1, 2, 3, 4]
     assert answer.data[0].data == "data 0"
+
+
+def test_a_pair_has_one_number_in_both_directions(tmp_path):
+    """Labels of near models disagree, which raises rates of `find_trained_on`."""
+    labels = ("a", "b", None)
+    rows = vectors()
+    models = [
+        make_indexed(f"m{i:02}", row, kind="full", dataset=labels[i % 3])
+        for i, row in enumerate(rows)
+    ]
+    with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
+        sets = [make_data(vector, name=f"data {n}") for n, vector in enumerate(np.eye(DIM))]
+        for data in sets:
+            catalog.data_sets.save(data)
+        of_data = {
+            (data.name, model.model): (model.z, model.fdr, model.verdict)
+            for data in sets
+            for model in find_trained_on(catalog, data, k=len(rows)).models
+        }
+        of_models = {
+            (data.data, f"m{i:02}"): (data.z, data.fdr, data.verdict)
+            for i in (0, 7, 19)
+            for data in find_data(catalog, f"m{i:02}").data
+        }
+
+    assert len(of_models) == 3 * DIM
+    assert of_models == {pair: of_data[pair] for pair in of_models}
