@@ -136,6 +136,9 @@ class SlotStats:
     zero_share: float | None = None
 
 
+LONGEST_TEXT = 4096
+"""Characters of an id, a base's name, a licence, a task; what is longer is none."""
+
 LINEAR_DIM, LINEAR_LAYER_DIM = 1024, 256
 """Numbers of a linear sketch: over every slot, and of each layer."""
 

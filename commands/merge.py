@@ -13,9 +13,12 @@ from click.core import ParameterSource
 
 from ..terminal.options import Common, argument, takes
 from ..terminal.text import count, plain
-from .exits import EXIT_SOME_FAILED
+from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
 from .opening import open_database
 from .output import print_table
+
+TAKEN = ("added", "updated", "unchanged", "differing", "data_sets")
+"""Counts of what a merge found in its sources and could use."""
 
 SHOWN = 20
 """Conflicts that are printed; `--json` lists all."""
@@ -67,8 +70,9 @@ def merge(common: Common, merging: Merging) -> None:
     with open_database(common, target, read_only=False, create=is_new and "late") as db:
         table = db.merge(*sources)
     print_table(table, _show, common)
-    if table.to_json()["damaged"]:
-        sys.exit(EXIT_SOME_FAILED)
+    if (document := table.to_json())["damaged"]:
+        is_any_taken = any(document[taken] for taken in TAKEN)
+        sys.exit(EXIT_SOME_FAILED if is_any_taken else EXIT_NOTHING_DONE)
 
 
 def _show(document: Mapping[str, Any]) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable, Sequence
 
+from ..records import LONGEST_TEXT
+
 NAMED = 5
 """Names that a reason gives before it only counts the rest."""
 
 LONGEST_NAME = 120
-LONGEST_TEXT = 4096
-"""Characters of a licence, a task or a base's name; what is longer is none."""
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = LONGEST_NAME

@@ -6,10 +6,11 @@ from .care.merging import Merged, merge_catalogs
 from .catalog import Catalog
 from .derived.index import SearchIndex
 from .derived.sketch_file import SketchFiles
-from .derived.sketch_matrix import SketchMatrix, block_dims
+from .derived.sketch_matrix import SketchMatrix
 from .derived.trait_file import TraitFile
 from .family import FamilyView
 from .files import make_folder, write_atomically, write_user_file
+from .model_rows import block_dims
 from .opening import Create
 from .parts import Part, PartFolder, commit_part, save_family
 from .published.attached_index import (

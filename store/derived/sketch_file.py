@@ -26,12 +26,13 @@ from ...arrays import Float32, Int64
 from ...errors import StoreFull
 from ...records import Recipe
 from ..files import write_atomically
+from ..model_rows import block_dims
 from ..session import Session
 from ..tables.filters import Condition
 from ..tables.models import count_models
 from ..tables.slots import select_sketch_rows, select_sketched_slots
 from ..tables.vectors import fetch_keys, fetch_vectors_of
-from .sketch_matrix import SketchMatrix, block_dims, stored_matrix
+from .sketch_matrix import SketchMatrix, stored_matrix
 from .sketch_rows import CHECKED, KEY, NOTHING, Rows, Shapes, checksums, read_keys, read_shapes
 
 log = logging.getLogger(__name__)

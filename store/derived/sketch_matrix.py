@@ -11,6 +11,7 @@ import pyarrow as pa
 from ...arrays import Bool, Float32, Float64, Int64, UInt8
 from ...errors import StoreDamaged
 from ...records import Recipe, Slot
+from ..model_rows import block_dims
 from ..session import Session, not_finite
 from ..sketch_codes import (
     WEIGHT,
@@ -28,13 +29,6 @@ FEW = 4
 
 ROWS_AT_ONCE = 512
 """Models whose codes become numbers at a time: one block takes 2 MB."""
-
-
-def block_dims(recipe: Recipe) -> dict[str, int]:
-    """Numbers of each block of a slot's sketch under a recipe; empty where it keeps none."""
-    listed = dict(recipe.params).get("slot_blocks", "")
-    pairs = (part.split(":") for part in listed.split(",") if part)
-    return {block: int(dim) for block, dim in pairs}
 
 
 class SketchMatrix:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
 from functools import cache
 from typing import Any, BinaryIO
 
@@ -14,8 +16,9 @@ import xxhash
 from pyarrow import parquet
 
 from ...arrays import Float32
-from ...errors import REASONS, StoreDamaged
+from ...errors import StoreDamaged
 from ...records import (
+    LONGEST_TEXT,
     Fingerprint,
     Indexed,
     LinearSketch,
@@ -26,8 +29,22 @@ from ...records import (
     Slot,
     SlotStats,
 )
+from ..checked_fields import (
+    MOST_SETTINGS,
+    checked_count,
+    checked_layout,
+    checked_list,
+    checked_match,
+    checked_recipe,
+    checked_text,
+)
+from ..model_rows import LARGEST_DIM, RECORD, check_outcome
 
 FORMAT = 1
+
+REMEDY = "delete it, and index that share again"
+
+_WRITTEN_AT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,15}Z")
 _ENTRY, _CHECKSUM = b"deltadex.part", b"deltadex.xxh3"
 
 KNOWN_COLUMNS = ("id", "signature", "source", "bytes_total", "verified", "status", "code", "reason")
@@ -100,30 +117,24 @@ def part_bytes(part: Part) -> bytes:
 
 
 def read_part(content: bytes, name: str) -> Part:
-    """The part that a Parquet file holds.
+    """The part that a Parquet file holds, everything of it compared with what the catalog may hold.
 
     Raises:
         StoreDamaged: it is no part, of a later deltadex, or its bytes changed.
     """
     table, about = _read(pa.BufferReader(content), name, None)
+    recipes = {recipe.id: recipe for recipe in about.recipes}
     try:
-        recipes = {recipe.id: recipe for recipe in about["recipes"]}
         outcomes = tuple(_outcome(row, recipes) for row in table.to_pylist())
-        if any(outcome.model.base != about["base"] for outcome in outcomes):
+        for outcome in outcomes:
+            check_outcome(outcome)
+        if any(outcome.model.base != about.base for outcome in outcomes):
             raise ValueError("a model of another base")
     except (KeyError, TypeError, ValueError) as err:
-        raise StoreDamaged(f"{name}: not a usable part of an index: {err}") from err
-    return Part(
-        lease=about["lease"],
-        base=about["base"],
-        recipes=about["recipes"],
-        outcomes=outcomes,
-        revision=about["revision"],
-        architecture=about["architecture"],
-        layout=tuple((str(s), str(r), int(n)) for s, r, n in about["layout"]),
-        base_bytes=about["base_bytes"],
-        written_at=about["written_at"],
-    )
+        # a missing value raises the other two
+        what = str(err) if isinstance(err, ValueError) else "a value is missing"
+        raise StoreDamaged(f"{name}: not a usable part of an index: {what}; {REMEDY}") from None
+    return replace(about, outcomes=outcomes)
 
 
 def read_known(file: BinaryIO, name: str) -> list[Mapping[str, Any]]:
@@ -133,37 +144,66 @@ def read_known(file: BinaryIO, name: str) -> list[Mapping[str, Any]]:
         StoreDamaged: as `read_part`.
     """
     table, about = _read(file, name, KNOWN_COLUMNS)
-    recipes = tuple(recipe.id for recipe in about["recipes"])
+    recipes = tuple(recipe.id for recipe in about.recipes)
     return [{**row, "recipes": recipes} for row in table.to_pylist()]
 
 
 def _read(
     file: BinaryIO | pa.NativeFile, name: str, columns: Sequence[str] | None
-) -> tuple[pa.Table, dict[str, Any]]:
+) -> tuple[pa.Table, Part]:
+    """Rows, and the part without its outcomes."""
     try:
         table = parquet.read_table(
             file,
             columns=None if columns is None else list(columns),
             page_checksum_verification=True,
         )
-    except (pa.ArrowException, OSError, ValueError) as err:
-        reason = str(err).partition("\n")[0][:200]
-        raise StoreDamaged(f"{name}: not a readable part of an index: {reason}") from err
+    except (pa.ArrowException, OSError, ValueError):
+        raise StoreDamaged(f"{name}: not a readable Parquet file, or cut short; {REMEDY}") from None
     metadata = table.schema.metadata or {}
     body = metadata.get(_ENTRY, b"")
     if not body or xxhash.xxh3_64_hexdigest(body).encode() != metadata.get(_CHECKSUM):
         raise StoreDamaged(f"{name}: not a part that `deltadex index --parts` wrote")
-    about = json.loads(body)
-    if about["format"] > FORMAT:
-        raise StoreDamaged(f"{name}: written by a later deltadex; upgrade this one")
     try:
-        about["recipes"] = tuple(
-            Recipe(**{**recipe, "params": tuple((str(k), str(v)) for k, v in recipe["params"])})
-            for recipe in about["recipes"]
-        )
-    except (KeyError, TypeError, ValueError) as err:
-        raise StoreDamaged(f"{name}: a recipe that this deltadex does not know") from err
+        about = _about(body, name)
+        wanted = _schema() if columns is None else [_schema().field(c) for c in columns]
+        types = {field.name: field.type for field in wanted}
+        if {field.name: field.type for field in table.schema} != types:
+            raise ValueError("columns")
+    except (KeyError, TypeError, ValueError, RecursionError) as err:
+        field = str(err).strip("'")
+        what = field if field.isidentifier() else "metadata"
+        line = f"{name}: not a usable part of an index: its {what} cannot be used; {REMEDY}"
+        raise StoreDamaged(line) from None
     return table, about
+
+
+def _about(body: bytes, name: str) -> Part:
+    """The part that metadata describe, without its outcomes; raises as the checks of its fields."""
+    about = json.loads(body)
+    if not isinstance(about, dict):
+        raise ValueError("metadata")
+    if checked_count(about["format"], "format", 1 << 31) > FORMAT:
+        raise StoreDamaged(f"{name}: written by a later deltadex; upgrade this one")
+    texts = {
+        field: checked_text(about[field], field, LONGEST_TEXT)
+        for field in ("lease", "revision", "architecture", "written_at")
+        if about[field] is not None or field not in ("revision", "architecture")
+    }
+    datetime.fromisoformat(checked_match(texts["written_at"], "written_at", _WRITTEN_AT))
+    if not RECORD["base"].holds(about["base"]):
+        raise ValueError("base")
+    return Part(
+        **texts,
+        base=about["base"],
+        recipes=tuple(
+            checked_recipe(recipe, LONGEST_TEXT, LARGEST_DIM)
+            for recipe in checked_list(about["recipes"], "recipes", MOST_SETTINGS)
+        ),
+        outcomes=(),
+        layout=checked_layout(about["layout"], LONGEST_TEXT),
+        base_bytes=checked_count(about["base_bytes"], "base_bytes", 1 << 62),
+    )
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
@@ -211,8 +251,6 @@ def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
     model = ModelRecord(**{**record, "notes": tuple(record["notes"] or ())})
     code = row["code"]
     if code is not None:
-        if code not in REASONS:
-            raise ValueError(f"an unknown reason code, {code!r}")
         return Refused(
             model=model,
             code=code,
@@ -220,8 +258,6 @@ def _outcome(row: Mapping[str, Any], recipes: Mapping[str, Recipe]) -> Outcome:
             bytes_read=row["bytes_read"],
             seconds=row["seconds"],
         )
-    if row["status"] != "indexed":
-        raise ValueError(f"an unknown status, {row['status']!r}")
     return Indexed(
         model=model,
         fingerprints=tuple(
@@ -244,7 +280,7 @@ def _slot_stats(entry: Mapping[str, Any]) -> SlotStats:
         slot=Slot(entry["stack"], entry["layer"], entry["role"]),
         shape=(entry["rows"], entry["columns"]),
         sigma=_numbers(entry["sigma"]),
-        sketch=entry["sketch"],
+        sketch=entry["sketch"] or b"",
         **{name: entry[name] for name in _STATISTICS},
     )
 
@@ -259,7 +295,5 @@ def _linear(entry: Mapping[str, Any]) -> LinearSketch:
 
 def _numbers(values: Sequence[float]) -> Float32[np.ndarray, " numbers"]:
     numbers: Float32[np.ndarray, " numbers"] = np.array(values, dtype=np.float32)
-    if not np.isfinite(numbers).all():
-        raise ValueError("a number that is not finite")
     numbers.flags.writeable = False
     return numbers

@@ -14,7 +14,16 @@ from typing import Any, get_args
 
 from ...errors import BadIndex
 from ...records import Recipe
-from .plain_text import is_plain
+from ..checked_fields import (
+    checked_count,
+    checked_layout,
+    checked_list,
+    checked_match,
+    checked_number,
+    checked_recipe,
+    checked_text,
+)
+from .plain_text import LONGEST_TEXT
 from .vector_codes import Form, vector_bytes
 
 FORMAT = 1
@@ -26,7 +35,6 @@ LARGEST_FILE = 256 << 20
 MOST_MODELS = 10_000_000
 MOST_IN_A_PART = 65_536
 MOST_PARTS = 100_000
-MOST_SETTINGS = 64
 LARGEST_DIM = 65_536
 """What a manifest may state at most."""
 
@@ -36,7 +44,6 @@ _NAMES = {
     "means": re.compile(r"means-([0-9a-f]{16})\.parquet"),
     "removed": re.compile(r"removed-([0-9a-f]{16})\.txt"),
 }
-_RECIPE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,14 +166,14 @@ def _what(err: Exception) -> str:
 
 
 def _manifest(raw: Mapping[str, Any]) -> Manifest:
-    recipe = _recipe(raw["recipe"])
+    recipe = checked_recipe(raw["recipe"], LONGEST_TEXT, LARGEST_DIM)
     if raw["recipe_id"] != recipe.id:
         raise ValueError("recipe_id")
     form = raw["vectors"]
     if form not in get_args(Form):
         raise ValueError("vectors")
-    models = _count(raw["models"], "models", MOST_MODELS)
-    parts = tuple(_file(part, "models") for part in _list(raw["parts"], "parts", MOST_PARTS))
+    models = checked_count(raw["models"], "models", MOST_MODELS)
+    parts = tuple(_file(part, "models") for part in checked_list(raw["parts"], "parts", MOST_PARTS))
     if sum(part.models for part in parts) != models or not models:
         raise ValueError("models")
     if len({part.name for part in parts}) < len(parts):
@@ -175,8 +182,8 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         raise ValueError("parts")
     card = raw["card"]
     return Manifest(
-        index=_match(raw["index"], "index", re.compile(r"[0-9a-f]{32}")),
-        serial=_count(raw["serial"], "serial", 1 << 53),
+        index=checked_match(raw["index"], "index", re.compile(r"[0-9a-f]{32}")),
+        serial=checked_count(raw["serial"], "serial", 1 << 53),
         created=_text(raw["created"], "created"),
         deltadex=_text(raw["deltadex"], "deltadex"),
         base=_text(raw["base"], "base"),
@@ -186,7 +193,7 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         shapes={
             _text(slot, "shapes"): _shape(shape) for slot, shape in _dict(raw["shapes"]).items()
         },
-        layout=tuple(_block(block) for block in _list(raw["layout"], "layout", 10_000)),
+        layout=checked_layout(raw["layout"], LONGEST_TEXT),
         vectors=form,
         models=models,
         scale=_scale(raw["scale"]),
@@ -195,45 +202,37 @@ def _manifest(raw: Mapping[str, Any]) -> Manifest:
         removed=_file(raw["removed"], "removed"),
         card=PublishedFile(
             name=CARD,
-            sha256=_match(card["sha256"], "card", _SHA256),
-            bytes=_count(card["bytes"], "card", LARGEST_FILE),
+            sha256=checked_match(card["sha256"], "card", _SHA256),
+            bytes=checked_count(card["bytes"], "card", LARGEST_FILE),
         ),
     )
 
 
-def _recipe(raw: Mapping[str, Any]) -> Recipe:
-    params = _list(raw["params"], "params", MOST_SETTINGS)
-    return Recipe(
-        name=_match(raw["name"], "name", _RECIPE_NAME),
-        rank=_count(raw["rank"], "rank", 1 << 16),
-        dim=_count(raw["dim"], "dim", LARGEST_DIM, least=1),
-        seed=_count(raw["seed"], "seed", 1 << 62),
-        version=_count(raw["version"], "version", 1 << 16),
-        params=tuple((_text(key, "params"), _text(value, "params")) for key, value in params),
-    )
-
-
 def _file(raw: Mapping[str, Any], kind: str) -> PublishedFile:
-    sha256 = _match(raw["sha256"], kind, _SHA256)
-    name = _match(raw["name"], kind, _NAMES[kind])
+    sha256 = checked_match(raw["sha256"], kind, _SHA256)
+    name = checked_match(raw["name"], kind, _NAMES[kind])
     if not name.startswith(f"{kind}-{sha256[:16]}."):
         raise ValueError(kind)
     return PublishedFile(
         name=name,
         sha256=sha256,
-        bytes=_count(raw["bytes"], "bytes", LARGEST_FILE),
-        models=_count(raw["models"], "models", MOST_IN_A_PART),
+        bytes=checked_count(raw["bytes"], "bytes", LARGEST_FILE),
+        models=checked_count(raw["models"], "models", MOST_IN_A_PART),
     )
 
 
 def _scale(raw: Mapping[str, Any]) -> NullScale:
-    kinds = tuple(_text(kind, "kinds") for kind in _list(raw["kinds"], "kinds", 8))
-    centres = tuple(_centre(row, len(kinds)) for row in _list(raw["centres"], "centres", 64))
+    kinds = tuple(_text(kind, "kinds") for kind in checked_list(raw["kinds"], "kinds", 8))
+    centres = tuple(_centre(row, len(kinds)) for row in checked_list(raw["centres"], "centres", 64))
     pairs = {(one, other) for one in range(len(kinds)) for other in range(one, len(kinds))}
     if not kinds or len(set(kinds)) < len(kinds) or {row[:2] for row in centres} != pairs:
         raise ValueError("centres")
-    levels = tuple(_number(x, "levels") for x in _list(raw["levels"], "levels", 10_000))
-    shares = tuple(_number(x, "shares", 0.0, 1.0) for x in _list(raw["shares"], "shares", 10_000))
+    levels = tuple(
+        checked_number(x, "levels") for x in checked_list(raw["levels"], "levels", 10_000)
+    )
+    shares = tuple(
+        checked_number(x, "shares", 0.0, 1.0) for x in checked_list(raw["shares"], "shares", 10_000)
+    )
     is_sorted = list(levels) == sorted(levels) and list(shares) == sorted(shares, reverse=True)
     if len(levels) != len(shares) or not is_sorted:
         raise ValueError("levels")
@@ -242,10 +241,10 @@ def _scale(raw: Mapping[str, Any]) -> NullScale:
     return NullScale(
         kinds=kinds,
         centres=centres,
-        rate=_number(raw["rate"], "rate", 1e-3, 1e3),
+        rate=checked_number(raw["rate"], "rate", 1e-3, 1e3),
         source=raw["source"],
-        datasets=_count(raw["datasets"], "datasets", MOST_MODELS),
-        queries=_count(raw["queries"], "queries", MOST_MODELS),
+        datasets=checked_count(raw["datasets"], "datasets", MOST_MODELS),
+        queries=checked_count(raw["queries"], "queries", MOST_MODELS),
         levels=levels,
         shares=shares,
     )
@@ -254,57 +253,24 @@ def _scale(raw: Mapping[str, Any]) -> NullScale:
 def _centre(raw: Sequence[Any], n_kinds: int) -> tuple[int, int, float, float]:
     one, other, centre, spread = raw
     return (
-        _count(one, "centres", n_kinds - 1),
-        _count(other, "centres", n_kinds - 1),
-        _number(centre, "centres", -1.0, 1.0),
-        _number(spread, "centres", 1e-6, 2.0),
+        checked_count(one, "centres", n_kinds - 1),
+        checked_count(other, "centres", n_kinds - 1),
+        checked_number(centre, "centres", -1.0, 1.0),
+        checked_number(spread, "centres", 1e-6, 2.0),
     )
 
 
 def _shape(raw: Sequence[Any]) -> tuple[int, int]:
     rows, columns = raw
-    return _count(rows, "shapes", 1 << 40), _count(columns, "shapes", 1 << 40)
-
-
-def _block(raw: Sequence[Any]) -> tuple[str, str, int]:
-    stack, role, rows = raw
-    return _text(stack, "layout"), _text(role, "layout"), _count(rows, "layout", 1 << 40)
-
-
-def _count(value: object, field: str, most: int, *, least: int = 0) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise ValueError(field)
-    return value
-
-
-def _number(value: object, field: str, least: float = -1e6, most: float = 1e6) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise ValueError(field)
-    if not least <= value <= most:  # NaN too
-        raise ValueError(field)
-    return float(value)
+    return checked_count(rows, "shapes", 1 << 40), checked_count(columns, "shapes", 1 << 40)
 
 
 def _text(value: object, field: str) -> str:
-    if not is_plain(value):
-        raise ValueError(field)
-    return str(value)
+    return checked_text(value, field, LONGEST_TEXT)
 
 
 def _optional(value: object, field: str) -> str | None:
     return None if value is None else _text(value, field)
-
-
-def _match(value: object, field: str, pattern: re.Pattern[str]) -> str:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise ValueError(field)
-    return value
-
-
-def _list(value: object, field: str, most: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) > most:
-        raise ValueError(field)
-    return value
 
 
 def _dict(value: object) -> dict[str, Any]:

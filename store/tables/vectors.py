@@ -11,10 +11,9 @@ import pyarrow as pa
 from ...arrays import Float32, Int64
 from ...errors import RecipeMismatch, StoreDamaged
 from ...records import Fingerprint, Recipe
+from ..model_rows import wrong_vector
 from ..session import Session, not_finite
 from .recipes import tables
-
-UNIT_TOLERANCE = 1e-3
 
 
 def ensure_table(session: Session, recipe: Recipe) -> str:
@@ -54,7 +53,8 @@ def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerpri
     """
     by_recipe: dict[Recipe, list[tuple[int, Fingerprint]]] = {}
     for key, fingerprint in fingerprints:
-        _check(fingerprint)
+        if fault := wrong_vector(fingerprint):
+            raise RecipeMismatch(fault)
         by_recipe.setdefault(fingerprint.recipe, []).append((key, fingerprint))
     for recipe, rows in by_recipe.items():
         table = ensure_table(session, recipe)
@@ -69,15 +69,6 @@ def insert_vectors(session: Session, fingerprints: Sequence[tuple[int, Fingerpri
         )
         with session.registered("new_vectors", new):
             session.execute(f"INSERT INTO {table} SELECT * FROM new_vectors")
-
-
-def _check(fingerprint: Fingerprint) -> None:
-    recipe, vector = fingerprint.recipe, fingerprint.vector
-    if vector.shape != (recipe.dim,):
-        raise RecipeMismatch(f"recipe {recipe.id} has {recipe.dim} dimensions, got {vector.shape}")
-    length = float(np.linalg.norm(vector.astype(np.float64)))
-    if not abs(length - 1.0) <= UNIT_TOLERANCE:
-        raise RecipeMismatch(f"a vector of recipe {recipe.id} has length {length}, not 1")
 
 
 def delete_vector(session: Session, key: int, recipe: Recipe) -> None:

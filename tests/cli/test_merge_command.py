@@ -1,12 +1,25 @@
 import json
 
+import duckdb
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from deltadex.cli import main
-from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
+from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe, Slot, SlotStats
 from deltadex.store import Catalog
+
+SLOT = SlotStats(
+    slot=Slot("encoder", 0, "q"),
+    shape=(2, 2),
+    fro_norm=1.0,
+    relative_norm=None,
+    sigma=np.ones(1, dtype=np.float32),
+    energy=1.0,
+    stable_rank=1.0,
+    noise_floor=0.0,
+    sketch=b"",
+)
 
 
 def run(*arguments, **environment):
@@ -24,7 +37,7 @@ def write(path, *models):
                 Indexed(
                     model=ModelRecord(id=id, base="base", signature=f"{axis}"),
                     fingerprints=(fingerprint,),
-                    slots=(),
+                    slots=(SLOT,),
                     bytes_read=0,
                     seconds=0.0,
                 )
@@ -115,3 +128,20 @@ def test_one_catalog_alone_is_a_usage_error(machines):
 
     assert result.exit_code == 2
     assert "--db" in result.stderr
+
+
+def test_what_is_left_out_is_named_and_decides_the_exit_code(machines):
+    a, b = machines
+    with duckdb.connect(str(b)) as connection:
+        connection.execute("UPDATE slots SET energy = 'nan' WHERE model = 1")
+    some = run(a, b)
+    with duckdb.connect(str(b)) as connection:
+        connection.execute("UPDATE slots SET energy = 'nan'")
+    nothing = run(b, "--db", a.with_name("new.duckdb"))
+
+    assert (some.exit_code, nothing.exit_code) == (1, 3)
+    for result, n_lines in ((some, 1), (nothing, 2)):
+        lines = [line for line in result.stdout.splitlines() if line.startswith("left out: ")]
+        assert len(lines) == n_lines
+        assert all("(slot energy); index it again" in line for line in lines)
+    assert ids(a) == ["[red]y\x1b", "x"]

@@ -11,7 +11,8 @@ CHECKS = [
     *("versions", "threads", "space", "holder", "catalog", "tables"),
     *("table indexes", "blocks", "recipes"),
     *("commits", "views", "keys"),
-    *("vectors", "slots", "linear", "data sets", "rows", "index", "sketches", "attached"),
+    *("models", "vectors", "slots", "linear", "data sets", "rows", "index", "sketches"),
+    "attached",
     "leftovers",
 ]
 VECTORS = f"vectors_{RECIPE.id[-8:]}_{RECIPE.dim}"

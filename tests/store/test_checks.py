@@ -9,7 +9,7 @@ from patients import CHECKS, VECTORS, derived, files, flip, look, sql, state, tr
 from deltadex.errors import StoreDamaged
 from deltadex.records import Fingerprint
 from deltadex.search import StoredQuery, find_similar
-from deltadex.store import Catalog
+from deltadex.store import Catalog, merge_catalogs
 from deltadex.store.schema import SCHEMA_VERSION, scripts
 
 pytestmark = pytest.mark.usefixtures("small_files")
@@ -204,7 +204,7 @@ def test_a_vector_that_is_not_of_unit_length_is_named_and_stays(db, value):
     worst, text = state(look(db), "vectors")
 
     assert worst == "problem"
-    assert "1 vector not of unit length, or not finite: m04" in text
+    assert "1 model with vectors out of range (length): m04" in text
     assert "deltadex rm" in text
     with duckdb.connect(str(db)) as connection:
         assert connection.execute(f"SELECT count(*) FROM {VECTORS}").fetchone() == (12,)
@@ -238,9 +238,55 @@ def test_a_slot_that_is_not_finite_is_named_and_never_answered_with(db, column, 
     worst, text = state(look(db), "slots")
 
     assert worst == "problem"
-    assert "1 model with slots that are not finite: m03" in text
+    assert f"1 model with slots out of range ({column}): m03" in text
     with Catalog.open(db) as catalog, pytest.raises(StoreDamaged, match="doctor"):
         catalog.slots(catalog.model("m03").key)
+
+
+ONE_SLOT = "model = {0} AND layer = 1"
+HOSTILE_ROWS = {
+    "a sketch of 10 MB": f"UPDATE slots SET sketch = repeat('a', 10000000)::BLOB WHERE {ONE_SLOT}",
+    "an empty sketch": f"UPDATE slots SET sketch = ''::BLOB WHERE {ONE_SLOT}",
+    "no sketches": "UPDATE slots SET recipe = NULL, sketch = NULL WHERE model = {0}",
+    "a short sketch": f"UPDATE slots SET sketch = sketch[1:3] WHERE {ONE_SLOT}",
+    "an energy of 2": f"UPDATE slots SET energy = 2 WHERE {ONE_SLOT}",
+    "a NaN": f"UPDATE slots SET stable_rank = 'nan' WHERE {ONE_SLOT}",
+    "a negative norm": f"UPDATE slots SET fro_norm = -1 WHERE {ONE_SLOT}",
+    "a slot twice": f"INSERT INTO slots FROM slots WHERE {ONE_SLOT}",
+    "no slot": "DELETE FROM slots WHERE model = {0}",
+    "two vectors": f"INSERT INTO {VECTORS} FROM {VECTORS} WHERE model = {{0}}",
+    "no vector": f"DELETE FROM {VECTORS} WHERE model = {{0}}",
+    "a norm of infinity": f"UPDATE {VECTORS} SET norm = 'inf' WHERE model = {{0}}",
+    "a short linear sketch": "UPDATE linear_sketches SET numbers = numbers[:3] WHERE model = {0}",
+    "a long id": "UPDATE models SET id = repeat('m', 5000000) WHERE key = {0}",
+    "no id": "UPDATE models SET id = '' WHERE key = {0}",
+    "another kind": "UPDATE models SET kind = 'gradient' WHERE key = {0}",
+    "a negative size": "UPDATE models SET bytes_total = -1 WHERE key = {0}",
+    "a long label": "UPDATE models SET dataset = repeat('d', 100000) WHERE key = {0}",
+    "a long note": "UPDATE models SET notes = [repeat('n', 100000)] WHERE key = {0}",
+}
+
+
+def test_a_merge_leaves_out_what_doctor_calls_damage_and_takes_the_rest(tmp_path):
+    source, target = tmp_path / "b.duckdb", tmp_path / "a.duckdb"
+    with Catalog.open(source) as catalog:
+        for number in range(len(HOSTILE_ROWS) + 5):
+            catalog.record(indexed(f"m{number:02}", seed=number))
+    sql(source, *(change.format(key) for key, change in enumerate(HOSTILE_ROWS.values(), 3)))
+
+    found = look(source, repairs=False)
+    with Catalog.open(target) as catalog:
+        merged = merge_catalogs(catalog, [source]).to_json()
+        hits = find_similar(catalog, StoredQuery("m00"), k=11).neighbours
+
+    damaged = merged["damaged"]
+    assert merged["added"] == 5
+    assert len(hits) == 4
+    assert len([line for line in damaged if "not what `deltadex index` writes" in line]) == 19
+    assert troubles(found) == {"models", "vectors", "slots", "linear", "rows"}
+    assert all(len(text) < 500 for text in (*damaged, *(finding.detail for finding in found)))
+    assert "(slot energy)" in damaged[4]
+    assert troubles(look(target, repairs=False)) == set()
 
 
 @pytest.mark.parametrize("half", ["007C", "00FC", "017E"])

@@ -22,8 +22,9 @@ def large(made, tmp_path_factory):
     shutil.copy(made / "c.duckdb", folder)
     sql(
         folder / "c.duckdb",
-        "INSERT INTO models (key, base, id, status) SELECT 1000 + i, 'base', 'org/model-' || "
-        f"hash(i) || '-of-a-long-name', 'failed' FROM range({N_MODELS}) t(i)",
+        "INSERT INTO models (key, base, id, status, kind, bytes_total, bytes_read, seconds) "
+        "SELECT 1000 + i, 'base', 'org/model-' || hash(i) || '-of-a-long-name', 'failed', 'full', "
+        f"0, 0, 0 FROM range({N_MODELS}) t(i)",
         "CREATE OR REPLACE SEQUENCE model_keys START 100000",
     )
     return folder

@@ -1,9 +1,13 @@
 """Outcomes as Parquet parts, and parts in a catalog."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from outcomes import OTHER, RECIPE, indexed
@@ -19,6 +23,7 @@ from deltadex.store import (
     content_sha256,
     merge_catalogs,
 )
+from deltadex.store.parts.part_rows import _CHECKSUM, _ENTRY
 
 EARLY, LATE = "2020-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"
 
@@ -191,6 +196,99 @@ def test_a_part_that_was_cut_off_is_left_out_of_a_merge(catalog, folder, kept):
     assert list(folder.known("base")) == ["b"]
 
 
+def rewritten(folder, path, *, change=None, about=None, schema=None):
+    """Another part in the place of one, with the checksums that it has to have."""
+    place = Path(folder.url) / path
+    table = parquet.read_table(place)
+    rows = table.to_pylist()
+    if change is not None:
+        change(rows[0])
+    body = table.schema.metadata[_ENTRY]
+    if about is not None:
+        body = about(json.loads(body)) if callable(about) else about
+        body = body if isinstance(body, bytes) else json.dumps(body).encode()
+    metadata = {_ENTRY: body, _CHECKSUM: xxhash.xxh3_64_hexdigest(body).encode()}
+    table = pa.Table.from_pylist(rows, schema=(schema or (lambda s: s))(table.schema))
+    parquet.write_table(table.replace_schema_metadata(metadata), place, write_page_checksum=True)
+
+
+def of_slot(**values):
+    return lambda row: row["slots"][0].update(values)
+
+
+def as_text(name):
+    return lambda schema: schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+
+
+HOSTILE_PARTS = {
+    "a sketch of 10 MB": {"change": of_slot(sketch=b"a" * 10_000_000)},
+    "a short sketch": {"change": of_slot(sketch=b"ab")},
+    "sketches of infinity": {"change": of_slot(sketch=bytes.fromhex("007C") * 8)},
+    "no sketches": {"change": lambda row: [slot.update(sketch=None) for slot in row["slots"]]},
+    "an energy of NaN": {"change": of_slot(energy=float("nan"))},
+    "no energy": {"change": of_slot(energy=None)},
+    "an energy of 2": {"change": of_slot(energy=2.0)},
+    "a norm of infinity": {"change": of_slot(fro_norm=float("inf"))},
+    "a negative layer": {"change": of_slot(layer=-1)},
+    "another role": {"change": of_slot(role="'; DROP TABLE models")},
+    "a number of NaN": {"change": of_slot(sigma=[float("nan")])},
+    "no numbers": {"change": of_slot(sigma=None)},
+    "a slot twice": {"change": lambda row: row["slots"].append(row["slots"][0])},
+    "no slots": {"change": lambda row: row.update(slots=[])},
+    "two vectors": {"change": lambda row: row["vectors"].append(row["vectors"][0])},
+    "no vectors": {"change": lambda row: row.update(vectors=None)},
+    "a short vector": {"change": lambda row: row["vectors"][0].update(vector=[1.0])},
+    "a long vector": {"change": lambda row: row["vectors"][0].update(vector=[1.0] * 8)},
+    "another recipe": {"change": lambda row: row["vectors"][0].update(recipe="x")},
+    "no norm": {"change": lambda row: row["vectors"][0].update(norm=float("nan"))},
+    "a short linear sketch": {"change": lambda row: row["linear"].update(pooled=[1.0])},
+    "a long id": {"change": lambda row: row.update(id="m" * 5_000_000)},
+    "no id": {"change": lambda row: row.update(id=None)},
+    "another kind": {"change": lambda row: row.update(kind="gradient")},
+    "another verification": {"change": lambda row: row.update(verified="yes")},
+    "a negative size": {"change": lambda row: row.update(bytes_total=-1)},
+    "a note that is none": {"change": lambda row: row.update(notes=[None])},
+    "another base": {"change": lambda row: row.update(base="other")},
+    "an unknown code": {"change": lambda row: row.update(code="x", reason="y", status="failed")},
+    "other types": {"schema": as_text("downloads")},
+    "a column less": {"schema": lambda schema: schema.remove(0)},
+    "empty metadata": {"about": b"{}"},
+    "a list": {"about": b"[]"},
+    "no JSON": {"about": b"{"},
+    "deep JSON": {"about": b"[" * 100_000},
+    "another layout": {"about": lambda about: about | {"layout": 5}},
+    "another block": {"about": lambda about: about | {"layout": [5]}},
+    "a format of text": {"about": lambda about: about | {"format": "1"}},
+    "other recipes": {"about": lambda about: about | {"recipes": [{}]}},
+    "no recipe": {"about": lambda about: about | {"recipes": 7}},
+    "a wide recipe": {
+        "about": lambda about: about | {"recipes": [about["recipes"][0] | {"dim": 10**9}]}
+    },
+    "a long base": {"about": lambda about: about | {"base": "b" * 10_000}},
+    "no time": {"about": lambda about: about | {"written_at": "soon"}},
+    "no such day": {"about": lambda about: about | {"written_at": "2020-13-45T00:00:00.0Z"}},
+    "a share of text": {"about": lambda about: about | {"base_bytes": "1"}},
+}
+
+
+def test_every_hostile_part_is_named_and_left_out_and_the_others_are_merged(catalog, folder):
+    for number, hostile in enumerate(HOSTILE_PARTS.values()):
+        rewritten(folder, folder.write(part(indexed("m", seed=1), lease=f"{number:03}")), **hostile)
+    folder.write(part(indexed("good", seed=2), lease="good"))
+
+    merged = merge_catalogs(catalog, [folder.url]).to_json()
+
+    damaged = dict(zip(HOSTILE_PARTS, merged["damaged"], strict=True))
+    assert merged["added"] == 1
+    assert [row.id for row in catalog.models()] == ["good"]
+    assert [name for name, line in damaged.items() if "; delete it, and index" not in line] == []
+    assert all(len(line) < 600 and line.isprintable() for line in damaged.values())
+    assert "model m: the energy of a slot is out of range" in damaged["an energy of NaN"]
+    assert "a sketch of 10000000 bytes" in damaged["a sketch of 10 MB"]
+    assert "its layout cannot be used" in damaged["another layout"]
+    assert "good" in folder.known("base")
+
+
 def test_a_parquet_file_of_something_else_is_no_part(folder, tmp_path):
     path = folder.write(part(indexed("m")))
     parquet.write_table(
@@ -252,6 +350,6 @@ def test_removed_parts_leave_no_empty_folders(folder, tmp_path):
 
 def test_recipes_of_a_part_are_what_their_ids_promise(folder):
     recipe = Recipe(name="sketch", rank=8, dim=4, params=(("rows", "2%"), ("b", "x")))
-    model = indexed("m", recipe=recipe)
+    model = indexed("m", recipe=recipe, sketched=False)
 
     assert folder.read(folder.write(part(model, recipes=(recipe,)))).recipes == (recipe,)

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ....errors import StoreError
-from ....records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe
-from ...derived.sketch_matrix import block_dims
+from ....records import Recipe
+from ...model_rows import (
+    UNIT_TOLERANCE,
+    linear_faults,
+    model_fault,
+    repeated_slots,
+    short_id,
+    slot_fault,
+    vector_fault,
+)
 from ...opening import find_losses
 from ...schema import scripts
 from ...sharing import CommitLog
 from ...tables.outcomes import BESIDE
 from ...tables.recipes import tables
-from ...tables.vectors import UNIT_TOLERANCE, refresh_view
+from ...tables.vectors import refresh_view
 from .checks import NAMES_SHOWN, REINDEX, RUN_REPAIR, CheckContext, Finding, counted, listed, quoted
 
 REPLACE_FILE = (
@@ -24,24 +32,6 @@ REPLACE_FILE = (
 
 _TABLE = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 _VIEW = re.compile(r"^CREATE (?:OR REPLACE )?VIEW (\w+) AS\n.*?;$", re.MULTILINE | re.DOTALL)
-
-_IS_UNIT = (
-    f"coalesce(abs(sqrt(array_inner_product(vector, vector)) - 1) <= {UNIT_TOLERANCE} "
-    "AND isfinite(norm) AND norm >= 0, false)"
-)
-"""NaN is above every number for DuckDB."""
-
-
-_IS_FINITE = (
-    "coalesce(isfinite(fro_norm) AND fro_norm >= 0 AND isfinite(coalesce(relative_norm, 0)) "
-    "AND isfinite(energy) AND isfinite(stable_rank) AND isfinite(noise_floor) "
-    "AND isfinite(coalesce(zero_share, 0)) "
-    "AND coalesce(list_bool_and(list_transform(sigma, lambda x: isfinite(x))), true), false)"
-)
-
-
-_NOT_FINITE_HALF = "^(.{4})*..[7F][C-F]"
-"""Of the hexadecimal digits of float16 numbers, little-endian: an exponent of ones only."""
 
 
 def check_tables(context: CheckContext) -> Iterator[Finding]:
@@ -199,81 +189,62 @@ def check_keys(context: CheckContext) -> Iterator[Finding]:
         yield Finding("keys", "problem", detail, RUN_REPAIR)
 
 
+def check_models(context: CheckContext) -> Iterator[Finding]:
+    """Every text and number of every model is one that `index` writes."""
+    return _check_rows(context, "models", {"models": model_fault()}, key="key")
+
+
 def check_vectors(context: CheckContext) -> Iterator[Finding]:
     """Every vector is finite and of unit length."""
     present = set(context.tables())
     names = [str(t) for (t,) in context.select("SELECT vectors FROM recipes") if t in present]
-    parts = [part for table in names for part in context.parts(table)]
-    wrong: list[str] = []
-    n_vectors = 0
-    for table, first, last in context.track(parts, "measuring vectors"):
-        rows = context.select(
-            f"SELECT coalesce(m.id, '(no model)'), is_unit FROM "
-            f"(SELECT model, {_IS_UNIT} AS is_unit FROM {quoted(table)} v "
-            "WHERE v.rowid BETWEEN ? AND ?) LEFT JOIN models m ON m.key = model "
-            "WHERE NOT is_unit",
-            first,
-            last,
-        )
-        wrong.extend(str(id) for id, _ in rows)
-        n_vectors += context.select(
-            f"SELECT count(*) FROM {quoted(table)} v WHERE v.rowid BETWEEN ? AND ?", first, last
-        )[0][0]
-    if wrong:
-        vectors = counted(len(wrong), "vector")
-        detail = f"{vectors} not of unit length, or not finite: {listed(wrong)}"
-        yield Finding("vectors", "problem", detail, REINDEX)
-    else:
-        yield Finding("vectors", "ok", f"{counted(n_vectors, 'vector')} of unit length")
+    return _check_rows(context, "vectors", dict.fromkeys(names, vector_fault()))
 
 
 def check_slots(context: CheckContext) -> Iterator[Finding]:
-    """Every number of every slot is finite, and so are the weights of its sketch."""
-    wrong: set[str] = set()
-    n_slots = 0
-    recipes = context.catalog.recipes()
-    cases = " ".join(f"WHEN '{id}' THEN {_halves(recipe)}" for id, recipe in recipes.items())
-    halves = f"sketch[1:2 * CASE recipe {cases} ELSE 0 END]" if cases else "''::BLOB"
-    for _, first, last in context.track(context.parts("slots"), "measuring slots"):
+    """Every number of every slot is in its range, and every sketch is of its recipe."""
+    fault = slot_fault(list(context.catalog.recipes().values()))
+    return _check_rows(context, "slots", {"slots": fault})
+
+
+def _check_rows(
+    context: CheckContext, check: str, faults: Mapping[str, str], *, key: str = "model"
+) -> Iterator[Finding]:
+    """Every row of some tables is what the catalog may hold.
+
+    Args:
+        faults: By table, `row_fault` of its rows.
+        key: The column with the key of a row's model.
+    """
+    parts = [part for table in faults for part in context.parts(table)]
+    wrong: dict[str, str] = {}
+    n_rows = 0
+    for table, first, last in context.track(parts, f"checking {check}"):
         rows = context.select(
-            "SELECT coalesce(m.id, '(no model)'), count(*), count(*) FILTER (NOT is_finite) FROM "
-            f"(SELECT model, {_IS_FINITE} AND NOT coalesce(regexp_matches(hex({halves}), "
-            f"'{_NOT_FINITE_HALF}'), false) AS is_finite "
-            "FROM slots s WHERE s.rowid BETWEEN ? AND ?) "
-            "LEFT JOIN models m ON m.key = model GROUP BY ALL",
+            "SELECT coalesce(m.id, '(no model)'), count(*), min(fault) FROM "
+            f"(SELECT {key} AS row_of, {faults[table]} AS fault FROM {quoted(table)} t "
+            "WHERE t.rowid BETWEEN ? AND ?) LEFT JOIN models m ON m.key = row_of GROUP BY ALL",
             first,
             last,
         )
-        n_slots += sum(n for _, n, _ in rows)
-        wrong |= {str(id) for id, _, n_wrong in rows if n_wrong}
+        n_rows += sum(n for _, n, _ in rows)
+        wrong |= {short_id(id): fault for id, _, fault in rows if fault is not None}
     if wrong:
-        names = listed(sorted(wrong))
-        detail = f"{counted(len(wrong), 'model')} with slots that are not finite: {names}"
-        yield Finding("slots", "problem", detail, REINDEX)
+        columns = ", ".join(sorted(set(wrong.values())))
+        models = f"{counted(len(wrong), 'model')} with {check} out of range ({columns})"
+        yield Finding(check, "problem", f"{models}: {listed(sorted(wrong))}", REINDEX)
     else:
-        yield Finding("slots", "ok", f"{counted(n_slots, 'slot')} with finite numbers")
-
-
-def _halves(recipe: Recipe) -> int:
-    """How many float16 numbers a slot's sketch begins with: weights, or all of it (version 2)."""
-    dims = block_dims(recipe)
-    return len(dims) if recipe.version > 2 else sum(dims.values())
+        yield Finding(check, "ok", f"{counted(n_rows, check[:-1])} in range")
 
 
 def check_linear(context: CheckContext) -> Iterator[Finding]:
     """Every linear sketch is finite and of its length, and has one row of all layers."""
     wrong = context.select(
-        "SELECT coalesce(m.id, '(no model)') FROM linear_sketches l "
-        "LEFT JOIN models m ON m.key = l.model GROUP BY l.model, m.id, l.recipe "
-        "HAVING count(*) FILTER (l.layer IS NULL) <> 1 OR "
-        "count(DISTINCT (l.stack, l.layer)) <> count(*) OR NOT bool_and("
-        "len(l.numbers) = CASE WHEN l.layer IS NULL THEN ? ELSE ? END "
-        "AND list_bool_and(list_transform(l.numbers, lambda x: isfinite(x)))) ORDER BY 1",
-        LINEAR_DIM,
-        LINEAR_LAYER_DIM,
+        f"SELECT coalesce(m.id, '(no model)') FROM ({linear_faults()}) l "
+        "LEFT JOIN models m ON m.key = l.model ORDER BY 1"
     )
     if wrong:
-        names = listed([str(id) for (id,) in wrong])
+        names = listed([short_id(id) for (id,) in wrong])
         detail = f"{counted(len(wrong), 'model')} with a damaged linear sketch: {names}"
         yield Finding("linear", "problem", detail, REINDEX)
         return
@@ -311,7 +282,7 @@ def check_references(context: CheckContext) -> Iterator[Finding]:
     problems = [
         *_orphans(context, vectors),
         *_incomplete_models(context, recipes),
-        *_duplicate_vectors(context, vectors),
+        *_duplicates(context, vectors),
     ]
     if not problems:
         [(indexed,)] = context.select("SELECT count(*) FROM models WHERE status = 'indexed'")
@@ -361,19 +332,24 @@ def _incomplete_models(
             f"AND {condition} ORDER BY m.id LIMIT {NAMES_SHOWN}"
         )
         if rows:
-            names = listed([str(id) for id, _ in rows], rows[0][1])
+            names = listed([short_id(id) for id, _ in rows], rows[0][1])
             detail = f"{counted(rows[0][1], 'indexed model')} without {part}: {names}"
             yield Finding("rows", "problem", detail, REINDEX)
 
 
-def _duplicate_vectors(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
-    for table in vectors:
+def _duplicates(context: CheckContext, vectors: list[str]) -> Iterator[Finding]:
+    """Models with several vectors in one table, or with a slot twice."""
+    queries = {
+        f"several vectors in {table}": f"SELECT model FROM {quoted(table)} GROUP BY model "
+        "HAVING count(*) > 1"
+        for table in vectors
+    }
+    for what, sql in (queries | {"a slot twice": repeated_slots()}).items():
         rows = context.select(
-            f"SELECT m.id, count(*) OVER () FROM {quoted(table)} v "
-            "JOIN models m ON m.key = v.model GROUP BY m.key, m.id HAVING count(*) > 1 "
+            f"SELECT m.id, count(*) OVER () FROM ({sql}) d JOIN models m ON m.key = d.model "
             f"ORDER BY m.id LIMIT {NAMES_SHOWN}"
         )
         if rows:
-            names = listed([str(id) for id, _ in rows], rows[0][1])
-            detail = f"{counted(rows[0][1], 'model')} with several vectors in {table}: {names}"
+            names = listed([short_id(id) for id, _ in rows], rows[0][1])
+            detail = f"{counted(rows[0][1], 'model')} with {what}: {names}"
             yield Finding("rows", "problem", detail, REINDEX)

@@ -16,9 +16,10 @@ from ....records import Recipe
 from ...derived.index import load_index
 from ...derived.shortlist import coarse_search, fits, is_exact
 from ...derived.sketch_file import SketchFile
-from ...derived.sketch_matrix import SketchMatrix, block_dims, fetch_matrix
+from ...derived.sketch_matrix import SketchMatrix, fetch_matrix
 from ...derived.sketch_rows import DamagedRows, read_keys, read_shapes
 from ...files import abandoned, derived_path, index_folder
+from ...model_rows import block_dims
 from ...tables.vectors import fetch_keys, fetch_vectors_of
 from .checks import CheckContext, Finding, counted, listed
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import filterfalse
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from ....errors import REASONS, EmptyCatalog, RequestError, StoreDamaged
 from ....records import ROLES, STACKS, Recipe
 from ...catalog import Catalog
-from ...opening import is_file
+from ...opening import is_file, memory_connection
+from ...schema import scripts
 from ...session import Session
 from ...tables.bases import replace_base, select_base, select_bases
 from ...tables.models import count_models, settle_copies
@@ -42,13 +43,13 @@ class Merged:
     Attributes:
         sources: The counts of each, by its path.
         models: Models of every status that the target has now.
-        damaged: Parts of a folder that cannot be read, one line each; nothing of them was taken.
+        damaged: Parts of a folder, and models, that are not what deltadex writes, one line each;
+            nothing of them was taken.
     """
 
     target: str
     sources: dict[str, Counts] = field(default_factory=dict)
     models: int = 0
-    damaged: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -59,16 +60,20 @@ class Merged:
             for path, counts in self.sources.items()
         ]
         conflicts = [c.to_json() for counts in self.sources.values() for c in counts.conflicts]
+        damaged = [line for counts in self.sources.values() for line in counts.damaged]
         return {
             "target": self.target,
             **{key: sum(counts[key] for counts in by_source) for key in keys},
             "conflicts": conflicts,
             "sources": by_source,
             "models": self.models,
-            "damaged": self.damaged,
+            "damaged": damaged,
             "seconds": round(self.seconds, 3),
         }
 
+
+Column = tuple[str, str, str]
+"""Table, column and type."""
 
 Change = TypeVar("Change")
 Tracked = Callable[[Sequence[Sequence[Name]]], Iterable[Sequence[Name]]]
@@ -106,7 +111,7 @@ def merge_catalogs(
             counts = merged.sources.setdefault(str(place), Counts())
             merge_one = partial(_merge_catalog, writing, str(place), counts)
             if holds_parts(place):
-                merged.damaged += merge_parts(
+                merge_parts(
                     target,
                     str(place),
                     counts,
@@ -129,7 +134,11 @@ def _merge_catalog(
         Catalog.open(path, read_only=True, create=False, cache=CACHE, migrates=False) as opened,
         closing(Session(opened.access)) as reading,
     ):
-        _merge_source(writing, Source(name, reading, _recipes(reading, path)), counts, tracked)
+        _check_columns(name, reading, _columns_of_a_catalog())
+        source = Source(name, reading, _recipes(reading, path))
+        for recipe, table in source.recipes.values():
+            _check_columns(name, reading, {(table, "vector", f"FLOAT[{recipe.dim}]")})
+        _merge_source(writing, source, counts, tracked)
 
 
 def _merge_source(writing: Session, source: Source, counts: Counts, tracked: Tracked) -> None:
@@ -183,6 +192,31 @@ def _recipes(reading: Session, path: Path) -> dict[str, tuple[Recipe, str]]:
         if recipe.id != id or not _NAME.fullmatch(id) or not _TABLE.fullmatch(stored[id]):
             raise StoreDamaged(f"{path}: recipe {id!r} is not what its id promises")
     return {id: (recipe, stored[id]) for id, recipe in recipes.items()}
+
+
+_SELECT_COLUMNS = (
+    "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE database_name = ? "
+    "AND table_name IN (SELECT table_name FROM duckdb_tables())"
+)
+
+
+@cache
+def _columns_of_a_catalog() -> frozenset[Column]:
+    """Every column of the tables that the schema makes."""
+    with closing(memory_connection()) as connection:
+        for script in scripts():
+            connection.execute(script)
+        return frozenset(connection.execute(_SELECT_COLUMNS, ["memory"]).fetchall())
+
+
+def _check_columns(name: str, reading: Session, wanted: Iterable[Column]) -> None:
+    """Refuse a source that lacks a column, or has it of another type."""
+    found = reading.execute(_SELECT_COLUMNS, ["catalog"])
+    for table, column, type in sorted({*wanted} - {*found})[:1]:
+        raise StoreDamaged(
+            f"{name}: has no column {table}.{column} of type {type}: another program changed it; "
+            "put a backup in its place"
+        )
 
 
 def _check_vocabulary(source: Source) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from ....arrays import Float64
-from ....errors import RecipeMismatch
 from ....records import Recipe
+from ...model_rows import model_faults, short_id
 from ...session import Session
 from ...tables.models import new_keys
 from ...tables.outcomes import key_pairs, move_models
 from ...tables.recipes import tables
-from ...tables.vectors import UNIT_TOLERANCE, ensure_table, fetch_vectors
+from ...tables.vectors import ensure_table, fetch_vectors
 from .rules import (
     FILLED,
     Conflict,
@@ -81,6 +81,7 @@ class Counts:
         updated: Known ones that got something they lacked, or a better outcome.
         differing: Known ones of other weights: nothing of them was taken.
         data_sets: Kept data sets that were added.
+        damaged: Parts and models that were left out, one line each.
     """
 
     added: int = 0
@@ -89,6 +90,7 @@ class Counts:
     differing: int = 0
     data_sets: int = 0
     conflicts: list[Conflict] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
 
     def add(self, other: Counts) -> None:
         self.added += other.added
@@ -97,15 +99,12 @@ class Counts:
         self.differing += other.differing
         self.data_sets += other.data_sets
         self.conflicts += other.conflicts
+        self.damaged += other.damaged
 
 
 def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Counts:
-    """Bring the source's models of these names into the target.
-
-    Raises:
-        RecipeMismatch: a vector of the source is not what its recipe promises.
-    """
-    theirs = _rows(source.session, names)
+    """Bring the source's models of these names into the target, but for damaged ones."""
+    theirs, damaged = _sound_rows(source, names)
     ours = {(row["base"], row["id"]): row for row in _rows(target, names)}
     known = [(ours[name], row) for row in theirs if (name := (row["base"], row["id"])) in ours]
     new = [(None, row) for row in theirs if (row["base"], row["id"]) not in ours]
@@ -114,7 +113,7 @@ def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Coun
     differing = _differing(target, source, settled)
     same = [pair for pair in settled if pair[1]["key"] not in differing]
 
-    counts = Counts(added=len(new), differing=len(differing))
+    counts = Counts(added=len(new), differing=len(differing), damaged=damaged)
     for own, row in settled:
         if row["key"] in differing:
             counts.conflicts.append(conflict_of("weights", source.name, own, row))
@@ -126,6 +125,21 @@ def merge_models(target: Session, source: Source, names: Sequence[Name]) -> Coun
     counts.updated = len(better) + len(completed)
     counts.unchanged = len(same) - len(completed)
     return counts
+
+
+def _sound_rows(source: Source, names: Sequence[Name]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The source's models of these names whose rows are what a catalog may hold, and a line on each
+    of the others."""
+    rows = _rows(source.session, names)
+    sql, values = model_faults(source.recipes, THESE, [[row["key"] for row in rows]])
+    faults = {int(key): fault for key, fault in source.session.execute(sql, values)}
+    damaged = [
+        f"{source.name}: model {short_id(row['id'])} is not what `deltadex index` writes "
+        f"({faults[row['key']]}); index it again"
+        for row in rows
+        if row["key"] in faults
+    ]
+    return [row for row in rows if row["key"] not in faults], damaged
 
 
 def _is_better(ours: Row, theirs: Row) -> bool:
@@ -270,7 +284,6 @@ def take_parts(
         if own_keys:
             sql = f"SELECT model, vector, norm FROM {table} WHERE model IN {THESE}"
             vectors = source.session.arrow(sql, [list(own_keys)])
-            _check(vectors, recipe, source)
             _insert(target, ensure_table(target, recipe), vectors, own_keys)
     wanted = {recipe for part in parts.values() for recipe in part.slots}
     for recipe_id in sorted(wanted, key=str):
@@ -329,16 +342,3 @@ def parts_of(
     for key, slots_of in session.execute(sql, [list(parts)]):
         parts[int(key)].slots.add(slots_of)
     return parts
-
-
-def _check(vectors: pa.Table, recipe: Recipe, source: Source) -> None:
-    column = vectors.column("vector").combine_chunks()
-    flat = np.asarray(column.flatten(), dtype=np.float64)
-    if flat.size == vectors.num_rows * recipe.dim:
-        lengths = np.linalg.norm(flat.reshape(vectors.num_rows, recipe.dim), axis=1)
-        if (np.abs(lengths - 1.0) <= UNIT_TOLERANCE).all():
-            return
-    raise RecipeMismatch(
-        f"{source.name}: a vector of recipe {recipe.id} is not of unit length in {recipe.dim} "
-        "dimensions: the catalog is damaged, and no more of it is merged"
-    )

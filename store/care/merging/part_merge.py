@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ....errors import EmptyCatalog, StoreDamaged
+from ....errors import EmptyCatalog, StoreError
 from ...catalog import Catalog
 from ...parts import Part, PartFolder, commit_part, save_family
 from ...tables.models import Known
@@ -29,11 +29,12 @@ def merge_parts(
     *,
     merge_catalog: Callable[[Path], None],
     tracked: Callable[[Sequence[Any]], Iterable[Any]],
-) -> list[str]:
-    """Bring the parts of a folder into the target; returns what is wrong with those left out.
+) -> None:
+    """Bring the parts of a folder into the target, but for damaged ones.
 
     Args:
-        counts: Of the folder; models that the target did not know are added to it.
+        counts: Of the folder; models that the target did not know, and damaged parts, are added to
+            it.
         merge_catalog: Merges a catalog with models that the target knows.
         tracked: Passes on the paths of the parts.
 
@@ -46,13 +47,12 @@ def merge_parts(
         raise EmptyCatalog(f"{folder}: no parts there; name a folder of `deltadex index --parts`")
     known: dict[str, dict[str, Known]] = {}
     batch: list[Part] = []
-    damaged: list[str] = []
     n_held = 0
     for path in tracked(paths):
         try:
             part = parts.read(path)
-        except StoreDamaged as err:
-            damaged.append(str(err))
+        except StoreError as err:
+            counts.damaged.append(str(err))
             continue
         if part.base not in known:
             known[part.base] = target.known(part.base)
@@ -72,7 +72,6 @@ def merge_parts(
     _merge_known(batch, merge_catalog)
     for base in known:
         save_family(target, base, None, None, ())
-    return damaged
 
 
 def _is_new(target: Catalog, part: Part, known: dict[str, Known]) -> bool:
