@@ -39,7 +39,10 @@ class Measure:
 def show_geometry(document: Document, *, all_measures: bool = False) -> None:
     """Each group's measures at a few depths, differences of groups, and what limits them."""
     screen = console()
-    screen.print(f"geometry of [bold]{text(document['model'])}[/]")
+    screen.print(
+        f"geometry of [bold]{text(document['model'])}[/] by hidden state: 0 is the embedding, n is "
+        "behind n layers"
+    )
     shown = spread(document["n_layers"])
     groups = list(_named_groups(document))
     for measure in (*_dimensions(document), *_clouds(all_measures)):
