@@ -2,15 +2,17 @@
 
     python benchmarks/rank_laws.py [--curves 100] [--layers 6 12 24] [--db CATALOG] [--seed 0]
 
-False laws: curves whose layers are permuted, so that rank does not depend on depth. Power: laws
-planted under noise and rounded to whole numbers, and how many intervals of value ± t·s.e. hold
-the planted value. With a catalog, also the curves of its stored rank studies, each permuted.
+False laws: curves whose layers are permuted, so that rank does not depend on depth, and curves
+that drift from layer to layer without a law. Power: laws planted under noise and rounded to whole
+numbers, and how many intervals of value ± t·s.e. hold the planted value. With a catalog, also the
+curves of its stored rank studies, each permuted.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +26,12 @@ from deltadex.study.rank.laws import LAW_NAMED
 from deltadex.study.rank.rank_report import LawChoice
 
 Curve = Float64[np.ndarray, " depth"]
-NO_LAW = ("constant", "no pattern", "too few points")
+NO_LAW = ("constant", "no pattern", "depends on depth, no law")
 PLANTED = {
     "linear": (60.0, -50.0),
     "exponential": (5.0, 60.0, 3.0),
     "power": (5.0, 60.0, -1.0),
+    "step": (20.0, -16.0, 3.0),
     "logistic drop": (10.0, 50.0, 0.6, 0.08),
 }
 NOISE = (0.02, 0.05, 0.1)
@@ -39,7 +42,7 @@ MODELS = 8
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Curves to permute: from a generator and a depth to ranks, and s.e. of a family's."""
+    """Curves without a law: from a generator and a depth to ranks, and s.e. of a family's."""
 
     name: str
     draw: Callable[[np.random.Generator, int], tuple[Curve, Curve | None]]
@@ -75,6 +78,11 @@ def family(rng: np.random.Generator, n_layers: int) -> tuple[Curve, Curve | None
     return ranks.mean(axis=0)[order], errors[order]
 
 
+def walk(rng: np.random.Generator, steps: Curve) -> tuple[Curve, None]:
+    """Whole ranks whose steps these are, with a spread of one to four ranks."""
+    return np.maximum(np.round(40.0 + rng.uniform(1.0, 4.0) * np.cumsum(steps)), 1.0), None
+
+
 KINDS = (
     of_one("linear"),
     of_one("exponential"),
@@ -82,6 +90,10 @@ KINDS = (
     Kind("ranks 1 to 3", lambda rng, n: (rng.integers(1, 4, n).astype(float), None)),
     Kind("heavy tails", lambda rng, n: (np.ceil(rng.pareto(1.5, n) * 5.0), None)),
     Kind(f"means of {MODELS} models, permuted", family),
+    Kind("constant 20 ± 1", lambda rng, n: (np.round(20.0 + rng.normal(size=n)), None)),
+    Kind("random walk", lambda rng, n: walk(rng, rng.normal(size=n))),
+    Kind("random walk, heavy tails", lambda rng, n: walk(rng, rng.standard_t(3, size=n))),
+    Kind("sum of a random walk", lambda rng, n: walk(rng, np.cumsum(rng.normal(size=n)))),
 )
 
 
@@ -106,24 +118,26 @@ def stored_curves(catalog: Path) -> Iterator[Curve]:
 def print_false_laws(
     rng: np.random.Generator, layers: list[int], n_curves: int, catalog: Path | None
 ) -> None:
-    print("| curves without a law | layers | curves | laws found |")
-    print("| --- | ---: | ---: | ---: |")
+    print(f"| curves without a law | layers | curves | laws found | steps | {' | '.join(NO_LAW)} |")
+    print("| --- |" + " ---: |" * (4 + len(NO_LAW)))
+
+    def show(name: str, depth: int | str, choices: list[LawChoice]) -> None:
+        found = Counter(choice.verdict for choice in choices)
+        steps = sum(n for verdict, n in found.items() if verdict.startswith("step"))
+        none = [found[verdict] for verdict in NO_LAW]
+        rates = [n / len(choices) for n in (len(choices) - sum(none) - steps, steps, *none)]
+        shown = " | ".join(f"{rate:.0%}" for rate in rates)
+        print(f"| {name} | {depth} | {len(choices)} | {shown} |", flush=True)
+
     for kind in KINDS:
         for n in layers:
-            found = sum(fitted(*kind.draw(rng, n)).verdict not in NO_LAW for _ in range(n_curves))
-            print(f"| {kind.name} | {n} | {n_curves} | {found / n_curves:.0%} |", flush=True)
-    if catalog is None:
-        return
-    curves = list(stored_curves(catalog))
-    draws = -(-n_curves // max(1, len(curves)))
-    found = [
-        fitted(rng.permutation(curve)).verdict not in NO_LAW
-        for curve in curves
-        for _ in range(draws)
-    ]
-    depths = sorted({len(curve) for curve in curves})
-    shown = "…".join(str(n) for n in sorted({depths[0], depths[-1]})) if depths else "-"
-    print(f"| of the catalog, permuted | {shown} | {len(found)} | {np.mean(found):.0%} |")
+            show(kind.name, n, [fitted(*kind.draw(rng, n)) for _ in range(n_curves)])
+    curves = list(stored_curves(catalog)) if catalog else []
+    if curves:
+        draws = -(-n_curves // len(curves))
+        depths = "…".join(map(str, sorted({min(map(len, curves)), max(map(len, curves))})))
+        some = [fitted(rng.permutation(curve)) for curve in curves for _ in range(draws)]
+        show("of the catalog, permuted", depths, some)
 
 
 def print_power(rng: np.random.Generator, layers: list[int], n_curves: int) -> None:
@@ -136,7 +150,8 @@ def print_power(rng: np.random.Generator, layers: list[int], n_curves: int) -> N
             for share in NOISE:
                 choices = [fitted(noisy(rng, planted(law, n), share)) for _ in range(n_curves)]
                 some = [choice for choice in choices if choice.verdict not in NO_LAW]
-                right = [choice for choice in some if choice.verdict == law]
+                name = f"step at layer {PLANTED[law][-1]:.0f}" if law == "step" else law
+                right = [choice for choice in some if choice.verdict == name]
                 quality = np.mean([c.best.r_squared for c in some if c.best]) if some else np.nan
                 print(
                     f"| {law} | {n} | {share:g} | {len(some) / n_curves:.0%} "

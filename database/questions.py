@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 
@@ -276,9 +277,18 @@ class Questions(Opened):
         >>> db.diff("imdb-0", "sst2-0").to_json()["unit"]
         'relative'
         """
+        from ..search import pair_cosine
         from ..study.diff import diff_models
 
-        difference = diff_models(self._catalog, first, second, self.find_base(base))
+        difference = self._catalog.look(
+            lambda: diff_models(
+                self._catalog,
+                first,
+                second,
+                self.find_base(base),
+                partial(pair_cosine, self._catalog),
+            )
+        )
         return DifferenceTable(difference.to_json())
 
     def _query(

@@ -13,6 +13,7 @@ from .neighbours import (
     Query,
     StoredQuery,
     find_similar,
+    pair_cosine,
     prepare_search,
 )
 from .rankings import Rankings, rankings
@@ -61,6 +62,7 @@ __all__ = [
     "labelled_models",
     "measure_published",
     "nearest_to_kept",
+    "pair_cosine",
     "place_models",
     "prepare_search",
     "rankings",

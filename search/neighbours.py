@@ -269,6 +269,19 @@ def _stored_query(catalog: Catalog, view: FamilyView, stored: Stored) -> Resolve
     )
 
 
+def pair_cosine(catalog: Catalog, first: str, second: str, base: str) -> float | None:
+    """The `cosine` of two stored models of a family; None where they share no default recipe."""
+    try:
+        view, query = resolve(catalog, StoredQuery(first, base), None, base)
+    except UnknownRecipe:
+        return None
+    (itself,), rows = view.rows([first]), view.rows([second])
+    if not len(rows):
+        return None
+    scores, _ = _scored(view, query, int(itself), rows)
+    return float(np.clip(scores.cosines[0, 0], -1.0, 1.0))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankedModels:
     """The models of a family that were scored, nearest first.

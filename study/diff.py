@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MOST_CHANGED = 8
 
 ALIKE, RELATED = 0.9, 0.3
-"""Cosines from which two updates are called nearly the same, and related."""
+"""Update cosines from which two updates are called nearly the same, and related."""
 
 Pair = tuple[float, float]
 """A number of model A and of model B."""
@@ -33,13 +33,13 @@ class SlotDifference(JsonRecord):
 
     Attributes:
         change: |ΔW| / |W|; |ΔW| where W was not read; 0 for a model that did not change the slot.
-        cosine: Of both updates, estimated from sketches; None where a model has none.
+        update_cosine: Of both ΔW of the slot, estimated from sketches; None where a model has none.
     """
 
     slot: str
     change: Pair
     stable_rank: Pair
-    cosine: float | None
+    update_cosine: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,8 @@ class Difference(JsonRecord):
 
     Attributes:
         unit: Of `change`: `relative` to |W|, or `absolute`.
-        cosine: Of both whole updates; no mean is subtracted.
+        cosine: As `find-similar` has it, over slots and all kernels.
+        update_cosine: Of ΔW alone, over all slots.
         by_layer, by_role: |ΔW| over all slots of a layer or role.
         most_different: The slots whose changes differ most.
         profiles: The most edited terms that `deltadex profile` stored, where it was run.
@@ -59,6 +60,7 @@ class Difference(JsonRecord):
     sentence: str
     unit: str
     cosine: float | None
+    update_cosine: float | None
     by_layer: Mapping[str, Pair]
     by_role: Mapping[str, Pair]
     most_different: tuple[SlotDifference, ...]
@@ -66,8 +68,17 @@ class Difference(JsonRecord):
     profiles: Mapping[str, Any]
 
 
-def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> Difference:
+def diff_models(
+    catalog: Catalog,
+    first: str,
+    second: str,
+    base: str | None,
+    cosine_of: Callable[[str, str, str], float | None],
+) -> Difference:
     """The difference by what the catalog holds of both; no weights are read.
+
+    Args:
+        cosine_of: Gives the cosine of two models of a base that `find-similar` shows.
 
     Raises:
         RequestError: one of them is not indexed, or they are of two families.
@@ -95,21 +106,22 @@ def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> 
     recipe = next(
         (r for r in catalog.recipes_of(a.base) if r.name == "sketch" and _have(r.id, a, b)), None
     )
-    cosine: float | None = None
+    cosine = cosine_of(a.id, b.id, a.base)
+    update_cosine: float | None = None
     cosines: dict[Slot, float] = {}
     if recipe is not None:
         sketches = (
             SketchMatrix.of_model({s.slot: s.sketch for s in stats if s.sketch}, recipe)
             for stats in (catalog.slots(row.key, recipe.id) for row in (a, b))
         )
-        cosine, cosines = _cosines(*sketches)
+        update_cosine, cosines = _cosines(*sketches)
 
     slots = tuple(
         SlotDifference(
             slot=str(slot),
             change=pair(slot, change),
             stable_rank=pair(slot, lambda stats: stats.stable_rank if stats else 0.0),
-            cosine=cosines.get(slot),
+            update_cosine=cosines.get(slot),
         )
         for slot in in_order
     )
@@ -123,7 +135,7 @@ def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> 
             key: (_norm(stats_a, group), _norm(stats_b, group)) for key, group in groups.items()
         }
 
-    by_layer = norms(lambda slot: f"{slot.stack} {slot.layer + 1}")
+    by_layer = norms(lambda slot: f"{slot.stack} {slot.layer}")
     by_role = norms(lambda slot: slot.role)
     only = [
         f"only {row.id} touches {_listed(slot for slot in in_order if slot not in others)}"
@@ -135,9 +147,12 @@ def diff_models(catalog: Catalog, first: str, second: str, base: str | None) -> 
     return Difference(
         models=(a.id, b.id),
         base=a.base,
-        sentence=f"{a.id} and {b.id} {_relation(cosine)}. {'; '.join([compared, *only])}.",
+        sentence=(
+            f"{a.id} and {b.id} {_relation(update_cosine, cosine)}. {'; '.join([compared, *only])}."
+        ),
         unit="relative" if relative else "absolute",
         cosine=cosine,
+        update_cosine=update_cosine,
         by_layer=by_layer,
         by_role=by_role,
         most_different=tuple(
@@ -178,9 +193,11 @@ def _profile(catalog: Catalog, row: ModelRow) -> dict[str, Any] | None:
     document = catalog.studies(row.key).latest("profile")
     if document is None:
         return None
+    from .components import most_edited
+
     stacks = document["components"]["stacks"]
     return {
-        "most_edited": {name: stack["most_edited"] for name, stack in stacks.items()},
+        "most_edited": {name: most_edited(stack) for name, stack in stacks.items()},
         "total_shift": {name: stack["total_shift"][-1] for name, stack in stacks.items()},
         "activation_shift": document["activation_shift"]["length"],
         "anisotropy_last_layer": document["geometry"]["anisotropy_centred"][-1],
@@ -188,14 +205,20 @@ def _profile(catalog: Catalog, row: ModelRow) -> dict[str, Any] | None:
     }
 
 
-def _relation(cosine: float | None) -> str:
-    if cosine is None:
-        return "cannot be compared direction by direction"
-    if cosine >= ALIKE:
-        return f"are nearly the same update (cosine {cosine:.2f})"
-    if cosine >= RELATED:
-        return f"are related updates (cosine {cosine:.2f})"
-    return f"point in different directions (cosine {cosine:.2f})"
+def _relation(of_updates: float | None, cosine: float | None) -> str:
+    shown = [
+        f"{name} {value:.3f}"
+        for name, value in (("update cosine", of_updates), ("cosine", cosine))
+        if value is not None
+    ]
+    known = f" ({', '.join(shown)})" if shown else ""
+    if of_updates is None:
+        return f"cannot be compared direction by direction{known}"
+    if of_updates >= ALIKE:
+        return f"are nearly the same update{known}"
+    if of_updates >= RELATED:
+        return f"are related updates{known}"
+    return f"point in different directions{known}"
 
 
 def _size(names: tuple[str, str], by_role: Mapping[str, Pair]) -> str:

@@ -33,14 +33,21 @@ class JsonRecord:
 
     @classmethod
     def from_json(cls: type[Record], document: Mapping[str, Any]) -> Record:
-        """The record of a document; keys that are no field are ignored, large fields default."""
+        """The record of a document; keys that are no field are ignored, large fields and those
+        that an earlier version did not write have their defaults."""
         kinds = get_type_hints(cls)
         keys = {
             field.name: field.metadata.get("key", field.name)
             for field in fields(cls)  # type: ignore[arg-type]
             if field.repr
         }
-        return cls(**{name: _restored(document[key], kinds[name]) for name, key in keys.items()})
+        return cls(
+            **{
+                name: _restored(document[key], kinds[name])
+                for name, key in keys.items()
+                if key in document
+            }
+        )
 
 
 def _plain(value: Any) -> Any:

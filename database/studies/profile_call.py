@@ -57,11 +57,14 @@ class ProfileCall(StudyCalls):
         self, subject: Subject, bases: dict[str, ProbedBase], device: str, *, again: bool
     ) -> Row:
         """The stored profile of a model, or a new one."""
+        from ...study.components import most_edited
         from ...study.profile import probe_base, probe_texts, profile_model, profile_settings
 
         settings = profile_settings()
         stored = None if again else self._load(subject, "profile", settings)
         if stored is not None:
+            for stack in stored["components"]["stacks"].values():
+                stack["most_edited"] = most_edited(stack)
             return dict(stored) | {"known": True}
         name = subject.require_base()
         from ...study.network import text_window

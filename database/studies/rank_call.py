@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,9 @@ from .tables import RankStudy
 if TYPE_CHECKING:
     from ...study.rank import RankReport
     from .settings import RankSettings
+
+EARLIER_LAWS = 2
+"""Version of stored settings: the same ranks, with laws that were chosen by fewer tests."""
 
 
 class RankCall(StudyCalls):
@@ -78,13 +81,18 @@ class RankCall(StudyCalls):
         )
 
     def _ranks(self, subject: Subject, settings: RankSettings, device: str) -> RankReport:
-        """One model's ranks, from the catalog where they are stored."""
-        from ...study.rank import RankReport
+        """One model's ranks, from the catalog where they are stored; laws are fitted again to those
+        that an earlier version stored."""
+        from ...study.rank import RankReport, with_laws
 
         stored = self._load(subject, "rank", asdict(settings))
         if stored is not None:
             return RankReport.from_json(stored)
-        report = self._measure_ranks(subject, settings, device)
+        earlier = self._load(subject, "rank", asdict(replace(settings, version=EARLIER_LAWS)))
+        if earlier is not None:
+            report = with_laws(RankReport.from_json(earlier))
+        else:
+            report = self._measure_ranks(subject, settings, device)
         self._save(subject, "rank", asdict(settings), report.to_json())
         return report
 

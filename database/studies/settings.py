@@ -12,7 +12,7 @@ class RankSettings:
 
     thetas: list[float]
     subject: Literal["weights", "update"]
-    version: int = 2
+    version: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ class RankStudy(Study):
         for curve in self._document["curves"]:
             fit, best = curve["fit"], curve["fit"]["best"]
             parameters = best["parameters"] if best and fit["pattern"] else {}
-            missed = (f"{m['layer'] + 1} ({m['standard_errors']:+.1f} s.e.)" for m in fit["misses"])
+            missed = (f"{m['layer']} ({m['standard_errors']:+.1f} s.e.)" for m in fit["misses"])
             rows.append(
                 {name: curve[name] for name in ("stack", "role", "theta")}
                 | {
@@ -73,7 +73,7 @@ class RankStudy(Study):
                     "p": fit["p_value"],
                     "misses layer": ", ".join(missed),
                 }
-                | {f"layer {p['layer'] + 1}": _rank(p) for p in curve["points"]}
+                | {f"layer {p['layer']}": _rank(p) for p in curve["points"]}
             )
         return rows
 

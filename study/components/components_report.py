@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,18 +38,23 @@ class Against(JsonRecord):
     local_embedding: float
 
     @property
-    def most_edited(self) -> tuple[int, str] | None:
-        """(block from 1, term) with the largest local shift; None where nothing changed."""
-        if not self.local_shift.size or self.local_shift.max() <= ZERO:
-            return None
-        block, term = np.unravel_index(int(self.local_shift.argmax()), self.local_shift.shape)
-        return int(block) + 1, self.local_terms[int(term)]
+    def most_edited(self) -> dict[str, Any] | None:
+        """`layer` and `term` with the largest local shift; None where nothing changed."""
+        return most_edited({"local_shift": self.local_shift, "local_terms": self.local_terms})
 
     def to_json(self) -> dict[str, Any]:
         """The fields and the most edited term."""
-        edited = self.most_edited
-        shown = None if edited is None else {"layer": edited[0], "term": edited[1]}
-        return JsonRecord.to_json(self) | {"most_edited": shown}
+        return JsonRecord.to_json(self) | {"most_edited": self.most_edited}
+
+
+def most_edited(stack: Mapping[str, Any]) -> dict[str, Any] | None:
+    """`layer` and `term` of the largest local shift in a document; stored ones of earlier versions
+    count layers from 1 there."""
+    shifts = np.array(stack["local_shift"], dtype=np.float64)
+    if not shifts.size or shifts.max() <= ZERO:
+        return None
+    layer, term = np.unravel_index(int(shifts.argmax()), shifts.shape)
+    return {"layer": int(layer), "term": stack["local_terms"][int(term)]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

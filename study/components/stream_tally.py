@@ -78,13 +78,13 @@ class StreamTally:
         """Add the numbers of the tokens of one pass of this model.
 
         Raises:
-            StudyError: a layer holds NaN or infinity.
+            StudyError: a hidden state holds NaN or infinity.
         """
         shares, ratios, errors, finite = map(torch.stack, zip(*self._pass, strict=True))
         if not finite.all():
             first = self.labels[int(finite.cpu().numpy().argmin())]
             raise StudyError(
-                f"{model}: layer {first} holds NaN or infinity: check the model's weights"
+                f"{model}: hidden state {first} holds NaN or infinity: check the model's weights"
             )
         self.error = max(self.error, float(errors.max()))
         self.importance.append(shares.cpu().numpy())

@@ -257,7 +257,7 @@ class CollectedStates:
             if not np.isfinite(hidden).all():
                 layer = int(np.argmin(np.isfinite(hidden).all(axis=(1, 2))))
                 raise StudyError(
-                    f"layer {layer} holds NaN or infinity"
+                    f"hidden state {layer} holds NaN or infinity"
                     f"{f' on texts of {group!r}' if group else ''}: check the model's weights"
                 )
             self.by_group[group].update(hidden, batch.text[mine], self.half[batch.text[mine]])

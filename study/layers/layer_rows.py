@@ -175,7 +175,7 @@ class RowSample:
         for layer, states in enumerate(hidden):
             if not np.isfinite(states).all():
                 raise StudyError(
-                    f"layers: layer {layer} of {n_layers} holds NaN or infinity; check the "
+                    f"layers: hidden state {layer} of {n_layers} holds NaN or infinity; check the "
                     "model's weights"
                 )
         if self.hidden is None:

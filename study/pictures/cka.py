@@ -62,7 +62,7 @@ def _draw_line(picture: Picture, axes: Axes, report: CkaReport) -> None:
         layers,
         debiased,
         [
-            f"layer {layer.layer} beside layer {layer.against_layer}\n"
+            f"hidden state {layer.layer} beside {layer.against_layer}\n"
             f"CKA {_shown(layer.debiased)} ± {_shown(layer.standard_error)}, "
             f"biased {_shown(layer.cka)}"
             for layer in report.layers
@@ -106,9 +106,9 @@ def _draw_matrix(picture: Picture, axes: Axes, report: CkaReport) -> None:
         axis.set_major_locator(MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
     figure.colorbar(shown, ax=axes, label="CKA, debiased", shrink=0.9)
     axes.set(
-        xlabel=f"layer of {short(report.against)}",
-        ylabel=f"layer of {short(report.model)}",
-        title="Every layer beside every layer",
+        xlabel=f"hidden state of {short(report.against)}",
+        ylabel=f"hidden state of {short(report.model)}",
+        title="Every hidden state beside every other",
     )
 
 

@@ -102,8 +102,9 @@ def _panels(stack: StackComponents, prefix: str) -> Sequence[Callable[..., None]
 def _caption(report: ComponentsReport) -> str:
     """What the symbols of the picture mean."""
     parts = [
-        "e: the hidden state of a token behind a layer (0: the embedding output); x: one of its "
-        "terms, which sum to e. Lines: means over tokens; bands: ± their standard deviation."
+        "e: the hidden state of a token (0: the embedding output; n: behind n layers); x: one of "
+        "its terms, which sum to e. Layers and heads count from 0. Lines: means over tokens; "
+        "bands: ± their standard deviation."
     ]
     if any(stack.layers[-1] == "final" for stack in report.stacks):
         parts.append("final: after the final norm.")
@@ -149,11 +150,11 @@ def _lines(
             around = spread[:, column]
             axes.fill_between(places, line - around, line + around, alpha=0.15, color=colour, lw=0)
         labels = (
-            f"layer {layer}, {name}\n{titles[1]} = {value:.4f}"
+            f"hidden state {layer}, {name}\n{titles[1]} = {value:.4f}"
             for layer, value in zip(stack.layers, line, strict=True)
         )
         picture.hover(axes, places, line, labels)
-    axes.set(title=titles[0], xlabel="layer", ylabel=titles[1])
+    axes.set(title=titles[0], xlabel="hidden state", ylabel=titles[1])
     normed = stack.layers[-1] == "final"
     shown = list(range(0, len(places) - normed, -(-len(places) // MOST_LABELLED)))
     if normed:
@@ -184,7 +185,7 @@ def _heads(
     axes: Axes,
     _: dict[str, Any],
 ) -> None:
-    names = [str(head + 1) for head in range(values.shape[1])]
+    names = [str(head) for head in range(values.shape[1])]
     _heat_map(picture, axes, values, names, titles[1])
     axes.set(title=titles[0], xlabel="head")
     step = -(-len(names) // 8)
@@ -204,14 +205,14 @@ def _heat_map(
     axes.set_ylabel("layer")
     axes.spines[:].set_visible(False)
     step = -(-len(values) // MOST_NUMBERED)
-    axes.set_yticks(range(0, len(values), step), [str(n + 1) for n in range(0, len(values), step)])
+    axes.set_yticks(range(0, len(values), step), [str(n) for n in range(0, len(values), step)])
     bar = picture.figure.colorbar(shown, ax=axes, aspect=30)
     bar.set_label(measure)
     bar.locator = MaxNLocator(nbins=5)
     bar.update_ticks()
     places = list(np.ndindex(values.shape))
     kind = "head " if names[0].isdigit() else ""
-    labels = (f"layer {b + 1}, {kind}{names[c]}\n{measure} = {values[b, c]:.4f}" for b, c in places)
+    labels = (f"layer {b}, {kind}{names[c]}\n{measure} = {values[b, c]:.4f}" for b, c in places)
     picture.hover(axes, [c for _, c in places], [b for b, _ in places], labels)
 
 
@@ -235,7 +236,7 @@ def _linear(
         ("output from its input", "x", "--", "C6"),
     )
     for fit, (label, marker, dashes, colour) in zip(linear.fits, styles, strict=True):
-        layers = np.arange(1, len(fit.r2) + 1)
+        layers = np.arange(len(fit.r2))
         name = f"{fit.outcome} from {fit.predictor}"
         axes.plot(layers, fit.r2, marker=marker, linestyle=dashes, color=colour, label=label)
         labels = (f"layer {n}, {name}\nR² = {r2:.3f}" for n, r2 in zip(layers, fit.r2, strict=True))

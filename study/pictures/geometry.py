@@ -127,7 +127,7 @@ def draw_geometry(report: GeometryReport, width: Width = "full", *, model: str =
     for axes in places[: len(panels)]:
         axes.set_xlim(-0.3, report.n_layers - 0.7)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
-        axes.set_xlabel("layer (0 = embeddings)" if width == "full" else "layer")
+        axes.set_xlabel("hidden state (0: embedding)" if width == "full" else "hidden state")
     add_legend(picture.figure, _entries(report, curves, panels), columns=legend_columns)
     return picture
 
@@ -252,7 +252,7 @@ def _mark(
     network = f", {UNTRAINED}" if curve.untrained else ""
     known = np.flatnonzero(np.isfinite(values))
     name = f"{curve.geometry.group or 'all texts'}{network}"
-    labels = [f"{name}, layer {layer}\n{measure} {values[layer]:.3g}" for layer in known]
+    labels = [f"{name}, hidden state {layer}\n{measure} {values[layer]:.3g}" for layer in known]
     picture.hover(axes, known.tolist(), values[known].tolist(), labels)
 
 

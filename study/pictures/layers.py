@@ -24,6 +24,7 @@ NUMBERED_CELLS = 8
 OWN, FITTED = PALETTE[0], PALETTE[1]
 
 CAPTION = (
+    "Layer n: hidden state n (0: the embedding; n: behind n layers). "
     "Accuracies: share of held-back rows whose layer is named, ± 1 standard error by text. "
     "PC: principal component of all layers' states. Contribution: share of |weight| that the k "
     "largest dimensions of a layer's weights hold; n50, n90: dimensions that hold half and nine "

@@ -18,11 +18,11 @@ QUANTILE = 1.96
 """Standard errors of a 95 % interval."""
 
 CAPTION = (
-    "Final norm and head of the model, applied to the residual stream of every layer (layer 0: "
-    "embeddings; the last layer: the model itself); {tokens} tokens of {texts} texts. Same top "
-    "token: share of tokens whose most likely next token is the last layer's; decided: share that "
-    "no later layer changes; vertical line: half of the tokens are decided. KL: of the last "
-    "layer's distribution from the layer's (0 at the last layer, not shown). Bands: 95 % "
+    "Final norm and head of the model, applied to the residual stream (hidden state 0: the "
+    "embedding; n: behind n layers; the last: the model itself); {tokens} tokens of {texts} texts. "
+    "Same top token: share of tokens whose most likely next token is the last layer's; decided: "
+    "share that no later layer changes; vertical line: half of the tokens are decided. KL: of the "
+    "last layer's distribution from the layer's (0 at the last layer, not shown). Bands: 95 % "
     "intervals over texts."
 )
 
@@ -51,7 +51,7 @@ def draw_logit_lens(report: LensReport, width: Width = "full") -> Picture:
                 "label": short(beside.model),
             }
             _draw_line(picture, axes, beside.layers, name, other)
-        axes.set(title=title, xlabel="layer", ylabel=label)
+        axes.set(title=title, xlabel="hidden state", ylabel=label)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=9, integer=True, min_n_ticks=1))
         axes.grid(alpha=0.25)
     ink = rcParams["text.color"]
@@ -90,7 +90,8 @@ def _draw_line(
         )
     axes.plot(numbers, values, **style)
     labels = [
-        f"{style['label']}, layer {number}\n{value:.3f}" + (f" ± {e:.3f}" if np.isfinite(e) else "")
+        f"{style['label']}, hidden state {number}\n{value:.3f}"
+        + (f" ± {e:.3f}" if np.isfinite(e) else "")
         for number, value, e in zip(numbers, values, error, strict=True)
     ]
     picture.hover(axes, numbers, values, labels)

@@ -35,13 +35,14 @@ FORMULAS: dict[str, Callable[..., str]] = {
     "constant": lambda a: _terms(a),
     "linear": lambda a, b: _terms(a, (b, "x")),
     "quadratic": lambda a, b, c: _terms(a, (b, "x"), (c, "x^2")),
-    "quarter ellipse": lambda low, high: _terms(low, (high - low, r"\sqrt{1-(l/L)^2}")),
+    "quarter ellipse": lambda low, high: _terms(low, (high - low, r"\sqrt{1-((l+1)/L)^2}")),
     "exponential": lambda a, b, c: (
         _terms(a, (b, rf"\,e^{{-{_number(c)}x}}"))
         if c > 0  # at the end where it is largest, so that its factor has no hidden size
         else _terms(a, (b * exp(-c), rf"\,e^{{{_number(-c)}(x-1)}}"))
     ),
-    "power": lambda a, b, c: _terms(a, (b, rf"\,l^{{{_number(c)}}}")),
+    "power": lambda a, b, c: _terms(a, (b, rf"\,(l+1)^{{{_number(c)}}}")),
+    "step": lambda a, b, c: rf"{_number(a)}\to{_number(a + b)}\ (l\geq{c:.0f})",
     "logistic drop": lambda a, b, c, d: _terms(
         a, (b, rf"/(1+e^{{(x-{_number(c)})/{_number(d)}}})")
     ),
@@ -52,7 +53,7 @@ FORMULAS: dict[str, Callable[..., str]] = {
 def draw_ranks(
     report: RankReport, thetas: Sequence[float] | None = None, width: Width = "full"
 ) -> Picture:
-    """A picture of r_θ by layer (from 1): a panel for each role of each stack, lines by θ.
+    """A picture of r_θ by layer: a panel for each role of each stack, lines by θ.
 
     All panels of a stack have one scale. The colours of text and background are those of
     `rcParams`.
@@ -120,7 +121,7 @@ class _Scale:
         return min(max(rank, self.bottom), self.top)
 
     def set(self, axes: Axes, n_layers: int) -> None:
-        axes.set(xlim=(0.5, n_layers + 0.5))
+        axes.set(xlim=(-0.5, n_layers - 0.5))
         axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
         if self.logarithmic:
             axes.set_yscale("log")
@@ -144,7 +145,7 @@ def _draw_curve(
         deviations = [point.standard_error or 0.0 for point in true]
         label = rf"$\theta = {curve.theta:g}$" + (", mean ± s.e." if any(deviations) else "")
         legend[label] = axes.errorbar(
-            [point.layer + 1 for point in true],
+            [point.layer for point in true],
             [point.rank for point in true],
             yerr=deviations if any(deviations) else None,
             fmt=marker,
@@ -152,8 +153,8 @@ def _draw_curve(
         )
         if curve.fit.best is not None and curve.fit.pattern:
             best = curve.fit.best
-            layers = np.linspace(true[0].layer + 1.0, true[-1].layer + 1.0, 200)
-            values = LAW_NAMED[best.law].values(best.values, layers, curve.n_layers)
+            layers = np.linspace(true[0].layer, true[-1].layer, 200)
+            values = LAW_NAMED[best.law].values(best.values, layers + 1.0, curve.n_layers)
             axes.plot(layers, values, color=colour, zorder=1.5)
             legend[LAW] = Line2D([], [], color=rcParams["text.color"])
     hollow: Style = {"ls": "none", "color": colour, "markerfacecolor": "none", "clip_on": False}
@@ -164,12 +165,12 @@ def _draw_curve(
     )
     for label, shape, points in groups:
         if points:
-            at = [point.layer + 1 for point in points]
+            at = [point.layer for point in points]
             heights = [scale.place(point.rank) for point in points]
             legend[label], *_ = axes.plot(at, heights, marker=shape, **hollow)
     picture.hover(
         axes,
-        [point.layer + 1 for point in curve.points],
+        [point.layer for point in curve.points],
         [scale.place(point.rank) for point in curve.points],
         [_hover(curve, point) for point in curve.points],
     )
@@ -181,7 +182,7 @@ def _hover(curve: RankCurve, point: RankPoint) -> str:
     models = f", mean of {point.count}" if point.count > 1 else ""
     reason = f"; {point.reason}" if point.reason else ""
     return (
-        f"{curve.stack} {curve.role}, layer {point.layer + 1}, θ = {curve.theta:g}: "
+        f"{curve.stack} {curve.role}, layer {point.layer}, θ = {curve.theta:g}: "
         f"rank {point.rank:.4g}{spread}{models}{reason}"
     )
 
@@ -218,9 +219,9 @@ def _explanation(report: RankReport, thetas: Sequence[float]) -> str:
     )
     return (
         f"r_θ: fewest singular directions of {matrix} that hold the share θ of |{matrix}|². "
-        "l = 1…L: the layer; x = (l − 1)/(L − 1). A line is drawn, and its law and R² given, "
-        "where a law of depth holds or the ranks are constant within their errors; 'no pattern': "
-        f"neither.{misses}"
+        "l = 0…L − 1: the layer; x = l/(L − 1). A line is drawn, and its law and R² given, where a "
+        "law of depth or a step holds or the ranks are constant; 'depends on depth, no law' and "
+        f"'no pattern': none of these does.{misses}"
     )
 
 

@@ -68,7 +68,7 @@ def _draw_exponents(picture: Picture, axes: Axes, matrices: Sequence[MatrixSpect
             if not some:
                 continue
             bars = axes.errorbar(
-                [m.layer + 1 + shift for m, _ in some],
+                [m.layer + shift for m, _ in some],
                 [law.alpha for _, law in some],
                 yerr=[law.standard_error for _, law in some],
                 fmt=marker,
@@ -80,14 +80,14 @@ def _draw_exponents(picture: Picture, axes: Axes, matrices: Sequence[MatrixSpect
                 legend[name] = bars
         picture.hover(
             axes,
-            [m.layer + 1 + shift for m, _ in own],
+            [m.layer + shift for m, _ in own],
             [law.alpha for _, law in own],
             [_hover(m, law) for m, law in own],
         )
     if not fitted:
         _say_too_few(axes)
-    depth = max(matrix.layer for matrix in matrices) + 1
-    axes.set(xlim=(0.4, depth + 0.6), xlabel="layer", ylabel=r"$\alpha$")
+    last = max(matrix.layer for matrix in matrices)
+    axes.set(xlim=(-0.6, last + 0.6), xlabel="layer", ylabel=r"$\alpha$")
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
     return legend
 
@@ -107,7 +107,7 @@ def _draw_tails(picture: Picture, axes: Axes, matrices: Sequence[MatrixSpectrum]
         lowest += [value for count, value in matrix.curve if count <= SHOWN * matrix.n_eigenvalues]
         counts = [count for count, _ in matrix.curve]
         eigenvalues = [value for _, value in matrix.curve]
-        label = f"{matrix.role.replace('_', ' ')} {matrix.layer + 1}"
+        label = f"{matrix.role.replace('_', ' ')} {matrix.layer}"
         law = matrix.power_law
         if law is not None:
             label += rf", $\alpha$ {law.alpha:.1f}"
@@ -163,7 +163,7 @@ def _hover(matrix: MatrixSpectrum, law: PowerLaw) -> str:
     tested = f", p {law.p_value:.2f}" if law.p_value is not None else ""
     part = f", part {matrix.part}" if matrix.part else ""
     return (
-        f"{NAMES[matrix.subject]} {matrix.stack} {matrix.role}, layer {matrix.layer + 1}{part}: "
+        f"{NAMES[matrix.subject]} {matrix.stack} {matrix.role}, layer {matrix.layer}{part}: "
         f"α {law.alpha:.2f} ± {law.standard_error:.2f} from {law.n_tail} of "
         f"{matrix.n_eigenvalues} eigenvalues above {law.x_min:.3g}, distance {law.distance:.3f}"
         f"{tested}"

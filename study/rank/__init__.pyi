@@ -1,7 +1,7 @@
 from .effective_rank import energy_rank, entropy_rank, stable_rank
 from .law_choice import fit_laws
 from .rank_report import FamilyRankReport, RankReport
-from .ranks_by_depth import family_ranks, rank_study
+from .ranks_by_depth import family_ranks, rank_study, with_laws
 
 __all__ = [
     "FamilyRankReport",
@@ -12,4 +12,5 @@ __all__ = [
     "fit_laws",
     "rank_study",
     "stable_rank",
+    "with_laws",
 ]

@@ -1,8 +1,9 @@
 """The law that a curve of rank by depth follows, or what is known instead.
 
-Four questions, in this order. Does rank depend on depth at all (`depth_test`)? Which law: a
+Five questions, in this order. Does rank depend on depth at all (`depth_test`)? Which law: a
 larger one takes the place of a smaller one by an F-test. Does the law describe the curve (R²,
-and the error at layers left out)? Does it hold without any single layer?
+and the error at layers left out)? Does it hold without any single layer? Do random walks follow
+a law as well?
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ from itertools import groupby, repeat
 import numpy as np
 
 from ...arrays import Float64, Int64
-from .depth_test import depth_p_value
+from .depth_test import depth_p_value, walk_p_value
 from .law_errors import standard_errors as parameter_errors
 from .law_fit import Curve, LawFit, deviance, f_test, fit_law
-from .laws import LAWS
-from .rank_report import FittedLaw, LawChoice, Miss, Parameter, Segments
+from .laws import LAW_NAMED, LAWS
+from .rank_report import SIGNIFICANCE, FittedLaw, LawChoice, Miss, Parameter, Segments
 
 FEWEST_POINTS = 5
 """Of 4 points, 2 of 24 permutations are as straight as a straight line: p = 0.08."""
-SIGNIFICANCE = 0.05
+DRIFT = 0.1
+"""Share of random walks that may be given a law."""
+EVEN = 0.1
+"""Of their mean: ranks that scatter by no more, in no order, are constant. Of a step's height: so
+even are its levels."""
 LEAST_R_SQUARED = 0.8
 CARRIED = 0.2
 """A law whose F-test has a larger p-value without some layer is carried by that layer alone."""
@@ -45,7 +50,7 @@ def fit_laws(
     standard_errors: Float64[np.ndarray, " depth"] | None = None,
     counts: Int64[np.ndarray, " depth"] | None = None,
 ) -> LawChoice:
-    """The law of the curve, `constant`, `no pattern` or `too few points`, and why.
+    """The law of the curve, or another verdict, and why.
 
     Args:
         layers: 1…n_layers, each at most once.
@@ -82,12 +87,26 @@ def _choose(curve: Curve, counts: Int64[np.ndarray, " depth"] | None) -> LawChoi
     """The choice; `counts` are given where the variances are those of means over models."""
     fits = [fit_law(law, curve) for law in LAWS if law.fewest_points <= len(curve.ranks)]
     constant, laws = fits[0], fits[1:]
-    p_value = depth_p_value(curve)
-    chosen = _largest_that_pays(constant, laws, curve) if p_value <= SIGNIFICANCE else None
+    p_value, critical = depth_p_value(curve, SIGNIFICANCE)
+    chosen = (
+        _largest_that_pays(constant, laws, curve)
+        if p_value <= SIGNIFICANCE
+        else _two_levels(constant, laws, curve)
+    )
+    walk_p = (
+        None
+        if chosen is None
+        else walk_p_value(
+            curve, laws, chosen.excess, critical=critical, least_r_squared=LEAST_R_SQUARED
+        )
+    )
     best = chosen or min(laws, key=lambda fit: f_test(constant, fit, curve))
     left_out = _without_each(best, constant, curve)
-    reason = _why_none(curve, counts, p_value, chosen, left_out)
-    is_constant = bool(reason) and _within_errors(constant, curve, counts)
+    reason = _why_none(curve, counts, p_value, chosen, left_out, walk_p)
+    is_constant = bool(reason) and (
+        _within_errors(constant, curve, counts)
+        or (p_value > SIGNIFICANCE and constant.excess <= (EVEN * constant.parameters[0]) ** 2)
+    )
     candidates = sorted((_fitted(fit, curve) for fit in fits), key=lambda f: f.aicc)
     shown = constant if is_constant else best
     return LawChoice(
@@ -97,6 +116,7 @@ def _choose(curve: Curve, counts: Int64[np.ndarray, " depth"] | None) -> LawChoi
         reason=reason,
         best=next(c for c in candidates if c.law == shown.law.name),
         p_value=p_value,
+        walk_p_value=walk_p,
         scatter=float(np.sqrt(shown.excess)),
         fit_p_value=None if counts is None else _fit_p_value(shown, curve, counts),
         misses=() if counts is None else _misses(shown, curve),
@@ -128,6 +148,18 @@ def _largest_that_pays(constant: LawFit, laws: Sequence[LawFit], curve: Curve) -
     return None if current is constant else current
 
 
+def _two_levels(constant: LawFit, laws: Sequence[LawFit], curve: Curve) -> LawFit | None:
+    """The step, if both its levels are even; permutations cannot tell one among few layers.
+
+    Of six layers, three on each level, 2 of the 20 orders are a step: p = 0.1.
+    """
+    for fit in laws:
+        if fit.law is LAW_NAMED["step"]:
+            even = fit.excess <= (EVEN * fit.parameters[1]) ** 2
+            return fit if even and f_test(constant, fit, curve) <= SIGNIFICANCE else None
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class _LeftOut:
     """A law and the constant, each fitted again without every single layer.
@@ -135,7 +167,7 @@ class _LeftOut:
     Attributes:
         error: RMSE of the law at the layers left out, weighted as the law's residuals are.
         p_value: The largest of the F-tests between the two.
-        layer: The layer without which it is the largest, 1…L.
+        layer: The layer (from 0) without which it is the largest.
     """
 
     error: float
@@ -162,7 +194,7 @@ def _without_each(fit: LawFit, constant: LawFit, curve: Curve) -> _LeftOut:
         error=float(np.sqrt(np.average(np.square(errors), weights=weights))),
         constant_error=float(np.sqrt(np.average(np.square(constant_errors), weights=weights))),
         p_value=p_values[weakest],
-        layer=int(curve.layers[weakest]),
+        layer=int(curve.layers[weakest]) - 1,
     )
 
 
@@ -172,6 +204,7 @@ def _why_none(
     p_value: float,
     chosen: LawFit | None,
     left_out: _LeftOut,
+    walk_p: float | None,
 ) -> str:
     """Why no law holds beyond the constant; empty where one does."""
     if counts is None and float(np.ptp(curve.ranks)) <= ONE_RANK:
@@ -195,6 +228,11 @@ def _why_none(
         return (
             f"layer {left_out.layer} alone carries the best law ({chosen.law.name}): without it, "
             f"p = {left_out.p_value:.2g}"
+        )
+    if walk_p is not None and walk_p > DRIFT:
+        return (
+            f"{walk_p:.0%} of random walks follow some law as well, so the ranks may drift from "
+            f"layer to layer without one (best law: {chosen.law.name})"
         )
     return ""
 

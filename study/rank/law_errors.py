@@ -18,8 +18,8 @@ PROFILED = {1: 65, 2: 25}
 """Values of each shape parameter in a profile, by their number."""
 
 
-def standard_errors(fit: LawFit, curve: Curve) -> list[float] | None:
-    """Of every parameter; None where the points do not determine the shape.
+def standard_errors(fit: LawFit, curve: Curve) -> list[float | None] | None:
+    """Of every parameter, None of a discrete shape; None where the points do not determine them.
 
     The larger of two: √diag (JᵀWJ)⁻¹ with W = 1/(known variance + τ²); and the half-width of
     the profile-likelihood interval, where Σ W·residual² grows by 1 at most while the other
@@ -29,8 +29,8 @@ def standard_errors(fit: LawFit, curve: Curve) -> list[float] | None:
     if fit.on_bound:
         return None
     linear = _from_jacobian(fit, curve)
-    if linear is None or fit.box is None:
-        return linear
+    if linear is None or fit.box is None or fit.box.discrete:
+        return None if linear is None else [*linear, *[None] * len(fit.parameters[len(linear) :])]
     profile = _from_profile(fit, curve, linear[-len(fit.shape) :])
     if profile is None:
         return None
@@ -40,7 +40,8 @@ def standard_errors(fit: LawFit, curve: Curve) -> list[float] | None:
 def _from_jacobian(fit: LawFit, curve: Curve) -> list[float] | None:
     basis = fit.law.basis(curve.layers, curve.n_layers, fit.shape)
     columns = list(basis.T)
-    for i, value in enumerate(fit.shape):
+    shape = () if fit.box is not None and fit.box.discrete else fit.shape
+    for i, value in enumerate(shape):
         step = STEP * abs(value)
         ahead, behind = (
             fit.law.basis(

@@ -71,7 +71,7 @@ class LawFit:
     @property
     def on_bound(self) -> bool:
         """Whether the points push the shape out of the range where it is determined."""
-        if self.box is None:
+        if self.box is None or self.box.discrete:
             return False
         shape = np.array(self.shape)
         return any(
@@ -177,6 +177,8 @@ def _best_shape(law: Law, curve: Curve, box: Box, start: Shape, excess: float) -
     if not start:
         sums = [float(np.sum(residuals(np.array(shape)) ** 2)) for shape in box.shapes]
         start = box.shapes[int(np.argmin(sums))]
+    if box.discrete:
+        return start
     inside = np.clip(start, box.lower, box.upper)
     found = least_squares(residuals, inside, bounds=(box.lower, box.upper), x_scale="jac")
     return tuple(found.x.tolist())

@@ -1,11 +1,12 @@
 """The forms that rank against depth may follow, each with the range where it can be told apart.
 
-Depth is the layer l = 1…L, or x = (l − 1)/(L − 1) = 0…1. Each law is linear in some parameters
-and non-linear in at most two others, its `shape`: value = basis(shape) @ linear.
+Depth is x = l/(L − 1) = 0…1 of the layers l = 0…L − 1, which arrays here count from 1. Each law is
+linear in some parameters and non-linear in at most two others, its `shape`:
+value = basis(shape) @ linear.
 
 A shape is bounded to what points one layer apart can determine. A step between two neighbours
-and a straight line are limits of the exponential, the power and the logistic law: neither has
-parameters of its own, so the bounds leave both out.
+and a straight line are limits of the exponential, the power and the logistic law: both are laws
+of their own, so the bounds leave them out of the others.
 """
 
 from __future__ import annotations
@@ -31,11 +32,15 @@ FLATTEST_RATE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A region that shapes are searched for in, and its grid of starts: a list for each."""
+    """A region that shapes are searched for in, and its grid of starts: a list for each.
+
+    A `discrete` shape is a point of the grid: between two of them the law is the same.
+    """
 
     lower: Shape
     upper: Shape
     grid: tuple[tuple[float, ...], ...]
+    discrete: bool = False
 
     @property
     def shapes(self) -> list[Shape]:
@@ -115,6 +120,10 @@ def _power(layers: Layers, _: int, shape: Shape) -> Float64[np.ndarray, "depth l
     return np.column_stack((np.ones_like(layers), layers ** shape[0]))
 
 
+def _step(layers: Layers, _: int, shape: Shape) -> Float64[np.ndarray, "depth linear"]:
+    return np.column_stack((np.ones_like(layers), np.where(layers > shape[0], 1.0, 0.0)))
+
+
 def _logistic(layers: Layers, n_layers: int, shape: Shape) -> Float64[np.ndarray, "depth linear"]:
     from scipy.special import expit
 
@@ -144,6 +153,12 @@ def _exponents(n_layers: int) -> tuple[Box, ...]:
     return _signed(0.1, STEEPEST / log(2.0), most_rising)
 
 
+def _steps(n_layers: int) -> tuple[Box, ...]:
+    """Both levels have two layers: one layer alone is an outlier."""
+    first = tuple(np.arange(2.0, n_layers - 1.0).tolist())
+    return (Box(first[:1], first[-1:], (first,), discrete=True),) if first else ()
+
+
 def _drops(n_layers: int) -> tuple[Box, ...]:
     """Both plateaus have a layer, and the drop is neither one step nor the whole depth."""
     step = 1.0 / max(4, n_layers - 1)
@@ -158,7 +173,7 @@ LAWS: tuple[Law, ...] = (
     Law(
         "quarter ellipse",
         ("r_min", "r_max"),
-        "r_min + (r_max − r_min)·√(1 − (l/L)²)",
+        "r_min + (r_max − r_min)·√(1 − ((l + 1)/L)²)",
         _quarter_ellipse,
     ),
     Law(
@@ -166,10 +181,11 @@ LAWS: tuple[Law, ...] = (
         ("a", "b", "c"),
         "a + b·x + c·x²",
         _polynomial(2),
-        vertices=(-2.0, -0.5, *np.linspace(0.0, 1.0, 9).tolist(), 1.5, 3.0),
+        vertices=(-2.0, -0.5, *np.linspace(0.0, 1.0, 17).tolist(), 1.5, 3.0),
     ),
     Law("exponential", ("a", "b", "c"), "a + b·exp(−c·x)", _exponential, _rates),
-    Law("power", ("a", "b", "c"), "a + b·l^c", _power, _exponents),
+    Law("power", ("a", "b", "c"), "a + b·(l + 1)^c", _power, _exponents),
+    Law("step", ("a", "b", "c"), "a, and a + b from layer c on", _step, _steps),
     Law("logistic drop", ("a", "b", "c", "d"), "a + b/(1 + exp((x − c)/d))", _logistic, _drops),
 )
 """From the simplest to the one with most parameters."""

@@ -9,6 +9,9 @@ from typing import Any, Literal
 from ...errors import StudyError
 from ..report_json import JsonRecord
 
+SIGNIFICANCE = 0.05
+"""P-value above which no dependence on depth is shown."""
+
 Subject = Literal["update", "weights"]
 
 
@@ -73,6 +76,8 @@ class LawChoice(JsonRecord):
         reason: Why no law beyond the constant holds; empty where one does.
         best: The law; the best one tried where none holds; None with too few points.
         p_value: Share of the layers' permutations that follow some law as well.
+        walk_p_value: Share of random walks that follow some law as well; None where no law was
+            chosen before.
         scatter: Standard deviation of the ranks about `best` beyond their known errors.
         fit_p_value: Of `best` against the standard errors alone; None without them.
         misses: Layers that `best` misses by more than two standard errors.
@@ -89,6 +94,7 @@ class LawChoice(JsonRecord):
     reason: str
     best: FittedLaw | None = None
     p_value: float | None = None
+    walk_p_value: float | None = None
     scatter: float | None = None
     fit_p_value: float | None = None
     misses: tuple[Miss, ...] = ()
@@ -100,10 +106,14 @@ class LawChoice(JsonRecord):
 
     @property
     def verdict(self) -> str:
-        """The law's name, `constant`, `no pattern` or `too few points`."""
-        if self.best is None:
+        """The law's name, `constant`, `step at layer n`, or why there is none of them."""
+        if self.best is None or self.p_value is None:
             return "too few points"
-        return self.best.law if self.pattern else "no pattern"
+        if not self.pattern:
+            return "depends on depth, no law" if self.p_value <= SIGNIFICANCE else "no pattern"
+        if self.best.law == "step":
+            return f"step at layer {self.best.parameters['c'].value:.0f}"
+        return self.best.law
 
     def to_json(self) -> dict[str, Any]:
         """The fields and the verdict."""

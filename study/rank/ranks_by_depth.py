@@ -174,6 +174,17 @@ def rank_curve(
     )
 
 
+def with_laws(report: RankReport) -> RankReport:
+    """The same ranks with laws fitted anew."""
+    return replace(
+        report,
+        curves=tuple(
+            rank_curve(curve.stack, curve.role, curve.theta, curve.n_layers, curve.points)
+            for curve in report.curves
+        ),
+    )
+
+
 def _role_order(place: Slot | RankCurve) -> tuple[int, int]:
     """Encoders before decoders, and roles in the order of `records.ROLES`."""
     return STACKS.index(place.stack), ROLES.index(place.role)

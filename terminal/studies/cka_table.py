@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tables import Document, console, print_rows, text
-from ..text import share
+from ..text import count, share
 
 
 def show_cka(document: Document) -> None:
@@ -11,8 +11,8 @@ def show_cka(document: Document) -> None:
     screen = console()
     screen.print(
         f"linear CKA of [bold]{text(document['model'])}[/] and {text(document['against'])} · "
-        f"{document['n_tokens']} of {document['n_tokens_seen']} tokens of "
-        f"{document['n_texts']} texts"
+        f"{document['n_tokens']} of {count(document['n_tokens_seen'], 'token')} of "
+        f"{count(document['n_texts'], 'text')}"
     )
     rows = [
         (
@@ -24,6 +24,6 @@ def show_cka(document: Document) -> None:
         )
         for layer in document["layers"]
     ]
-    print_rows(screen, ("layer", "beside layer", "debiased", "±", "biased"), rows)
+    print_rows(screen, ("hidden state", "beside", "debiased", "±", "biased"), rows)
     if not document["n_blocks"]:
         screen.print("  no standard error: fewer than 5 texts", style="dim")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..tables import Document, console, print_rows, text
-from ..text import share
+from ..text import count, share
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +20,7 @@ def show_components(document: Document) -> None:
     beside = f" against {text(document['against'])}" if document["against"] else ""
     screen.print(
         f"components of [bold]{text(document['model'])}[/]{beside} · "
-        f"{document['tokens']} tokens of {document['texts']} texts"
+        f"{count(document['tokens'], 'token')} of {count(document['texts'], 'text')}"
     )
     for name, stack in document["stacks"].items():
         terms = [t for t in stack["terms"] if t not in stack["absent"]]
@@ -29,7 +29,7 @@ def show_components(document: Document) -> None:
             (layer, *(share(row[place]) for place in places))
             for layer, row in zip(stack["layers"], stack["importance"], strict=True)
         ]
-        print_rows(screen, (f"{name}: importance", *terms), rows)
+        print_rows(screen, (f"{name}: importance in hidden state", *terms), rows)
         if stack["absent"]:
             screen.print(f"  absent: {', '.join(stack['absent'])}")
         if stack["linear"] is not None:
@@ -40,9 +40,9 @@ def show_components(document: Document) -> None:
             continue
         rows = [
             (layer, *(f"{value:.4f}" for value in row))
-            for layer, row in enumerate(stack["local_shift"], start=1)
+            for layer, row in enumerate(stack["local_shift"])
         ]
-        heads = (f"{name}: edited (own change / input)", *stack["local_terms"])
+        heads = (f"{name}: layer, edited (own change / input)", *stack["local_terms"])
         print_rows(screen, heads, rows)
         edited = stack["most_edited"]
         embedding = f"embeddings moved by {stack['local_embedding']:.4f}"
@@ -67,10 +67,10 @@ def _print_linear(screen: Console, name: str, stack: Document) -> None:
     columns = [fit[side] for fit in linear["fits"] for side in ("r2", "r2_train")]
     rows = [
         (layer, *(f"{value:.3f}" for value in row))
-        for layer, *row in zip(stack["layers"][1:], *columns, strict=False)
+        for layer, row in enumerate(zip(*columns, strict=True))
     ]
     heads = [f"{part}, {side}" for part in ("term", "sub-layer") for side in ("held out", "fitted")]
-    print_rows(screen, (f"{name}: R² of a linear map", *heads), rows)
+    print_rows(screen, (f"{name}: layer, R² of a linear map", *heads), rows)
     fits = "; ".join(
         f"{part}: {fit['outcome']} from {fit['predictor']}"
         for part, fit in zip(("term", "sub-layer"), linear["fits"], strict=True)
@@ -90,7 +90,7 @@ def _print_heads(screen: Console, name: str, heads: Document) -> None:
     places.sort(key=lambda place: -values[place[0]][place[1]])
     rows = [
         (
-            f"{block + 1}.{head + 1}",
+            f"{block}.{head}",
             *(f"{heads[key][block][head]:.4f}" for key in keys),
         )
         for block, head in places[:SHOWN_HEADS]

@@ -20,11 +20,11 @@ def show_diff(document: Document) -> None:
             slot["slot"],
             *(f"{value:.3g}" for value in slot["change"]),
             " / ".join(f"{value:.1f}" for value in slot["stable_rank"]),
-            share(slot["cosine"]),
+            share(slot["update_cosine"]),
         )
         for slot in document["most_different"]
     ]
-    heads = (f"most different, {unit}", first, second, "stable rank", "cosine")
+    heads = (f"most different, {unit}", first, second, "stable rank", "update cosine")
     print_rows(screen, heads, rows)
     for name, profile in document["profiles"].items():
         edited = [

@@ -39,12 +39,15 @@ class Measure:
 def show_geometry(document: Document, *, all_measures: bool = False) -> None:
     """Each group's measures at a few depths, differences of groups, and what limits them."""
     screen = console()
-    screen.print(f"geometry of [bold]{text(document['model'])}[/]")
+    screen.print(
+        f"geometry of [bold]{text(document['model'])}[/] by hidden state: 0 is the embedding, n is "
+        "behind n layers"
+    )
     shown = spread(document["n_layers"])
     groups = list(_named_groups(document))
     for measure in (*_dimensions(document), *_clouds(all_measures)):
         _print_measure(screen, measure, groups, shown)
-    print_left_out(screen, range(document["n_layers"]), shown)
+    print_left_out(screen, range(document["n_layers"]), shown, "hidden states")
     _print_limits(screen, document, groups)
     if document["reference"] is not None:
         _print_divergences(screen, document, groups, shown, all_measures)
@@ -146,7 +149,7 @@ def _print_limits(
             layers = ", ".join(map(str, apart))
             screen.print(
                 f"  [yellow]{text(name)}: the estimators differ by more than {APART} times[/] in "
-                f"layers {layers}: the tokens do not follow TwoNN's law there"
+                f"hidden states {layers}: the tokens do not follow TwoNN's law there"
             )
         if group["trends_disagree"]:
             trends = ", ".join(map(_trend, group["trends"]))
@@ -301,7 +304,7 @@ def _print_differences(
         title = f"{name}: {first} less {contrast['condition']}"
         _print_difference(screen, title, contrast["measures"], depths, all_measures)
     if document["pairs"] or document["contrasts"]:
-        print_left_out(screen, range(document["n_layers"]), depths)
+        print_left_out(screen, range(document["n_layers"]), depths, "hidden states")
 
 
 def _print_difference(

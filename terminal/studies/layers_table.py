@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from ..tables import Document, console, print_rows, text
-from ..text import share
+from ..text import count, share
 from .shared import print_failed, print_left_out, spread
 
 SHOWN_DIMS = 4
@@ -18,11 +18,13 @@ def show_layers(document: Document) -> None:
     screen = console()
     screen.print(
         f"layers of [bold]{text(document['model'])}[/] · chance {document['chance']:.3f} · "
-        f"{document['n_tokens']} tokens of {document['n_texts']} texts"
+        f"{count(document['n_tokens'], 'token')} of {count(document['n_texts'], 'text')}"
     )
     removed = document["n_punctuation_removed"]
     if removed is not None:
-        screen.print(f"{removed} tokens without a letter or digit are left out", style="dim")
+        screen.print(
+            f"{count(removed, 'token')} without a letter or digit are left out", style="dim"
+        )
     rows = [
         (
             control["title"],
@@ -59,9 +61,9 @@ def _print_contributions(screen: Console, document: Document) -> None:
         dims = " ".join(f"{'+-'[one['sign'] < 0]}{one['dim']}" for one in largest)
         shares = (held["n50"][place], held["n90"][place], f"{held['max_share'][place]:.1%}")
         rows.append((held["layers"][place], *shares, dims))
-    heads = ("layer", "n50", "n90", "largest", "dimensions of largest weight, from 0")
+    heads = ("hidden state", "n50", "n90", "largest", "dimensions of largest weight, from 0")
     print_rows(screen, heads, rows)
-    print_left_out(screen, held["layers"], shown)
+    print_left_out(screen, held["layers"], shown, "hidden states")
     screen.print(
         f"n50, n90: dimensions, of {document['dim']}, that hold 50 % and 90 % of a layer's "
         "absolute weights; + speaks for the layer, - against it",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..tables import Document, console, print_rows, text
-from ..text import share
+from ..text import count, share
 
 
 def show_logit_lens(document: Document) -> None:
@@ -12,8 +12,8 @@ def show_logit_lens(document: Document) -> None:
     characters = document["n_characters"]
     counted = "" if characters is None else f", {characters} characters"
     screen.print(
-        f"logit lens of [bold]{text(document['model'])}[/] · {document['n_tokens']} tokens"
-        f"{counted} of {document['n_texts']} texts"
+        f"logit lens of [bold]{text(document['model'])}[/] · {count(document['n_tokens'], 'token')}"
+        f"{counted} of {count(document['n_texts'], 'text')}"
     )
     rows = [
         (
@@ -26,7 +26,7 @@ def show_logit_lens(document: Document) -> None:
         )
         for layer in document["layers"]
     ]
-    heads = ("layer", "same top", "decided", "bits a token", "bits a character", "KL, bits")
+    heads = ("hidden state", "same top", "decided", "bits a token", "bits a character", "KL, bits")
     print_rows(screen, heads, rows)
     low, middle, high = document["decided_layers"]
     screen.print(

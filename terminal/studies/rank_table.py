@@ -5,9 +5,6 @@ from __future__ import annotations
 from ..tables import Document, console, print_rows, text
 from .shared import print_failed, print_left_out, spread
 
-SIGNIFICANCE = 0.05
-"""P-value from which on no dependence on depth is shown."""
-
 
 def show_ranks(document: Document) -> None:
     """r_θ by role and layer, with the law of each curve."""
@@ -25,9 +22,9 @@ def show_ranks(document: Document) -> None:
                 by_layer = {point["layer"]: point for point in curve["points"]}
                 cells = [_rank(by_layer.get(layer)) for layer in shown]
                 rows.append((curve["role"], *cells, _law(curve["fit"])))
-            heads = (f"θ = {theta:g}, {stack}", *(str(n + 1) for n in shown), "law")
+            heads = (f"θ = {theta:g}, {stack}", *map(str, shown), "law")
             print_rows(screen, heads, rows)
-            print_left_out(screen, range(1, depth + 1), shown)
+            print_left_out(screen, range(depth), shown)
     for note in document["notes"]:
         screen.print(f"  {text(note)}", style="dim")
     print_failed(screen, document)
@@ -47,13 +44,14 @@ def _law(fit: Document) -> str:
     if best is None:
         return verdict
     if verdict == "constant":
-        return f"constant {best['parameters']['a']['value']:.3g}"
+        scatter = f" ± {fit['scatter']:.2g}" if fit["scatter"] else ""
+        return f"constant {best['parameters']['a']['value']:.3g}{scatter}"
     if verdict == "no pattern":
-        if fit["p_value"] > SIGNIFICANCE:
-            return f"no pattern, p {fit['p_value']:.2g}"
-        return f"no pattern ({best['law']}: R² {best['r_squared']:.2f})"
+        return f"no pattern, p {fit['p_value']:.2g}"
+    if not fit["pattern"]:
+        return f"{verdict} ({best['law']}: R² {best['r_squared']:.2f})"
     shown = f"{verdict}, R² {best['r_squared']:.2f}"
     if fit["misses"]:
         worst = max(fit["misses"], key=lambda miss: abs(miss["standard_errors"]))
-        shown += f", layer {worst['layer'] + 1} off by {abs(worst['standard_errors']):.1f} s.e."
+        shown += f", layer {worst['layer']} off by {abs(worst['standard_errors']):.1f} s.e."
     return shown

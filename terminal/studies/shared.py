@@ -22,11 +22,13 @@ def show_base_notes(document: Document) -> None:
         console().print(f"[yellow]{text(note)}[/]")
 
 
-def print_left_out(screen: Console, names: Sequence[object], shown: Sequence[int]) -> None:
-    """Name the layers that the tables above have no room for."""
+def print_left_out(
+    screen: Console, names: Sequence[object], shown: Sequence[int], noun: str = "layers"
+) -> None:
+    """Name the layers, or what else the noun says, that the tables above have no room for."""
     left = [text(name) for place, name in enumerate(names) if place not in shown]
     if left:
-        screen.print(f"  not shown: layers {', '.join(left)} (--json has them)", style="dim")
+        screen.print(f"  not shown: {noun} {', '.join(left)} (--json has them)", style="dim")
 
 
 def print_failed(screen: Console, document: Document) -> None:

@@ -24,8 +24,8 @@ def show_spectra(document: Document) -> None:
                     here = [m for m in own if (m["subject"], m["role"], m["layer"]) == place]
                     cells.append(_alpha(here))
                 rows.append((role, NAMES[subject], *cells))
-        print_rows(screen, (stack, "of", *(str(n + 1) for n in shown)), rows)
-        print_left_out(screen, range(1, depth + 1), shown)
+        print_rows(screen, (stack, "of", *map(str, shown)), rows)
+        print_left_out(screen, range(depth), shown)
     for note in document["notes"]:
         screen.print(f"  {text(note)}", style="dim")
 

@@ -327,10 +327,11 @@ TOYS = {
         command=("benchmarks/rank_laws.py", "--curves", "1", "--layers", "6"),
         page="studies/rank.md",
         published=(
-            "| curves without a law | layers | curves | laws found |",
+            "| curves without a law | layers | curves | laws found | steps | constant "
+            "| no pattern | depends on depth, no law |",
             "| planted | layers | noise / range | a law | that law | R² | in its 95 % interval |",
         ),
-        prints=(r"\| normal noise \| 6 \| 1 \| \d+% \|",),
+        prints=(r"\| random walk \| 6 \| 1 \| \d+% \| \d+% \|",),
     ),
     "rank of a model": Toy(
         command=("benchmarks/studies/rank.py", "--shape", "tiny", "--repeats", "1"),

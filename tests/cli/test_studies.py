@@ -9,6 +9,7 @@ import transformers
 from click.testing import CliRunner
 from factories import make_bert, make_family
 
+import deltadex as dx
 from deltadex.cli import main
 from deltadex.terminal import show_geometry, show_layers
 
@@ -44,6 +45,25 @@ def test_rank_of_one_model_is_kept_and_drawn(family, tmp_path):
     assert first == again
     assert {"name", "curves", "slots", "thetas", "failed", "picture"} <= set(first)
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_stored_ranks_of_an_earlier_version_get_their_laws_anew(family, tmp_path):
+    shutil.copy(family / "c.duckdb", tmp_path)
+    stored = document(family, "rank", "a-0") | {"name": "b-0", "models": ["b-0"]}
+    for curve in stored["curves"]:
+        del curve["fit"]["walk_p_value"]
+        for layer in range(6):
+            curve["points"] += [
+                {**curve["points"][-1], "layer": layer, "rank": 3 + 6 * (layer > 2)}
+            ]
+        curve["points"], curve["n_layers"] = curve["points"][-6:], 6
+    settings = {"thetas": [0.5, 0.9, 0.99], "subject": "update", "version": 2}
+    with dx.open(tmp_path / "c.duckdb") as db:
+        db._catalog.studies(db._catalog.model("b-0").key).save("rank", settings, stored)
+
+    again = document(tmp_path, "rank", "b-0")
+
+    assert {curve["fit"]["verdict"] for curve in again["curves"]} == {"step at layer 3"}
 
 
 def test_rank_of_a_family_has_means_with_standard_errors(family):
@@ -104,7 +124,9 @@ def test_components_against_the_base_name_what_was_edited(family, tmp_path):
 
     (stack,) = report["stacks"].values()
     assert stack["error"] < 1e-5
-    assert stack["most_edited"]["layer"] >= 1
+    layer, term = stack["most_edited"]["layer"], stack["most_edited"]["term"]
+    edited = stack["local_shift"][layer][stack["local_terms"].index(term)]
+    assert edited == max(map(max, stack["local_shift"])) > 0
     assert "prefers-color-scheme" in (tmp_path / "c.html").read_text("utf-8")
 
 
@@ -232,7 +254,7 @@ def test_layers_on_screen(capsys, monkeypatch, trend, said):
         said,
         "17 tokens without a letter or digit are left out",
         "9 leaves of 5 rows or more and depth 4, and asks about 3 of 8 dimensions",
-        "0      2    6    31.0%",
+        "0             2    6    31.0%",
         "+5",
         "reach it, of 40",
         "-0.030",
@@ -339,7 +361,20 @@ def test_diff_says_in_a_sentence_what_differs(family):
 
     assert report["sentence"].startswith("a-0 and b-0 ")
     assert report["most_different"]
-    assert report["cosine"] < 1
+    slots = [slot["slot"].split(".")[1] for slot in report["slots"]]
+    assert {name.split()[1] for name in report["by_layer"]} == set(slots)
+
+
+def test_a_pair_has_one_cosine_in_every_answer(family):
+    near = document(family, "find-similar", "a-0", "--explain")
+
+    for neighbour, explained in zip(near["neighbours"], near["explanations"], strict=True):
+        difference = document(family, "diff", "a-0", neighbour["model"])
+        assert difference["cosine"] == pytest.approx(neighbour["cosine"], abs=1e-9)
+        assert explained["similarity"] == pytest.approx(neighbour["cosine"], abs=1e-9)
+        assert f"cosine {neighbour['cosine']:.3f})" in difference["sentence"]
+        assert difference["update_cosine"] != difference["cosine"]
+        assert "cosine" not in difference["slots"][0]
 
 
 def test_a_profile_needs_a_tokenizer_and_says_so(family):

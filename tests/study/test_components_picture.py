@@ -97,7 +97,7 @@ def test_points_answer_with_layer_term_and_value(alone):
 
     (stack,) = alone.stacks
     value = stack.heads.importance_last[2, 3]
-    assert f"layer 3, head 4\n⟨e, x⟩ / |e|² = {value:.4f}" in labels
-    assert f"layer 1, attention\n|x| / |e| = {stack.norm_ratio[1, 1]:.4f}" in labels
+    assert f"layer 2, head 3\n⟨e, x⟩ / |e|² = {value:.4f}" in labels
+    assert f"hidden state 1, attention\n|x| / |e| = {stack.norm_ratio[1, 1]:.4f}" in labels
     terms = len(stack.terms) - len(stack.absent)
     assert len(labels) == 2 * terms * len(stack.layers) + 3 * 4 + 2 * 3

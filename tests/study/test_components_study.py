@@ -301,5 +301,5 @@ def test_a_network_that_gives_nan_is_refused():
         lambda model: model.encoder.layer[1].output.dense.weight[0].fill_(float("nan")),
     )
 
-    with pytest.raises(StudyError, match=r"^[^:]+: layer 2 holds NaN"):
+    with pytest.raises(StudyError, match=r"^[^:]+: hidden state 2 holds NaN"):
         components_study(network, TEXTS)

@@ -481,7 +481,9 @@ def test_states_that_are_not_finite_are_refused_by_layer_and_group():
     hidden = make_hidden(texts)
     hidden[45][2, 3, 1] = np.nan
 
-    with pytest.raises(StudyError, match="layer 2 holds NaN or infinity on texts of 'srp_Latn'"):
+    with pytest.raises(
+        StudyError, match="hidden state 2 holds NaN or infinity on texts of 'srp_Latn'"
+    ):
         study(texts, hidden=hidden)
 
 

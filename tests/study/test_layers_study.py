@@ -152,7 +152,7 @@ def test_states_that_are_not_finite_are_refused_wherever_they_are():
     hidden = make_hidden(tokens=48)
     hidden[2, 40, 1] = np.inf
 
-    with pytest.raises(StudyError, match="layer 2 of 3 holds NaN or infinity"):
+    with pytest.raises(StudyError, match="hidden state 2 of 3 holds NaN or infinity"):
         layers_study(batches(hidden), max_tokens=20)
 
 

@@ -39,10 +39,10 @@ def compared(name, change):
 
 
 def edits(stack):
-    """{(layer from 1, term): local shift} of what is not zero."""
+    """{(layer, term): local shift} of what is not zero."""
     local = stack.against.local_shift
     return {
-        (int(block) + 1, stack.against.local_terms[term]): local[block, term]
+        (int(block), stack.against.local_terms[term]): local[block, term]
         for block, term in np.argwhere(local > ZERO)
     }
 
@@ -114,9 +114,9 @@ def test_one_query_is_found_while_every_later_term_moves(name):
 
     found = edits(first)
     shift = dict(zip(first.terms, first.against.term_shift.T, strict=True))
-    assert list(found) == [(3, "attention")]
-    assert found[3, "attention"] > 1e-4
-    assert first.against.most_edited == (3, "attention")
+    assert list(found) == [(2, "attention")]
+    assert found[2, "attention"] > 1e-4
+    assert first.against.most_edited == {"layer": 2, "term": "attention"}
     assert first.against.local_embedding <= ZERO
     assert shift["attention"][:3].max() <= ZERO
     assert shift["attention"][3:].min() > 1e-4
@@ -139,15 +139,15 @@ def test_an_edit_of_the_attention_to_the_source_is_found_in_the_decoder():
     )
 
     assert not edits(encoder)
-    assert list(edits(decoder)) == [(3, "source")]
+    assert list(edits(decoder)) == [(2, "source")]
 
 
 @pytest.mark.parametrize("name", FOUR_LAYERS)
 def test_an_edited_feed_forward_is_found(name):
     first, *others = compared(name, FEED_FORWARD_OF_LAYER_2[name])
 
-    assert list(edits(first)) == [(2, "feed_forward")]
-    assert first.against.most_edited == (2, "feed_forward")
+    assert list(edits(first)) == [(1, "feed_forward")]
+    assert first.against.most_edited == {"layer": 1, "term": "feed_forward"}
     assert first.against.local_embedding <= ZERO
     assert not any(edits(stack) for stack in others)
 
@@ -156,7 +156,7 @@ def test_an_edited_feed_forward_is_found(name):
 def test_edited_biases_and_norms_behind_a_sum_are_the_bias_term(name):
     (stack,) = compared(name, CONSTANTS[name])
 
-    assert list(edits(stack)) == [(layer, "bias") for layer in (1, 2, 3, 4)]
+    assert list(edits(stack)) == [(layer, "bias") for layer in range(4)]
     assert stack.against.local_shift.max() > 1e-3
     assert stack.against.local_embedding <= ZERO
 
@@ -172,7 +172,7 @@ def test_biases_inside_a_sublayer_and_norms_before_it_belong_to_it(name):
 
     first, *others = compared(name, change)
 
-    assert list(edits(first)) == [(1, "feed_forward")]
+    assert list(edits(first)) == [(0, "feed_forward")]
     assert not any(edits(stack) for stack in others)
 
 

@@ -304,7 +304,7 @@ def test_the_picture_has_a_line_for_each_theta_on_one_scale_and_answers_to_the_m
         labels = [label for _, _, label in picture.places()]
         assert len(labels) == 2 * 3 * 6
         rank = report.curves[0].points[0].rank
-        assert labels[0] == f"encoder q, layer 1, θ = 0.5: rank {rank:g}"
+        assert labels[0] == f"encoder q, layer 0, θ = 0.5: rank {rank:g}"
 
 
 def test_the_picture_marks_rounding_zeros_and_standard_errors():

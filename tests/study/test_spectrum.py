@@ -268,7 +268,7 @@ def test_the_picture_has_exponents_and_tails_of_each_subject_on_one_scale(width)
     assert tails.get_xscale() == tails.get_yscale() == "log"
     labels = [label for _, _, label in picture.places()]
     assert sum("α" in label and "layer" in label for label in labels) == 9
-    assert any(label.startswith("ΔW encoder q, layer 1: α") for label in labels)
+    assert any(label.startswith("ΔW encoder q, layer 0: α") for label in labels)
 
 
 def test_a_model_without_matrices_is_refused():
