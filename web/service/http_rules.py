@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Collection
 from typing import Any
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...errors import offered
 from .problems import Problem
 
 MAX_SHOWN = 40
@@ -66,9 +66,8 @@ def refuse_unknown_names(given: Collection[tuple[str, Any]], known: Collection[s
 
 def unknown(name: str, known: Collection[str]) -> str:
     """A sentence about a name that is none of those known, with the nearest of them."""
-    near = difflib.get_close_matches(name[:MAX_SHOWN], known, n=1)
-    rest = f"near: {near[0]}" if near else f"there are: {', '.join(known) or 'none'}"
-    return f"{name[:MAX_SHOWN]!r} is unknown; {rest}"
+    shown = name[:MAX_SHOWN]
+    return f"{shown!r} is unknown{offered(shown, known) or '; there are: none'}"
 
 
 class Sent(BaseModel):
