@@ -49,13 +49,14 @@ class CheckedFile:
         try:
             self._descriptor = os.open(path, os.O_RDONLY)
         except OSError as err:
-            raise damaged(err.strerror) from None
+            raise damaged(str(err.strerror)) from None
         weakref.finalize(self, os.close, self._descriptor)
-        self._sums = _stored_sums(path, file)
-        if self._sums is None:
-            self._sums = self._made_sums(file)
+        sums = _stored_sums(path, file)
+        if sums is None:
+            sums = self._made_sums(file)
             with suppress(StoreFull):
-                write_atomically(_sums_path(path), _bound(file, self._sums.tobytes()))
+                write_atomically(_sums_path(path), _bound(file, sums.tobytes()))
+        self._sums = sums
 
     def read(self, n: int = -1) -> memoryview:
         """The next bytes; raises `BadIndex` where they differ from what was fetched."""
