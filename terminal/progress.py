@@ -18,6 +18,7 @@ from rich.progress import (
     track,
 )
 from rich.progress_bar import ProgressBar
+from rich.text import Text
 
 from .screen import Screen
 from .text import plain, size
@@ -200,10 +201,11 @@ class RunProgress:
             return ProgressBar(total=None, width=16, pulse=True)
         return ProgressBar(total=1.0, completed=self._status()[1], width=16)
 
-    def _note(self) -> str:
+    def _note(self) -> Text:
         note, share = self._status()
         left = time_left(time.monotonic() - self._start, share)
-        return " · ".join(filter(None, (note, left))) if self._models else ""
+        line = " · ".join(filter(None, (note, left))) if self._models else ""
+        return Text(line, no_wrap=True)
 
 
 class _Column(ProgressColumn):
@@ -211,7 +213,7 @@ class _Column(ProgressColumn):
 
     max_refresh = 0.5
 
-    def __init__(self, made: Callable[[], ProgressBar | str]) -> None:
+    def __init__(self, made: Callable[[], RenderableType]) -> None:
         super().__init__()
         self._made = made
 
