@@ -13,7 +13,7 @@ from urllib.parse import quote
 from ...errors import StoreDamaged, StoreError, StoreFull
 from ..files import make_folder, write_atomically
 from ..tables.models import Known
-from .part_rows import KNOWN_COLUMNS, Part, part_bytes, read_known, read_part
+from .part_rows import KNOWN_COLUMNS, REMEDY, Part, part_bytes, read_known, read_part
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class PartFolder:
     def path_of(self, part: Part) -> str:
         """Where a part is, from the folder."""
         recipes = "+".join(recipe.id for recipe in part.recipes)
-        return f"{_folder(part.base)}/recipe={recipes}/part-{part.lease}.parquet"
+        return f"{_folder(part.base)}/recipe={recipes}/{_name(part.lease)}"
 
     def write(self, part: Part) -> str:
         """Write a part, in place of one of the same lease; returns its path from the folder.
@@ -96,7 +96,11 @@ class PartFolder:
             StoreDamaged: it is not what was written.
             StoreError: it cannot be read.
         """
-        return read_part(self._content(path), f"{self.url}/{path}")
+        name = f"{self.url}/{path}"
+        part = read_part(self._content(path), name)
+        if PurePosixPath(path).name != _name(part.lease):
+            raise StoreDamaged(f"{name}: holds the part {_name(part.lease)}; {REMEDY}")
+        return part
 
     def known(self, base: str) -> dict[str, Known]:
         """What a second run compares with models' files, of every model of a family's parts.
@@ -134,6 +138,7 @@ class PartFolder:
     def _known_rows(self, base: str) -> Iterator[dict[str, Any]]:
         for path in self.paths(base):
             try:
+                self._require_file(path)
                 with self._files.open(f"{self._root}/{path}", "rb") as file:
                     rows = read_known(file, f"{self.url}/{path}")
             except StoreDamaged as err:
@@ -145,7 +150,13 @@ class PartFolder:
             else:
                 yield from map(dict, rows)
 
+    def _require_file(self, path: str) -> None:
+        """Raises `StoreDamaged` for a pipe or device, which has no end."""
+        if self.is_local and not self._files.isfile(f"{self._root}/{path}"):
+            raise StoreDamaged(f"{self.url}/{path}: no file; {REMEDY}")
+
     def _content(self, path: str) -> bytes:
+        self._require_file(path)
         try:
             content = self._files.cat_file(f"{self._root}/{path}")
         except OSError as err:
@@ -158,6 +169,10 @@ class PartFolder:
 def _protocols(files: Any) -> tuple[str, ...]:
     protocol = files.protocol
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def _name(lease: str) -> str:
+    return f"part-{lease}.parquet"
 
 
 def _folder(base: str) -> str:

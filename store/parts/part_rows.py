@@ -128,6 +128,8 @@ def read_part(content: bytes, name: str) -> Part:
         outcomes = tuple(_outcome(row, recipes) for row in table.to_pylist())
         for outcome in outcomes:
             check_outcome(outcome)
+        if not outcomes:
+            raise ValueError("no models")
         if any(outcome.model.base != about.base for outcome in outcomes):
             raise ValueError("a model of another base")
     except (KeyError, TypeError, ValueError) as err:

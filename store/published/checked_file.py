@@ -51,6 +51,8 @@ class CheckedFile:
         except OSError as err:
             raise damaged(str(err.strerror)) from None
         weakref.finalize(self, os.close, self._descriptor)
+        if os.fstat(self._descriptor).st_size != file.bytes:
+            raise damaged("changed since it was fetched")
         sums = _stored_sums(path, file)
         if sums is None:
             sums = self._made_sums(file)
@@ -96,7 +98,7 @@ class CheckedFile:
             block = self._bytes(start, min(self._size, start + BLOCK))
             whole.update(block)
             sums.append(xxhash.xxh3_64_intdigest(block))
-        if whole.hexdigest() != file.sha256 or os.fstat(self._descriptor).st_size != file.bytes:
+        if whole.hexdigest() != file.sha256:
             raise self._damaged("changed since it was fetched")
         return np.array(sums, dtype="<u8")
 

@@ -1,6 +1,7 @@
 """Outcomes as Parquet parts, and parts in a catalog."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -203,6 +204,7 @@ def rewritten(folder, path, *, change=None, about=None, schema=None):
     rows = table.to_pylist()
     if change is not None:
         change(rows[0])
+        rows = [row for row in rows if row]
     body = table.schema.metadata[_ENTRY]
     if about is not None:
         body = about(json.loads(body)) if callable(about) else about
@@ -247,6 +249,7 @@ HOSTILE_PARTS = {
     "another kind": {"change": lambda row: row.update(kind="gradient")},
     "another verification": {"change": lambda row: row.update(verified="yes")},
     "a negative size": {"change": lambda row: row.update(bytes_total=-1)},
+    "no models": {"change": dict.clear},
     "a note that is none": {"change": lambda row: row.update(notes=[None])},
     "another base": {"change": lambda row: row.update(base="other")},
     "an unknown code": {"change": lambda row: row.update(code="x", reason="y", status="failed")},
@@ -264,6 +267,7 @@ HOSTILE_PARTS = {
     "a wide recipe": {
         "about": lambda about: about | {"recipes": [about["recipes"][0] | {"dim": 10**9}]}
     },
+    "another lease": {"about": lambda about: about | {"lease": "other"}},
     "a long base": {"about": lambda about: about | {"base": "b" * 10_000}},
     "no time": {"about": lambda about: about | {"written_at": "soon"}},
     "no such day": {"about": lambda about: about | {"written_at": "2020-13-45T00:00:00.0Z"}},
@@ -287,6 +291,18 @@ def test_every_hostile_part_is_named_and_left_out_and_the_others_are_merged(cata
     assert "a sketch of 10000000 bytes" in damaged["a sketch of 10 MB"]
     assert "its layout cannot be used" in damaged["another layout"]
     assert "good" in folder.known("base")
+
+
+def test_a_pipe_in_the_place_of_a_part_is_not_waited_for(catalog, folder):
+    path = Path(folder.url) / folder.write(part(indexed("a", seed=1), lease="a"))
+    folder.write(part(indexed("b", seed=2), lease="b"))
+    path.unlink()
+    os.mkfifo(path)
+
+    merged = merge_catalogs(catalog, [folder.url]).to_json()
+
+    assert (merged["added"], len(merged["damaged"])) == (1, 1)
+    assert list(folder.known("base")) == ["b"]
 
 
 def test_a_parquet_file_of_something_else_is_no_part(folder, tmp_path):
