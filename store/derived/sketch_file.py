@@ -270,7 +270,7 @@ def _bytes(rows: np.ndarray) -> memoryview:
 
 def _write(path: Path, at: int, data: bytes | memoryview) -> None:
     """Write data at a position of a file, and flush it to the disk."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     with os.fdopen(descriptor, "r+b") as file:
         file.seek(at)
         file.write(data)

@@ -159,7 +159,7 @@ class TraitFile:
 
 def _write(path: Path, at: int, data: bytes) -> None:
     """Write data at a position of a file, which ends there."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     with os.fdopen(descriptor, "r+b") as file:
         file.seek(at)
         file.write(data)

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import matplotlib.image
 import pytest
 
-from deltadex.errors import StudyError
+from deltadex.errors import StoreFull, StudyError
 from deltadex.study.pictures.figures import check_ending, new_picture, save_picture
 
 
@@ -129,14 +129,14 @@ def test_other_endings_are_refused_before_anything_is_drawn(tmp_path, name):
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("in the way")
 
-    with pytest.raises(StudyError, match=r"file/a\.svg: "):
+    with pytest.raises(StoreFull, match=r"file: cannot be made"):
         save(tmp_path / "file" / "a.svg")
 
 
 def test_a_folder_in_the_files_place_is_refused(tmp_path):
     (tmp_path / "a.svg").mkdir()
 
-    with pytest.raises(StudyError, match=r"a\.svg: Is a directory"):
+    with pytest.raises(StoreFull, match=r"a\.svg: Is a directory"):
         save(tmp_path / "a.svg")
 
 
