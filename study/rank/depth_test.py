@@ -84,8 +84,9 @@ def walk_p_value(
         left: Float64[np.ndarray, " paths"], paths: Float64[np.ndarray, "paths depth"], size: int
     ) -> Float64[np.ndarray, " paths"]:
         stepped = np.diff(paths, axis=1) ** 2 @ (1.0 / (of_pairs + step * gaps))
-        gain: Float64[np.ndarray, " paths"] = n * np.log(np.maximum(left, EPS * stepped) / stepped)
-        return gain + size * np.log(n)
+        of_law = np.maximum(left, EPS * stepped)
+        bic: Float64[np.ndarray, " paths"] = n * np.log(of_law / stepped) + size * np.log(n)
+        return bic
 
     own = curve.ranks[None]
     wanted = min(
