@@ -172,7 +172,7 @@ def nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> Neare
     for data in kept:
         ranked = rank_models(view, data_scores(view, other_data(kept, data)), data, also=rows)
         place = int(np.flatnonzero(ranked.rows == rows[0])[0])
-        evidence, row = ranked.evidence, ranked.order[place]
+        evidence, row = ranked.evidence, int(ranked.order[place])
         pair = (float(evidence.z[row]), float(evidence.cosines[row]), evidence.error(row))
         found.append((data, *pair, float(ranked.rates[place])))
     return NearestData(

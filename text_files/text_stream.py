@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from ..errors import DataError
 
@@ -127,7 +127,7 @@ def too_large(path: Path) -> DataError:
 class _LimitedGzip(gzip.GzipFile):
     """A gzip file that ends in a `DataError` where it unpacks to more than `unpacked_limit`."""
 
-    def __init__(self, path: Path, source: io.BufferedReader[Any]) -> None:
+    def __init__(self, path: Path, source: io.BufferedIOBase) -> None:
         super().__init__(fileobj=source, mode="rb")
         self._path, self._left = path, unpacked_limit(path)
 

@@ -47,6 +47,17 @@ def test_a_file_of_which_every_row_matches_is_counted_in_the_report(family):
     assert result.stderr == ""
 
 
+def test_labels_that_are_guessed_from_names_are_said_with_what_overrides_them(family):
+    (family / "models" / "a-0").rename(family / "models" / "bert-imdb")
+    (family / "models" / "a-1").rename(family / "models" / "bert-agnews")
+
+    result = index(family, "model,dataset\nmodels/bert-agnews,mine\n")
+
+    said = " ".join(result.stdout.split())
+    assert "1 label guessed from names of models: --labels FILE or `deltadex label` over" in said
+    assert json.loads(run(family, "show", "bert-imdb", "--json").stdout)["label_source"] == "name"
+
+
 def test_quiet_says_nothing_of_labels(family):
     result = index(family, "model,dataset\nmodels/a-0,x\n", "--quiet")
 

@@ -1,12 +1,14 @@
 """From two files and a family of tiny language models to an answer with a control."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
 import torch
 import transformers
 from click.testing import CliRunner
+from data_set_files import write_csv
 from tiny_networks import make_tokenizer, tiny_config
 
 import deltadex as dx
@@ -90,6 +92,39 @@ def test_kept_data_sets_give_the_same_answer(family, answer, tmp_path):
     for comparison in (kept, mixed["comparison"]):
         found = {row["model"]: row["effect"] for row in comparison["models"]}
         assert found == pytest.approx(expected, abs=1e-3)
+
+
+def test_two_files_of_one_name_are_told_apart_and_what_they_share_is_said(family):
+    """Labels of other classes do not count: a causal base uses none."""
+    texts = random_texts(0, 104)
+    for folder, part, label in (("one", texts[:64], "x"), ("two", texts[40:], "y")):
+        (family / folder).mkdir()
+        with (family / folder / "t.csv").open("w", newline="") as file:
+            rows = [[text, f"{label}{i % 3}"] for i, text in enumerate(part)]
+            csv.writer(file).writerows([["text", "label"], *rows])
+    one, two, db = (str(family / name) for name in ("one/t.csv", "two/t.csv", "family.duckdb"))
+
+    arguments = ["find-trained-on", one, "--control", two, "-k", "2", "--db", db]
+    result = CliRunner().invoke(main, [*arguments, "--json"])
+    screen = " ".join(CliRunner().invoke(main, arguments).output.split())
+
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    assert (answer["query"]["texts"], answer["comparison"]["control"]) == (one, two)
+    assert answer["comparison"]["examples"] == 40
+    assert "left out: 24 of 64 examples (38%) that" in answer["comparison"]["left_out"][0]
+    assert "left out: 24 of 64 examples (38%)" in screen
+    assert "label =" not in answer["query"]["reading"]
+    assert answer["query"]["settings"]["columns"] == {"text": "text"}
+
+
+def test_a_label_that_is_chosen_and_not_used_is_said(family):
+    with dx.open(family / "family.duckdb") as db:
+        texts = [{"text": text, "mood": "ab"[i % 2]} for i, text in enumerate(random_texts(7))]
+        write_csv(family / "moods.csv", texts)
+        reading = db.find_trained_on(family / "moods.csv", 1, label="mood").to_json()["query"]
+
+    assert 'labels in column "mood" are not used: the loss is causal' in reading["reading"]
 
 
 def test_the_screen_shows_the_control(family):
