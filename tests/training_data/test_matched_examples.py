@@ -11,7 +11,6 @@ from deltadex.training_data.data_query import DataQueryOptions
 from deltadex.training_data.examples import read_examples
 from deltadex.training_data.matched_examples import matched_examples
 
-
 LETTERS = "abcdefgh"
 
 
