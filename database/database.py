@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import StoreFull, StoreLocked
 from ..store import Catalog
 from .copying import Copying
 from .exchange import Exchange
 from .members import Members
-from .opened import Place, Track, untracked
+from .opened import Create, Place, Track, untracked
 from .questions import Questions
 from .serving import Serving
 from .several_data_questions import SeveralDataQuestions
 from .studies import Studies
 from .tables import FindingTable, Row
-
-if TYPE_CHECKING:
-    from .opened import Create
 
 
 def open(

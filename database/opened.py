@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from ..errors import BadFilter, RequestError, offered
 from ..store import Catalog
+from ..store import Create as Create
 
 if TYPE_CHECKING:
     from ..store import AttachedIndex
-    from ..store import Create as Create
 
 Thing = TypeVar("Thing")
 

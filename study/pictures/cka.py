@@ -100,7 +100,7 @@ def _draw_matrix(picture: Picture, axes: Axes, report: CkaReport) -> None:
         axes,
         [other for _, other in places],
         [layer for layer, _ in places],
-        [f"layer {i} beside layer {j}\nCKA {_shown(float(values[i, j]))}" for i, j in places],
+        [f"hidden state {i} beside {j}\nCKA {_shown(float(values[i, j]))}" for i, j in places],
     )
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(nbins=9, integer=True, min_n_ticks=1))

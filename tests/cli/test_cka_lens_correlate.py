@@ -58,7 +58,7 @@ def test_cka_beside_the_base_is_stored_and_drawn_at_both_widths(family, tmp_path
     assert report["n_tokens"] == 24 * 11
     assert "debiased" in again.stdout
     ElementTree.parse(pages[0])
-    assert "layer 1 beside layer 1" in pages[1].read_text("utf-8")
+    assert "hidden state 1 beside 1" in pages[1].read_text("utf-8")
     with dx.open(family / "c.duckdb") as db:
         stored = db.sql("SELECT settings FROM study_results WHERE study = 'cka' AND model = 'a-0'")
         assert len(stored) == 2

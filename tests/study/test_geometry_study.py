@@ -568,7 +568,7 @@ def test_the_picture_has_every_estimator_the_floor_and_one_legend(report, width)
     assert labels == [*GROUPS, "own contribution", "floor"]
     assert len({line.get_marker() for line in panels["Anisotropy"].lines}) == 3
     labels = [label for *_, label in picture.places()]
-    assert f"eng_Latn, layer 0\nMean cosine {value_of(report):.3g}" in labels
+    assert f"eng_Latn, hidden state 0\nMean cosine {value_of(report):.3g}" in labels
 
 
 def value_of(report):

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
-from ...errors import DataError
 from .columns import FoundColumn
 from .example import Example
 
@@ -59,28 +58,6 @@ class ExampleSet:
     split: str = ""
     notes: tuple[str, ...] = ()
 
-    def need_classes(self) -> tuple[str, ...]:
-        """The names of the classes, two at least, each in the drawn examples.
-
-        Raises:
-            DataError: no label column, labels that are numbers of a regression, one class only.
-        """
-        column = self._column("label")
-        if column is None:
-            raise DataError(f"{self.source}: no column of labels found; choose one with --label")
-        if self.kind == "numbers":
-            raise DataError(
-                f"{self.source}: the labels in column {column!r} are numbers of a regression, "
-                "not classes; choose another column with --label"
-            )
-        names = tuple(count.name for count in self.classes if count.drawn)
-        if len(names) < 2:
-            raise DataError(
-                f"{self.source}: one class only ({', '.join(names)!r}) in column {column!r}; "
-                "choose another column with --label, or more examples with --max-examples"
-            )
-        return names
-
     def describe(self) -> str:
         """One sentence: what was drawn, from which columns, and what was skipped."""
         part = f" of split {self.split!r}" if self.split else ""
@@ -104,9 +81,6 @@ class ExampleSet:
             kinds = f"{count} class{'es' * (count != 1)}"
             details += f", {kinds if self.classes else 'numbers'}"
         return f'{found.part} = column "{found.column}" ({details})'
-
-    def _column(self, part: str) -> str | None:
-        return next((found.column for found in self.found if found.part == part), None)
 
 
 def count_classes(rows: Counter[str], examples: tuple[Example, ...]) -> tuple[ClassCount, ...]:

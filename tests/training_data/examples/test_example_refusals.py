@@ -101,23 +101,6 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path, part)
         read_examples(path, ColumnChoice(**{part: "x"}))
 
 
-@pytest.mark.parametrize(
-    ("labels", "choice", "message"),
-    [
-        (["same"], ColumnChoice(), "one class only"),
-        ([0.5 + i / 7 for i in range(60)], ColumnChoice(), "numbers of a regression"),
-        (["a", "b"], ColumnChoice(label=""), "no column of labels found; choose one with --label"),
-    ],
-)
-def test_classes_are_refused_where_there_are_none(tmp_path, labels, choice, message):
-    rows = [{"text": f"some words {i}", "label": labels[i % len(labels)]} for i in range(60)]
-
-    read = read_examples(write_csv(tmp_path / "a.csv", rows), choice)
-
-    with pytest.raises(DataError, match=message):
-        read.need_classes()
-
-
 def test_lists_of_labels_are_refused(tmp_path):
     rows = [{"text": f"some words {i}", "labels": [i % 3, 1]} for i in range(20)]
 
