@@ -125,7 +125,7 @@ def check_picture_ending(path: Place) -> None:
     """Refuse a file name that no picture of a study can have.
 
     Raises:
-        StudyError: its ending is not one of a picture.
+        RequestError: its ending is not one of a picture.
     """
     from ..study.pictures import check_ending
 

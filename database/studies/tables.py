@@ -37,7 +37,7 @@ class Study(Table):
             width: `full` is 180 mm, `column` 85 mm; text has the same size on both.
 
         Raises:
-            StudyError: another ending.
+            RequestError: another ending.
             StoreFull: the file cannot be written.
         """
         from ...study.pictures import save_picture

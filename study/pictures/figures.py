@@ -21,7 +21,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from ...errors import StudyError
+from ...errors import RequestError
 from ...store import make_folder, write_user_file
 
 ENDINGS = (".png", ".svg", ".html")
@@ -176,10 +176,10 @@ def check_ending(target: Path) -> None:
     """Refuse a file name that is not a picture's, before any work is done.
 
     Raises:
-        StudyError: not a picture's ending.
+        RequestError: not a picture's ending.
     """
     if target.suffix.lower() not in ENDINGS:
-        raise StudyError(f"{target}: a picture's name ends in one of {', '.join(ENDINGS)}")
+        raise RequestError(f"{target}: a picture's name ends in one of {', '.join(ENDINGS)}")
 
 
 def save_picture(draw: Callable[[], Picture], target: Path, *, title: str, table: str = "") -> Path:
@@ -189,7 +189,7 @@ def save_picture(draw: Callable[[], Picture], target: Path, *, title: str, table
         table: A `<table>` that a page has below its picture.
 
     Raises:
-        StudyError: not a picture's ending.
+        RequestError: not a picture's ending.
         StoreFull: the file cannot be written.
     """
     check_ending(target)

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import matplotlib.image
 import pytest
 
-from deltadex.errors import StoreFull, StudyError
+from deltadex.errors import RequestError, StoreFull
 from deltadex.study.pictures.figures import check_ending, new_picture, save_picture
 
 
@@ -120,9 +120,9 @@ def test_other_endings_are_refused_before_anything_is_drawn(tmp_path, name):
     def never():
         raise AssertionError
 
-    with pytest.raises(StudyError, match=r"a picture's name ends in one of \.png, \.svg, \.html"):
+    with pytest.raises(RequestError, match=r"a picture's name ends in one of \.png, \.svg, \.html"):
         save_picture(never, tmp_path / name, title="")
-    with pytest.raises(StudyError, match="ends in one of"):
+    with pytest.raises(RequestError, match="ends in one of"):
         check_ending(tmp_path / name)
 
 

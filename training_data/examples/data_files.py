@@ -18,7 +18,7 @@ from .json_table import open_json
 from .line_table import open_lines
 from .table import Table
 
-COLUMN_FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")
+COLUMN_FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow", ".feather")
 FORMATS = (*COLUMN_FORMATS, ".txt")
 PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".npy", ".joblib")
 DEFAULT_SPLIT = "train"
@@ -216,7 +216,7 @@ def _open(path: Path, encoding: str, wanted: Collection[str]) -> Table:
         return open_csv(path, encoding, wanted)
     if format in (".json", ".jsonl", ".ndjson"):
         return open_json(path, encoding)
-    if format in (".parquet", ".arrow"):
+    if format in (".parquet", ".arrow", ".feather"):
         if path.suffix.lower() == ".gz":
             raise DataError(f"{path}: {format[1:]} is compressed inside; unpack the file first")
         return open_arrow(path)

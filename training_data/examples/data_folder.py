@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 from ...errors import DataError
 from ...text_files.text_stream import translated_errors
 from .data_files import FORMATS, OTHER_JSON, is_data_file
+
+log = logging.getLogger(__name__)
 
 
 def data_sets_in(folder: Path) -> tuple[Path, ...]:
@@ -21,14 +24,17 @@ def data_sets_in(folder: Path) -> tuple[Path, ...]:
         raise DataError(f"{folder}: no such folder; several data sets are the files of a folder")
     with translated_errors(folder):
         entries = sorted(folder.iterdir())
+    entries = [path for path in entries if not path.name.startswith((".", "_"))]
     found = tuple(
         path
         for path in entries
-        if not path.name.startswith((".", "_"))
-        and (path.is_dir() or (is_data_file(path) and path.name not in OTHER_JSON))
+        if path.is_dir() or (is_data_file(path) and path.name not in OTHER_JSON)
     )
     if not found:
         raise DataError(f"{folder}: no data file in it ({', '.join(FORMATS)})")
+    left_out = [path.name for path in entries if path not in found and path.name not in OTHER_JSON]
+    if left_out:
+        log.info("%s: left out, no data files by their names: %s", folder, ", ".join(left_out))
     return found
 
 

@@ -1,3 +1,4 @@
+import logging
 from pathlib import Path
 
 import pytest
@@ -6,13 +7,15 @@ from deltadex.errors import DataError
 from deltadex.training_data import data_set_names, data_sets_in
 
 
-def test_files_and_folders_are_data_sets_but_hidden_and_other_ones(tmp_path):
+def test_files_and_folders_are_data_sets_but_hidden_and_other_ones(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "deltadex")
     for name in ("b.csv", "a.jsonl.gz", ".hidden.csv", "_cache.csv", "notes.md", "state.json"):
         (tmp_path / name).write_text("text\n")
     (tmp_path / "saved").mkdir()
     (tmp_path / ".git").mkdir()
 
     assert [path.name for path in data_sets_in(tmp_path)] == ["a.jsonl.gz", "b.csv", "saved"]
+    assert caplog.messages == [f"{tmp_path}: left out, no data files by their names: notes.md"]
 
 
 def test_an_empty_folder_and_a_file_are_refused(tmp_path):
