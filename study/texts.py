@@ -173,7 +173,7 @@ def _json_lines(lines: Sequence[str]) -> Iterable[Row | str]:
     for line in lines:
         try:
             values = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             yield "is not JSON"
             continue
         if isinstance(values, dict):
