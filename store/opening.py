@@ -113,9 +113,12 @@ def connect(
 
 
 def memory_connection(**settings: str) -> duckdb.DuckDBPyConnection:
-    """DuckDB without a file, which installs and loads no extension by itself."""
+    """DuckDB without a file, which loads no extension by itself, and prints nothing."""
     config: dict[str, str | bool | int | float | list[str]] = {**NO_EXTENSIONS, **settings}
-    return duckdb.connect(":memory:", config=config)
+    connection = duckdb.connect(":memory:", config=config)
+    # on where Python has no main file, as in a notebook; refused as one of the settings above
+    connection.execute("SET enable_progress_bar = false")
+    return connection
 
 
 def find_losses(session: RawSession | Session, path: Path) -> Losses:

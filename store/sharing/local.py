@@ -146,7 +146,8 @@ class LocalSession:
     def session(self) -> LocalSession:
         """Another session, for another thread."""
         cursor = self._connection.cursor()
-        cursor.execute("USE catalog")
+        with _ctrl_c():
+            cursor.execute("USE catalog")
         return LocalSession(cursor, self.ledger, self._cache)
 
     def execute(self, sql: str, values: list[Any] | None = None) -> list[tuple[Any, ...]]:
@@ -206,7 +207,8 @@ class LocalSession:
 
     def follow(self, path: Path) -> Losses:
         """Note every commit, of all sessions on the file at `path`; what was lost before."""
-        return self.ledger.follow(self._connection, path)
+        with _ctrl_c():
+            return self.ledger.follow(self._connection, path)
 
     def rollback(self) -> None:
         """End the transaction, if there is one; undo it, if it writes."""
@@ -229,10 +231,11 @@ class LocalSession:
         For a moment no session has more than `SHED_TO`.
         """
         try:
-            with contextlib.suppress(duckdb.OutOfMemoryException):
+            with contextlib.suppress(duckdb.OutOfMemoryException), _ctrl_c():
                 self._connection.execute(f"SET memory_limit = '{SHED_TO}'")
         finally:
-            self._connection.execute(f"SET memory_limit = '{self._cache}'")
+            with _ctrl_c():
+                self._connection.execute(f"SET memory_limit = '{self._cache}'")
 
     def interrupt(self) -> None:
         """Stop what another thread runs here, if it runs something."""
@@ -245,15 +248,17 @@ class LocalSession:
 
     def leave(self) -> None:
         """Close the file as its holder, with an empty WAL if no session reads any more."""
-        self.rollback()
-        commit_log = self.ledger.commit_log
-        if commit_log is not None:
-            # a checkpoint of an empty log would write, and the log would not tell of it
-            if commit_log.has_wal:
-                with contextlib.suppress(duckdb.Error):
-                    self._connection.execute("CHECKPOINT")
-            commit_log.end()
-        self._connection.close()
+        try:
+            self.rollback()
+            commit_log = self.ledger.commit_log
+            if commit_log is not None:
+                # a checkpoint of an empty log would write, and the log would not tell of it
+                if commit_log.has_wal:
+                    with contextlib.suppress(duckdb.Error), _ctrl_c():
+                        self._connection.execute("CHECKPOINT")
+                commit_log.end()
+        finally:
+            self._connection.close()
 
     def _end(self) -> None:
         self._is_writing = False

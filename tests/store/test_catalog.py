@@ -341,6 +341,20 @@ def _fill_disk(path, done):
             done.append(f"m{number:05}")
 
 
+def test_duckdb_draws_no_bar_of_its_own(tmp_path):
+    """It does so in a Python without a main file."""
+    code = f"""
+        from pathlib import Path
+        from deltadex.store import Catalog
+        with Catalog.open(Path({str(tmp_path / "c.duckdb")!r})) as catalog:
+            _, session = catalog.access.session()
+            print(session.execute("SELECT current_setting('enable_progress_bar')"))
+    """
+    run = [sys.executable, "-c", textwrap.dedent(code)]
+
+    assert subprocess.run(run, capture_output=True, text=True).stdout == "[(False,)]\n"
+
+
 def test_a_commit_that_the_system_refuses_is_said_in_the_systems_words(tmp_path):
     folder = tmp_path / "wal corrupt checksum"  # words of DuckDB's messages about damage
     folder.mkdir()
