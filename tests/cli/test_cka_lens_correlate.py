@@ -124,7 +124,7 @@ def test_correlate_over_groups_takes_one_models_newest_study(family, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (("cka", "a-0", "--texts", "T", "--against", "./nowhere"), 3, "no such folder"),
+        (("cka", "a-0", "--texts", "T", "--against", "./nowhere"), 2, "no such folder"),
         (("logit-lens", "a-0", "--texts", "T"), 3, "bert is no causal language model"),
         (("correlate", "cka.nothing", "S"), 2, "no measure 'cka.nothing' is stored"),
         (("correlate", "sizes.nothing", "S"), 2, "stored studies: slots, "),

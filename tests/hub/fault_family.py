@@ -168,13 +168,16 @@ def run(folder: Path, *arguments: str) -> Run:
         done = CliRunner().invoke(main, [*arguments, "--db", str(db), "--json"])
     seconds = time.monotonic() - start
     codes, reasons, vectors = {}, {}, {}
-    with Catalog.open(db, read_only=True, create=False) as catalog:
-        for row in catalog.models():
-            codes[row.id] = "indexed" if row.status == "indexed" else str(row.code)
-            reasons[row.id] = str(row.reason)
-        if "indexed" in codes.values():
-            ids, stored = catalog.family("org/base", catalog.find_recipe(None, "org/base")).by_id()
-            vectors = {id: vector.tobytes() for id, vector in zip(ids, stored, strict=True)}
+    if db.exists():
+        with Catalog.open(db, read_only=True, create=False) as catalog:
+            for row in catalog.models():
+                codes[row.id] = "indexed" if row.status == "indexed" else str(row.code)
+                reasons[row.id] = str(row.reason)
+            if "indexed" in codes.values():
+                ids, stored = catalog.family(
+                    "org/base", catalog.find_recipe(None, "org/base")
+                ).by_id()
+                vectors = {id: vector.tobytes() for id, vector in zip(ids, stored, strict=True)}
     content = b"".join(p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file())
     return Run(
         exit_code=done.exit_code,

@@ -145,7 +145,7 @@ def test_below_five_datasets_it_is_too_few_to_tell():
     assert few["ci95"] is None
     assert few["ci95_reason"] == "too few to tell: 4 datasets have siblings, an interval takes 5"
     assert (len(enough["ci95"]), enough["ci95_reason"]) == (2, None)
-    assert few["by_dataset"]["a"].keys() == {"n", "purity", "chance", "ci95", "p_value"}
+    assert few["by_dataset"]["a"].keys() == {*("n", "purity", "chance", "ci95", "p_value", "note")}
 
 
 def test_a_large_family_is_judged_by_a_sample_that_is_stated(monkeypatch):

@@ -17,7 +17,8 @@ def kept_of(z, calibration=NULL):
     """Data sets `d0`, … with these z."""
     sets = tuple(make_data(f"d{place}", AXES[0]) for place in range(len(z)))
     z = np.asarray(z, dtype=np.float64)
-    return KeptData(sets=sets, z=z, cosines=np.zeros_like(z), calibration=calibration)
+    zeros = np.zeros_like(z)
+    return KeptData(sets=sets, z=z, cosines=zeros, rates=zeros, calibration=calibration)
 
 
 def strangers(rng, shape):

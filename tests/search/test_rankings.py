@@ -126,7 +126,7 @@ def test_what_cannot_be_written_is_refused(db, tmp_path):
         db.export_scores("scores.csv")
     with pytest.raises(RequestError, match="no way of scoring 'best'; there are: normalised, raw"):
         db.export_scores("scores.parquet", ways=("best",))
-    with pytest.raises(dx.errors.StoreFull, match="No such file"):
+    with pytest.raises(RequestError, match="nowhere: no such folder"):
         db.export_scores("nowhere/scores.parquet")
     assert not (tmp_path / "scores.parquet").exists()
 

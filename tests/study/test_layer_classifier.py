@@ -87,7 +87,7 @@ def test_the_embedding_output_can_be_left_out():
         (make_hidden(tokens=19), 2, "19 tokens, at least 20"),
         (make_hidden(tokens=0), 2, "0 tokens"),
         (make_hidden(layers=1), 8, "1 layer to tell apart"),
-        (np.full((2, 40, 3), np.nan, np.float32), 4, "layer 0 of 2 holds NaN"),
+        (np.full((2, 40, 3), np.nan, np.float32), 4, "hidden state 0 of 2 holds NaN"),
     ],
 )
 def test_too_little_or_broken_data_is_refused(hidden, tokens_a_text, message):
