@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import Literal, get_args
+from typing import BinaryIO, Literal, get_args
 
 from ..errors import RequestError, StoreError, StoreFull
 
@@ -181,6 +181,16 @@ def _is_stream(target: Path) -> bool:
         return not stat.S_ISREG(status.st_mode) or os.path.samestat(status, os.fstat(1))
     except OSError:
         return False
+
+
+def open_at(path: Path, at: int) -> BinaryIO:
+    """A derived file to be changed from a position on; made if it is not there, and never opened
+    through a link."""
+    # Windows has no such flag
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    file = os.fdopen(os.open(path, flags, 0o644), "r+b")
+    file.seek(at)
+    return file
 
 
 def flush(path: Path) -> None:

@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from ...arrays import Float32, Int64
 from ...errors import StoreFull
 from ...records import Recipe
-from ..files import write_atomically
+from ..files import open_at, write_atomically
 from ..model_rows import block_dims
 from ..session import Session
 from ..tables.filters import Condition
@@ -270,9 +270,7 @@ def _bytes(rows: np.ndarray) -> memoryview:
 
 def _write(path: Path, at: int, data: bytes | memoryview) -> None:
     """Write data at a position of a file, and flush it to the disk."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    with os.fdopen(descriptor, "r+b") as file:
-        file.seek(at)
+    with open_at(path, at) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

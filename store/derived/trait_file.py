@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from ...arrays import Bool, Float64, Int64
 from ...errors import StoreFull
-from ..files import write_atomically
+from ..files import open_at, write_atomically
 
 log = logging.getLogger(__name__)
 
@@ -159,8 +159,6 @@ class TraitFile:
 
 def _write(path: Path, at: int, data: bytes) -> None:
     """Write data at a position of a file, which ends there."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    with os.fdopen(descriptor, "r+b") as file:
-        file.seek(at)
+    with open_at(path, at) as file:
         file.write(data)
         file.truncate()
