@@ -388,7 +388,7 @@ def test_a_profile_needs_a_tokenizer_and_says_so(family):
     ("arguments", "code", "line"),
     [
         (("rank",), 2, "MODEL"),
-        (("rank", "a-0", "-o", "x.gif"), 3, ".png"),
+        (("rank", "a-0", "-o", "x.gif"), 2, ".png"),
         (("rank", "nobody"), 2, "no model"),
         (("components", "./nowhere"), 2, "no such folder"),
         (("diff", "a-0", "nobody"), 2, "no model"),
