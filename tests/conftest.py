@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,9 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def log_level() -> Iterator[None]:
-    """A command sets the level of deltadex's messages for its process."""
-    logger = logging.getLogger("deltadex")
-    level = logger.level
-    yield
-    logger.setLevel(level)
+def log_level() -> None:
+    """A command sets the level of its process, also one that a shared fixture ran before."""
+    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("deltadex").setLevel(logging.NOTSET)
