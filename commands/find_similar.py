@@ -4,43 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import click
 
 from .. import terminal
-from ..terminal.options import (
-    Common,
-    Filters,
-    argument,
-    base_option,
-    engine_option,
-    option,
-    recipe_option,
-    takes,
-)
+from ..database import FindSimilar
+from ..terminal.options import Common, engine_option, takes
 from ..terminal.text import plain
 from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
 from .opening import open_database
 from .output import print_table
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queries:
-    """Models that are searched from."""
-
-    models: tuple[str, ...] = argument(nargs=-1, required=True, metavar="MODEL...")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """How many answers each query has, and how they are found."""
-
-    k: int = option("-k", default=10, help="Show this many neighbours.")
-    recipe: str | None = recipe_option()
-    base: str | None = base_option()
-    explain: bool = option("--explain", help="Show which layers and roles carry each cosine.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,10 +26,8 @@ class Candidates:
 
 
 @click.command("find-similar")
-@takes(Queries, Search, Filters, Candidates)
-def find_similar(
-    common: Common, queries: Queries, search: Search, filters: Filters, candidates: Candidates
-) -> None:
+@takes(FindSimilar, Candidates)
+def find_similar(common: Common, wanted: FindSimilar, candidates: Candidates) -> None:
     """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
 
     A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
@@ -70,12 +43,11 @@ def find_similar(
       deltadex ls --where "dataset IS NULL" --csv --columns model | tail -n +2 |
         deltadex find-similar - -k 1 --json
     """
-    models = _named(queries.models)
-    is_one = queries.models == models and len(models) == 1
+    typed = cast("tuple[str, ...]", wanted.model)
+    models = _named(typed)
+    is_one = typed == models and len(models) == 1
     with open_database(common, engine=candidates.engine) as db:
-        table = db.find_similar(
-            models[0] if is_one else models, **asdict(search), **asdict(filters)
-        )
+        table = replace(wanted, model=models[0] if is_one else models).answer(db)
     print_table(table, _show if is_one else _show_all, common)
     if table.failed:
         sys.exit(EXIT_SOME_FAILED if len(table.failed) < len(models) else EXIT_NOTHING_DONE)

@@ -10,10 +10,9 @@ from typing import Literal
 import click
 
 from .. import terminal
-from ..database import check_scores_ending
+from ..database import Filters, check_scores_ending
 from ..terminal.options import (
     Common,
-    Filters,
     argument,
     base_option,
     option,

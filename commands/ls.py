@@ -8,7 +8,8 @@ from typing import Literal
 import click
 
 from .. import terminal
-from ..terminal.options import Common, Filters, base_option, option, takes
+from ..database import Filters
+from ..terminal.options import Common, base_option, option, takes
 from .opening import open_database
 from .output import Display, print_rows
 

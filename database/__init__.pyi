@@ -4,6 +4,7 @@ from .members import Indexing, query
 from .opened import Create, Place, Track
 from .purity_table import check_table_ending
 from .queries import AdapterReading, load_adapter_reader, read_adapter
+from .similar import Filters, FindSimilar
 from .studies import Running
 from .studies.tables import (
     AblationStudy,
@@ -55,6 +56,8 @@ __all__ = [
     "EvaluationTable",
     "ExplanationTable",
     "FailureTable",
+    "Filters",
+    "FindSimilar",
     "FindingTable",
     "GeometryStudy",
     "IndexReport",

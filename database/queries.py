@@ -228,3 +228,26 @@ def vector_query(
         fingerprint=Fingerprint(recipe=chosen, vector=unit, norm=norm),
         kind=kind,
     )
+
+
+def start_of(
+    catalog: Catalog,
+    model: Query,
+    base: str | None,
+    recipe: str | None,
+    kind: Kind = "full",
+    attached: Sequence[AttachedIndex] = (),
+) -> StoredQuery | FreshQuery:
+    """What a search for anything that a user calls a model starts from; raises as `find_query`."""
+    from ..search import FreshQuery, StoredQuery
+
+    if isinstance(model, StoredQuery | FreshQuery):
+        return model
+    if isinstance(model, Indexed):
+        return fresh_query(model, UPLOAD)
+    if isinstance(model, str | Path):
+        return find_query(catalog, str(model), base, recipe, attached)
+    if isinstance(model, ModelInMemory):
+        return memory_query(catalog, model, base, recipe, attached)
+    family = base or catalog.find_family(None)
+    return vector_query(catalog, model, family, recipe, kind, attached)

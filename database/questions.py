@@ -5,112 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import BadFilter, EmptyCatalog, ModelError, RequestError, UnknownBase
-from ..records import Indexed
+from ..errors import RequestError
+from ..options import question
 from . import queries
-from .attached import find_base_with, indexes_of, open_attached
 from .opened import Opened, Place
-from .queries import Kind, ModelInMemory, Query
+from .queries import Query
+from .similar import FindSimilar
 from .tables import (
     ClusterTable,
     DifferenceTable,
-    Document,
     EvaluationTable,
     ExplanationTable,
-    NeighbourTable,
     Table,
 )
 
 if TYPE_CHECKING:
-    from ..search import FreshQuery, StoredQuery
-    from ..store import AttachedIndex
+    pass
 
 
 class Questions(Opened):
     """What a `Database` answers."""
 
-    def find_similar(
-        self,
-        model: Query | Sequence[Place],
-        k: int = 10,
-        *,
-        dataset: str | None = None,
-        author: str | None = None,
-        where: str | None = None,
-        recipe: str | None = None,
-        base: str | None = None,
-        kind: Kind = "full",
-        explain: bool = False,
-        attached: bool = True,
-    ) -> NeighbourTable:
-        """The `k` models nearest to a model, or fewer if fewer pass the filters.
-
-        Args:
-            model: An id; a folder or Hub id, which is fingerprinted and not stored; a PEFT or
-                transformers model in memory; a fingerprint's vector, of shape (dim,); a list of
-                ids, folders and Hub ids, in which one that has no answer stops no other.
-            dataset, author, where: Only neighbours that pass; `where` is a condition over the
-                columns of `models`, such as `"downloads > 100 AND kind = 'adapter'"`.
-            kind: Of the model that a vector is of: scores are normalised by kind.
-            explain: Whether the document says which layers and roles carry each cosine; not of
-                models of attached indexes, which keep no sketches.
-            attached: Whether attached indexes of the same base and recipe are searched too.
-
-        Returns:
-            A row for each neighbour, nearest first: `query`, `rank`, `model`, `verdict`, `z`, `fdr`
-            (0…1), `source` (the attached index that it is of, or None) and more.
-
-        Raises:
-            RequestError: `k` is below 1, or the model cannot be fingerprinted.
-            BadFilter: `where` is not understood, or no model has that dataset or author.
-            BadIndex: an attached index is missing or damaged.
-
-        >>> hits = db.find_similar("imdb-0", k=2)
-        >>> hits[0]["model"], hits[0]["z"] > hits[1]["z"], hits[0]["verdict"]
-        ('imdb-1', True, 'no model stands out')
-        >>> db.find_similar("models/imdb-0", k=1, where="run <> 'imdb-0'")[0]["model"]
-        'imdb-1'
-        >>> len(db.find_similar(["imdb-0", "sst2-0"], k=3))
-        6
-        """
-        if k < 1:
-            raise RequestError(f"k must be at least 1, got {k}")
-        indexes = open_attached(self._catalog) if attached else []
-        base = find_base_with(self._catalog, base, indexes)
-        filters = {"dataset": dataset, "author": author, "where": where}
-
-        def answer(query: Query) -> Document:
-            from ..search import explain_pair, find_similar, search_with
-
-            start = self._query(query, base, recipe, kind, indexes)
-            beside = indexes_of(self._catalog, start.base, indexes) if start.base else []
-            neighbours = find_similar(
-                self._catalog, start, k=k, recipe=recipe, search=search_with(beside), **filters
-            )
-            if not neighbours.neighbours:
-                self._require_labels(dataset, author, indexes)
-            document: dict[str, Any] = neighbours.to_json()
-            if explain:
-                document["explanations"] = [
-                    explain_pair(self._catalog, start, neighbour.model, recipe=recipe).to_json()
-                    for neighbour in neighbours.neighbours
-                    if neighbour.source is None
-                ]
-            return document
-
-        if _is_several(model):
-            answers, failed = [], []
-            for name in model:
-                try:
-                    answers.append(answer(name))
-                except (BadFilter, EmptyCatalog, UnknownBase):
-                    raise
-                except (RequestError, ModelError) as err:
-                    failed.append({"model": str(name), "reason": str(err)})
-            return NeighbourTable({"queries": answers, "failed": failed})
-        return NeighbourTable(answer(cast("Query", model)))
+    find_similar = question(FindSimilar)
 
     def explain(
         self, model: Query, other: str, *, recipe: str | None = None, base: str | None = None
@@ -131,7 +49,7 @@ class Questions(Opened):
         """
         from ..search import explain_pair
 
-        start = self._query(model, self.find_base(base), recipe, "full")
+        start = queries.start_of(self._catalog, model, self.find_base(base), recipe)
         explanation = explain_pair(self._catalog, start, other, recipe=recipe)
         return ExplanationTable(explanation.to_json())
 
@@ -290,29 +208,3 @@ class Questions(Opened):
             )
         )
         return DifferenceTable(difference.to_json())
-
-    def _query(
-        self,
-        model: Query,
-        base: str | None,
-        recipe: str | None,
-        kind: Kind,
-        attached: Sequence[AttachedIndex] = (),
-    ) -> StoredQuery | FreshQuery:
-        """What a search starts from."""
-        from ..search import FreshQuery, StoredQuery
-
-        if isinstance(model, StoredQuery | FreshQuery):
-            return model
-        if isinstance(model, Indexed):
-            return queries.fresh_query(model, queries.UPLOAD)
-        if isinstance(model, str | Path):
-            return queries.find_query(self._catalog, str(model), base, recipe, attached)
-        if isinstance(model, ModelInMemory):
-            return queries.memory_query(self._catalog, model, base, recipe, attached)
-        family = base or self.find_family(None)
-        return queries.vector_query(self._catalog, model, family, recipe, kind, attached)
-
-
-def _is_several(model: object) -> TypeGuard[Sequence[Place]]:
-    return isinstance(model, list | tuple) and all(isinstance(name, str | Path) for name in model)

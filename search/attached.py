@@ -15,7 +15,7 @@ import numpy as np
 
 from ..arrays import Bool, Float64, Int64
 from ..records import Fingerprint
-from ..store import AttachedIndex, FamilyView, ModelFilter
+from ..store import AttachedIndex, FamilyView, Filters
 from .labelled import TIE_DECIMALS
 from .neighbours import (
     EVERY_MODEL,
@@ -93,9 +93,7 @@ def search_with(attached: Sequence[AttachedIndex]) -> Search:
         attached: Of the query's base; those of another recipe are not searched.
     """
 
-    def search(
-        view: FamilyView, query: ResolvedQuery, *, k: int, wanted: ModelFilter
-    ) -> Neighbours:
+    def search(view: FamilyView, query: ResolvedQuery, *, k: int, wanted: Filters) -> Neighbours:
         indexes = [index for index in attached if index.recipe.id == view.recipe.id]
         for index in attached:
             if index not in indexes:
@@ -112,7 +110,7 @@ def _together(
     query: ResolvedQuery,
     indexes: Sequence[AttachedIndex],
     k: int,
-    wanted: ModelFilter,
+    wanted: Filters,
 ) -> Neighbours:
     """The best of all parts; a model that several have counts once, the catalog's first."""
     parts = []
@@ -162,7 +160,7 @@ def _own(
     query: ResolvedQuery,
     indexes: Sequence[AttachedIndex],
     k: int,
-    wanted: ModelFilter,
+    wanted: Filters,
 ) -> _Part:
     """The catalog's best; of a family of few models normalised as those of the largest index."""
     if len(view) >= FEWEST_OWN:
@@ -195,7 +193,7 @@ def _own(
 
 
 def _of_index(
-    index: AttachedIndex, query: ResolvedQuery, k: int, wanted: ModelFilter, seen: set[str]
+    index: AttachedIndex, query: ResolvedQuery, k: int, wanted: Filters, seen: set[str]
 ) -> _Part:
     """The best of an index, without models that were seen before."""
     allowed = index.allowed(wanted).copy()

@@ -15,8 +15,8 @@ from ..records import Fingerprint, Recipe, SlotStats
 from ..store import (
     Catalog,
     FamilyView,
+    Filters,
     Label,
-    ModelFilter,
     SketchMatrix,
     Stored,
     block_dims,
@@ -44,7 +44,7 @@ VECTOR_CANDIDATES = 256
 NAMES_SHOWN = 3
 """Models that an error names."""
 
-EVERY_MODEL = ModelFilter()
+EVERY_MODEL = Filters()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,18 +165,16 @@ class Search(Protocol):
     """What answers a resolved query, as `nearest` does."""
 
     def __call__(
-        self, view: FamilyView, query: ResolvedQuery, *, k: int, wanted: ModelFilter
+        self, view: FamilyView, query: ResolvedQuery, *, k: int, wanted: Filters
     ) -> Neighbours: ...
 
 
 def find_similar(
     catalog: Catalog,
     query: Query,
+    filters: Filters = EVERY_MODEL,
     *,
     k: int,
-    dataset: str | None = None,
-    author: str | None = None,
-    where: str | None = None,
     recipe: str | None = None,
     base: str | None = None,
     search: Search | None = None,
@@ -194,11 +192,10 @@ def find_similar(
     """
     if k < 1:
         raise RequestError(f"k must be at least 1, got {k}")
-    wanted = ModelFilter(dataset=dataset, author=author, where=where)
 
     def answer() -> Neighbours:
         view, resolved = resolve(catalog, query, recipe, base)
-        return (search or nearest)(view, resolved, k=k, wanted=wanted)
+        return (search or nearest)(view, resolved, k=k, wanted=filters)
 
     return catalog.look(answer)
 
@@ -298,9 +295,7 @@ class RankedModels:
     calibration: Calibration
 
 
-def rank_family(
-    view: FamilyView, query: ResolvedQuery, k: int, wanted: ModelFilter
-) -> RankedModels:
+def rank_family(view: FamilyView, query: ResolvedQuery, k: int, wanted: Filters) -> RankedModels:
     """At least the `k` nearest of a family that pass a filter, or all if fewer do.
 
     Raises:
@@ -327,7 +322,7 @@ def rank_family(
 
 
 def nearest(
-    view: FamilyView, query: ResolvedQuery, *, k: int, wanted: ModelFilter = EVERY_MODEL
+    view: FamilyView, query: ResolvedQuery, *, k: int, wanted: Filters = EVERY_MODEL
 ) -> Neighbours:
     """The `k` nearest of a family that pass a filter, or all if fewer do.
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import Float64, Int64
 from ..errors import RequestError, UnknownRecipe
 from ..records import GROUP, PERMUTED, DataSet, Slot
-from ..store import Catalog, FamilyView, ModelFilter, SketchMatrix, block_dims
+from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims
 from .data_control import ControlComparison, compare_data
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
 from .scoring.data_evidence import null_calibration, with_labels
@@ -215,7 +215,7 @@ def find_trained_on(
     data: DataSet,
     *,
     k: int,
-    wanted: ModelFilter = EVERY_MODEL,
+    wanted: Filters = EVERY_MODEL,
     control: DataSet | None = None,
 ) -> TrainedModels:
     """The `k` models of the data set's family nearest to its gradient, at one moment.
@@ -239,9 +239,7 @@ def find_trained_on(
     return catalog.look(answer)
 
 
-def check_searchable(
-    catalog: Catalog, base: str, *, recipe: str | None, wanted: ModelFilter
-) -> None:
+def check_searchable(catalog: Catalog, base: str, *, recipe: str | None, wanted: Filters) -> None:
     """Raise what `find_trained_on` would raise, before a gradient is computed for it."""
 
     def check() -> None:
@@ -266,7 +264,7 @@ def nearest_models(
     others: Sequence[DataSet],
     *,
     k: int,
-    wanted: ModelFilter = EVERY_MODEL,
+    wanted: Filters = EVERY_MODEL,
     control: DataSet | None = None,
 ) -> TrainedModels:
     """The `k` models nearest to a data set that pass a filter.
@@ -345,7 +343,7 @@ def rank_models(
     data: DataSet,
     *,
     k: int = 1,
-    wanted: ModelFilter = EVERY_MODEL,
+    wanted: Filters = EVERY_MODEL,
     also: Int64[np.ndarray, " rows"] | None = None,
 ) -> RankedModels:
     """The models that may be the `k` nearest to a data set, and those in the rows `also`."""

@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import Float64
 from ..errors import RequestError
 from ..records import DataSet
-from ..store import Catalog, ModelFilter
+from ..store import Catalog, Filters
 from .kept_data import compare_kept
 from .neighbours import EVERY_MODEL
 from .trained_on import TrainedModels, nearest_models, other_data
@@ -60,7 +60,7 @@ class TrainedModelsOfEach:
 
 
 def find_trained_on_each(
-    catalog: Catalog, sets: Sequence[DataSet], *, k: int, wanted: ModelFilter = EVERY_MODEL
+    catalog: Catalog, sets: Sequence[DataSet], *, k: int, wanted: Filters = EVERY_MODEL
 ) -> TrainedModelsOfEach:
     """The z of data sets of one family with its models, and the `k` models nearest to each.
 

@@ -16,7 +16,7 @@ from ..arrays import Float32, Int64
 from ..records import Recipe
 from .files import derived_path
 from .session import Session
-from .tables.filters import ModelFilter
+from .tables.filters import Filters
 from .tables.models import Label, Labels, Stored, select_keys, select_labels
 from .tables.vectors import count_vectors, fetch_keys, fetch_vectors_of
 
@@ -169,7 +169,7 @@ class FamilyView:
             self._moment.labels = _read_labels(self._session, self.base, self.keys)
         return self._moment.labels
 
-    def rows_where(self, wanted: ModelFilter) -> Int64[np.ndarray, " rows"]:
+    def rows_where(self, wanted: Filters) -> Int64[np.ndarray, " rows"]:
         """The rows of the models that pass a filter, as of now.
 
         Raises:

@@ -17,13 +17,14 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import click
 
+from ..options import Option, choices_of, hints_of, options_of
 from .text import PlainFormatter
 
 Command = Callable[..., None]
@@ -75,16 +76,102 @@ def takes(*records: type[Any]) -> Callable[[Command], Command]:
             command(common, *(_record_of(record, values) for record in records))
 
         for record in (Common, *reversed(records)):
-            hints = get_type_hints(record)
+            hints = hints_of(record)
             for entry in reversed(fields(record)):
-                wrapped = entry.metadata[_CLICK](entry.name, hints[entry.name])(wrapped)
+                if _CLICK in entry.metadata:
+                    wrapped = entry.metadata[_CLICK](entry.name, hints[entry.name])(wrapped)
+            for name, (entry, declared) in reversed(options_of(record).items()):
+                if declared.doors != "python":
+                    wrapped = _parameter(name, hints[name], entry, declared)(wrapped)
         return wrapped
 
     return decorate
 
 
 def _record_of(record: type[Any], values: Mapping[str, Any]) -> Any:
-    return record(**{entry.name: values[entry.name] for entry in fields(record)})
+    names = (entry.name for entry in fields(record) if entry.name in values)
+    return record(**{name: values[name] for name in names})
+
+
+def _parameter(
+    name: str, hint: Any, entry: Field[Any], declared: Option
+) -> Callable[[Command], Command]:
+    """The argument or option of a command that a field of a question declares."""
+    settings: dict[str, Any] = {"type": _click_type(hint, declared)}
+    settings |= {key: getattr(declared, key) for key in ("metavar", "envvar")}
+    is_required = entry.default is MISSING and entry.default_factory is MISSING
+    if not is_required:
+        settings["default"] = entry.default if entry.default is not MISSING else None
+    if declared.is_argument:
+        del settings["envvar"]
+        if declared.several:
+            settings["nargs"] = -1
+        return click.argument(name, required=is_required, **settings)
+    flags = declared.flags or ("--" + name.replace("_", "-"),)
+    settings["help"] = declared.help
+    if hint is bool:
+        turns_off = settings.pop("default")
+        settings |= {"is_flag": True, "type": None, "default": False}
+        if turns_off:
+            settings["callback"] = _turned_off
+        return click.option(*flags, name, **settings)
+    settings["multiple"] = _is_list(hint) and not declared.separated
+    settings["show_default"] = settings.get("default") not in (None, ())
+    if declared.shown_default:
+        settings["help"] += f"  [default: {declared.shown_default}]"
+    return click.option(*flags, name, required=is_required, **settings)
+
+
+def _turned_off(context: click.Context, parameter: click.Parameter, is_given: bool) -> bool:
+    return not is_given
+
+
+def _is_list(hint: Any) -> bool:
+    return any(get_origin(part) in (tuple, Sequence) for part in (hint, *get_args(hint)))
+
+
+def _click_type(hint: Any, declared: Option) -> Any:
+    """The click type of a value, or of each of several."""
+    parts = [hint, *get_args(hint), *(inner for part in get_args(hint) for inner in get_args(part))]
+    if choices := choices_of(hint) or next(filter(None, map(choices_of, parts)), ()):
+        return click.Choice(choices)
+    low = declared.least if declared.above is None else declared.above
+    if declared.separated:
+        return Numbers(least=int(low or 0))
+    if declared.file is not None:
+        return click.Path(
+            path_type=Path,
+            exists=declared.file.startswith("existing"),
+            dir_okay=not declared.file.endswith("file"),
+        )
+    for kind, ranged in ((float, click.FloatRange), (int, click.IntRange)):
+        if kind in parts:
+            limits = {"min": low, "max": declared.most, "min_open": declared.above is not None}
+            has_limits = low is not None or declared.most is not None
+            return ranged(**limits) if has_limits else kind
+    return str
+
+
+class Numbers(click.ParamType[tuple[int, ...]]):
+    """Whole numbers with commas between."""
+
+    name = "numbers"
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(int(number) for number in value.split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of numbers such as 10,25,40", param, ctx)
+        if min(numbers) < self.least:
+            self.fail(f"{min(numbers)} is less than {self.least}", param, ctx)
+        return numbers
 
 
 def _set_up_logging(*, quiet: bool) -> None:
@@ -115,17 +202,6 @@ class Common:
     )
     as_json: bool = option("--json", help="Print one JSON document on stdout.")
     quiet: bool = option("--quiet", help="Print no progress and notes on stderr.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """Which models of the catalog are meant."""
-
-    dataset: str | None = option("--dataset", help="Only models trained on this dataset.")
-    author: str | None = option("--author", help="Only models of this author.")
-    where: str | None = option(
-        "--where", metavar="SQL", help="E.g. \"downloads > 100 AND kind = 'adapter'\"."
-    )
 
 
 def base_option(also: str = "") -> Any:

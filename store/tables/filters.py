@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 from ...errors import BadFilter, offered
+from ...options import option, record
 
 COLUMNS = (
     "author",
@@ -63,22 +65,21 @@ class Condition:
     values: tuple[Value | list[int], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFilter:
-    """The models that a query wants: those that meet every condition that is not None.
+@record
+class Filters:
+    """Which models of the catalog are meant: those that meet every condition that is not None."""
 
-    Attributes:
-        contains: Part of an id, dataset or author, in any case.
-    """
+    _: KW_ONLY
+    dataset: str | None = option(default=None, help="Only models trained on this dataset.")
+    author: str | None = option(default=None, help="Only models of this author.")
+    where: str | None = option(
+        default=None,
+        metavar="SQL",
+        help="A condition over the columns of `ls`, e.g. \"downloads > 100 AND kind = 'adapter'\".",
+    )
 
-    id: str | None = None
-    base: str | None = None
-    status: str | None = None
-    dataset: str | None = None
-    author: str | None = None
-    kind: str | None = None
-    contains: str | None = None
-    where: str | None = None
+    equal: ClassVar[tuple[str, ...]] = ("dataset", "author")
+    """Fields that a column of the same name has to equal."""
 
     def conditions(self) -> list[Condition]:
         """The same in SQL.
@@ -88,14 +89,36 @@ class ModelFilter:
         """
         conditions = [
             Condition(f"m.{column} = ?", (value,))
-            for column in ("id", "base", "status", "dataset", "author", "kind")
+            for column in self.equal
             if (value := getattr(self, column)) is not None
         ]
+        if self.where is not None:
+            conditions.append(parse_filter(self.where))
+        return conditions
+
+
+@record
+class ModelFilter(Filters):
+    """More conditions, of lists of models.
+
+    Attributes:
+        contains: Part of an id, dataset or author, in any case.
+    """
+
+    id: str | None = None
+    base: str | None = None
+    status: str | None = None
+    kind: str | None = None
+    contains: str | None = None
+
+    equal = ("id", "base", "status", "dataset", "author", "kind")
+
+    def conditions(self) -> list[Condition]:
+        """The same in SQL; raises as that of `Filters`."""
+        conditions = Filters.conditions(self)
         if self.contains:
             parts = [f"contains(lower(m.{c}), lower(?))" for c in ("id", "dataset", "author")]
             conditions.append(Condition(f"({' OR '.join(parts)})", (self.contains,) * len(parts)))
-        if self.where is not None:
-            conditions.append(parse_filter(self.where))
         return conditions
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal, get_args
 
 from fastapi import Depends, Form, Header, Path, Query, Request
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, create_model, model_validator
 
+from ...database import FindSimilar
+from ...options import hints_of, options_of
 from .http_rules import Sent
+from .readers import check_where
 from .schemas import ComputingAnswer, ProblemAnswer
 from .service import Service
 from .settings import MAX_ID, MAX_K, MAX_QUERIES, MAX_WHERE
 
+Endpoint = Callable[..., Awaitable[Any]]
 LONGEST_VECTOR = 1 << 16
 Status = Literal["indexed", "failed", "skipped", "no-update"]
 Exclude = Literal["author", "run"]
@@ -48,6 +55,61 @@ BaseInForm = Annotated[Name | None, Form(description=_BASE)]
 NameInForm = Annotated[Name | None, Form()]
 
 
+_LIMITED: dict[str, Any] = {"k": K, "where": Where}
+"""Types of fields of questions whose limits a service sets."""
+
+
+def fields_of(question: type[Any]) -> dict[str, tuple[Any, Any]]:
+    """Annotation and default of every field that a request may give; but for its arguments."""
+    hints = hints_of(question)
+    fields = {}
+    for name, (entry, declared) in options_of(question).items():
+        if declared.doors == "all" and not declared.is_argument:
+            hint = _LIMITED.get(
+                name, Name if str in (hints[name], *get_args(hints[name])) else hints[name]
+            )
+            optional = hint | None if entry.default is None else hint
+            described = Field(description=declared.help)
+            fields[name] = (Annotated[optional, described], entry.default)
+    return fields
+
+
+def asks(question: type[Any], place: Callable[[], Any] = Query) -> Callable[[Endpoint], Endpoint]:
+    """Gives a route the parameters that a question declares, as its argument `asked`.
+
+    `asked` makes the question of the arguments that a request names in another way.
+    """
+
+    def decorate(endpoint: Endpoint) -> Endpoint:
+        own = inspect.signature(endpoint, eval_str=True)
+        fields = fields_of(question)
+
+        @functools.wraps(endpoint)
+        async def route(**given: Any) -> Any:
+            values = {name: given.pop(name) for name in fields}
+            check_where(values.get("where"))
+            return await endpoint(**given, asked=functools.partial(question, **values))
+
+        added = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=default,
+                annotation=Annotated[hint, place()],
+            )
+            for name, (hint, default) in fields.items()
+        ]
+        kept = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in own.parameters.values()
+            if parameter.name != "asked"
+        ]
+        vars(route)["__signature__"] = own.replace(parameters=[*kept, *added])
+        return route
+
+    return decorate
+
+
 def the_service(request: Request) -> Service:
     """The service that the app was made for."""
     service: Service = request.app.state.service
@@ -80,9 +142,7 @@ class Query_(Sent):
         return self
 
 
-class Batch(Sent):
-    """Several questions with the same filters."""
-
+class _Queries(Sent):
     model_config = ConfigDict(
         json_schema_extra={
             "examples": [{"queries": [{"model": "someone/bert-imdb"}], "k": 5, "dataset": "imdb"}]
@@ -90,11 +150,14 @@ class Batch(Sent):
     )
 
     queries: Annotated[list[Query_], Field(min_length=1, max_length=MAX_QUERIES)]
-    k: K = 10
-    dataset: Name | None = None
-    author: Name | None = None
-    where: Where | None = None
-    recipe: Name | None = None
+
+
+Batch = create_model(
+    "Batch",
+    __base__=_Queries,
+    __doc__="Several questions with the same filters.",
+    **{name: field for name, field in fields_of(FindSimilar).items() if name != "base"},
+)
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,26 +12,19 @@ import numpy as np
 from fastapi import APIRouter, File, Form, Request, UploadFile
 from starlette.responses import Response
 
-from ....database import Database
+from ....database import Database, FindSimilar
 from ....errors import DeltadexError
 from ..names import Names
 from ..params import (
     JOB,
-    AuthorInQuery,
-    BaseInForm,
     BaseInQuery,
     Batch,
-    DatasetInQuery,
     IdInQuery,
-    K,
-    KInQuery,
-    NameInForm,
     PreferHeader,
     Query_,
     RecipeInQuery,
     ServiceIn,
-    Where,
-    WhereInQuery,
+    asks,
     problems,
 )
 from ..problems import as_problem
@@ -44,36 +38,16 @@ from .jobs import answer_or_job
 router = APIRouter(tags=["similar"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """Which neighbours are wanted, and how many."""
-
-    k: int
-    dataset: str | None
-    author: str | None
-    where: str | None
-    recipe: str | None = None
-
-    def __post_init__(self) -> None:
-        check_where(self.where)
+Asked = Callable[..., FindSimilar]
+"""Makes a question of a model or vector; everything else is given."""
 
 
 @router.get("/similar", responses={200: {"model": SimilarAnswer}, **problems(404)})
-async def similar(
-    service: ServiceIn,
-    model: IdInQuery,
-    base: BaseInQuery = None,
-    k: KInQuery = 10,
-    dataset: DatasetInQuery = None,
-    author: AuthorInQuery = None,
-    where: WhereInQuery = None,
-    recipe: RecipeInQuery = None,
-) -> Response:
+@asks(FindSimilar)
+async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Response:
     """The models nearest to a stored one; as `deltadex find-similar --json`."""
-    filters = Filters(k=k, dataset=dataset, author=author, where=where, recipe=recipe)
-    query = Query_(model=model, base=base)
     return reply(
-        await service.ask(lambda catalog: _answer(catalog, names_of(catalog), query, filters))
+        await service.ask(lambda catalog: _of_model(catalog, names_of(catalog), model, asked))
     )
 
 
@@ -100,67 +74,65 @@ async def similar_batch(service: ServiceIn, batch: Batch) -> Response:
 
     A question that has no answer gets a problem in its place.
     """
-    filters = Filters(**batch.model_dump(exclude={"queries"}))
-    return reply(await service.batches.run(_batch, service, batch.queries, filters))
+    asked = partial(FindSimilar, **batch.model_dump(exclude={"queries"}))
+    check_where(batch.where)
+    return reply(await service.batches.run(_batch, service, batch.queries, asked))
 
 
-def _batch(service: Service, queries: list[Query_], filters: Filters) -> dict[str, Any]:
+def _batch(service: Service, queries: list[Query_], asked: Asked) -> dict[str, Any]:
     results = []
     with service.readers.catalog() as catalog:
         names = names_of(catalog)
         for query in queries:
             try:
-                results.append(_answer(catalog, names, query, filters))
+                results.append(_answer(catalog, names, query, asked))
             except DeltadexError as err:
                 results.append({"problem": as_problem(err, names).to_json()})
     return {"results": results}
 
 
-def _answer(catalog: Database, names: Names, query: Query_, filters: Filters) -> dict[str, Any]:
+def _answer(catalog: Database, names: Names, query: Query_, asked: Asked) -> dict[str, Any]:
     if query.model is not None:
-        stored = catalog.exact_query(query.model, find_base(catalog, query.base))
-        table = catalog.find_similar(stored, attached=False, **asdict(filters))
-    else:
-        family = find_family(catalog, query.base)
-        vector = np.array(query.vector, dtype=np.float64)
-        table = catalog.find_similar(
-            vector, base=family, kind=query.kind, attached=False, **asdict(filters)
-        )
-    return names.with_bases(table.to_json())
+        return _of_model(catalog, names, query.model, partial(asked, base=query.base))
+    family = find_family(catalog, query.base)
+    vector = np.array(query.vector, dtype=np.float64)
+    question = asked(vector, base=family, kind=query.kind, attached=False)
+    return names.with_bases(question.answer(catalog).to_json())
+
+
+def _of_model(catalog: Database, names: Names, model: str, asked: Asked) -> dict[str, Any]:
+    question = asked(model, attached=False)
+    stored = catalog.exact_query(model, find_base(catalog, question.base))
+    return names.with_bases(replace(question, model=stored, base=None).answer(catalog).to_json())
 
 
 @router.post("/similar/adapter", responses={200: {"model": SimilarAnswer}, **JOB, **problems(404)})
+@asks(FindSimilar, Form)
 async def similar_adapter(
     service: ServiceIn,
     request: Request,
     config: Annotated[UploadFile, File(description="adapter_config.json")],
     weights: Annotated[UploadFile, File(description="adapter_model.safetensors")],
-    base: BaseInForm = None,
-    k: Annotated[K, Form()] = 10,
-    dataset: NameInForm = None,
-    author: NameInForm = None,
-    where: Annotated[Where | None, Form()] = None,
-    recipe: NameInForm = None,
+    asked: Asked,
     prefer: PreferHeader = None,
 ) -> Response:
     """The models nearest to an adapter that is sent along, and not stored."""
-    filters = Filters(k=k, dataset=dataset, author=author, where=where, recipe=recipe)
     files = AdapterFiles(config, weights)
-    search = partial(_similar_adapter, service, base, filters)
-    found = await service.uploads.begin(files, search)
+    found = await service.uploads.begin(files, partial(_similar_adapter, service, asked))
     return await answer_or_job(service, request, found, goes_on=False)
 
 
-def _similar_adapter(
-    service: Service, base: str | None, filters: Filters, folder: Path
-) -> dict[str, Any]:
+def _similar_adapter(service: Service, asked: Asked, folder: Path) -> dict[str, Any]:
+    question = asked("", attached=False)
     with service.readers.catalog() as catalog:
         reading = catalog.adapter_reading(
-            find_family(catalog, base), filters.recipe, may_open_base=service.settings.allow_hub
+            find_family(catalog, question.base),
+            question.recipe,
+            may_open_base=service.settings.allow_hub,
         )
     adapter = service.uploads.read(folder, reading)
     with service.readers.catalog() as catalog:
-        document = catalog.find_similar(adapter, attached=False, **asdict(filters)).to_json()
+        document = replace(question, model=adapter, base=None).answer(catalog).to_json()
         return names_of(catalog).with_bases(document)
 
 

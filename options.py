@@ -1,0 +1,222 @@
+"""Questions as frozen records: a field has its flag, type, default, limits and help, once.
+
+Derived from a record are the options of a command (`commands/command_line.py`), the parameters of
+a request (`web/service/params.py`), a call in Python with its signature and docstring
+(`question`), and what a study stores of its settings.
+
+@record
+class Copying(Question):
+    '''A whole copy of the catalog.'''
+
+    target: Place = argument(help="The new file.")
+    _: KW_ONLY
+    force: bool = option(default=False, help="Replace TARGET if it is there.")
+
+    def answer(self, db: Database) -> Table: ...
+
+class Database:
+    backup = question(Copying)
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
+
+from .errors import RequestError
+
+if TYPE_CHECKING:
+    from .database import Database
+
+P = ParamSpec("P")
+Kind = TypeVar("Kind")
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+Place = str | Path
+"""A file or folder."""
+
+Doors = Literal["all", "local", "python"]
+FileKind = Literal["any", "existing", "existing file", "file"]
+
+_KEY = "option"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """What a field of a question says of itself.
+
+    Attributes:
+        help: A sentence, or a phrase with a noun.
+        flags: As typed on the command line; empty for an argument, and for what only Python has.
+        is_argument: Given by its place in the command, not by a flag.
+        several: An argument of any number of values.
+        doors: Where it can be given; `local` is a command and Python, `all` requests too.
+        least, above, most: Limits of a number, or of each of several.
+        separated: Several numbers are one value with commas between.
+        file: Which file a path may name; None for what is no path.
+        metavar, shown_default: What help shows for the value, and for a default that is None.
+        stored: Whether it decides the numbers of a study, and is stored with them.
+    """
+
+    help: str = ""
+    flags: tuple[str, ...] = ()
+    is_argument: bool = False
+    several: bool = False
+    doors: Doors = "all"
+    least: int | float | None = None
+    above: int | float | None = None
+    most: int | float | None = None
+    separated: bool = False
+    file: FileKind | None = None
+    metavar: str | None = None
+    shown_default: str | None = None
+    envvar: str | None = None
+    stored: bool = True
+
+
+def option(*flags: str, default: Any = MISSING, help: str, **rest: Any) -> Any:
+    """A field that is an option; without `flags` `--` and its name. See `Option` for the rest.
+
+    A `bool` that is on by default is turned off by its flag: `--no-…`, `--without-…`.
+    """
+    return _field(default, Option(help=help, flags=flags, **rest))
+
+
+def argument(*, default: Any = MISSING, help: str = "", **rest: Any) -> Any:
+    """A field that a command takes by its place."""
+    return _field(default, Option(help=help, is_argument=True, **rest))
+
+
+def _field(default: Any, declared: Option) -> Any:
+    metadata = {_KEY: declared}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(option, argument))
+def record(kind: type[Kind]) -> type[Kind]:
+    """A frozen dataclass with slots; fields behind `_: KW_ONLY` are given by name."""
+    return dataclass(frozen=True, slots=True)(kind)
+
+
+def options_of(record: Any) -> dict[str, tuple[Field[Any], Option]]:
+    """The fields of a record, or of an object of it, that are options, by name."""
+    return {
+        entry.name: (entry, entry.metadata[_KEY])
+        for entry in fields(record)
+        if _KEY in entry.metadata
+    }
+
+
+def choices_of(hint: Any) -> tuple[Any, ...]:
+    """The values that an annotation allows; empty where it names none."""
+    for part in (hint, *get_args(hint)):
+        if get_origin(part) is Literal:
+            return get_args(part)
+    return ()
+
+
+@functools.cache
+def hints_of(record: type[Any]) -> dict[str, Any]:
+    """The annotation of each field; `Any` for one that is only known to type checkers."""
+    hints = {}
+    for owner in reversed(record.__mro__):
+        names = vars(sys.modules[owner.__module__])
+        for name, annotation in inspect.get_annotations(owner).items():
+            try:
+                hints[name] = eval(annotation, names)
+            except (NameError, TypeError):
+                hints[name] = Any
+    return hints
+
+
+class Question:
+    """The base of every record that is asked: its limits hold wherever it is asked from."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Check choices and limits.
+
+        Raises:
+            RequestError: a value is none that the field allows.
+        """
+        hints = hints_of(type(self))
+        for name, (_, declared) in options_of(self).items():
+            value = getattr(self, name)
+            values = value if isinstance(value, list | tuple) else (value,)
+            choices = choices_of(hints[name])
+            for one in values:
+                if choices and one is not None and one not in choices:
+                    allowed = ", ".join(map(str, choices))
+                    raise RequestError(f"{name} must be one of {allowed}; got {one!r}")
+                _check_limits(name, one, declared)
+
+
+def _check_limits(name: str, value: Any, declared: Option) -> None:
+    if not isinstance(value, int | float):
+        return
+    if declared.least is not None and not value >= declared.least:
+        raise RequestError(f"{name} must be at least {declared.least:g}, got {value}")
+    if declared.above is not None and not value > declared.above:
+        raise RequestError(f"{name} must be above {declared.above:g}, got {value}")
+    if declared.most is not None and not value <= declared.most:
+        raise RequestError(f"{name} must be at most {declared.most:g}, got {value}")
+
+
+class Answers(Protocol[Answer_co]):
+    """A record that can be asked."""
+
+    def answer(self, db: Database) -> Answer_co: ...
+
+
+def question(
+    record: Callable[P, Answers[Answer_co]],
+) -> Callable[Concatenate[Database, P], Answer_co]:
+    """A method that makes the record of its arguments and asks it.
+
+    Its signature is that of the record, its docstring the record's with a line for each argument.
+    """
+
+    def ask(db: Database, *args: P.args, **kwargs: P.kwargs) -> Answer_co:
+        bound = signature.bind(db, *args, **kwargs)
+        return record(*bound.args[1:], **bound.kwargs).answer(db)
+
+    of_record = inspect.signature(record)
+    db = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    signature = of_record.replace(parameters=[db, *of_record.parameters.values()])
+    vars(ask)["__signature__"] = signature
+    ask.__doc__ = _docstring(record)
+    return ask
+
+
+def _docstring(record: Any) -> str:
+    text = inspect.getdoc(record) or ""
+    lines = [
+        textwrap.fill(
+            f"{name}: {declared.help}", 92, initial_indent="    ", subsequent_indent=" " * 8
+        )
+        for name, (_, declared) in options_of(record).items()
+        if declared.help
+    ]
+    head, blank, rest = text.partition("\n\n")
+    arguments = "\n".join(["Args:", *lines])
+    return f"{head}\n\n{arguments}{blank}{rest}" if lines else text
