@@ -5,16 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..errors import StoreFull, StoreLocked
+from ..options import Place, question, question_of_several
 from ..store import Catalog
-from .copying import Copying
-from .exchange import Exchange
-from .members import Members
-from .opened import Create, Place, Track, untracked
-from .questions import Questions
-from .serving import Serving
-from .several_data_questions import SeveralDataQuestions
+from .copying import Backup, Export, ExportScores, ExportVectors, Merge
+from .data_questions import (
+    FindData,
+    FindTrainedOn,
+    FindTrainedOnEach,
+    KeptData,
+    RemoveData,
+    ShowData,
+)
+from .exchange import Attach, Attached, Detach, Publish, RefreshAttached
+from .members import (
+    Add,
+    Failures,
+    Index,
+    Label,
+    Models,
+    Plan,
+    Remove,
+    Select,
+    Show,
+    Stats,
+)
+from .opened import Create, Track, untracked
+from .questions import Cluster, Diff, Evaluate, Map
+from .similar import Explain, FindSimilar
 from .studies import Studies
 from .tables import FindingTable, Row
 
@@ -132,7 +152,50 @@ def check_picture_ending(path: Place) -> None:
     check_ending(Path(path))
 
 
-class Database(Members, Copying, Exchange, Questions, SeveralDataQuestions, Studies, Serving):
+_FORMER = {
+    "find_trained_on": "data.find_models",
+    "find_trained_on_each": "data.find_models_of_each",
+    "find_data": "data.nearest",
+    "show_data": "data.show",
+    "remove_data": "data.remove",
+    "refresh_attached": "attached.refresh",
+    "detach": "attached.remove",
+}
+"""Methods by the names that they had before parts of a database had names; they keep working."""
+
+
+class KeptDataSets:
+    """The kept data sets of a catalog, and which models were trained on a data set: `db.data`.
+
+    Called, it lists those that are kept.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    find_models = question(FindTrainedOn)
+    find_models_of_each = question(FindTrainedOnEach)
+    nearest = question(FindData)
+    show = question(ShowData)
+    remove = question(RemoveData)
+    __call__ = question(KeptData)
+
+
+class PublishedIndexes:
+    """The published indexes that are searched beside a catalog: `db.attached`.
+
+    Called, it lists them.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    refresh = question(RefreshAttached)
+    remove = question(Detach)
+    __call__ = question(Attached)
+
+
+class Database(Studies):
     """An open catalog of fine-tuned models; `open` makes one.
 
     One thread at a time; others take a `reader`. Models are named by their id, `base` chooses a
@@ -140,6 +203,58 @@ class Database(Members, Copying, Exchange, Questions, SeveralDataQuestions, Stud
     id. Results are tables (`to_pandas`, `to_arrow`) with a document (`to_json`). Every method
     raises `UnknownModel`, `UnknownBase`, `UnknownRecipe` and `EmptyCatalog` for what is not there.
     """
+
+    index = question(Index)
+    plan = question(Plan)
+    add = question_of_several(Add)
+    label = question(Label)
+    remove = question(Remove)
+    models = question(Models)
+    show = question(Show)
+    failures = question(Failures)
+    stats = question(Stats)
+    sql = question(Select)
+
+    find_similar = question(FindSimilar)
+    explain = question(Explain)
+    evaluate = question_of_several(Evaluate)
+    cluster = question(Cluster)
+    map = question(Map)
+    diff = question(Diff)
+
+    merge = question_of_several(Merge)
+    export = question(Export)
+    export_vectors = question(ExportVectors)
+    export_scores = question(ExportScores)
+    backup = question(Backup)
+    publish = question(Publish)
+    attach = question(Attach)
+
+    @property
+    def data(self) -> KeptDataSets:
+        """Data sets: those that are kept, and the models that were trained on one."""
+        return KeptDataSets(self)
+
+    @property
+    def attached(self) -> PublishedIndexes:
+        """The published indexes that are searched beside this catalog."""
+        return PublishedIndexes(self)
+
+    if TYPE_CHECKING:
+        find_trained_on = question(FindTrainedOn)
+        find_trained_on_each = question(FindTrainedOnEach)
+        find_data = question(FindData)
+        show_data = question(ShowData)
+        remove_data = question(RemoveData)
+        refresh_attached = question(RefreshAttached)
+        detach = question(Detach)
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _FORMER:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            part, _, method = _FORMER[name].partition(".")
+            return getattr(getattr(self, part), method)
 
     def reader(self, *, waits_for_index: bool = True) -> Database:
         """The same catalog for another thread, to be closed before this one.

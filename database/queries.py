@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from ..errors import EmptyCatalog, RequestError, UnknownModel, offered
-from ..records import Fingerprint, Indexed, Recipe
+from ..errors import BadFilter, EmptyCatalog, RequestError, UnknownModel, offered
+from ..options import Question, option, record
+from ..records import Fingerprint, Indexed
+from ..store import Filters
 from .attached import attached_query, indexes_of, other_bases, recipe_of
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from ..store import AttachedIndex, Catalog
 
 Kind = Literal["full", "adapter"]
+ONLY_FAMILY = "Only this family, where the catalog has several."
+"""What `base` says to a question."""
+
 Vector: TypeAlias = "Sequence[float] | np.ndarray"
 
 IN_MEMORY, VECTOR, UPLOAD = "model in memory", "vector", "uploaded adapter"
@@ -36,55 +41,50 @@ Query: TypeAlias = "str | Path | ModelInMemory | Indexed | StoredQuery | FreshQu
 """A model that others are to be similar to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterReading:
-    """How an adapter that a client sent is read; a process without a catalog can do it.
+@record
+class Family(Question):
+    """A question about one family, under one recipe."""
 
-    Attributes:
-        base: The family's name in the catalog.
-        layout: Of the family, for recipes that depend on it.
-        shapes: (out, in) by slot, of the family's models; none where too little is known.
-        may_open_base: Methods whose update is a function of W may read the base.
-    """
-
-    base: str
-    recipe: Recipe
-    layout: tuple[tuple[str, str, int], ...]
-    may_open_base: bool
-    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    _: KW_ONLY
+    recipe: str | None = option(
+        default=None, shown_default="sketch", help="Name or id of a recipe."
+    )
+    base: str | None = option(default=None, help=ONLY_FAMILY)
 
 
-def load_adapter_reader() -> None:
-    """Import what `read_adapter` needs, which takes longer than the reading.
-
-    >>> database.load_adapter_reader()
-    """
-    from ..indexer import fingerprint_sent_adapter as _  # noqa: F401
-
-
-def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
-    """The adapter in the folder, fingerprinted; only its own files are opened.
+def find_family(catalog: Catalog, base: str | None) -> str:
+    """The base as the catalog has it; of the only family, where `base` is None.
 
     Raises:
-        ModelError: it cannot be fingerprinted.
-
-    >>> reading = db.adapter_reading(db.bases[0], may_open_base=False)
-    >>> adapter = database.read_adapter(Path("adapter"), reading)
-    >>> db.record_adapter(adapter, "sent", dataset="imdb", author=None, run=None)
-    >>> db.show("sent").to_json()["kind"]
-    'adapter'
+        UnknownBase: there is no such family, or several.
+        EmptyCatalog: there is none.
+        RequestError: there are several, and none is named.
     """
-    from ..indexer import fingerprint_sent_adapter
+    family, bases = catalog.find_base(base), catalog.bases()
+    if family is not None:
+        return family
+    if not bases:
+        catalog.find_recipe(None)  # says what fills a catalog
+    if len(bases) != 1:
+        raise RequestError(f"which family? Add --base, one of: {', '.join(bases) or 'none yet'}")
+    return bases[0]
 
-    made = fingerprint_sent_adapter(
-        folder,
-        base=reading.base,
-        recipe=reading.recipe,
-        layout=reading.layout,
-        shapes=reading.shapes,
-        may_open_base=reading.may_open_base,
-    )
-    return replace(made, model=replace(made.model, source="upload"))
+
+def require_labels(
+    catalog: Catalog, wanted: Filters, attached: Sequence[AttachedIndex] = ()
+) -> None:
+    """Refuse a dataset or an author that no model has, here or in an attached index.
+
+    Raises:
+        BadFilter: with the nearest labels.
+    """
+    for column in Filters.equal:
+        label = getattr(wanted, column)
+        if label is not None:
+            beside = (index.models.column(column).unique().to_pylist() for index in attached)
+            known = sorted({*catalog.alike(column, label), *filter(None, chain(*beside))})
+            if label not in known:
+                raise BadFilter(f"no model has the {column} {label!r}{offered(label, known)}")
 
 
 def is_model_path(model: str) -> bool:
@@ -249,5 +249,5 @@ def start_of(
         return find_query(catalog, str(model), base, recipe, attached)
     if isinstance(model, ModelInMemory):
         return memory_query(catalog, model, base, recipe, attached)
-    family = base or catalog.find_family(None)
+    family = base or find_family(catalog, None)
     return vector_query(catalog, model, family, recipe, kind, attached)

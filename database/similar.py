@@ -1,4 +1,4 @@
-"""The nearest models of a family."""
+"""The nearest models of a family, and what makes two models similar."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from ..errors import BadFilter, EmptyCatalog, ModelError, RequestError, UnknownBase
-from ..options import Place, Question, argument, option, record
+from ..options import Place, argument, option, record
 from ..store import Filters
 from .attached import find_base_with, indexes_of, open_attached
-from .queries import Kind, Query, start_of
-from .tables import Document, NeighbourTable
+from .queries import Family, Kind, Query, require_labels, start_of
+from .tables import Document, ExplanationTable, NeighbourTable
 
 if TYPE_CHECKING:
     from ..store import AttachedIndex
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @record
-class FindSimilar(Filters, Question):
+class FindSimilar(Filters, Family):
     """The `k` models nearest to a model, or fewer if fewer pass the filters.
 
     Returns:
@@ -49,10 +49,6 @@ class FindSimilar(Filters, Question):
     )
     k: int = option("-k", default=10, least=1, help="How many neighbours, at most.")
     _: KW_ONLY
-    recipe: str | None = option(
-        default=None, shown_default="sketch", help="Name or id of a recipe."
-    )
-    base: str | None = option(default=None, help="Only this family, where the catalog has several.")
     kind: Kind = option(
         default="full",
         doors="python",
@@ -96,7 +92,7 @@ class FindSimilar(Filters, Question):
             db._catalog, start, self, k=self.k, recipe=self.recipe, search=search_with(beside)
         )
         if not neighbours.neighbours:
-            db._require_labels(self.dataset, self.author, indexes)
+            require_labels(db._catalog, self, indexes)
         document: dict[str, Any] = neighbours.to_json()
         if self.explain:
             document["explanations"] = [
@@ -105,6 +101,32 @@ class FindSimilar(Filters, Question):
                 if neighbour.source is None
             ]
         return document
+
+
+@record
+class Explain(Family):
+    """Which weight matrices, layers and roles carry the similarity of two models.
+
+    Returns:
+        A row for each slot that both changed, the largest contribution first.
+
+    Raises:
+        RequestError: the recipe keeps no sketches of single slots.
+
+    >>> db.explain("imdb-0", "imdb-1").to_json()["similarity"] > 0.5
+    True
+    """
+
+    model: Query = argument(help="As of `find_similar`, but not a list or a vector.")
+    other: str = argument(help="The id of another.")
+
+    def answer(self, db: Database) -> ExplanationTable:
+        from ..search import explain_pair
+
+        base = db._catalog.find_base(self.base)
+        start = start_of(db._catalog, self.model, base, self.recipe)
+        explanation = explain_pair(db._catalog, start, self.other, recipe=self.recipe)
+        return ExplanationTable(explanation.to_json())
 
 
 def _is_several(model: object) -> TypeGuard[Sequence[Place]]:

@@ -8,9 +8,9 @@ from typing import Literal, get_args
 
 from ...errors import ModelError, RequestError
 from ..checkpoint import choose_weights
+from ..options import Exclusion
 from .member import Member
 
-Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
 EXCLUSIONS: tuple[Exclusion, ...] = get_args(Exclusion)
 
 Kind = Literal["full", "merge", "adapter", "quantized", "other"]

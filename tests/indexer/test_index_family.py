@@ -40,7 +40,7 @@ def catalog(tmp_path):
 
 
 def _options(folder, **more):
-    return IndexOptions(base=str(folder / "base"), folder=folder / "models", **more)
+    return IndexOptions(base=str(folder / "base"), source=folder / "models", **more)
 
 
 def _codes(report):

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 from services import API, TOKEN, WRITER, adapter_files, files, finished, served
 
-from deltadex.web.service.limits import SECURITY_HEADERS
-from deltadex.web.service.problems import PROBLEM, Problem
+from deltadex.web.service.answers import PROBLEM, Problem
+from deltadex.web.service.middleware import SECURITY_HEADERS
 from deltadex.web.service.work import Work
 
 
