@@ -12,8 +12,7 @@ from . import __version__
 from .commands import COMMANDS, GROUPS
 from .commands.exits import EXIT_NOTHING_DONE, EXIT_UNREAD, Interruption
 from .errors import DeltadexError, RequestError
-from .terminal.streams import write_every_character, write_no_more
-from .terminal.text import plain
+from .terminal.text import plain, write_every_character, write_no_more
 
 OF_THE_MACHINE = ("home directory", "Symlink loop", "out of memory", "can't allocate memory")
 """In messages of `RuntimeError`s that are no defects: Python's of paths, torch's of memory."""

@@ -25,11 +25,10 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import (
-    TYPE_CHECKING,
     Any,
     Concatenate,
     Literal,
@@ -43,9 +42,6 @@ from typing import (
 )
 
 from .errors import RequestError
-
-if TYPE_CHECKING:
-    from .database import Database
 
 P = ParamSpec("P")
 Kind = TypeVar("Kind")
@@ -149,8 +145,7 @@ def choices_of(hint: Any) -> tuple[Any, ...]:
 
 
 @functools.cache
-def hints_of(record: type[Any]) -> dict[str, Any]:
-    """The annotation of each field; `Any` for one that is only known to type checkers."""
+def _hints_of(record: Any) -> dict[str, Any]:
     hints = {}
     for owner in reversed(record.__mro__):
         names = vars(sys.modules[owner.__module__])
@@ -160,6 +155,11 @@ def hints_of(record: type[Any]) -> dict[str, Any]:
             except (NameError, TypeError):
                 hints[name] = Any
     return hints
+
+
+def hints_of(record: type[Any]) -> dict[str, Any]:
+    """The annotation of each field; `Any` for one that is only known to type checkers."""
+    return _hints_of(cast("Hashable", record))
 
 
 class Question:
@@ -197,7 +197,7 @@ def _check_limits(name: str, value: Any, declared: Option) -> None:
 class Answers(Protocol[Answer_co]):
     """A record that can be asked."""
 
-    def answer(self, db: Database) -> Answer_co: ...
+    def answer(self, db: Any) -> Answer_co: ...
 
 
 def question(
@@ -238,7 +238,7 @@ def _method(
         return record(*taken(bound.args[1:]), **bound.kwargs).answer(getattr(db, "_db", db))
 
     method = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    answer = inspect.get_annotations(record.answer)
+    answer = inspect.get_annotations(inspect.getattr_static(record, "answer"))
     signature = inspect.Signature([method, *parameters], return_annotation=answer["return"])
     vars(ask)["__signature__"] = signature
     ask.__doc__ = _docstring(record)

@@ -20,7 +20,9 @@ Stack = Literal["encoder", "decoder", "text", "vision"]
 Exclude = Literal["author", "run"]
 Layout = Literal["auto", "pca", "tsne", "umap"]
 Colour = Literal["dataset", "author", "kind"]
-"""Choices of questions: candidates that are left out, how a map is placed, what colours it."""
+Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
+"""Choices of questions: candidates that are left out, how a map is placed, what colours it, members
+that are not indexed."""
 
 STACKS: tuple[Stack, ...] = ("encoder", "decoder", "text", "vision")
 

@@ -196,7 +196,8 @@ def export(common: Common, asked: AnyExport) -> None:
         print_answer(common, vectors, show_pairs)
         return
     with open_database(common) as db:
-        written = as_kind(ExportScores if asked.scores else Export, asked).answer(db)
+        wanted = as_kind(ExportScores, asked) if asked.scores else as_kind(Export, asked)
+        written = wanted.answer(db)
     print_document({"written": [str(path) for path in written]}, show_pairs, common)
 
 

@@ -14,7 +14,7 @@ from .questions import Retrieval
 from .tables import Table
 
 if TYPE_CHECKING:
-    from .database import Database
+    from .opened import Opened
 
 
 @record
@@ -36,7 +36,7 @@ class Merge(Question):
         help="Catalogs, or folders and fsspec addresses of parts (`index(..., parts=...)`).",
     )
 
-    def answer(self, db: Database) -> Table:
+    def answer(self, db: Opened) -> Table:
         from ..store import merge_catalogs
 
         merged = merge_catalogs(
@@ -63,7 +63,7 @@ class Export(Family):
         "recipe's vectors into a file.",
     )
 
-    def answer(self, db: Database) -> list[Path]:
+    def answer(self, db: Opened) -> list[Path]:
         from ..store import write_parquet, write_safetensors
 
         catalog, target = db._catalog, Path(self.target)
@@ -96,7 +96,7 @@ class ExportVectors(Family):
         "read from the environment (`QDRANT_API_KEY`)."
     )
 
-    def answer(self, db: Database) -> Table:
+    def answer(self, db: Opened) -> Table:
         from ..store import export_vectors, parse_target
 
         parsed, family = parse_target(self.target), find_family(db._catalog, self.base)
@@ -130,7 +130,7 @@ class ExportScores(Retrieval):
         help="A way of scoring, as of `eval --compare`; may be repeated.",
     )
 
-    def answer(self, db: Database) -> list[Path]:
+    def answer(self, db: Opened) -> list[Path]:
         from ..search import rankings
         from ..store import write_tables
 
@@ -166,7 +166,7 @@ class Backup(Question):
     _: KW_ONLY
     force: bool = option(default=False, help="Replace TARGET if it is there.")
 
-    def answer(self, db: Database) -> Table:
+    def answer(self, db: Opened) -> Table:
         from ..store import back_up
 
         return Table(back_up(db._catalog, Path(self.target), replace=self.force).to_json())

@@ -19,7 +19,7 @@ from .tables import DataTable, NearestDataTable, Table, TrainedModelTable
 if TYPE_CHECKING:
     from ..records import DataSet
     from ..search import TrainedModels
-    from .database import Database
+    from .opened import Opened
 
 NAME = re.compile(r"[\w][\w .+@-]{0,99}")
 """What a kept data set may be called."""
@@ -84,7 +84,7 @@ class FindTrainedOn(Filters, DataReading):
         "no model has seen.",
     )
 
-    def answer(self, db: Database) -> TrainedModelTable:
+    def answer(self, db: Opened) -> TrainedModelTable:
         from ..search import check_searchable, find_trained_on
 
         catalog = db._catalog
@@ -171,7 +171,7 @@ class FindTrainedOnEach(Filters, DataReading):
     )
     k: int = option("-k", default=10, least=1, help="Models that are listed as nearest to each.")
 
-    def answer(self, db: Database) -> DataScoresTable:
+    def answer(self, db: Opened) -> DataScoresTable:
         from ..search import find_trained_on_each
         from ..training_data import data_set_names, data_sets_in
 
@@ -221,7 +221,7 @@ class FindData(Family):
 
     model: str = argument(help="Its id.")
 
-    def answer(self, db: Database) -> NearestDataTable:
+    def answer(self, db: Opened) -> NearestDataTable:
         from ..search import find_data
 
         base = db._catalog.find_base(self.base)
@@ -239,7 +239,7 @@ class KeptData(Question):
 
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
-    def answer(self, db: Database) -> DataTable:
+    def answer(self, db: Opened) -> DataTable:
         listed = db._catalog.data_sets.listed(db._catalog.find_base(self.base))
         return DataTable({"data": listed})
 
@@ -261,7 +261,7 @@ class ShowData(OneDataSet):
     2
     """
 
-    def answer(self, db: Database) -> Table:
+    def answer(self, db: Opened) -> Table:
         data = db._catalog.data_sets.load(self.name, db._catalog.find_base(self.base))
         parts = {part: len(slots) for part, slots in data.sketches.items()}
         return Table({**_described(data), "norm": data.fingerprint.norm, "sketches": parts})
@@ -276,7 +276,7 @@ class RemoveData(OneDataSet):
     'reviews'
     """
 
-    def answer(self, db: Database) -> Table:
+    def answer(self, db: Opened) -> Table:
         row = db._catalog.data_sets.remove(self.name, db._catalog.find_base(self.base))
         return Table({"removed": row["name"], "base": row["base"]})
 

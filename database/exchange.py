@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BadIndex, RequestError, SourceError, offered
 from ..options import Place, Question, argument, option, record
-from .opened import SizedTrack, Thing
+from .opened import Opened, SizedTrack, Thing
 from .queries import Family, find_family
 from .tables import AttachedTable, Table
 
 if TYPE_CHECKING:
     from ..store import Attachment, Catalog, IndexSource, Publication, Published
-    from .database import Database
 
 HUB = "hf://"
 
@@ -62,7 +61,7 @@ class Publish(Family):
     licence: str = option(default="other", help="Licence of the index; models keep their own.")
     with_gated: bool = option(default=False, help="Also publish models that are gated on the Hub.")
 
-    def answer(self, db: Database) -> Table:
+    def answer(self, db: Opened) -> Table:
         from .. import __version__
         from ..store import Publication, is_licence, may_be_public
 
@@ -118,7 +117,7 @@ class Attach(Question):
         default=None, shown_default="the last part of its source", help="What to call the index."
     )
 
-    def answer(self, db: Database) -> Table:
+    def answer(self, db: Opened) -> Table:
         text = str(self.source)
         name = _checked_name(self.name or _default_name(text))
         known = {attachment.name: attachment for attachment, _ in db._catalog.attachments.all()}
@@ -137,7 +136,7 @@ class Attached(Question):
     0
     """
 
-    def answer(self, db: Database) -> AttachedTable:
+    def answer(self, db: Opened) -> AttachedTable:
         return AttachedTable(
             {
                 "attached": [
@@ -162,7 +161,7 @@ class RefreshAttached(Question):
 
     name: str | None = argument(default=None, help="Of the index.")
 
-    def answer(self, db: Database) -> AttachedTable:
+    def answer(self, db: Opened) -> AttachedTable:
         rows = []
         for attachment in _named(db._catalog, self.name):
             source = _open_source(attachment.source)
@@ -186,7 +185,7 @@ class Detach(Question):
 
     name: str = argument(help="Of the index.")
 
-    def answer(self, db: Database) -> None:
+    def answer(self, db: Opened) -> None:
         from ..store import attached_folder, delete_unused
 
         (attachment,) = _named(db._catalog, self.name)
@@ -203,9 +202,7 @@ def _named(catalog: Catalog, name: str | None) -> list[Attachment]:
     return chosen
 
 
-def _fetch(
-    db: Database, source: IndexSource, name: str, before: Attachment | None
-) -> dict[str, Any]:
+def _fetch(db: Opened, source: IndexSource, name: str, before: Attachment | None) -> dict[str, Any]:
     """Fetch an index, and register it where it is not older than what is attached."""
     from ..store import Attachment, attached_folder, delete_unused, fetch_index
 
@@ -240,7 +237,7 @@ def _fetch(
     return {**asdict(attachment), "fetched_bytes": fetched}
 
 
-def _publish_to(db: Database, folder: Path, publication: Publication) -> Published:
+def _publish_to(db: Opened, folder: Path, publication: Publication) -> Published:
     from ..search import measure_published
     from ..store import publish_index
 
@@ -248,7 +245,7 @@ def _publish_to(db: Database, folder: Path, publication: Publication) -> Publish
     return publish_index(db._catalog, folder, publication, measure, _sized(db))
 
 
-def _sized(db: Database) -> SizedTrack:
+def _sized(db: Opened) -> SizedTrack:
     def track(things: Iterable[Thing], what: str, total: int) -> Iterator[Thing]:
         return db._track(things, what, total=total)
 
@@ -256,7 +253,7 @@ def _sized(db: Database) -> SizedTrack:
 
 
 def _publish_to_hub(
-    db: Database, target: str, publication: Publication
+    db: Opened, target: str, publication: Publication
 ) -> tuple[Published, dict[str, Any]]:
     """Publish into a copy of what the Hub has, beside the catalog, and upload what is new.
 

@@ -25,7 +25,7 @@ from .tables import (
 
 if TYPE_CHECKING:
     from ..indexer import Progress
-    from .database import Database
+    from .opened import Opened
 
 ModelStatus = Literal["indexed", "failed", "skipped", "no-update"]
 
@@ -57,7 +57,7 @@ class Index(FamilyOptions):
     )
     progress: Progress | None = None
 
-    def answer(self, db: Database) -> IndexReport:
+    def answer(self, db: Opened) -> IndexReport:
         return _index(self, db, self.progress)
 
 
@@ -76,7 +76,7 @@ class Add(Fingerprinting):
     base: Place = option(help="The base that they descend from.")
     progress: Progress | None = None
 
-    def answer(self, db: Database) -> IndexReport:
+    def answer(self, db: Opened) -> IndexReport:
         return _index(self, db, self.progress)
 
 
@@ -105,7 +105,7 @@ class Plan(FamilyOptions):
         help="Connection of each of the --workers: 1Gbit, 200Mbit, 50MB.",
     )
 
-    def answer(self, db: Database) -> PlanTable:
+    def answer(self, db: Opened) -> PlanTable:
         from ..indexer import IndexOptions, make_plan
 
         def track(members: Any) -> Any:
@@ -115,7 +115,7 @@ class Plan(FamilyOptions):
         return PlanTable(plan.to_json())
 
 
-def _index(asked: Index | Add, db: Database, progress: Progress | None) -> IndexReport:
+def _index(asked: Index | Add, db: Opened, progress: Progress | None) -> IndexReport:
     from ..indexer import IndexOptions, index_family
 
     report = index_family(db._catalog, as_kind(IndexOptions, asked), progress)
@@ -152,7 +152,7 @@ class Label(Question):
     clear: bool = option(default=False, help="Remove its dataset.")
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
-    def answer(self, db: Database) -> Table:
+    def answer(self, db: Opened) -> Table:
         given = self.dataset, self.author, self.run
         if self.clear and self.dataset is not None:
             raise RequestError("give a DATASET, or --clear")
@@ -184,7 +184,7 @@ class Remove(OneModel):
     'sst2-1'
     """
 
-    def answer(self, db: Database) -> Table:
+    def answer(self, db: Opened) -> Table:
         row = db._catalog.remove(self.model, db._catalog.find_base(self.base))
         return Table({"removed": row.id, "base": row.base})
 
@@ -224,7 +224,7 @@ class Models(Filters, Question):
 
     equal = ("base", "status", *Filters.equal)
 
-    def answer(self, db: Database) -> ModelTable:
+    def answer(self, db: Opened) -> ModelTable:
         chosen = None if self.columns is None else _columns(self.columns)
         (key,) = (None,) if self.sort is None else _columns([self.sort])
         models = db._catalog.models(replace(self, base=db._catalog.find_base(self.base)))
@@ -244,7 +244,7 @@ class Show(OneModel):
     'imdb'
     """
 
-    def answer(self, db: Database) -> SlotTable:
+    def answer(self, db: Opened) -> SlotTable:
         return SlotTable(db._catalog.describe(self.model, db._catalog.find_base(self.base)))
 
 
@@ -258,7 +258,7 @@ class Failures(Question):
 
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
-    def answer(self, db: Database) -> FailureTable:
+    def answer(self, db: Opened) -> FailureTable:
         return FailureTable({"failures": db._catalog.failures(db._catalog.find_base(self.base))})
 
 
@@ -278,7 +278,7 @@ class Stats(Question):
         "them, however and wherever they were indexed. Reads the whole catalog.",
     )
 
-    def answer(self, db: Database) -> StatsTable:
+    def answer(self, db: Opened) -> StatsTable:
         from ..store import content_sha256
 
         counts = db._catalog.stats()
@@ -300,7 +300,7 @@ class Select(Question):
 
     statement: str = argument(metavar="QUERY", help="DuckDB's SQL.")
 
-    def answer(self, db: Database) -> QueryTable:
+    def answer(self, db: Opened) -> QueryTable:
         return self.of(db.path)
 
     def of(self, path: Path) -> QueryTable:

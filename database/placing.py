@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,7 @@ from ..search.scoring.evidence import Calibration, verdict
 from ..store import Catalog, FamilyView
 from ..web import Neighbour, Neighbourhoods, check_ending, encode_names, write_map
 from .data_places import data_neighbours_of, data_places
-
-if TYPE_CHECKING:
-    from .questions import Map
+from .queries import MapOptions
 
 NEIGHBOURS_SHOWN = 6
 
@@ -31,7 +29,7 @@ BLOCK_SCORES = 1 << 20
 """Scores held at a time."""
 
 
-def map_family(catalog: Catalog, asked: Map) -> dict[str, Any]:
+def map_family(catalog: Catalog, asked: MapOptions) -> dict[str, Any]:
     """Draw a family's fingerprints into a file: what was drawn, ready for JSON.
 
     Raises:
@@ -61,7 +59,7 @@ def map_family(catalog: Catalog, asked: Map) -> dict[str, Any]:
     }
 
 
-def layout_document(catalog: Catalog, asked: Map) -> dict[str, Any]:
+def layout_document(catalog: Catalog, asked: MapOptions) -> dict[str, Any]:
     """A family's map as columns, placed anew; names are numbers of places in a list.
 
     `data` has the places of kept data sets; a family that keeps none has no such key.
@@ -82,7 +80,7 @@ class _PlacedFamily:
     kept: tuple[DataSet, ...]
 
 
-def _place(catalog: Catalog, asked: Map) -> _PlacedFamily:
+def _place(catalog: Catalog, asked: MapOptions) -> _PlacedFamily:
     view, models, records = read_family(
         catalog, asked.recipe, asked.base, several="one map shows one family"
     )

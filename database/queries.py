@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from ..errors import BadFilter, EmptyCatalog, RequestError, UnknownModel, offered
-from ..options import Question, option, record
-from ..records import Fingerprint, Indexed
+from ..options import Place, Question, option, record
+from ..records import Colour, Fingerprint, Indexed, Layout
 from ..store import Filters
 from .attached import attached_query, indexes_of, other_bases, recipe_of
 
@@ -50,6 +50,40 @@ class Family(Question):
         default=None, shown_default="sketch", help="Name or id of a recipe."
     )
     base: str | None = option(default=None, help=ONLY_FAMILY)
+
+
+@record
+class MapOptions(Family):
+    """How a family is drawn."""
+
+    path: Place = option(
+        "-o",
+        "--output",
+        default="deltadex-map.html",
+        doors="local",
+        file="file",
+        help="A page (.html) or a picture (.png, .svg).",
+    )
+    _: KW_ONLY
+    layout: Layout = option(
+        default="auto",
+        help="How models are placed: auto is t-SNE, of landmarks where models are many; umap "
+        "needs deltadex[umap].",
+    )
+    seed: int = option(
+        default=0, doors="local", least=0, most=2**32 - 1, help="Random seed of the layout."
+    )
+    colour: Colour | None = option(
+        default=None,
+        doors="local",
+        shown_default="dataset",
+        help="Colour a picture by this column.",
+    )
+    dark: bool = option(
+        default=False,
+        doors="local",
+        help="Draw a picture light on dark; a page follows its reader's setting.",
+    )
 
 
 def find_family(catalog: Catalog, base: str | None) -> str:

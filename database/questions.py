@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
-from ..options import Place, Question, argument, option, record
-from ..records import Colour, Exclude, Layout
-from .queries import ONLY_FAMILY, Family
+from ..options import Question, argument, option, record
+from ..records import Exclude
+from .queries import ONLY_FAMILY, Family, MapOptions
 from .tables import ClusterTable, DifferenceTable, EvaluationTable, Table
 
 if TYPE_CHECKING:
-    from .database import Database
+    from .opened import Opened
 
 
 @record
@@ -66,7 +66,7 @@ class Evaluate(Retrieval):
         help="Ways of scoring side by side, such as raw,normalised.",
     )
 
-    def answer(self, db: Database) -> EvaluationTable:
+    def answer(self, db: Opened) -> EvaluationTable:
         from ..search import check_ways, evaluate
 
         base = db._catalog.find_base(self.base)
@@ -121,7 +121,7 @@ class Cluster(Family):
         "name them all.",
     )
 
-    def answer(self, db: Database) -> ClusterTable:
+    def answer(self, db: Opened) -> ClusterTable:
         from ..search import cluster_family
 
         report = cluster_family(
@@ -136,7 +136,7 @@ class Cluster(Family):
 
 
 @record
-class Map(Family):
+class Map(MapOptions):
     """Draw a family into a file: a page (.html) or a picture (.png, .svg).
 
     Raises:
@@ -147,36 +147,7 @@ class Map(Family):
     4
     """
 
-    path: Place = option(
-        "-o",
-        "--output",
-        default="deltadex-map.html",
-        doors="local",
-        file="file",
-        help="A page (.html) or a picture (.png, .svg).",
-    )
-    _: KW_ONLY
-    layout: Layout = option(
-        default="auto",
-        help="How models are placed: auto is t-SNE, of landmarks where models are many; umap "
-        "needs deltadex[umap].",
-    )
-    seed: int = option(
-        default=0, doors="local", least=0, most=2**32 - 1, help="Random seed of the layout."
-    )
-    colour: Colour | None = option(
-        default=None,
-        doors="local",
-        shown_default="dataset",
-        help="Colour a picture by this column.",
-    )
-    dark: bool = option(
-        default=False,
-        doors="local",
-        help="Draw a picture light on dark; a page follows its reader's setting.",
-    )
-
-    def answer(self, db: Database) -> Table:
+    def answer(self, db: Opened) -> Table:
         from .placing import map_family
 
         if Path(self.path).suffix.lower() == ".html" and (self.colour or self.dark):
@@ -196,7 +167,7 @@ class Diff(Question):
     second: str = argument(metavar="B", help="The id of another.")
     base: str | None = option(default=None, help=ONLY_FAMILY)
 
-    def answer(self, db: Database) -> DifferenceTable:
+    def answer(self, db: Opened) -> DifferenceTable:
         from ..search import pair_cosine
         from ..study.diff import diff_models
 

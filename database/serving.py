@@ -19,6 +19,7 @@ from .tables import ModelTable, Row, Table
 if TYPE_CHECKING:
     from ..search import StoredQuery
     from .database import Database
+    from .opened import Opened
 
 
 def changes(db: Database) -> str:
@@ -74,7 +75,7 @@ class MapColumns(Map):
     ['imdb-0', 'imdb-1', 'sst2-0', 'sst2-1']
     """
 
-    def answer(self, db: Database) -> Table:
+    def answer(self, db: Opened) -> Table:
         from .placing import layout_document
 
         return Table(layout_document(db._catalog, self))
@@ -154,7 +155,7 @@ class PageOfModels(Filters, Question):
         default=0, least=0, most=10_000_000, help="After how many models the page begins."
     )
 
-    def answer(self, db: Database) -> ModelTable:
+    def answer(self, db: Opened) -> ModelTable:
         from ..store import ModelFilter, Page
 
         wanted = as_kind(ModelFilter, self)

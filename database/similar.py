@@ -15,7 +15,7 @@ from .tables import Document, ExplanationTable, NeighbourTable
 
 if TYPE_CHECKING:
     from ..store import AttachedIndex
-    from .database import Database
+    from .opened import Opened
 
 
 @record
@@ -66,7 +66,7 @@ class FindSimilar(Filters, Family):
         help="Whether attached indexes of the same base and recipe are searched too.",
     )
 
-    def answer(self, db: Database) -> NeighbourTable:
+    def answer(self, db: Opened) -> NeighbourTable:
         indexes = open_attached(db._catalog) if self.attached else []
         base = find_base_with(db._catalog, self.base, indexes)
         if not _is_several(self.model):
@@ -82,7 +82,7 @@ class FindSimilar(Filters, Family):
         return NeighbourTable({"queries": answers, "failed": failed})
 
     def _nearest(
-        self, db: Database, model: Query, base: str | None, indexes: Sequence[AttachedIndex]
+        self, db: Opened, model: Query, base: str | None, indexes: Sequence[AttachedIndex]
     ) -> Document:
         from ..search import explain_pair, find_similar, search_with
 
@@ -120,7 +120,7 @@ class Explain(Family):
     model: Query = argument(help="As of `find_similar`, but not a list or a vector.")
     other: str = argument(help="The id of another.")
 
-    def answer(self, db: Database) -> ExplanationTable:
+    def answer(self, db: Opened) -> ExplanationTable:
         from ..search import explain_pair
 
         base = db._catalog.find_base(self.base)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
 
-    from .database import Database
+    from .opened import Opened
 
 Row = Mapping[str, Any]
 Document = Mapping[str, Any]
@@ -122,7 +122,7 @@ def _cell(value: object) -> str:
 class Tabled(Protocol):
     """A question whose answer is a table."""
 
-    def answer(self, db: Database) -> Table: ...
+    def answer(self, db: Opened) -> Table: ...
 
 
 class TrainedModelTable(Table):

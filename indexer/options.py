@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ..options import Place, Question, argument, option, record
+from ..records import Exclusion
 
 if TYPE_CHECKING:
     from .family import Selection
-
-Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
 
 
 @record

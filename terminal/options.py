@@ -72,11 +72,12 @@ def takes(*records: type[Any]) -> Callable[[Command], Command]:
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
-        def wrapped(**values: Any) -> None:
+        def called(**values: Any) -> None:
             common: Common = _record_of(Common, values)
             _set_up_logging(quiet=common.quiet)
             command(common, *(_record_of(record, values) for record in records))
 
+        wrapped: Command = called
         for record in (Common, *reversed(records)):
             hints = hints_of(record)
             for entry in reversed(fields(record)):
@@ -141,7 +142,8 @@ def _click_type(hint: Any, declared: Option) -> Any:
     parts = [hint, *get_args(hint), *(inner for part in get_args(hint) for inner in get_args(part))]
     if choices := choices_of(hint) or next(filter(None, map(choices_of, parts)), ()):
         return click.Choice(choices)
-    low = declared.least if declared.above is None else declared.above
+    low: Any = declared.least if declared.above is None else declared.above
+    most: Any = declared.most
     if declared.separated:
         return Separated(int(low or 0) if int in parts else None)
     if declared.file is not None:
@@ -152,9 +154,9 @@ def _click_type(hint: Any, declared: Option) -> Any:
         )
     for kind, ranged in ((float, click.FloatRange), (int, click.IntRange)):
         if kind in parts:
-            limits = {"min": low, "max": declared.most, "min_open": declared.above is not None}
-            has_limits = low is not None or declared.most is not None
-            return ranged(**limits) if has_limits else kind
+            has_limits = low is not None or most is not None
+            is_open = declared.above is not None
+            return ranged(low, most, min_open=is_open) if has_limits else kind
     return str
 
 

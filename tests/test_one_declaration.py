@@ -15,12 +15,12 @@ import deltadex
 ROOT = Path(deltadex.__file__).parent
 PACKAGE = ("*.py", "*.pyi", "*.json", "*.sql", "*.html", "*.js", "*.css", "*.svg", "py.typed")
 
-DECLARED = '''    author: str | None = option(default=None, help="Only models of this author.")
-'''
-WITH_LICENCE = f'''{DECLARED}    license: str | None = option(
+DECLARED = """    author: str | None = option(default=None, help="Only models of this author.")
+"""
+WITH_LICENCE = f"""{DECLARED}    license: str | None = option(
         default=None, help="Only models under this licence."
     )
-'''
+"""
 """The whole change: a field, and the column that it is compared with."""
 
 ASKED = """

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ...errors import ModelError, RequestError
+from ...records import Exclusion
 from ..checkpoint import choose_weights
-from ..options import Exclusion
 from .member import Member
 
 EXCLUSIONS: tuple[Exclusion, ...] = get_args(Exclusion)

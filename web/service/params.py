@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import ConfigDict, Field, StringConstraints, create_model, model_validator
@@ -51,10 +51,11 @@ _SAID = {"base": _BASE, "recipe": _RECIPE}
 
 def fields_of(question: type[Any]) -> dict[str, tuple[Any, Any]]:
     """Annotation and default of every field that a request may give; but for its arguments."""
-    hints, fields = hints_of(question), {}
+    hints = hints_of(question)
+    fields = {}
     for name, (entry, declared) in options_of(question).items():
         if declared.doors == "all" and not declared.is_argument:
-            hint = hints[name]
+            hint: Any = hints[name]
             is_text = str in (hint, *get_args(hint))
             hint = _LIMITED.get(name, Name if is_text else hint)
             limits = Field(
@@ -81,15 +82,17 @@ def asks(question: type[Any], place: Callable[[], Any] = Query) -> Callable[[End
             check_where(values.get("where"))
             return await endpoint(**given, asked=functools.partial(question, **values))
 
-        added = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=default,
-                annotation=Annotated[hint, place()],
+        added = []
+        for name, (hint, default) in fields.items():
+            sent = place()
+            added.append(
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=Annotated[hint, sent],
+                )
             )
-            for name, (hint, default) in fields.items()
-        ]
         kept = [
             parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for parameter in own.parameters.values()
@@ -143,12 +146,19 @@ class _Queries(Sent):
     queries: Annotated[list[Query_], Field(min_length=1, max_length=MAX_QUERIES)]
 
 
-Batch = create_model(
-    "Batch",
-    __base__=_Queries,
-    __doc__="Several questions with the same filters.",
-    **{name: field for name, field in fields_of(FindSimilar).items() if name != "base"},
-)
+if TYPE_CHECKING:
+
+    class Batch(_Queries):
+        """Several questions with the same filters."""
+
+        where: str | None
+else:
+    Batch = create_model(
+        "Batch",
+        __base__=_Queries,
+        __doc__="Several questions with the same filters.",
+        **{name: field for name, field in fields_of(FindSimilar).items() if name != "base"},
+    )
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
