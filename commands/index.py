@@ -23,7 +23,7 @@ from .opening import open_database
 from .output import print_answer, print_table, show_pairs
 
 if TYPE_CHECKING:
-    from ..database import Database
+    from ..database import Opened
 
 
 @record
@@ -127,7 +127,7 @@ def _print_plan(common: Common, asked: Plan, *, writes_catalog: bool = True) -> 
 
 
 @contextmanager
-def _opened(common: Common, *, writes_catalog: bool) -> Iterator[Database]:
+def _opened(common: Common, *, writes_catalog: bool) -> Iterator[Opened]:
     """The catalog; a temporary one where there is none and none is written."""
     with ExitStack() as opened:
         place = common.db

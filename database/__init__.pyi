@@ -10,8 +10,9 @@ from .data_questions import (
 from .data_score_table import DataScoresTable, check_scores_ending
 from .database import Database, check_picture_ending, doctor, open
 from .exchange import Attach, Attached, Detach, Publish, RefreshAttached
-from .members import Add, Failures, Index, Label, Models, Plan, Remove, Select, Show, Stats
-from .opened import Create, Place, Track
+from .indexing import Add, Index, Plan
+from .members import Failures, Label, Models, Remove, Select, Show, Stats
+from .opened import Create, Opened, Place, Track, open_as
 from .purity_table import check_table_ending
 from .queries import Family
 from .questions import Cluster, Diff, Evaluate, Map
@@ -99,6 +100,7 @@ __all__ = [
     "Models",
     "NearestDataTable",
     "NeighbourTable",
+    "Opened",
     "Place",
     "Plan",
     "PlanTable",
@@ -127,4 +129,5 @@ __all__ = [
     "check_table_ending",
     "doctor",
     "open",
+    "open_as",
 ]

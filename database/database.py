@@ -7,9 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import StoreFull, StoreLocked
 from ..options import Place, question, question_of_several
-from ..store import Catalog
 from .copying import Backup, Export, ExportScores, ExportVectors, Merge
 from .data_questions import (
     FindData,
@@ -20,19 +18,9 @@ from .data_questions import (
     ShowData,
 )
 from .exchange import Attach, Attached, Detach, Publish, RefreshAttached
-from .members import (
-    Add,
-    Failures,
-    Index,
-    Label,
-    Models,
-    Plan,
-    Remove,
-    Select,
-    Show,
-    Stats,
-)
-from .opened import Create, Track, untracked
+from .indexing import Add, Index, Plan
+from .members import Failures, Label, Models, Remove, Select, Show, Stats
+from .opened import Create, Track, open_as, untracked
 from .questions import Cluster, Diff, Evaluate, Map
 from .similar import Explain, FindSimilar
 from .studies import Studies
@@ -72,34 +60,15 @@ def open(
     ...     len(family.models())
     4
     """
-    opening = ExitStack()
-    if path is None:
-        import tempfile
-
-        folder = opening.enter_context(tempfile.TemporaryDirectory(prefix="deltadex-"))
-        path = Path(folder) / "catalog.duckdb"
-    path = Path(path).expanduser()
-    try:
-        catalog = Catalog.open(
-            path,
-            read_only=bool(read_only),
-            create=False if read_only else create,
-            cache=memory,
-        )
-    except (StoreFull, StoreLocked):
-        if read_only is not None:
-            raise
-        catalog = Catalog.open(path, read_only=True, create=False, cache=memory)
-    opening.push(catalog)
-    if engine != "faiss":
-        from ..store import use_exported
-
-        try:
-            use_exported(catalog, engine)
-        except BaseException:
-            opening.close()
-            raise
-    return Database(catalog, opening, track)
+    return open_as(
+        Database,
+        path,
+        read_only=read_only,
+        create=create,
+        memory=memory,
+        engine=engine,
+        track=track,
+    )
 
 
 def doctor(
@@ -270,16 +239,6 @@ class Database(Studies):
         opening = ExitStack()
         opening.push(catalog)
         return Database(catalog, opening, self._track)
-
-    def close(self) -> None:
-        """Close the file; a temporary catalog is deleted."""
-        self._close()
-
-    def __enter__(self) -> Database:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<deltadex.Database {str(self.path)!r}>"

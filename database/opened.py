@@ -6,8 +6,9 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
+from ..errors import StoreFull, StoreLocked
 from ..options import Place as Place
 from ..store import Catalog
 from ..store import Create as Create
@@ -53,3 +54,57 @@ class Opened:
     def bases(self) -> list[str]:
         """The bases of the catalog's families, sorted."""
         return self._catalog.bases()
+
+    def close(self) -> None:
+        """Close the file; a temporary catalog is deleted."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+Face = TypeVar("Face", bound=Opened)
+
+
+def open_as(
+    kind: type[Face],
+    path: Place | None,
+    *,
+    read_only: bool | None,
+    create: Create,
+    memory: str | None = None,
+    engine: str = "faiss",
+    track: Track = untracked,
+) -> Face:
+    """What `deltadex.open` does, for another class: a record is answered without the whole face."""
+    opening = ExitStack()
+    if path is None:
+        import tempfile
+
+        folder = opening.enter_context(tempfile.TemporaryDirectory(prefix="deltadex-"))
+        path = Path(folder) / "catalog.duckdb"
+    path = Path(path).expanduser()
+    try:
+        catalog = Catalog.open(
+            path,
+            read_only=bool(read_only),
+            create=False if read_only else create,
+            cache=memory,
+        )
+    except (StoreFull, StoreLocked):
+        if read_only is not None:
+            raise
+        catalog = Catalog.open(path, read_only=True, create=False, cache=memory)
+    opening.push(catalog)
+    if engine != "faiss":
+        from ..store import use_exported
+
+        try:
+            use_exported(catalog, engine)
+        except BaseException:
+            opening.close()
+            raise
+    return kind(catalog, opening, track)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import ConfigDict, Field, StringConstraints, create_model, model_validator
@@ -74,13 +74,13 @@ def asks(question: type[Any], place: Callable[[], Any] = Query) -> Callable[[End
 
     def decorate(endpoint: Endpoint) -> Endpoint:
         own = inspect.signature(endpoint, eval_str=True)
-        fields = fields_of(question)
+        fields, make = fields_of(question), cast("Callable[..., Any]", question)
 
         @functools.wraps(endpoint)
         async def route(**given: Any) -> Any:
             values = {name: given.pop(name) for name in fields}
             check_where(values.get("where"))
-            return await endpoint(**given, asked=functools.partial(question, **values))
+            return await endpoint(**given, asked=functools.partial(make, **values))
 
         added = []
         for name, (hint, default) in fields.items():
