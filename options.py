@@ -151,8 +151,9 @@ def _hints_of(record: Any) -> dict[str, Any]:
         names = vars(sys.modules[owner.__module__])
         for name, annotation in inspect.get_annotations(owner).items():
             try:
-                hints[name] = eval(annotation, names)
-            except (NameError, TypeError):
+                is_text = isinstance(annotation, str)
+                hints[name] = eval(annotation, names) if is_text else annotation
+            except (NameError, TypeError):  # known to type checkers alone, or a text
                 hints[name] = Any
     return hints
 

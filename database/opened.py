@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol, Self, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from ..errors import StoreFull, StoreLocked
 from ..options import Place as Place
@@ -14,6 +14,7 @@ from ..store import Catalog
 from ..store import Create as Create
 
 Thing = TypeVar("Thing")
+Face = TypeVar("Face", bound="Opened")
 
 
 @runtime_checkable
@@ -59,14 +60,11 @@ class Opened:
         """Close the file; a temporary catalog is deleted."""
         self._close()
 
-    def __enter__(self) -> Self:
+    def __enter__(self: Face) -> Face:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-Face = TypeVar("Face", bound=Opened)
 
 
 def open_as(
