@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeGuard, cast
 from ..errors import BadFilter, EmptyCatalog, ModelError, RequestError, UnknownBase
 from ..options import Place, argument, option, record
 from ..store import Filters
-from .attached import find_base_with, indexes_of, open_attached
-from .queries import Family, Kind, Query, require_labels, start_of
+from .queries import (
+    Family,
+    Kind,
+    Query,
+    find_base_with,
+    indexes_of,
+    open_attached,
+    require_labels,
+    start_of,
+)
 from .tables import Document, ExplanationTable, NeighbourTable
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, field, fields
 from pathlib import Path
+from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -92,7 +93,8 @@ def takes(*records: type[Any]) -> Callable[[Command], Command]:
 
 
 def _record_of(record: type[Any], values: Mapping[str, Any]) -> Any:
-    names = (entry.name for entry in fields(record) if entry.name in values)
+    """What was typed; the record has its own defaults for the rest."""
+    names = (entry.name for entry in fields(record) if values.get(entry.name) is not None)
     return record(**{name: values[name] for name in names})
 
 
@@ -122,6 +124,8 @@ def _parameter(
             settings["callback"] = _turned_off
         return click.option(*flags, name, **settings)
     settings["multiple"] = _is_list(hint) and not declared.separated
+    if not settings["multiple"] and settings.get("default") == ():
+        del settings["default"]
     settings["show_default"] = settings.get("default") not in (None, ())
     if declared.shown_default:
         settings["show_default"] = False
@@ -134,7 +138,11 @@ def _turned_off(context: click.Context, parameter: click.Parameter, is_given: bo
 
 
 def _is_list(hint: Any) -> bool:
-    return any(get_origin(part) in (tuple, Sequence) for part in (hint, *get_args(hint)))
+    """Whether a value is several, and cannot be one."""
+    parts = [hint] if get_origin(hint) in (tuple, Sequence) else get_args(hint)
+    return bool(parts) and all(
+        part is NoneType or get_origin(part) in (tuple, Sequence) for part in parts
+    )
 
 
 def _click_type(hint: Any, declared: Option) -> Any:

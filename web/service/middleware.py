@@ -120,6 +120,7 @@ class SecurityHeaders:
 class KnownHosts:
     """Refuses requests that call this service by a name that is not its own."""
 
+    # Starlette's TrustedHostMiddleware answers in plain text, and not with a problem document
     def __init__(self, app: ASGIApp, hosts: frozenset[str] | None) -> None:
         self._app = app
         self._hosts = hosts

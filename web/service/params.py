@@ -24,13 +24,12 @@ _NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
 _RECIPE = "Name or id of a recipe; left out, what most models have."
 _BASE = "A family, as GET families names it; may be left out where there is one."
 
-Id = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=_NO_CONTROLS)]
 Name = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=_NO_CONTROLS)]
 K = Annotated[int, Field(ge=1, le=MAX_K)]
 Where = Annotated[str, StringConstraints(max_length=MAX_WHERE)]
 
-IdInPath = Annotated[Id, Path(description="A model's id; slashes stay as they are.")]
-IdInQuery = Annotated[Id, Query(description="A model's id.")]
+IdInPath = Annotated[Name, Path(description="A model's id; slashes stay as they are.")]
+IdInQuery = Annotated[Name, Query(description="A model's id.")]
 BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
 RecipeInQuery = Annotated[Name | None, Query(description=_RECIPE)]
 
@@ -118,7 +117,7 @@ class Query_(Sent):
 
     model_config = ConfigDict(title="Query")
 
-    model: Id | None = None
+    model: Name | None = None
     vector: (
         Annotated[
             list[Annotated[float, Field(allow_inf_nan=False)]],
