@@ -247,11 +247,6 @@ def base_option(also: str = "") -> Any:
     return option("--base", help=f"Only this family, where the catalog has several{also}.")
 
 
-def recipe_option() -> Any:
-    """A recipe, by name or id."""
-    return option("--recipe", help="Name or id of a recipe.  [default: sketch]")
-
-
 def seed_option(help: str) -> Any:
     """The seed of everything random."""
     return option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, help=help)

@@ -11,7 +11,7 @@ from deltadex.database import serving
 from deltadex.errors import ModelError, RequestError
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.search import StoredQuery, find_similar
-from deltadex.store import Catalog
+from deltadex.store import Catalog, Filters
 
 
 def _bert():
@@ -91,7 +91,9 @@ def test_refactorising_an_adapter_changes_nothing(made, catalog):
 
     _index(made, catalog)
 
-    (near,) = find_similar(catalog, StoredQuery("adapter"), k=1, where="id = 'turned'").neighbours
+    (near,) = find_similar(
+        catalog, StoredQuery("adapter"), Filters(where="id = 'turned'"), k=1
+    ).neighbours
     assert near.score >= 0.9999
 
 

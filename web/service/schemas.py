@@ -1,7 +1,7 @@
 """Shapes of the answers, for the OpenAPI document. Every answer may have further keys.
 
 Declared here and not derived: an answer is what `to_json` makes of a record, whose names and
-nesting differ (a recipe is its name and its id), and what clients read does not change with a field.
+nesting differ (a recipe is its name and its id), and clients read the same while fields change.
 """
 
 from __future__ import annotations
