@@ -94,8 +94,11 @@ def takes(*records: type[Any]) -> Callable[[Command], Command]:
 
 def _record_of(record: type[Any], values: Mapping[str, Any]) -> Any:
     """What was typed; the record has its own defaults for the rest."""
-    names = (entry.name for entry in fields(record) if values.get(entry.name) is not None)
-    return record(**{name: values[name] for name in names})
+    typed = {entry.name: values[entry.name] for entry in fields(record) if entry.name in values}
+    for entry in fields(record):
+        if entry.default is not MISSING and typed.get(entry.name, ()) is None:
+            del typed[entry.name]
+    return record(**typed)
 
 
 def _parameter(
