@@ -9,11 +9,10 @@ from typing import Any, NoReturn
 import click
 
 from . import __version__
-from .commands import COMMANDS
+from .commands import COMMANDS, GROUPS
 from .commands.exits import EXIT_NOTHING_DONE, EXIT_UNREAD, Interruption
 from .errors import DeltadexError, RequestError
-from .terminal.streams import write_every_character, write_no_more
-from .terminal.text import plain
+from .terminal.text import plain, write_every_character, write_no_more
 
 OF_THE_MACHINE = ("home directory", "Symlink loop", "out of memory", "can't allocate memory")
 """In messages of `RuntimeError`s that are no defects: Python's of paths, torch's of memory."""
@@ -25,6 +24,18 @@ class Boundary(click.Group):
     def main(self, *args: Any, **settings: Any) -> Any:
         write_every_character()
         return super().main(*args, **settings)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        widest = max(map(len, self.commands))
+        for group, names in GROUPS.items():
+            room = formatter.width - 6 - widest
+            with formatter.section(group.capitalize()):
+                formatter.write_dl(
+                    [
+                        (name.ljust(widest), self.commands[name].get_short_help_str(room))
+                        for name in names
+                    ]
+                )
 
     def invoke(self, ctx: click.Context) -> Any:
         interruption = Interruption()

@@ -17,6 +17,13 @@ if TYPE_CHECKING or "jaxtyping" in sys.modules:
     import numpy as np  # for annotations alone
 
 Stack = Literal["encoder", "decoder", "text", "vision"]
+Exclude = Literal["author", "run"]
+Layout = Literal["auto", "pca", "tsne", "umap"]
+Colour = Literal["dataset", "author", "kind"]
+Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
+"""Choices of questions: candidates that are left out, how a map is placed, what colours it, members
+that are not indexed."""
+
 STACKS: tuple[Stack, ...] = ("encoder", "decoder", "text", "vision")
 
 ROLES = (

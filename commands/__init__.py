@@ -1,4 +1,4 @@
-"""The commands, one file each: a frozen record of options, one call of the face, one document."""
+"""The commands, a file a group: what is typed, asked of the face, and printed."""
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -6,30 +6,38 @@ from typing import cast
 
 import click
 
-NAMES = (
-    "ablation", "add", "attach", "backup", "cka", "cluster", "completion", "components",
-    "correlate", "data", "demo", "diff", "doctor", "eval", "export", "failures", "find-data",
-    "find-similar", "find-trained-on", "geometry", "index", "label", "layers", "logit-lens", "ls",
-    "map", "merge", "plan", "profile", "publish", "rank", "rm", "serve", "show", "spectrum", "sql",
-    "stats",
-)  # fmt: skip
+GROUPS = {
+    "index": ("index", "plan", "add", "label", "rm"),
+    "ask": (
+        "find-similar", "ls", "show", "eval", "cluster", "map", "diff", "stats", "failures", "sql",
+    ),
+    "data": ("find-trained-on", "find-data", "data"),
+    "studies": (
+        "ablation", "cka", "components", "correlate", "geometry", "layers", "logit-lens", "profile",
+        "rank", "spectrum",
+    ),
+    "share": ("serve", "export", "publish", "attach", "merge"),
+    "care": ("doctor", "backup", "completion", "demo"),
+}  # fmt: skip
+"""Commands by group, as `deltadex --help` lists them."""
+
+_GROUP_OF = {name: group for group, names in GROUPS.items() for name in names}
 
 
 class _Commands(Mapping[str, click.Command]):
     """Every command by its name; its file is loaded when it is looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
-        if name not in NAMES:
-            raise KeyError(name)
-        place = name.replace("-", "_")
-        command: click.Command = getattr(import_module(f".{place}", __name__), place)
+        group, place = _GROUP_OF[name], name.replace("-", "_")
+        file = place if group == "studies" else group
+        command: click.Command = getattr(import_module(f".{file}", __name__), place)
         return command
 
     def __iter__(self) -> Iterator[str]:
-        return iter(NAMES)
+        return iter(_GROUP_OF)
 
     def __len__(self) -> int:
-        return len(NAMES)
+        return len(_GROUP_OF)
 
 
 # click only reads it, and has no type for that

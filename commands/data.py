@@ -1,30 +1,107 @@
-"""`deltadex data`: the data sets that were kept as queries."""
+"""Data sets as queries: find-trained-on, find-data, and those that are kept."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import sys
+from dataclasses import KW_ONLY
+from pathlib import Path
 
 import click
 
 from .. import terminal
-from ..terminal.options import Common, argument, base_option, takes
+from ..database import (
+    FindData,
+    FindTrainedOn,
+    FindTrainedOnEach,
+    KeptData,
+    RemoveData,
+    ShowData,
+    check_scores_ending,
+)
+from ..options import as_kind, option, record
+from ..terminal.options import Common, takes
+from .exits import EXIT_SOME_FAILED
 from .opening import open_database
-from .output import print_table, show_pairs
+from .output import print_answer, print_table, show_pairs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """Which data sets are listed."""
+@record
+class Several:
+    """A folder of data sets."""
 
-    base: str | None = base_option()
+    _: KW_ONLY
+    each: bool = option(
+        default=False,
+        help="DATA is a folder; each file and folder in it is a data set of its own.",
+    )
+    output: Path | None = option(
+        "-o",
+        "--output",
+        default=None,
+        file="file",
+        metavar="FILE",
+        help="With --each: write z of every data set and model to .csv, or draw it: .png, .svg, "
+        ".html.",
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A kept data set."""
+@click.command("find-trained-on")
+@takes(FindTrainedOn, Several)
+def find_trained_on(common: Common, asked: FindTrainedOn, several: Several) -> None:
+    """Find the models that were trained on DATA, or on data like it.
 
-    name: str = argument()
-    base: str | None = base_option()
+    DATA is a file (csv, tsv, jsonl, json, parquet, txt, also .gz), a folder of a `datasets` data
+    set, or the name of a data set that was kept. The base runs once over the examples, forward and
+    backward; a model whose update lies along the negated gradient was trained on alike data. No
+    labelled model is needed. Alike data gives alike gradients: an answer never says that a model
+    saw one certain example. --control takes texts of the same kind that no model can have seen,
+    such as ones written later, and tells a model of this data from a model of data like it.
+
+    \b
+    Example:
+      deltadex find-trained-on reviews.csv --base sentence-transformers/all-MiniLM-L6-v2
+      deltadex find-trained-on chats.jsonl --text messages --keep acme-chats
+      deltadex find-trained-on reviews.csv --control reviews-of-this-week.csv
+      deltadex find-trained-on our-data/ --each -o table.csv
+    """
+    _check(asked, several)
+    read_only = None if asked.keep is None else False
+    if not several.each:
+        print_answer(common, asked, terminal.show_trained_models, read_only=read_only)
+        return
+    with open_database(common, read_only=read_only) as db:
+        scores = as_kind(FindTrainedOnEach, asked).answer(db)
+    if several.output is not None:
+        scores.save(several.output)
+    print_table(scores, terminal.show_data_scores, common)
+    if scores.failed:
+        sys.exit(EXIT_SOME_FAILED)
+
+
+def _check(asked: FindTrainedOn, several: Several) -> None:
+    """Refuse options that do not go together, before any work is done."""
+    if several.each and asked.keep is not None:
+        raise click.UsageError("--keep names one data set; leave out --each, or --keep")
+    if several.each and asked.control is not None:
+        raise click.UsageError("--control is of one data set; leave out --each, or --control")
+    if several.output is not None and not several.each:
+        raise click.UsageError("-o writes the table of several data sets: add --each")
+    if several.output is not None:
+        check_scores_ending(several.output)
+
+
+@click.command("find-data")
+@takes(FindData)
+def find_data(common: Common, asked: FindData) -> None:
+    """Show the kept data sets nearest to MODEL: what it may have been trained on.
+
+    `deltadex find-trained-on FILE --keep NAME` keeps a data set.
+
+    \b
+    Example:
+      deltadex find-data someone/bert-imdb
+    """
+    print_answer(common, asked, lambda document: terminal.show_nearest_data(document))
 
 
 @click.group()
@@ -39,42 +116,36 @@ def data() -> None:
 
 
 @data.command()
-@takes(Family)
-def ls(common: Common, family: Family) -> None:
+@takes(KeptData)
+def ls(common: Common, asked: KeptData) -> None:
     """List the kept data sets.
 
     \b
     Example:
       deltadex data ls
     """
-    with open_database(common) as db:
-        table = db.data(**asdict(family))
-    print_table(table, terminal.show_data_sets, common)
+    print_answer(common, asked, lambda document: terminal.show_data_sets(document))
 
 
 @data.command()
-@takes(Kept)
-def show(common: Common, kept: Kept) -> None:
+@takes(ShowData)
+def show(common: Common, asked: ShowData) -> None:
     """Show all that is kept of the data set NAME.
 
     \b
     Example:
       deltadex data show acme-chats
     """
-    with open_database(common) as db:
-        table = db.show_data(**asdict(kept))
-    print_table(table, terminal.show_data_set, common)
+    print_answer(common, asked, lambda document: terminal.show_data_set(document))
 
 
 @data.command()
-@takes(Kept)
-def rm(common: Common, kept: Kept) -> None:
+@takes(RemoveData)
+def rm(common: Common, asked: RemoveData) -> None:
     """Forget the data set NAME.
 
     \b
     Example:
       deltadex data rm acme-chats
     """
-    with open_database(common, read_only=False) as db:
-        table = db.remove_data(**asdict(kept))
-    print_table(table, show_pairs, common)
+    print_answer(common, asked, show_pairs, read_only=False)

@@ -1,161 +1,53 @@
-"""`deltadex index`: a whole family; what `add` shares with it."""
+"""Models come into a catalog, get labels, and leave: index, plan, add, label, rm."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .. import terminal
+from ..database import Add, Index, Label, Plan, Remove
 from ..errors import REASONS
-from ..terminal.options import Common, argument, option, takes
+from ..options import as_kind, option, record
+from ..terminal.options import Common, takes
+from ..terminal.text import plain
 from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
 from .opening import open_database
-from .output import print_table
+from .output import print_answer, print_table, show_pairs
 
 if TYPE_CHECKING:
-    from ..database import Database, IndexReport
-    from ..terminal import RunProgress
+    from ..database import Opened
 
 
-Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilySource:
-    """Where the members of a family are."""
-
-    base: str = argument()
-    source: Path | None = argument(
-        required=False, metavar="[FOLDER]", type=click.Path(exists=True, path_type=Path)
-    )
-    hub: bool = option("--hub", help="Index the base's whole family on the Hugging Face Hub.")
-    limit: int | None = option(
-        "--limit", type=click.IntRange(min=1), metavar="N", help="Index at most N models."
-    )
-    depth: int | None = option(
-        "--depth",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="With --hub: only N generations below the base; 1 = its own children.",
-    )
-    exclude: tuple[Exclusion, ...] = option(
-        "--exclude", multiple=True, help="Leave these models out; may be repeated."
-    )
-    min_downloads: int | None = option(
-        "--min-downloads",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="With --hub: only models with at least N downloads.",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What is read of models, and under which recipes."""
-
-    labels: Path | None = option(
-        "--labels",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Table with columns model,dataset,author,run, separated by commas, semicolons or "
-        "tabs; overrides what models say.",
-    )
-    rank: int | None = option(
-        "--rank", type=click.IntRange(min=1), help="Keep this many factors per matrix."
-    )
-    budget: str | None = option(
-        "--budget",
-        metavar="SHARE",
-        help="Read only this much of every model's layers: 2%, 20MB.  [default: all]",
-    )
-    recipes: tuple[str, ...] = option(
-        "--recipe",
-        multiple=True,
-        help="Name of a recipe, of its newest version; may be repeated.  [default: the family's, "
-        "or sketch]",
-    )
-    aliases: tuple[str, ...] = option(
-        "--alias", multiple=True, help="Another name that members give the base."
-    )
-    workers: int = option(
-        "--workers",
-        type=click.IntRange(min=0),
-        default=0,
-        show_default=False,
-        help="Index N models in parallel.  [default: chosen by what is read]",
-        metavar="N",
-    )
-    retry_failed: bool = option("--retry-failed", help="Read models again that failed before.")
-    verify: bool = option(
-        "--verify",
-        help="Read unverified models again, whole, and compare them with their listed SHA-256.",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FanOut:
-    """Many processes or machines."""
-
-    ray: str | None = option(
-        "--ray",
-        metavar="ADDRESS|local",
-        help="Read with the workers of a Ray cluster, --workers of them.",
-    )
-    parts: str | None = option(
-        "--parts",
-        metavar="DIR",
-        help="Write Parquet parts into DIR, a folder or an fsspec address; without --ray in place "
-        "of the catalog. `deltadex merge DIR --db CATALOG` takes them.",
-    )
-    share: str | None = option(
-        "--share", metavar="N/OF", help="Index only share N of OF equal shares of the models."
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Indexing(Reading):
-    """How models are fingerprinted."""
-
-    device: str = option(
-        "--device",
-        default="auto",
-        help="Compress updates on this device; auto takes a GPU if there is one.",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Strictness:
     """What counts as a failure."""
 
+    _: KW_ONLY
     strict: bool = option(
-        "--strict",
+        default=False,
         help="Exit 1 also for models that are skipped, equal to the base, or refused by nature.",
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rehearsal:
     """Nothing is done."""
 
-    dry_run: bool = option("--dry-run", help="Print what would be done, as `plan` does.")
+    _: KW_ONLY
+    dry_run: bool = option(default=False, help="Print what would be done, as `plan` does.")
 
 
 @click.command()
-@takes(FamilySource, Indexing, FanOut, Strictness, Rehearsal)
-def index(
-    common: Common,
-    source: FamilySource,
-    indexing: Indexing,
-    fan_out: FanOut,
-    strictness: Strictness,
-    rehearsal: Rehearsal,
-) -> None:
+@takes(Index, Strictness, Rehearsal)
+def index(common: Common, asked: Index, strictness: Strictness, rehearsal: Rehearsal) -> None:
     """Fingerprint the fine-tunes of BASE in FOLDER (or on the Hub).
 
     BASE is a Hub id or a folder; where all members are adapters, any name. FOLDER
@@ -166,33 +58,76 @@ def index(
     Example:
       deltadex index bert-base-uncased ./my-fine-tunes --labels labels.csv
     """
-    writes_catalog = fan_out.parts is None or fan_out.ray is not None
+    writes_catalog = asked.parts is None or asked.ray is not None
     if rehearsal.dry_run:
-        places = {"parts": fan_out.parts, "share": fan_out.share}
-        print_plan(
-            common, asdict(source) | asdict(indexing) | places, writes_catalog=writes_catalog
-        )
-        return
-    run_indexing(
-        common,
-        strictness,
-        lambda db, progress: db.index(
-            **asdict(source), **asdict(indexing), **asdict(fan_out), progress=progress
-        ),
-        writes_catalog=writes_catalog,
-        whole_family=source.hub,
-    )
+        _print_plan(common, as_kind(Plan, asked), writes_catalog=writes_catalog)
+    else:
+        _run(common, asked, strictness, writes_catalog=writes_catalog, whole_family=asked.hub)
 
 
-def print_plan(common: Common, settings: dict[str, Any], *, writes_catalog: bool = True) -> None:
-    """Print what indexing with these settings would take."""
+@click.command()
+@takes(Plan)
+def plan(common: Common, asked: Plan) -> None:
+    """Say what indexing BASE's family would read, refuse, request and store.
+
+    Reads listings and headers, no weights. --workers counts machines that share the work, each
+    with a connection of --bandwidth. `index` takes the listing over within 24 hours.
+
+    \b
+    Example:
+      deltadex plan bert-base-uncased --hub --budget 20MB --exclude quantized --workers 4
+    """
+    _print_plan(common, asked)
+
+
+@click.command()
+@takes(Add, Strictness)
+def add(common: Common, asked: Add, strictness: Strictness) -> None:
+    """Add single models: Hub ids or folders.
+
+    \b
+    Example:
+      deltadex add someone/bert-imdb ./my-run --base bert-base-uncased
+    """
+    _run(common, asked, strictness)
+
+
+@click.command()
+@takes(Label)
+def label(common: Common, asked: Label) -> None:
+    """Label the indexed MODEL: it was trained on DATASET.
+
+    The label counts as one from a labels file: it overrides what the model says of itself, and
+    stays when the model is indexed again.
+
+    \b
+    Example:
+      deltadex label someone/bert-imdb imdb
+      deltadex label someone/mystery --clear
+    """
+    print_answer(common, asked, _show_label, read_only=False)
+
+
+@click.command()
+@takes(Remove)
+def rm(common: Common, asked: Remove) -> None:
+    """Forget MODEL. Its files are not touched.
+
+    \b
+    Example:
+      deltadex rm someone/bert-imdb
+    """
+    print_answer(common, asked, show_pairs, read_only=False)
+
+
+def _print_plan(common: Common, asked: Plan, *, writes_catalog: bool = True) -> None:
     with _opened(common, writes_catalog=writes_catalog) as db:
-        table = db.plan(**settings)
+        table = asked.answer(db)
     print_table(table, terminal.show_plan, common)
 
 
 @contextmanager
-def _opened(common: Common, *, writes_catalog: bool) -> Iterator[Database]:
+def _opened(common: Common, *, writes_catalog: bool) -> Iterator[Opened]:
     """The catalog; a temporary one where there is none and none is written."""
     with ExitStack() as opened:
         place = common.db
@@ -201,10 +136,10 @@ def _opened(common: Common, *, writes_catalog: bool) -> Iterator[Database]:
         yield opened.enter_context(open_database(common, place, read_only=False, create="late"))
 
 
-def run_indexing(
+def _run(
     common: Common,
+    asked: Index | Add,
     strictness: Strictness,
-    run: Callable[[Database, RunProgress], IndexReport],
     *,
     writes_catalog: bool = True,
     whole_family: bool = False,
@@ -218,7 +153,7 @@ def run_indexing(
         _opened(common, writes_catalog=writes_catalog) as db,
         terminal.RunProgress(quiet=common.quiet) as progress,
     ):
-        report = run(db, progress)
+        report = replace(asked, progress=progress).answer(db)
     print_table(report, terminal.show_report, common)
     document = report.to_json()
     done = document["indexed"] + document["unchanged"]
@@ -227,3 +162,11 @@ def run_indexing(
         reasons = [reason for reason in reasons if strictness.strict or not reason.by_rights]
     if any(strictness.strict or reason.is_failure for reason in reasons):
         sys.exit(EXIT_SOME_FAILED if done else EXIT_NOTHING_DONE)
+
+
+def _show_label(document: Mapping[str, Any]) -> None:
+    click.echo(plain(document["model"]))
+    for name in ("dataset", "author", "run"):
+        value, before = document[name] or "–", document["before"][name] or "–"
+        change = "" if value == before else f"  (was {before})"
+        click.echo(plain(f"  {name}: {value}{change}"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ..terminal.options import Common
 
 if TYPE_CHECKING:
-    from ..database import Create, Database, Track
+    from ..database import Create, Opened, Track
 
 Thing = TypeVar("Thing")
 
@@ -21,11 +21,12 @@ def open_database(
     read_only: bool | None = True,
     create: Create = False,
     engine: str = "faiss",
-) -> Database:
+) -> Opened:
     """The catalog of `--db`, or another; raises as `deltadex.open`."""
-    from ..database import open
+    from ..database import Opened, open_as
 
-    return open(
+    return open_as(
+        Opened,
         path or common.db,
         read_only=read_only,
         create=create,

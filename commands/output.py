@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..terminal.options import Common, option
+from ..options import option, record
+from ..terminal.options import Common
 from ..terminal.text import csv_text, json_text, plain
+from .opening import open_database
 
 if TYPE_CHECKING:
-    from ..database import Table
+    from ..database import Create, Table, Tabled
+
+
+def print_answer(
+    common: Common,
+    asked: Tabled,
+    show: Callable[[Any], None],
+    *,
+    read_only: bool | None = True,
+    create: Create = False,
+    engine: str = "faiss",
+) -> Table:
+    """Ask the catalog, print the answer as JSON or as `show` draws it, and return it."""
+    with open_database(common, read_only=read_only, create=create, engine=engine) as db:
+        table = asked.answer(db)
+    print_table(table, show, common)
+    return table
 
 
 def print_table(table: Table, show: Callable[[Any], None], common: Common) -> None:
@@ -30,12 +48,13 @@ def print_document(
         show(document)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Display:
     """How rows are shown."""
 
-    as_csv: bool = option("--csv", help="Print CSV on stdout.")
-    wide: bool = option("--wide", help="Do not shorten cells to the width of the terminal.")
+    _: KW_ONLY
+    as_csv: bool = option("--csv", default=False, help="Print CSV on stdout.")
+    wide: bool = option(default=False, help="Do not shorten cells to the width of the terminal.")
 
     def check(self, common: Common) -> None:
         """Raises `click.UsageError` where two forms are wanted."""

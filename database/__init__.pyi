@@ -1,10 +1,22 @@
+from .copying import Backup, Export, ExportScores, ExportVectors, Merge
+from .data_questions import (
+    FindData,
+    FindTrainedOn,
+    FindTrainedOnEach,
+    KeptData,
+    RemoveData,
+    ShowData,
+)
 from .data_score_table import DataScoresTable, check_scores_ending
 from .database import Database, check_picture_ending, doctor, open
-from .members import Indexing, query
-from .opened import Create, Place, Track
+from .exchange import Attach, Attached, Detach, Publish, RefreshAttached
+from .indexing import Add, Index, Plan
+from .members import Failures, Label, Models, Remove, Select, Show, Stats
+from .opened import Create, Opened, Place, Track, open_as
 from .purity_table import check_table_ending
-from .queries import AdapterReading, load_adapter_reader, read_adapter
-from .similar import Filters, FindSimilar
+from .queries import Family
+from .questions import Cluster, Diff, Evaluate, Map
+from .similar import Explain, FindSimilar
 from .studies import Running
 from .studies.tables import (
     AblationStudy,
@@ -37,14 +49,19 @@ from .tables import (
     SlotTable,
     StatsTable,
     Table,
+    Tabled,
     TrainedModelTable,
 )
 
 __all__ = [
     "AblationStudy",
-    "AdapterReading",
+    "Add",
+    "Attach",
+    "Attached",
     "AttachedTable",
+    "Backup",
     "CkaStudy",
+    "Cluster",
     "ClusterTable",
     "ComponentStudy",
     "CorrelationTable",
@@ -52,40 +69,65 @@ __all__ = [
     "DataScoresTable",
     "DataTable",
     "Database",
+    "Detach",
+    "Diff",
     "DifferenceTable",
+    "Evaluate",
     "EvaluationTable",
+    "Explain",
     "ExplanationTable",
+    "Export",
+    "ExportScores",
+    "ExportVectors",
     "FailureTable",
-    "Filters",
+    "Failures",
+    "Family",
+    "FindData",
     "FindSimilar",
+    "FindTrainedOn",
+    "FindTrainedOnEach",
     "FindingTable",
     "GeometryStudy",
+    "Index",
     "IndexReport",
-    "Indexing",
+    "KeptData",
+    "Label",
     "LayerStudy",
     "LogitLensStudy",
+    "Map",
+    "Merge",
     "ModelTable",
+    "Models",
     "NearestDataTable",
     "NeighbourTable",
+    "Opened",
     "Place",
+    "Plan",
     "PlanTable",
     "ProfileTable",
+    "Publish",
     "QueryTable",
     "RankStudy",
+    "RefreshAttached",
+    "Remove",
+    "RemoveData",
     "Running",
+    "Select",
+    "Show",
+    "ShowData",
     "SlotTable",
     "SpectrumStudy",
+    "Stats",
     "StatsTable",
     "Study",
     "Table",
+    "Tabled",
     "Track",
     "TrainedModelTable",
     "check_picture_ending",
     "check_scores_ending",
     "check_table_ending",
     "doctor",
-    "load_adapter_reader",
     "open",
-    "query",
-    "read_adapter",
+    "open_as",
 ]

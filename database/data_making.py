@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import inspect
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import RequestError
+from ..options import Place, option, record
 from ..records import LABELLED_LOSSES, LossName
-from .opened import Place, Track
+from .opened import Track
+from .queries import Family
 
 if TYPE_CHECKING:
     from ..records import DataSet
@@ -20,46 +23,48 @@ if TYPE_CHECKING:
 Dtype = Literal["float32", "bfloat16"]
 
 
-class DataReading(TypedDict, total=False):
-    """How examples are read and a gradient is computed from them.
+@record
+class DataReading(Family):
+    """How examples are read and a gradient is computed from them."""
 
-    Keys:
-        text, label, pair, completion: Columns; by default found by their names and values. `""` as
-            label uses no labels.
-        split: Of a folder with several; `train` by default.
-        max_examples: Drawn at random, by a hash of their texts; 512 by default.
-        seed: Of the draw and of groups.
-        loss: `causal`, `seq2seq`, `masked`, `classification`, `regression`, `contrastive`; by
-            default what the base and the labels suggest.
-        max_tokens: Of each text; 128 by default.
-        batch_size: Examples at once; 16 by default.
-        device: Of torch; `cpu` by default.
-        dtype: Of the base's weights: `float32` or `bfloat16`.
-    """
+    _: KW_ONLY
+    text: str | None = option(
+        default=None,
+        metavar="COLUMN",
+        shown_default="found by names and values",
+        help="The column of texts or messages.",
+    )
+    label: str | None = option(
+        default=None, metavar="COLUMN", help='The column of labels; "" uses none.'
+    )
+    pair: str | None = option(
+        default=None, metavar="COLUMN", help="The column of the second text of a pair."
+    )
+    completion: str | None = option(
+        default=None, metavar="COLUMN", help="The column of completions or answers to the text."
+    )
+    split: str | None = option(
+        default=None, shown_default="train", help="Part of a folder with several."
+    )
+    max_examples: int = option(
+        default=512, least=8, help="Draw at most this many, at random by a hash of their texts."
+    )
+    seed: int = option(default=0, help="Random seed of the draw and of groups.")
+    loss: LossName | None = option(
+        default=None, help="Instead of the one that the base and the labels suggest."
+    )
+    max_tokens: int = option(default=128, least=2, help="Cut each text to this many.")
+    batch_size: int = option(default=16, least=1, help="Run this many texts at once.")
+    device: str = option(default="cpu", help="Device of torch: cpu, cuda, cuda:1, ….")
+    dtype: Dtype = option(default="float32", help="Type of the base's weights in memory.")
 
-    text: str | None
-    label: str | None
-    pair: str | None
-    completion: str | None
-    split: str | None
-    max_examples: int
-    seed: int
-    loss: LossName | None
-    max_tokens: int
-    batch_size: int
-    device: str
-    dtype: Dtype
-
-
-USUAL: DataReading = {
-    "max_examples": 512,
-    "seed": 0,
-    "max_tokens": 128,
-    "batch_size": 16,
-    "device": "cpu",
-    "dtype": "float32",
-}
-"""What is not said otherwise."""
+    def changed(self) -> list[str]:
+        """What is said of the reading that is not the default."""
+        return [
+            name
+            for name in inspect.get_annotations(DataReading)
+            if name != "_" and getattr(self, name) != getattr(DataReading, name)
+        ]
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,6 @@ class DataMaking:
 
     catalog: Catalog
     base: str
-    recipe: str | None
     reading: DataReading
     track: Track
     _models: dict[bool, TaskModel] = field(default_factory=dict)
@@ -79,9 +83,7 @@ class DataMaking:
         Raises:
             RequestError: no such device.
         """
-        from .studies.calls import usable_device
-
-        usable_device(self._settings["device"])
+        _usable(self.reading.device)
 
     def read(self, place: Place, name: str | None = None) -> ExampleSet:
         """The examples of a file or folder, called by `name`; without labels that no loss uses.
@@ -90,13 +92,13 @@ class DataMaking:
             RequestError: there is none.
             DataError: it cannot be read, or has no texts.
         """
-        path, label = Path(place).expanduser(), self._settings.get("label")
+        path, label = Path(place).expanduser(), self.reading.label
         if not path.exists():
             raise RequestError(f"{path}: no such file, and no data set of that name is kept")
         if self._takes_labels:
             return self._read(path, label, name)
         examples = self._read(path, "", name)
-        loss = self._settings.get("loss")
+        loss = self.reading.loss
         if loss is None and self._model(examples).head != "next":
             return self._read(path, label, name)  # a decoder whose checkpoint has no head
         if not label:
@@ -107,18 +109,15 @@ class DataMaking:
     def _read(self, path: Path, label: str | None, name: str | None) -> ExampleSet:
         from ..training_data import ColumnChoice, read_examples
 
-        reading = self._settings
+        reading = self.reading
         return read_examples(
             path,
             ColumnChoice(
-                text=reading.get("text"),
-                label=label,
-                pair=reading.get("pair"),
-                completion=reading.get("completion"),
+                text=reading.text, label=label, pair=reading.pair, completion=reading.completion
             ),
-            max_examples=reading["max_examples"],
-            seed=reading["seed"],
-            split=reading.get("split"),
+            max_examples=reading.max_examples,
+            seed=reading.seed,
+            split=reading.split,
             template=self._template,
             name=name,
         )
@@ -141,7 +140,7 @@ class DataMaking:
             examples,
             name=name,
             base=self.base,
-            recipe=self.catalog.find_recipe(self.recipe, self.base),
+            recipe=self.catalog.find_recipe(self.reading.recipe, self.base),
             layout=stored_layout(self.catalog, Base(name=self.base)),
             options=options,
             progress=lambda done, total: next(advance, None),
@@ -149,11 +148,6 @@ class DataMaking:
         )
         next(advance, None)
         return made
-
-    @cached_property
-    def _settings(self) -> DataReading:
-        """What was said of the reading, and the usual where nothing was."""
-        return {**USUAL, **self.reading}
 
     @cached_property
     def _template(self) -> Template | None:
@@ -173,7 +167,7 @@ class DataMaking:
         """Whether the loss may use labels, as far as the options and the architecture say."""
         from ..study.network import predicts_next_token
 
-        loss = self._settings.get("loss")
+        loss = self.reading.loss
         if loss is None:
             return not predicts_next_token(self.base, self._tokenizer)
         return loss in (*LABELLED_LOSSES, "seq2seq")
@@ -183,23 +177,22 @@ class DataMaking:
         from ..training_data import DataQueryOptions
 
         return DataQueryOptions(
-            loss=self._settings.get("loss"),
-            max_tokens=self._settings["max_tokens"],
-            batch_size=self._settings["batch_size"],
-            seed=self._settings["seed"],
+            loss=self.reading.loss,
+            max_tokens=self.reading.max_tokens,
+            batch_size=self.reading.batch_size,
+            seed=self.reading.seed,
         )
 
     def _model(self, examples: ExampleSet) -> TaskModel:
         from ..study.network import load_task_model
         from ..training_data import require_same_base, wants_labels
-        from .studies.calls import usable_device
 
         labelled = wants_labels(examples, self._options)
         if labelled not in self._models:
             model = load_task_model(
                 self.base,
-                device=usable_device(self._settings["device"]),
-                dtype=self._settings["dtype"],
+                device=_usable(self.reading.device),
+                dtype=self.reading.dtype,
                 labelled=labelled,
             )
             family = self.catalog.base(self.base)
@@ -207,3 +200,16 @@ class DataMaking:
                 require_same_base(model, family.architecture, family.slots.get("shapes", {}))
             self._models[labelled] = model
         return self._models[labelled]
+
+
+def _usable(device: str) -> str:
+    """A device that is here; torch is not imported for `cpu`.
+
+    Raises:
+        RequestError: no such device.
+    """
+    if device == "cpu":
+        return device
+    from ..indexer.parallel import choose_device
+
+    return choose_device(device)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RequestError
-from .data_making import USUAL, DataMaking, DataReading
-from .opened import Opened, Place
+from ..errors import DataError, ModelError, RequestError
+from ..options import Place, Question, argument, option, record
+from ..store import Filters
+from .data_making import DataMaking, DataReading
+from .data_score_table import DataScoresTable
+from .queries import ONLY_FAMILY, Family, find_family, require_labels
 from .tables import DataTable, NearestDataTable, Table, TrainedModelTable
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from ..records import DataSet
     from ..search import TrainedModels
+    from .opened import Opened
 
 NAME = re.compile(r"[\w][\w .+@-]{0,99}")
 """What a kept data set may be called."""
@@ -38,158 +40,78 @@ class _Asked:
     left_out: tuple[str, ...] = ()
 
 
-class DataQuestions(Opened):
-    """What a `Database` answers about data sets."""
+@record
+class FindTrainedOn(Filters, DataReading):
+    """The `k` fine-tunes of a base that were most likely trained on a data set.
 
-    def find_trained_on(
-        self,
-        data: Place,
-        k: int = 10,
-        *,
-        base: str | None = None,
-        recipe: str | None = None,
-        dataset: str | None = None,
-        author: str | None = None,
-        where: str | None = None,
-        keep: str | None = None,
-        control: Place | None = None,
-        **reading: Unpack[DataReading],
-    ) -> TrainedModelTable:
-        """The `k` fine-tunes of a base that were most likely trained on a data set.
+    The base runs once over the examples, forward and backward. The negated gradient is compared
+    with every model's ΔW as if it were a full fine-tune's; no label of a model is used, but
+    where labels of near models disagree `fdr` is higher. It says: trained on this data, or on
+    data like it.
 
-        The base runs once over the examples, forward and backward. The negated gradient is compared
-        with every model's ΔW as if it were a full fine-tune's; no label of a model is used, but
-        where labels of near models disagree `fdr` is higher. It says: trained on this data, or on
-        data like it.
+    Returns:
+        A row for each model, nearest first: `rank`, `model`, `verdict`, `z`, `z_error`, `fdr`,
+        `cosine` and labels. The document has `query` (with `control`: the same texts, their
+        labels permuted), `comparison` (with the control: `effect`, `low`, `high`, `p` and
+        `verdict` of each model) and `meaning`.
 
-        Args:
-            data: A file or folder (csv, tsv, jsonl, json, parquet, txt, a saved or downloaded
-                `datasets` data set), or the name of a kept data set.
-            base: The family, where the catalog has several.
-            dataset, author, where: Only models that pass, as in `find_similar`.
-            keep: A name under which the data set is kept: fingerprints, counts, hash and settings,
-                none of its texts.
-            control: A file or a kept data set of texts of the same kind that no model has seen:
-                each model is tested whether it lies nearer to the data than to these.
+    Raises:
+        RequestError: the base or the data set lacks what a loss needs.
+        DataError: the file cannot be read, or has no texts.
+        StudyError: the base cannot be loaded.
 
-        Returns:
-            A row for each model, nearest first: `rank`, `model`, `verdict`, `z`, `z_error`, `fdr`,
-            `cosine` and labels. The document has `query` (with `control`: the same texts, their
-            labels permuted), `comparison` (with the control: `effect`, `low`, `high`, `p` and
-            `verdict` of each model) and `meaning`.
+    >>> found = db.data.find_models("reviews.csv", k=2)
+    >>> [set(row) >= {"model", "z", "fdr", "verdict"} for row in found]
+    [True, True]
+    """
 
-        Raises:
-            RequestError: the base or the data set lacks what a loss needs.
-            DataError: the file cannot be read, or has no texts.
-            StudyError: the base cannot be loaded.
+    data: Place = argument(
+        metavar="DATA",
+        help="A file or folder (csv, tsv, jsonl, json, parquet, txt, a saved or downloaded "
+        "`datasets` data set), or the name of a kept data set.",
+    )
+    k: int = option("-k", default=10, least=1, help="Show this many models.")
+    _: KW_ONLY
+    keep: str | None = option(
+        default=None,
+        metavar="NAME",
+        help="Keep the data set under this name: fingerprints, counts, hash and settings, no text.",
+    )
+    control: Place | None = option(
+        default=None,
+        metavar="FILE_OR_NAME",
+        help="Test whether models lie nearer to DATA than to these texts of the same kind, which "
+        "no model has seen.",
+    )
 
-        >>> found = db.find_trained_on("reviews.csv", k=2)
-        >>> [set(row) >= {"model", "z", "fdr", "verdict"} for row in found]
-        [True, True]
-        """
+    def answer(self, db: Opened) -> TrainedModelTable:
         from ..search import check_searchable, find_trained_on
-        from ..store import ModelFilter
 
-        if k < 1:
-            raise RequestError(f"k must be at least 1, got {k}")
-        if keep is not None:
-            _check_name(keep)
-            if self._catalog.read_only:
-                raise RequestError(f"{self.path} is opened to read only: nothing can be kept in it")
-        wanted = ModelFilter(dataset=dataset, author=author, where=where)
-        self._require_labels(dataset, author)
-        family = self._family_of(base)
-        check_searchable(self._catalog, family, recipe=recipe, wanted=wanted)
-        asked, against = self._asked(data, control, family, recipe, keep, reading)
-        if keep is not None:
-            self._catalog.data_sets.save(asked.data)
-        answer = find_trained_on(self._catalog, asked.data, k=k, wanted=wanted, control=against)
+        catalog = db._catalog
+        if self.keep is not None:
+            _check_name(self.keep)
+            if catalog.read_only:
+                raise RequestError(f"{db.path} is opened to read only: nothing can be kept in it")
+        require_labels(catalog, self)
+        family = find_family(catalog, self.base)
+        check_searchable(catalog, family, recipe=self.recipe, wanted=self)
+        asked, against = self._asked(DataMaking(catalog, family, self, db._track))
+        if self.keep is not None:
+            catalog.data_sets.save(asked.data)
+        answer = find_trained_on(catalog, asked.data, k=self.k, wanted=self, control=against)
         document = {"query": _query(asked, answer), **answer.to_json(), "meaning": MEANING}
         if answer.comparison is not None:
             document["comparison"] = answer.comparison.to_json() | {"left_out": [*asked.left_out]}
         return TrainedModelTable(document)
 
-    def find_data(
-        self, model: str, *, base: str | None = None, recipe: str | None = None
-    ) -> NearestDataTable:
-        """The kept data sets nearest to a stored model: what it may have been trained on.
-
-        Returns:
-            A row for each kept data set of the model's family: `data`, `z`, `z_error`, `fdr`,
-            `verdict`, nearest first.
-
-        Raises:
-            RequestError: no data set is kept for the family.
-
-        >>> _ = db.find_trained_on("reviews.csv", k=1, keep="reviews")
-        >>> db.find_data("imdb-0")[0]["data"]
-        'reviews'
-        """
-        from ..search import find_data
-
-        found = find_data(self._catalog, model, base=self.find_base(base), recipe=recipe)
-        return NearestDataTable({**found.to_json(), "meaning": MEANING})
-
-    def data(self, base: str | None = None) -> DataTable:
-        """The kept data sets: a row each with `name`, `base`, `loss`, `examples`, `sha256`, ….
-
-        >>> len(db.data())
-        0
-        """
-        return DataTable({"data": self._catalog.data_sets.listed(self.find_base(base))})
-
-    def show_data(self, name: str, base: str | None = None) -> Table:
-        """Everything that is kept of a data set, but its numbers.
-
-        >>> _ = db.find_trained_on("reviews.csv", k=1, keep="reviews")
-        >>> db.show_data("reviews").to_json()["counts"]["classes"]
-        2
-        """
-        data = self._catalog.data_sets.load(name, self.find_base(base))
-        parts = {part: len(slots) for part, slots in data.sketches.items()}
-        return Table({**_described(data), "norm": data.fingerprint.norm, "sketches": parts})
-
-    def remove_data(self, name: str, base: str | None = None) -> Table:
-        """Forget a kept data set. One row: `removed` and `base`.
-
-        >>> _ = db.find_trained_on("reviews.csv", k=1, keep="reviews")
-        >>> db.remove_data("reviews").to_json()["removed"]
-        'reviews'
-        """
-        row = self._catalog.data_sets.remove(name, self.find_base(base))
-        return Table({"removed": row["name"], "base": row["base"]})
-
-    def _family_of(self, base: str | None) -> str:
-        """The family that is searched.
-
-        Raises:
-            EmptyCatalog: there is none.
-            RequestError: there are several, and none is named.
-        """
-        found = self.find_base(base)
-        if found is not None:
-            return found
-        if len(self.bases) == 1:
-            return self.bases[0]
-        self._catalog.find_recipe(None)  # says that the catalog is empty, where it is
-        raise RequestError(f"several families: add --base, one of: {', '.join(self.bases)}")
-
-    def _asked(
-        self,
-        data: Place,
-        control: Place | None,
-        base: str,
-        recipe: str | None,
-        keep: str | None,
-        reading: DataReading,
-    ) -> tuple[_Asked, DataSet | None]:
+    def _asked(self, making: DataMaking) -> tuple[_Asked, DataSet | None]:
         """The data set and its control, each kept or made of a file's examples."""
         from ..search.data_control import check_control
         from ..training_data import matched_examples
 
-        making = DataMaking(self._catalog, base, recipe, reading, self._track)
-        kept = self._kept(data, base, recipe)
-        kept_control = None if control is None else self._kept(control, base, recipe)
+        data, control, keep = self.data, self.control, self.keep
+        kept = _kept(making, data)
+        kept_control = None if control is None else _kept(making, control)
         if control is not None and kept is None and kept_control is None:
             name, other = _names_apart(Path(data), Path(control))
             examples, others, left_out = matched_examples(
@@ -199,7 +121,7 @@ class DataQuestions(Opened):
             against = making.make(others, other, beside=examples)
             return _Asked(made, examples.describe(), left_out), against
         if kept is not None and control is None:
-            _refuse_reading(data, keep, reading)
+            self._refuse_reading()
         asked = (
             _Asked(kept, "a kept data set; no file was read")
             if kept is not None
@@ -211,33 +133,168 @@ class DataQuestions(Opened):
         check_control(asked.data, against)
         return asked, against
 
-    def _kept(self, data: Place, base: str, recipe: str | None) -> DataSet | None:
-        """A kept data set of that name, where no file has it."""
-        kept = {row["name"] for row in self._catalog.data_sets.listed(base)}
-        if str(data) not in kept or Path(data).exists():
-            return None
-        found, wanted = (
-            self._catalog.data_sets.load(str(data), base),
-            self._catalog.find_recipe(recipe, base),
-        )
-        if found.fingerprint.recipe.id != wanted.id:
+    def _refuse_reading(self) -> None:
+        """Raises `RequestError` for options of reading, where a kept data set is asked."""
+        names = [*self.changed(), *["keep"] * (self.keep is not None)]
+        if names:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
             raise RequestError(
-                f"{data} was kept under recipe {found.fingerprint.recipe.id}, and models are "
-                f"compared under {wanted.id}: name its file, and keep it again"
+                f"{self.data} is a kept data set, which is not read again: leave out {options}, "
+                "or name its file"
             )
-        return found
 
 
-def _refuse_reading(data: Place, keep: str | None, reading: DataReading) -> None:
-    """Raises `RequestError` for options of reading, where a kept data set is asked."""
-    changed = [key for key, value in reading.items() if value not in (None, USUAL.get(key))]
-    names = [*changed, *["keep"] * (keep is not None)]
-    if names:
-        options = ", ".join(f"--{key.replace('_', '-')}" for key in names)
-        raise RequestError(
-            f"{data} is a kept data set, which is not read again: leave out {options}, or name "
-            "its file"
+@record
+class FindTrainedOnEach(Filters, DataReading):
+    """Several data sets beside every model of a family: z of each pair.
+
+    Each is run through the base, which is loaded once, and compared as `find_models` does;
+    the others of the list count as other data. One that cannot be read stops no other.
+
+    Returns:
+        A row for each data set: `data`, `examples`, `loss`, `verdict`, `nearest`, `z`, `fdr`,
+        `control`. The document has z with every model. `save` writes a table or a picture.
+
+    Raises:
+        RequestError: the filters or k are wrong.
+        DataError: the folder has no data files, or none of them can be read.
+        StudyError: the base cannot be loaded.
+
+    >>> scores = db.data.find_models_of_each(["reviews.csv"], k=2)
+    >>> [row["data"] for row in scores], len(scores.to_json()["data"][0]["z"])
+    (['reviews'], 4)
+    """
+
+    data: Place | Sequence[Place] = argument(
+        help="A folder, each file and each folder in it being a data set of its own; or several "
+        "files and folders."
+    )
+    k: int = option("-k", default=10, least=1, help="Models that are listed as nearest to each.")
+
+    def answer(self, db: Opened) -> DataScoresTable:
+        from ..search import find_trained_on_each
+        from ..training_data import data_set_names, data_sets_in
+
+        catalog, data, track = db._catalog, self.data, db._track
+        is_folder = isinstance(data, str | Path)
+        paths = (
+            data_sets_in(Path(data).expanduser())
+            if isinstance(data, str | Path)
+            else tuple(Path(one).expanduser() for one in data)
         )
+        if not paths:
+            raise RequestError("name a folder of data sets, or several files")
+        family = find_family(catalog, self.base)
+        require_labels(catalog, self)
+        catalog.find_recipe(self.recipe, family)
+        making = DataMaking(catalog, family, self, track)
+        sets: list[DataSet] = []
+        failed: list[dict[str, str]] = []
+        names = data_set_names(paths)
+        for path, name in zip(track(paths, "data sets", total=len(paths)), names, strict=True):
+            try:
+                sets.append(making.make(making.read(path), name))
+            except (DataError, RequestError, ModelError) as err:
+                failed.append({"data": name, "reason": str(err)})
+        if not sets:
+            where_from = f"{data}: " if is_folder else ""
+            raise DataError(f"{where_from}no data set could be read; {failed[0]['reason']}")
+        scores = find_trained_on_each(catalog, sets, k=self.k, wanted=self)
+        return DataScoresTable({**scores.to_json(), "failed": failed, "meaning": MEANING})
+
+
+@record
+class FindData(Family):
+    """The kept data sets nearest to a stored model: what it may have been trained on.
+
+    Returns:
+        A row for each kept data set of the model's family: `data`, `z`, `z_error`, `fdr`,
+        `verdict`, nearest first.
+
+    Raises:
+        RequestError: no data set is kept for the family.
+
+    >>> _ = db.data.find_models("reviews.csv", k=1, keep="reviews")
+    >>> db.data.nearest("imdb-0")[0]["data"]
+    'reviews'
+    """
+
+    model: str = argument(help="Its id.")
+
+    def answer(self, db: Opened) -> NearestDataTable:
+        from ..search import find_data
+
+        base = db._catalog.find_base(self.base)
+        found = find_data(db._catalog, self.model, base=base, recipe=self.recipe)
+        return NearestDataTable({**found.to_json(), "meaning": MEANING})
+
+
+@record
+class KeptData(Question):
+    """The kept data sets: a row each with `name`, `base`, `loss`, `examples`, `sha256`, ….
+
+    >>> len(db.data())
+    0
+    """
+
+    base: str | None = option(default=None, help=ONLY_FAMILY)
+
+    def answer(self, db: Opened) -> DataTable:
+        listed = db._catalog.data_sets.listed(db._catalog.find_base(self.base))
+        return DataTable({"data": listed})
+
+
+@record
+class OneDataSet(Question):
+    """A kept data set."""
+
+    name: str = argument(help="The name that it was kept under.")
+    base: str | None = option(default=None, help=ONLY_FAMILY)
+
+
+@record
+class ShowData(OneDataSet):
+    """Everything that is kept of a data set, but its numbers.
+
+    >>> _ = db.data.find_models("reviews.csv", k=1, keep="reviews")
+    >>> db.data.show("reviews").to_json()["counts"]["classes"]
+    2
+    """
+
+    def answer(self, db: Opened) -> Table:
+        data = db._catalog.data_sets.load(self.name, db._catalog.find_base(self.base))
+        parts = {part: len(slots) for part, slots in data.sketches.items()}
+        return Table({**_described(data), "norm": data.fingerprint.norm, "sketches": parts})
+
+
+@record
+class RemoveData(OneDataSet):
+    """Forget a kept data set. One row: `removed` and `base`.
+
+    >>> _ = db.data.find_models("reviews.csv", k=1, keep="reviews")
+    >>> db.data.remove("reviews").to_json()["removed"]
+    'reviews'
+    """
+
+    def answer(self, db: Opened) -> Table:
+        row = db._catalog.data_sets.remove(self.name, db._catalog.find_base(self.base))
+        return Table({"removed": row["name"], "base": row["base"]})
+
+
+def _kept(making: DataMaking, data: Place) -> DataSet | None:
+    """A kept data set of that name, where no file has it."""
+    catalog, base = making.catalog, making.base
+    kept = {row["name"] for row in catalog.data_sets.listed(base)}
+    if str(data) not in kept or Path(data).exists():
+        return None
+    found = catalog.data_sets.load(str(data), base)
+    wanted = catalog.find_recipe(making.reading.recipe, base)
+    if found.fingerprint.recipe.id != wanted.id:
+        raise RequestError(
+            f"{data} was kept under recipe {found.fingerprint.recipe.id}, and models are "
+            f"compared under {wanted.id}: name its file, and keep it again"
+        )
+    return found
 
 
 def _names_apart(data: Path, control: Path) -> tuple[str, str]:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..errors import StoreFull, StoreLocked
-from ..store import Catalog
-from .copying import Copying
-from .exchange import Exchange
-from .members import Members
-from .opened import Create, Place, Track, untracked
-from .questions import Questions
-from .serving import Serving
-from .several_data_questions import SeveralDataQuestions
+from ..options import Place, question, question_of_several
+from .copying import Backup, Export, ExportScores, ExportVectors, Merge
+from .data_questions import (
+    FindData,
+    FindTrainedOn,
+    FindTrainedOnEach,
+    KeptData,
+    RemoveData,
+    ShowData,
+)
+from .exchange import Attach, Attached, Detach, Publish, RefreshAttached
+from .indexing import Add, Index, Plan
+from .members import Failures, Label, Models, Remove, Select, Show, Stats
+from .opened import Create, Track, open_as, untracked
+from .questions import Cluster, Diff, Evaluate, Map
+from .similar import Explain, FindSimilar
 from .studies import Studies
 from .tables import FindingTable, Row
 
@@ -52,34 +60,15 @@ def open(
     ...     len(family.models())
     4
     """
-    opening = ExitStack()
-    if path is None:
-        import tempfile
-
-        folder = opening.enter_context(tempfile.TemporaryDirectory(prefix="deltadex-"))
-        path = Path(folder) / "catalog.duckdb"
-    path = Path(path).expanduser()
-    try:
-        catalog = Catalog.open(
-            path,
-            read_only=bool(read_only),
-            create=False if read_only else create,
-            cache=memory,
-        )
-    except (StoreFull, StoreLocked):
-        if read_only is not None:
-            raise
-        catalog = Catalog.open(path, read_only=True, create=False, cache=memory)
-    opening.push(catalog)
-    if engine != "faiss":
-        from ..store import use_exported
-
-        try:
-            use_exported(catalog, engine)
-        except BaseException:
-            opening.close()
-            raise
-    return Database(catalog, opening, track)
+    return open_as(
+        Database,
+        path,
+        read_only=read_only,
+        create=create,
+        memory=memory,
+        engine=engine,
+        track=track,
+    )
 
 
 def doctor(
@@ -132,7 +121,50 @@ def check_picture_ending(path: Place) -> None:
     check_ending(Path(path))
 
 
-class Database(Members, Copying, Exchange, Questions, SeveralDataQuestions, Studies, Serving):
+_FORMER = {
+    "find_trained_on": "data.find_models",
+    "find_trained_on_each": "data.find_models_of_each",
+    "find_data": "data.nearest",
+    "show_data": "data.show",
+    "remove_data": "data.remove",
+    "refresh_attached": "attached.refresh",
+    "detach": "attached.remove",
+}
+"""Methods by the names that they had before parts of a database had names; they keep working."""
+
+
+class KeptDataSets:
+    """The kept data sets of a catalog, and which models were trained on a data set: `db.data`.
+
+    Called, it lists those that are kept.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    find_models = question(FindTrainedOn)
+    find_models_of_each = question(FindTrainedOnEach)
+    nearest = question(FindData)
+    show = question(ShowData)
+    remove = question(RemoveData)
+    __call__ = question(KeptData)
+
+
+class PublishedIndexes:
+    """The published indexes that are searched beside a catalog: `db.attached`.
+
+    Called, it lists them.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    refresh = question(RefreshAttached)
+    remove = question(Detach)
+    __call__ = question(Attached)
+
+
+class Database(Studies):
     """An open catalog of fine-tuned models; `open` makes one.
 
     One thread at a time; others take a `reader`. Models are named by their id, `base` chooses a
@@ -140,6 +172,58 @@ class Database(Members, Copying, Exchange, Questions, SeveralDataQuestions, Stud
     id. Results are tables (`to_pandas`, `to_arrow`) with a document (`to_json`). Every method
     raises `UnknownModel`, `UnknownBase`, `UnknownRecipe` and `EmptyCatalog` for what is not there.
     """
+
+    index = question(Index)
+    plan = question(Plan)
+    add = question_of_several(Add)
+    label = question(Label)
+    remove = question(Remove)
+    models = question(Models)
+    show = question(Show)
+    failures = question(Failures)
+    stats = question(Stats)
+    sql = question(Select)
+
+    find_similar = question(FindSimilar)
+    explain = question(Explain)
+    evaluate = question_of_several(Evaluate)
+    cluster = question(Cluster)
+    map = question(Map)
+    diff = question(Diff)
+
+    merge = question_of_several(Merge)
+    export = question(Export)
+    export_vectors = question(ExportVectors)
+    export_scores = question(ExportScores)
+    backup = question(Backup)
+    publish = question(Publish)
+    attach = question(Attach)
+
+    @property
+    def data(self) -> KeptDataSets:
+        """Data sets: those that are kept, and the models that were trained on one."""
+        return KeptDataSets(self)
+
+    @property
+    def attached(self) -> PublishedIndexes:
+        """The published indexes that are searched beside this catalog."""
+        return PublishedIndexes(self)
+
+    if TYPE_CHECKING:
+        find_trained_on = question(FindTrainedOn)
+        find_trained_on_each = question(FindTrainedOnEach)
+        find_data = question(FindData)
+        show_data = question(ShowData)
+        remove_data = question(RemoveData)
+        refresh_attached = question(RefreshAttached)
+        detach = question(Detach)
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in _FORMER:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            part, _, method = _FORMER[name].partition(".")
+            return getattr(getattr(self, part), method)
 
     def reader(self, *, waits_for_index: bool = True) -> Database:
         """The same catalog for another thread, to be closed before this one.
@@ -155,16 +239,6 @@ class Database(Members, Copying, Exchange, Questions, SeveralDataQuestions, Stud
         opening = ExitStack()
         opening.push(catalog)
         return Database(catalog, opening, self._track)
-
-    def close(self) -> None:
-        """Close the file; a temporary catalog is deleted."""
-        self._close()
-
-    def __enter__(self) -> Database:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<deltadex.Database {str(self.path)!r}>"

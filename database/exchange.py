@@ -4,237 +4,309 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BadIndex, RequestError, SourceError, offered
-from .opened import Opened, Place, Thing
+from ..options import Place, Question, argument, option, record
+from .opened import Opened, SizedTrack, Thing
+from .queries import Family, find_family
 from .tables import AttachedTable, Table
 
 if TYPE_CHECKING:
-    from ..records import Recipe
-    from ..store import Attachment, IndexSource, Publication, Published
+    from ..store import Attachment, Catalog, IndexSource, Publication, Published
 
 HUB = "hf://"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-class Exchange(Opened):
-    """What a `Database` publishes, and what it searches of others."""
+@record
+class Publish(Family):
+    """Write a family as an index that others can attach; only what changed is written.
 
-    def publish(
-        self,
-        target: Place,
-        *,
-        base: str | None = None,
-        recipe: str | None = None,
-        exclude: Place | Sequence[str] = (),
-        base_name: str | None = None,
-        licence: str = "other",
-        with_gated: bool = False,
-    ) -> Table:
-        """Write a family as an index that others can attach; only what changed is written.
+    Published are ids, labels, authors, licences, hashes and pooled vectors: no weights, no
+    sketches, no paths, no models that are private on the Hub.
 
-        Published are ids, labels, authors, licences, hashes and pooled vectors: no weights, no
-        sketches, no paths, no models that are private on the Hub.
+    Returns:
+        One row: `models`, `added`, `dropped`, `left_out`, `bytes`, `bytes_per_model`,
+        `written`, `deleted`, `manifest` (SHA-256) and more.
 
-        Args:
-            target: A folder, or `hf://datasets/OWNER/NAME` with a token in the environment.
-            exclude: Ids of models to be removed for good, or a file with one id per line.
-            base_name: What the index calls the base; the name of its folder, where it is one.
-            licence: Of the index, as a data set's card has it; every model keeps its own.
-            with_gated: Whether models that are gated on the Hub are published too.
+    Raises:
+        RequestError: the folder holds an index of another family.
+        BadIndex: the index that is there is damaged, or the Hub refuses.
+        StoreFull: the folder cannot be written.
 
-        Returns:
-            One row: `models`, `added`, `dropped`, `left_out`, `bytes`, `bytes_per_model`,
-            `written`, `deleted`, `manifest` (SHA-256) and more.
+    >>> published = db.publish("index", base_name="example/base", exclude=["sst2-1"])
+    >>> published[0]["models"], published[0]["left_out"]
+    (3, {'removed': 1})
+    >>> db.publish("index", base_name="example/base")[0]["changed"]
+    False
+    """
 
-        Raises:
-            RequestError: the folder holds an index of another family.
-            BadIndex: the index that is there is damaged, or the Hub refuses.
-            StoreFull: the folder cannot be written.
+    target: Place = argument(
+        help="A folder, or `hf://datasets/OWNER/NAME` with a token in the environment."
+    )
+    _: KW_ONLY
+    exclude: Place | Sequence[str] = option(
+        default=(),
+        file="existing file",
+        help="Remove the models of this list for good: one id per line.",
+    )
+    base_name: str | None = option(
+        default=None, help="What the index calls the base, e.g. its Hub id."
+    )
+    licence: str = option(default="other", help="Licence of the index; models keep their own.")
+    with_gated: bool = option(default=False, help="Also publish models that are gated on the Hub.")
 
-        >>> published = db.publish("index", base_name="example/base", exclude=["sst2-1"])
-        >>> published[0]["models"], published[0]["left_out"]
-        (3, {'removed': 1})
-        >>> db.publish("index", base_name="example/base")[0]["changed"]
-        False
-        """
-        from ..store import is_licence, may_be_public
+    def answer(self, db: Opened) -> Table:
+        from .. import __version__
+        from ..store import Publication, is_licence, may_be_public
 
-        if not is_licence(licence):
-            raise RequestError(f"licence {licence!r}: give one as the Hub names it, e.g. cc0-1.0")
-        family = self.find_family(base)
-        named = base_name or (Path(family).name if Path(family).is_absolute() else family)
+        if not is_licence(self.licence):
+            raise RequestError(
+                f"licence {self.licence!r}: give one as the Hub names it, e.g. cc0-1.0"
+            )
+        family, target = find_family(db._catalog, self.base), str(self.target)
+        named = self.base_name or (Path(family).name if Path(family).is_absolute() else family)
         if not may_be_public(named):
             raise RequestError(f"{named!r} cannot be published: name the base with --base-name")
-        where = str(target) if str(target).startswith(HUB) else "https://… (or this folder)"
-        publication = _publication(
+        publication = Publication(
             base=family,
             named=named,
-            recipe=self._catalog.find_recipe(recipe, family),
-            exclude=_excluded(exclude),
-            licence=licence,
-            with_gated=with_gated,
-            where=where,
+            recipe=db._catalog.find_recipe(self.recipe, family),
+            exclude=_excluded(self.exclude),
+            licence=self.licence,
+            with_gated=self.with_gated,
+            where=target if target.startswith(HUB) else "https://… (or this folder)",
+            deltadex=__version__,
         )
-        if str(target).startswith(HUB):
-            from .hub_publication import publish_to_hub
+        upload: dict[str, Any] = {}
+        if target.startswith(HUB):
+            done, upload = _publish_to_hub(db, target, publication)
+        else:
+            done = _publish_to(db, Path(self.target).expanduser(), publication)
+        return Table(_document(target, publication, done) | upload)
 
-            done, upload = publish_to_hub(
-                self._catalog.path, str(target), publication, self._publish_to, self._sized
-            )
-            return Table({**_document(str(target), publication, done), **upload})
-        done = self._publish_to(Path(target).expanduser(), publication)
-        return Table(_document(str(target), publication, done))
 
-    def attach(self, source: Place, *, name: str | None = None) -> Table:
-        """Search a published index beside this catalog from now on; its files are copied.
+@record
+class Attach(Question):
+    """Search a published index beside this catalog from now on; its files are copied.
 
-        Nothing of it becomes a model of the catalog. Every file is compared with the SHA-256 that
-        the index's manifest lists; a fetch that was cut is continued.
+    Nothing of it becomes a model of the catalog. Every file is compared with the SHA-256 that
+    the index's manifest lists; a fetch that was cut is continued.
 
-        Args:
-            source: A folder, an `https://` address, or `hf://datasets/OWNER/NAME`.
-            name: What to call it; by default the last part of `source`.
+    Returns:
+        One row, as of `attached`, with `fetched_bytes`.
 
-        Returns:
-            One row, as of `attached`, with `fetched_bytes`.
+    Raises:
+        BadIndex: there is none, or it is damaged.
+        RequestError: another index has that name.
 
-        Raises:
-            BadIndex: there is none, or it is damaged.
-            RequestError: another index has that name.
+    >>> _ = db.publish("index", base_name="example/base")
+    >>> db.attach("index", name="friends")[0]["models"]
+    4
+    >>> db.attached.remove("friends")
+    """
 
-        >>> _ = db.publish("index", base_name="example/base")
-        >>> db.attach("index", name="friends")[0]["models"]
-        4
-        >>> db.detach("friends")
-        """
-        from ..store import attached_folder
+    source: Place = argument(help="A folder, an `https://` address, or `hf://datasets/OWNER/NAME`.")
+    _: KW_ONLY
+    name: str | None = option(
+        default=None, shown_default="the last part of its source", help="What to call the index."
+    )
 
-        text = str(source)
-        name = _checked_name(name or _default_name(text))
-        known = {attachment.name: attachment for attachment, _ in self._catalog.attachments.all()}
+    def answer(self, db: Opened) -> Table:
+        text = str(self.source)
+        name = _checked_name(self.name or _default_name(text))
+        known = {attachment.name: attachment for attachment, _ in db._catalog.attachments.all()}
         opened = _open_source(text)
         before = known.get(name)
         if before is not None and before.source != opened.name:
             raise RequestError(f"{name!r} is attached from {before.source}; choose another --name")
-        return Table(self._fetch(opened, name, before, attached_folder(self._catalog.path, name)))
+        return Table(_fetch(db, opened, name, before))
 
-    def attached(self) -> AttachedTable:
-        """The attached indexes: where each is from, what it holds, when it was fetched.
 
-        >>> len(db.attached())
-        0
-        """
+@record
+class Attached(Question):
+    """The attached indexes: where each is from, what it holds, when it was fetched.
+
+    >>> len(db.attached())
+    0
+    """
+
+    def answer(self, db: Opened) -> AttachedTable:
         return AttachedTable(
             {
                 "attached": [
                     {**asdict(attachment), "attached_at": moment}
-                    for attachment, moment in self._catalog.attachments.all()
+                    for attachment, moment in db._catalog.attachments.all()
                 ]
             }
         )
 
-    def refresh_attached(self, name: str | None = None) -> AttachedTable:
-        """Fetch what changed of one attached index, or of all; returns those.
 
-        Raises:
-            BadIndex: it is not there any more, is damaged, or older than what is attached.
-            RequestError: there is none of that name.
+@record
+class RefreshAttached(Question):
+    """Fetch what changed of one attached index, or of all; returns those.
 
-        >>> len(db.refresh_attached())
-        0
-        """
-        from ..store import attached_folder
+    Raises:
+        BadIndex: it is not there any more, is damaged, or older than what is attached.
+        RequestError: there is none of that name.
 
+    >>> len(db.attached.refresh())
+    0
+    """
+
+    name: str | None = argument(default=None, help="Of the index.")
+
+    def answer(self, db: Opened) -> AttachedTable:
         rows = []
-        for attachment in self._named(name):
-            folder = attached_folder(self._catalog.path, attachment.name)
-            opened = _open_source(attachment.source)
-            rows.append(self._fetch(opened, attachment.name, attachment, folder))
+        for attachment in _named(db._catalog, self.name):
+            source = _open_source(attachment.source)
+            rows.append(_fetch(db, source, attachment.name, attachment))
         return AttachedTable({"attached": rows})
 
-    def detach(self, name: str) -> None:
-        """Stop searching an attached index, and delete its files.
 
-        Raises:
-            RequestError: there is none of that name.
+@record
+class Detach(Question):
+    """Stop searching an attached index, and delete its files.
 
-        >>> _ = db.publish("index", base_name="example/base")
-        >>> _ = db.attach("index")
-        >>> db.detach("index")
-        >>> [row["name"] for row in db.attached()]
-        []
-        """
+    Raises:
+        RequestError: there is none of that name.
+
+    >>> _ = db.publish("index", base_name="example/base")
+    >>> _ = db.attach("index")
+    >>> db.attached.remove("index")
+    >>> [row["name"] for row in db.attached()]
+    []
+    """
+
+    name: str = argument(help="Of the index.")
+
+    def answer(self, db: Opened) -> None:
         from ..store import attached_folder, delete_unused
 
-        (attachment,) = self._named(name)
-        self._catalog.attachments.delete(attachment.name)
-        delete_unused(attached_folder(self._catalog.path, attachment.name), None)
-
-    def _named(self, name: str | None) -> list[Attachment]:
-        attachments = [attachment for attachment, _ in self._catalog.attachments.all()]
-        chosen = [attachment for attachment in attachments if name in (None, attachment.name)]
-        if name is not None and not chosen:
-            names = offered(name, (a.name for a in attachments), "attached")
-            raise RequestError(f"no attached index '{name}'{names or '; attached: none'}")
-        return chosen
-
-    def _fetch(
-        self, source: IndexSource, name: str, before: Attachment | None, folder: Path
-    ) -> dict[str, Any]:
-        """Fetch an index, and register it where it is not older than what is attached."""
-        from ..store import Attachment, delete_unused, fetch_index
-
-        index, fetched = fetch_index(source, folder, self._sized)
-        manifest = index.manifest
-        if before is not None:
-            if before.index_id != manifest.index:
-                raise BadIndex(
-                    f"{source.name} holds another index now; `deltadex attach --remove {name}`, "
-                    "and attach it again if that is wanted"
-                )
-            if manifest.serial < before.serial:
-                raise BadIndex(
-                    f"{source.name} holds an older copy (publication {manifest.serial}, attached "
-                    f"is {before.serial}): models that were removed since would come back; "
-                    "nothing was changed"
-                )
-        attachment = Attachment(
-            name=name,
-            source=source.name,
-            base=manifest.base,
-            recipe=manifest.recipe.id,
-            index_id=manifest.index,
-            serial=manifest.serial,
-            manifest=index.sha256,
-            models=manifest.models,
-            bytes=sum(file.bytes for file in manifest.data_files),
-        )
-        self._catalog.attachments.save(attachment, index.removed)
-        delete_unused(folder, manifest, index.sha256)
-        return {**asdict(attachment), "fetched_bytes": fetched}
-
-    def _publish_to(self, folder: Path, publication: Publication) -> Published:
-        from ..search import measure_published
-        from ..store import publish_index
-
-        measure = partial(measure_published, publication.recipe)
-        return publish_index(self._catalog, folder, publication, measure, self._sized)
-
-    def _sized(self, things: Iterable[Thing], what: str, total: int) -> Iterator[Thing]:
-        return self._track(things, what, total=total)
+        (attachment,) = _named(db._catalog, self.name)
+        db._catalog.attachments.delete(attachment.name)
+        delete_unused(attached_folder(db._catalog.path, attachment.name), None)
 
 
-def _publication(*, recipe: Recipe, **given: Any) -> Publication:
-    from .. import __version__
-    from ..store import Publication
+def _named(catalog: Catalog, name: str | None) -> list[Attachment]:
+    attachments = [attachment for attachment, _ in catalog.attachments.all()]
+    chosen = [attachment for attachment in attachments if name in (None, attachment.name)]
+    if name is not None and not chosen:
+        names = offered(name, (a.name for a in attachments), "attached")
+        raise RequestError(f"no attached index '{name}'{names or '; attached: none'}")
+    return chosen
 
-    return Publication(recipe=recipe, deltadex=__version__, **given)
+
+def _fetch(db: Opened, source: IndexSource, name: str, before: Attachment | None) -> dict[str, Any]:
+    """Fetch an index, and register it where it is not older than what is attached."""
+    from ..store import Attachment, attached_folder, delete_unused, fetch_index
+
+    folder = attached_folder(db._catalog.path, name)
+    index, fetched = fetch_index(source, folder, _sized(db))
+    manifest = index.manifest
+    if before is not None:
+        if before.index_id != manifest.index:
+            raise BadIndex(
+                f"{source.name} holds another index now; `deltadex attach --remove {name}`, "
+                "and attach it again if that is wanted"
+            )
+        if manifest.serial < before.serial:
+            raise BadIndex(
+                f"{source.name} holds an older copy (publication {manifest.serial}, attached "
+                f"is {before.serial}): models that were removed since would come back; "
+                "nothing was changed"
+            )
+    attachment = Attachment(
+        name=name,
+        source=source.name,
+        base=manifest.base,
+        recipe=manifest.recipe.id,
+        index_id=manifest.index,
+        serial=manifest.serial,
+        manifest=index.sha256,
+        models=manifest.models,
+        bytes=sum(file.bytes for file in manifest.data_files),
+    )
+    db._catalog.attachments.save(attachment, index.removed)
+    delete_unused(folder, manifest, index.sha256)
+    return {**asdict(attachment), "fetched_bytes": fetched}
+
+
+def _publish_to(db: Opened, folder: Path, publication: Publication) -> Published:
+    from ..search import measure_published
+    from ..store import publish_index
+
+    measure = partial(measure_published, publication.recipe)
+    return publish_index(db._catalog, folder, publication, measure, _sized(db))
+
+
+def _sized(db: Opened) -> SizedTrack:
+    def track(things: Iterable[Thing], what: str, total: int) -> Iterator[Thing]:
+        return db._track(things, what, total=total)
+
+    return track
+
+
+def _publish_to_hub(
+    db: Opened, target: str, publication: Publication
+) -> tuple[Published, dict[str, Any]]:
+    """Publish into a copy of what the Hub has, beside the catalog, and upload what is new.
+
+    The copy is fetched where it is missing. A commit that came between is not overwritten.
+
+    Raises:
+        BadIndex: the index that is there is damaged, or the Hub refuses.
+    """
+    from ..indexer import upload_files
+    from ..store import CARD, MANIFEST, published_copy
+
+    folder = published_copy(db._catalog.path, target)
+    commit, there = _fetch_published(target, folder, _sized(db))
+    done = _publish_to(db, folder, publication)
+    if commit is not None and not done.changed:
+        return done, {"commit": commit, "uploaded_bytes": 0}
+    files = [file for file in done.manifest.data_files if file.name not in there]
+    commit = upload_files(
+        target,
+        folder,
+        [*(file.name for file in files), CARD, MANIFEST],
+        deleted=sorted(there - {file.name for file in done.manifest.data_files}),
+        message=f"{done.manifest.models} models of {publication.named}",
+        parent=commit,
+    )
+    sizes = [file.bytes for file in (*files, done.manifest.card)]
+    sizes.append((folder / MANIFEST).stat().st_size)
+    return done, {"commit": commit, "uploaded_bytes": sum(sizes)}
+
+
+def _fetch_published(
+    target: str, folder: Path, track: SizedTrack
+) -> tuple[str | None, frozenset[str]]:
+    """Bring the copy to the Hub's state; its commit and the files of its index, if any."""
+    from ..indexer import HubSource, NoIndex, remote_source
+    from ..store import MANIFEST, delete_unused, fetch_index, write_atomically
+
+    try:
+        source = remote_source(target)
+    except NoIndex:
+        source = None
+    if isinstance(source, HubSource):
+        try:
+            index, _ = fetch_index(source, folder, track)
+        except NoIndex:
+            index = None
+        if index is not None:
+            write_atomically(folder / MANIFEST, index.manifest.content())
+            return source.commit, frozenset(file.name for file in index.manifest.data_files)
+        (folder / MANIFEST).unlink(missing_ok=True)
+        return source.commit, frozenset()
+    delete_unused(folder, None)
+    return None, frozenset()
 
 
 def _document(target: str, publication: Publication, done: Published) -> dict[str, Any]:

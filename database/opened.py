@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
-from ..errors import BadFilter, RequestError, offered
+from ..errors import StoreFull, StoreLocked
+from ..options import Place as Place
 from ..store import Catalog
 from ..store import Create as Create
 
-if TYPE_CHECKING:
-    from ..store import AttachedIndex
-
 Thing = TypeVar("Thing")
-
-Place = str | Path
+Face = TypeVar("Face", bound="Opened")
 
 
 @runtime_checkable
@@ -60,45 +56,53 @@ class Opened:
         """The bases of the catalog's families, sorted."""
         return self._catalog.bases()
 
-    def find_base(self, base: str | None) -> str | None:
-        """The base as the catalog has it, from any spelling of it; None for None.
+    def close(self) -> None:
+        """Close the file; a temporary catalog is deleted."""
+        self._close()
 
-        Raises:
-            UnknownBase: there is no such family, or several.
+    def __enter__(self: Face) -> Face:
+        return self
 
-        >>> db.find_base("base") == db.bases[0]
-        True
-        """
-        return self._catalog.find_base(base)
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
-    def find_family(self, base: str | None) -> str:
-        """The base as the catalog has it; of the only family, where `base` is None.
 
-        Raises:
-            RequestError: there are several families.
+def open_as(
+    kind: type[Face],
+    path: Place | None,
+    *,
+    read_only: bool | None,
+    create: Create,
+    memory: str | None = None,
+    engine: str = "faiss",
+    track: Track = untracked,
+) -> Face:
+    """What `deltadex.open` does, for another class: a record is answered without the whole face."""
+    opening = ExitStack()
+    if path is None:
+        import tempfile
 
-        >>> db.find_family(None) == db.bases[0]
-        True
-        """
-        family = self.find_base(base)
-        if family is not None:
-            return family
-        if len(self.bases) != 1:
-            bases = ", ".join(self.bases) or "none yet"
-            raise RequestError(f"which family? Give --base, one of: {bases}")
-        return self.bases[0]
+        folder = opening.enter_context(tempfile.TemporaryDirectory(prefix="deltadex-"))
+        path = Path(folder) / "catalog.duckdb"
+    path = Path(path).expanduser()
+    try:
+        catalog = Catalog.open(
+            path,
+            read_only=bool(read_only),
+            create=False if read_only else create,
+            cache=memory,
+        )
+    except (StoreFull, StoreLocked):
+        if read_only is not None:
+            raise
+        catalog = Catalog.open(path, read_only=True, create=False, cache=memory)
+    opening.push(catalog)
+    if engine != "faiss":
+        from ..store import use_exported
 
-    def _require_labels(
-        self, dataset: str | None, author: str | None, attached: Sequence[AttachedIndex] = ()
-    ) -> None:
-        """Refuse a dataset or an author that no model has, here or in an attached index.
-
-        Raises:
-            BadFilter: with the nearest labels.
-        """
-        for column, label in {"dataset": dataset, "author": author}.items():
-            if label is not None:
-                beside = (index.models.column(column).unique().to_pylist() for index in attached)
-                known = sorted({*self._catalog.alike(column, label), *filter(None, chain(*beside))})
-                if label not in known:
-                    raise BadFilter(f"no model has the {column} {label!r}{offered(label, known)}")
+        try:
+            use_exported(catalog, engine)
+        except BaseException:
+            opening.close()
+            raise
+    return kind(catalog, opening, track)

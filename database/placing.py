@@ -11,13 +11,14 @@ import numpy as np
 
 from ..arrays import Float64
 from ..records import DataSet
-from ..search import LabelledModels, Method, kept_data_sets, place_models, read_family
+from ..search import LabelledModels, kept_data_sets, place_models, read_family
 from ..search.labelled import TIE_DECIMALS
 from ..search.neighbours import CANDIDATES
 from ..search.scoring.evidence import Calibration, verdict
 from ..store import Catalog, FamilyView
-from ..web import Colour, Neighbour, Neighbourhoods, check_ending, encode_names, write_map
+from ..web import Neighbour, Neighbourhoods, check_ending, encode_names, write_map
 from .data_places import data_neighbours_of, data_places
+from .queries import MapOptions
 
 NEIGHBOURS_SHOWN = 6
 
@@ -28,33 +29,26 @@ BLOCK_SCORES = 1 << 20
 """Scores held at a time."""
 
 
-def map_family(
-    catalog: Catalog,
-    path: Path,
-    *,
-    base: str | None = None,
-    recipe: str | None = None,
-    layout: Method = "auto",
-    seed: int = 0,
-    colour: Colour = "dataset",
-    dark: bool = False,
-) -> dict[str, Any]:
-    """Draw a family's fingerprints into the file `path`: what was drawn, ready for JSON.
-
-    Args:
-        colour: What marks of a picture are coloured by; a page is by dataset.
-        dark: Light on dark, for a picture; a page follows its reader's setting.
+def map_family(catalog: Catalog, asked: MapOptions) -> dict[str, Any]:
+    """Draw a family's fingerprints into a file: what was drawn, ready for JSON.
 
     Raises:
-        RequestError: as `layout_document`, or `path` has another ending or no folder.
-        StoreFull: `path` cannot be written.
+        RequestError: as `layout_document`, or the file has another ending or no folder.
+        StoreFull: the file cannot be written.
     """
+    path = Path(asked.path)
     check_ending(path)
-    placed = _place(catalog, base, recipe, layout, seed)
+    placed = _place(catalog, asked)
     document, landmarks = placed.document, placed.landmarks
     is_page = path.suffix.lower() == ".html"
-    neighbours = _neighbourhoods(placed) if is_page else None
-    write_map(document, path, landmarks=landmarks, neighbours=neighbours, colour=colour, dark=dark)
+    write_map(
+        document,
+        path,
+        landmarks=landmarks,
+        neighbours=_neighbourhoods(placed) if is_page else None,
+        colour=asked.colour or "dataset",
+        dark=asked.dark,
+    )
     shown = ("base", "recipe", "layout", "explained", "seed")
     return {
         "written": str(path),
@@ -65,13 +59,7 @@ def map_family(
     }
 
 
-def layout_document(
-    catalog: Catalog,
-    base: str | None = None,
-    recipe: str | None = None,
-    layout: Method = "auto",
-    seed: int = 0,
-) -> dict[str, Any]:
+def layout_document(catalog: Catalog, asked: MapOptions) -> dict[str, Any]:
     """A family's map as columns, placed anew; names are numbers of places in a list.
 
     `data` has the places of kept data sets; a family that keeps none has no such key.
@@ -80,7 +68,7 @@ def layout_document(
         RequestError: there are several families and no `base`; an unknown recipe and an empty
             catalog raise its subclasses.
     """
-    return _place(catalog, base, recipe, layout, seed).document
+    return _place(catalog, asked).document
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +80,20 @@ class _PlacedFamily:
     kept: tuple[DataSet, ...]
 
 
-def _place(
-    catalog: Catalog, base: str | None, recipe: str | None, layout: Method, seed: int
-) -> _PlacedFamily:
-    view, models, records = read_family(catalog, recipe, base, several="one map shows one family")
-    placement = place_models(models.ids, models.vectors, layout, scores=models.scores, seed=seed)
+def _place(catalog: Catalog, asked: MapOptions) -> _PlacedFamily:
+    view, models, records = read_family(
+        catalog, asked.recipe, asked.base, several="one map shows one family"
+    )
+    placement = place_models(
+        models.ids, models.vectors, asked.layout, scores=models.scores, seed=asked.seed
+    )
     x, y = placement.coordinates.round(6).T.tolist()
     document: dict[str, Any] = {
         "base": models.base,
         "recipe": view.recipe.name,
         "layout": placement.method,
         "explained": placement.explained and list(placement.explained),
-        "seed": seed,
+        "seed": asked.seed,
         "models": list(models.ids),
         "x": x,
         "y": y,

@@ -1,16 +1,27 @@
-"""What a search starts from: a stored model, files, a model in memory, a vector, an upload."""
+"""What a search starts from: a stored model, files, a model in memory, a vector; attached indexes
+beside the families of a catalog."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import logging
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from ..errors import EmptyCatalog, RequestError, UnknownModel, offered
-from ..records import Fingerprint, Indexed, Recipe
-from .attached import attached_query, indexes_of, other_bases, recipe_of
+from ..errors import (
+    BadFilter,
+    EmptyCatalog,
+    RequestError,
+    UnknownBase,
+    UnknownModel,
+    UnknownRecipe,
+    offered,
+)
+from ..options import Place, Question, option, record
+from ..records import Colour, Fingerprint, Indexed, Layout, Recipe
+from ..store import Filters
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +29,12 @@ if TYPE_CHECKING:
     from ..search import FreshQuery, StoredQuery
     from ..store import AttachedIndex, Catalog
 
+log = logging.getLogger(__name__)
+
 Kind = Literal["full", "adapter"]
+ONLY_FAMILY = "Only this family, where the catalog has several."
+"""What `base` says to a question."""
+
 Vector: TypeAlias = "Sequence[float] | np.ndarray"
 
 IN_MEMORY, VECTOR, UPLOAD = "model in memory", "vector", "uploaded adapter"
@@ -36,55 +52,84 @@ Query: TypeAlias = "str | Path | ModelInMemory | Indexed | StoredQuery | FreshQu
 """A model that others are to be similar to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterReading:
-    """How an adapter that a client sent is read; a process without a catalog can do it.
+@record
+class Family(Question):
+    """A question about one family, under one recipe."""
 
-    Attributes:
-        base: The family's name in the catalog.
-        layout: Of the family, for recipes that depend on it.
-        shapes: (out, in) by slot, of the family's models; none where too little is known.
-        may_open_base: Methods whose update is a function of W may read the base.
-    """
-
-    base: str
-    recipe: Recipe
-    layout: tuple[tuple[str, str, int], ...]
-    may_open_base: bool
-    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    _: KW_ONLY
+    recipe: str | None = option(
+        default=None, shown_default="sketch", help="Name or id of a recipe."
+    )
+    base: str | None = option(default=None, help=ONLY_FAMILY)
 
 
-def load_adapter_reader() -> None:
-    """Import what `read_adapter` needs, which takes longer than the reading.
+@record
+class MapOptions(Family):
+    """How a family is drawn."""
 
-    >>> database.load_adapter_reader()
-    """
-    from ..indexer import fingerprint_sent_adapter as _  # noqa: F401
+    path: Place = option(
+        "-o",
+        "--output",
+        default="deltadex-map.html",
+        doors="local",
+        file="file",
+        help="A page (.html) or a picture (.png, .svg).",
+    )
+    _: KW_ONLY
+    layout: Layout = option(
+        default="auto",
+        help="How models are placed: auto is t-SNE, of landmarks where models are many; umap "
+        "needs deltadex[umap].",
+    )
+    seed: int = option(
+        default=0, doors="local", least=0, most=2**32 - 1, help="Random seed of the layout."
+    )
+    colour: Colour | None = option(
+        default=None,
+        doors="local",
+        shown_default="dataset",
+        help="Colour a picture by this column.",
+    )
+    dark: bool = option(
+        default=False,
+        doors="local",
+        help="Draw a picture light on dark; a page follows its reader's setting.",
+    )
 
 
-def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
-    """The adapter in the folder, fingerprinted; only its own files are opened.
+def find_family(catalog: Catalog, base: str | None) -> str:
+    """The base as the catalog has it; of the only family, where `base` is None.
 
     Raises:
-        ModelError: it cannot be fingerprinted.
-
-    >>> reading = db.adapter_reading(db.bases[0], may_open_base=False)
-    >>> adapter = database.read_adapter(Path("adapter"), reading)
-    >>> db.record_adapter(adapter, "sent", dataset="imdb", author=None, run=None)
-    >>> db.show("sent").to_json()["kind"]
-    'adapter'
+        UnknownBase: there is no such family, or several.
+        EmptyCatalog: there is none.
+        RequestError: there are several, and none is named.
     """
-    from ..indexer import fingerprint_sent_adapter
+    family, bases = catalog.find_base(base), catalog.bases()
+    if family is not None:
+        return family
+    if not bases:
+        catalog.find_recipe(None)  # says what fills a catalog
+    if len(bases) != 1:
+        raise RequestError(f"which family? Add --base, one of: {', '.join(bases) or 'none yet'}")
+    return bases[0]
 
-    made = fingerprint_sent_adapter(
-        folder,
-        base=reading.base,
-        recipe=reading.recipe,
-        layout=reading.layout,
-        shapes=reading.shapes,
-        may_open_base=reading.may_open_base,
-    )
-    return replace(made, model=replace(made.model, source="upload"))
+
+def require_labels(
+    catalog: Catalog, wanted: Filters, attached: Sequence[AttachedIndex] = ()
+) -> None:
+    """Refuse a dataset or an author that no model has, here or in an attached index.
+
+    Raises:
+        BadFilter: with the nearest labels.
+    """
+    for column in Filters.equal:
+        label = getattr(wanted, column)
+        if label is not None:
+            beside = (index.models.column(column).unique().to_pylist() for index in attached)
+            known = sorted({*catalog.alike(column, label), *filter(None, chain(*beside))})
+            if label not in known:
+                raise BadFilter(f"no model has the {column} {label!r}{offered(label, known)}")
 
 
 def is_model_path(model: str) -> bool:
@@ -249,5 +294,121 @@ def start_of(
         return find_query(catalog, str(model), base, recipe, attached)
     if isinstance(model, ModelInMemory):
         return memory_query(catalog, model, base, recipe, attached)
-    family = base or catalog.find_family(None)
+    family = base or find_family(catalog, None)
     return vector_query(catalog, model, family, recipe, kind, attached)
+
+
+def open_attached(catalog: Catalog) -> list[AttachedIndex]:
+    """The attached indexes of a catalog, by name.
+
+    Raises:
+        BadIndex: one is missing or damaged.
+    """
+    from ..store import AttachedIndexes
+
+    return catalog.access.derived(AttachedIndexes).of(catalog.path, catalog.attachments)
+
+
+def find_base_with(
+    catalog: Catalog, spelling: str | None, attached: Sequence[AttachedIndex]
+) -> str | None:
+    """The base as the catalog has it, or as an attached index has it; None for None.
+
+    Raises:
+        EmptyCatalog: there is no family at all.
+        UnknownBase: lists what there is.
+    """
+    try:
+        return catalog.find_base(spelling)
+    except (EmptyCatalog, UnknownBase):
+        from ..indexer import base_key
+
+        key = base_key(spelling or "")
+        names = sorted({index.base for index in attached if base_key(index.base) == key})
+        if not names:
+            raise
+        return spelling if spelling in names else names[0]
+
+
+def other_bases(catalog: Catalog, attached: Sequence[AttachedIndex]) -> list[str]:
+    """The bases of attached indexes that are no family of the catalog, each once."""
+    if not attached:
+        return []
+    from ..indexer import base_key
+
+    keys = {base_key(base) for base in catalog.bases()}
+    others: dict[str, str] = {}
+    for index in attached:
+        if base_key(index.base) not in keys:
+            others.setdefault(base_key(index.base), index.base)
+    return list(others.values())
+
+
+def indexes_of(
+    catalog: Catalog, base: str, attached: Sequence[AttachedIndex]
+) -> list[AttachedIndex]:
+    """Those of a base, whatever its spelling, whose matrices have the shapes that the catalog
+    knows."""
+    if not attached:
+        return []
+    from ..indexer import base_key
+
+    known = catalog.base(base)
+    shapes = known.slots.get("shapes", {}) if known else {}
+    chosen = []
+    for index in attached:
+        if base_key(index.base) != base_key(base):
+            continue
+        theirs = index.manifest.shapes
+        if any(tuple(shapes[slot]) != theirs[slot] for slot in shapes.keys() & theirs.keys()):
+            log.info("%s is not searched: its base %s has other shapes", index.name, index.base)
+        else:
+            chosen.append(index)
+    return chosen
+
+
+def recipe_of(
+    catalog: Catalog, base: str, recipe: str | None, attached: Sequence[AttachedIndex]
+) -> tuple[Recipe, tuple[tuple[str, str, int], ...] | None]:
+    """The recipe that a model of a base is fingerprinted under, and the family's layout where the
+    catalog does not know it: the catalog's recipe, else that of the largest attached index.
+
+    Raises:
+        EmptyCatalog, UnknownRecipe: there is none of that name.
+    """
+    is_own = base in catalog.bases()
+    try:
+        if is_own or not attached:
+            return catalog.find_recipe(recipe, base), None
+    except (EmptyCatalog, UnknownRecipe):
+        if not attached:
+            raise
+    found = indexes_of(catalog, base, attached)
+    known = [index for index in found if recipe in (None, index.recipe.name, index.recipe.id)]
+    if not known:
+        return catalog.find_recipe(recipe, base), None
+    largest = max(known, key=lambda index: index.manifest.models)
+    return largest.recipe, largest.manifest.layout
+
+
+def attached_query(
+    catalog: Catalog,
+    attached: Sequence[AttachedIndex],
+    model: str,
+    base: str | None,
+    recipe: str | None,
+) -> FreshQuery | None:
+    """A search from a model of an attached index; None where none has it."""
+    if not attached:
+        return None
+    from ..indexer import base_key
+    from ..search import attached_query as query_of
+
+    for index in attached if base is None else indexes_of(catalog, base, attached):
+        row = index.row_of.get(model)
+        is_wanted = recipe in (None, index.recipe.name, index.recipe.id)
+        if row is not None and is_wanted and index.is_shown[row]:
+            key = base_key(index.base)
+            own = [name for name in catalog.bases() if base_key(name) == key]
+            return replace(query_of(index, model), base=own[0] if own else index.base)
+    return None

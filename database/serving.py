@@ -3,169 +3,297 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import RequestError, StoreFull, UnknownModel, offered
+from ..options import Question, as_kind, option, record
 from ..records import Indexed, Recipe
-from .opened import Opened
-from .queries import AdapterReading
-from .tables import ModelTable, Row
+from ..store import Filters
+from .members import ModelStatus
+from .queries import ONLY_FAMILY, Kind
+from .questions import Map
+from .tables import ModelTable, Row, Table
 
 if TYPE_CHECKING:
     from ..search import StoredQuery
+    from .database import Database
+    from .opened import Opened
 
 
-class Serving(Opened):
-    """What a `Database` does for a service."""
+def changes(db: Database) -> str:
+    """A token that changes with every commit, by whatever process."""
+    return db._catalog.changes
 
-    @property
-    def changes(self) -> str:
-        """A token that changes with every commit, by whatever process."""
-        return self._catalog.changes
 
-    @property
-    def recipes(self) -> dict[str, Recipe]:
-        """Every recipe by its id."""
-        return self._catalog.recipes()
+def recipes(db: Database) -> dict[str, Recipe]:
+    """Every recipe by its id."""
+    return db._catalog.recipes()
 
-    def find_recipe(self, recipe: str | None, base: str) -> Recipe:
-        """The recipe of that name or id; else the one of most of the family's models.
 
-        >>> db.find_recipe("sketch", db.bases[0]).name
-        'sketch'
-        """
-        return self._catalog.find_recipe(recipe, base)
+def find_recipe(db: Database, recipe: str | None, base: str) -> Recipe:
+    """The recipe of that name or id; else the one of most of the family's models.
 
-    def exact_query(self, model: str, base: str | None = None) -> StoredQuery:
-        """A search from the model of exactly this id; raises as `exact_model`.
+    >>> serving.find_recipe(db, "sketch", db.bases[0]).name
+    'sketch'
+    """
+    return db._catalog.find_recipe(recipe, base)
 
-        >>> db.find_similar(db.exact_query("imdb-0"), k=1)[0]["model"]
-        'imdb-1'
-        """
-        from ..search import StoredQuery
 
-        stored = self._catalog.stored_models(model, base)
-        if len(stored) == 1:
-            return StoredQuery(stored[0].id, stored[0].base)
-        row = self.exact_model(model, base)
-        return StoredQuery(row["model"], row["base"])
+def find_base(db: Database, base: str | None) -> str | None:
+    """The base as the catalog has it, from any spelling of it; None for None.
 
-    def exact_model(self, model: str, base: str | None = None) -> Row:
-        """The model of exactly this id, as `models` has it; a folder's path is no id.
+    Raises:
+        UnknownBase: there is no such family, or several.
 
-        Raises:
-            UnknownModel: there is none.
-            RequestError: several families have one.
+    >>> serving.find_base(db, "base") == db.bases[0]
+    True
+    """
+    return db._catalog.find_base(base)
 
-        >>> db.exact_model("imdb-0")["dataset"]
-        'imdb'
-        >>> db.exact_model("models/imdb-0")
-        Traceback (most recent call last):
-        deltadex.errors.UnknownModel: no model 'models/imdb-0'; ...
-        """
-        rows = list(self.page_of_models(id=model, base=base))
-        if not rows:
-            ids = self._catalog.alike("id", model, base)
-            near = offered(model, ids, None) or "; GET models?q=… finds ids by a part of them"
-            raise UnknownModel(f"no model '{model}'{near}")
-        rows = [row for row in rows if row["status"] == "indexed"] or rows
-        if len(rows) > 1:
-            bases = ", ".join(sorted(row["base"] for row in rows))
-            raise RequestError(f"{model}: several families have it; give base, one of: {bases}")
-        return rows[0]
 
-    def page_of_models(
-        self, *, page: Mapping[str, Any] = MappingProxyType({}), **filters: str | None
-    ) -> ModelTable:
-        """One page of the models that pass; `total` counts all that do.
+def find_family(db: Database, base: str | None) -> str:
+    """The base as the catalog has it; of the only family, where `base` is None.
 
-        Args:
-            page: `sort` (`id`, `dataset`, `author`, `downloads`, `indexed_at`), `descending`,
-                `limit`, `offset`; all models by id where it is empty.
-            filters: As of `models`; also `id`, `kind`, and `contains`, a part of an id, dataset
-                or author.
+    Raises:
+        RequestError: there are several families.
 
-        >>> page = db.page_of_models(page={"sort": "author", "limit": 1}, contains="SST2")
-        >>> page[0]["model"], page.total
-        ('sst2-0', 2)
-        """
+    >>> serving.find_family(db, None) == db.bases[0]
+    True
+    """
+    from .queries import find_family
+
+    return find_family(db._catalog, base)
+
+
+@record
+class MapColumns(Map):
+    """The map that `map` draws, as columns: `models`, `x`, `y`, `dataset` and others.
+
+    >>> serving.MapColumns(layout="pca").answer(db).to_json()["models"]
+    ['imdb-0', 'imdb-1', 'sst2-0', 'sst2-1']
+    """
+
+    def answer(self, db: Opened) -> Table:
+        from .placing import layout_document
+
+        return Table(layout_document(db._catalog, self))
+
+
+def exact_query(db: Database, model: str, base: str | None = None) -> StoredQuery:
+    """A search from the model of exactly this id; raises as `exact_model`.
+
+    >>> db.find_similar(serving.exact_query(db, "imdb-0"), k=1)[0]["model"]
+    'imdb-1'
+    """
+    from ..search import StoredQuery
+
+    stored = db._catalog.stored_models(model, base)
+    if len(stored) == 1:
+        return StoredQuery(stored[0].id, stored[0].base)
+    row = exact_model(db, model, base)
+    return StoredQuery(row["model"], row["base"])
+
+
+def exact_model(db: Database, model: str, base: str | None = None) -> Row:
+    """The model of exactly this id, as `models` has it; a folder's path is no id.
+
+    Raises:
+        UnknownModel: there is none.
+        RequestError: several families have one.
+
+    >>> serving.exact_model(db, "imdb-0")["dataset"]
+    'imdb'
+    >>> serving.exact_model(db, "models/imdb-0")
+    Traceback (most recent call last):
+    deltadex.errors.UnknownModel: no model 'models/imdb-0'; ...
+    """
+    rows = _models_of_id(db, model, base)
+    if not rows:
+        ids = db._catalog.alike("id", model, base)
+        near = offered(model, ids, None) or "; GET models?q=… finds ids by a part of them"
+        raise UnknownModel(f"no model '{model}'{near}")
+    rows = [row for row in rows if row["status"] == "indexed"] or rows
+    if len(rows) > 1:
+        bases = ", ".join(sorted(row["base"] for row in rows))
+        raise RequestError(f"{model}: several families have it; give base, one of: {bases}")
+    return rows[0]
+
+
+def has_model(db: Database, model: str, base: str) -> bool:
+    """Whether a family has a model of exactly this id, indexed or not."""
+    return bool(_models_of_id(db, model, base))
+
+
+def _models_of_id(db: Database, model: str, base: str | None) -> list[Row]:
+    from ..store import ModelFilter
+
+    return [row.to_json() for row in db._catalog.models(ModelFilter(id=model, base=base))]
+
+
+@record
+class PageOfModels(Filters, Question):
+    """One page of the models that pass every filter; `total` counts all that do.
+
+    >>> page = serving.PageOfModels(q="SST2", sort="author", limit=1).answer(db)
+    >>> page[0]["model"], page.total
+    ('sst2-0', 2)
+    """
+
+    _: KW_ONLY
+    base: str | None = option(default=None, help=ONLY_FAMILY)
+    status: ModelStatus | None = option(default=None, help="Only models of this status.")
+    kind: Kind | None = option(default=None, help="Only models of this kind.")
+    q: str | None = option(default=None, help="Part of an id, dataset or author.")
+    sort: Literal["model", "downloads", "indexed_at", "dataset", "author"] = option(
+        default="model", help="What the models are sorted by."
+    )
+    order: Literal["asc", "desc"] = option(default="asc", help="Whether the largest come last.")
+    limit: int = option(default=50, least=1, most=500, help="How many models, at most.")
+    offset: int = option(
+        default=0, least=0, most=10_000_000, help="After how many models the page begins."
+    )
+
+    def answer(self, db: Opened) -> ModelTable:
         from ..store import ModelFilter, Page
 
-        rows, total = self._catalog.page_of_models(ModelFilter(**filters), Page(**page))
+        wanted = as_kind(ModelFilter, self)
+        rows, total = db._catalog.page_of_models(
+            replace(wanted, contains=self.q),
+            Page(
+                sort="id" if self.sort == "model" else self.sort,
+                descending=self.order == "desc",
+                limit=self.limit,
+                offset=self.offset,
+            ),
+        )
         return ModelTable({"models": [row.to_json() for row in rows], "total": total})
 
-    def adapter_reading(
-        self, base: str, recipe: str | None = None, *, may_open_base: bool
-    ) -> AdapterReading:
-        """What `read_adapter` needs to know to read an adapter of this family.
 
-        >>> db.adapter_reading(db.bases[0], may_open_base=False).recipe.name
-        'sketch'
-        """
-        from ..indexer import known_shapes
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterReading:
+    """How an adapter that a client sent is read; a process without a catalog can do it.
 
-        record = self._catalog.base(base)
-        blocks = record.slots.get("layout", []) if record else []
-        return AdapterReading(
-            base=base,
-            recipe=self._catalog.find_recipe(recipe, base),
-            layout=tuple((str(s), str(r), int(n)) for s, r, n in blocks),
-            may_open_base=may_open_base,
-            shapes=known_shapes(self._catalog, base),
-        )
+    Attributes:
+        base: The family's name in the catalog.
+        layout: Of the family, for recipes that depend on it.
+        shapes: (out, in) by slot, of the family's models; none where too little is known.
+        may_open_base: Methods whose update is a function of W may read the base.
+    """
 
-    def record_adapter(
-        self,
-        adapter: Indexed,
-        model: str,
-        *,
-        dataset: str | None,
-        author: str | None,
-        run: str | None,
-    ) -> None:
-        """Store an adapter that `read_adapter` read, under the id `model`; see its example."""
-        record = replace(
-            adapter.model,
-            id=model,
-            signature=adapter.model.content_sha256 or "",
-            dataset=dataset,
-            dataset_raw=dataset,
-            label_source="labels" if dataset else None,
-            author=author,
-            run=run or model,
-        )
-        self._catalog.record(replace(adapter, model=record))
+    base: str
+    recipe: Recipe
+    layout: tuple[tuple[str, str, int], ...]
+    may_open_base: bool
+    shapes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
-    def prepare_searches(self, goes_on: Callable[[], bool] = lambda: True) -> list[StoreFull]:
-        """Do now what the first search after a change would wait for.
 
-        Args:
-            goes_on: Is called now and then; False stops the work.
+def load_adapter_reader() -> None:
+    """Import what `read_adapter` needs, which takes longer than the reading.
 
-        Returns:
-            Why families have no file of sketches: there is no room for it.
+    >>> serving.load_adapter_reader()
+    """
+    from ..indexer import fingerprint_sent_adapter as _  # noqa: F401
 
-        >>> db.prepare_searches()
-        []
-        """
-        from ..search import prepare_search
 
-        refusals = []
-        for group in self._catalog.stats()["recipes"]:
-            recipe = self.recipes[group["id"]]
-            try:
-                prepare_search(self._catalog, group["base"], recipe, goes_on=goes_on)
-            except StoreFull as err:
-                refusals.append(err)
-        return refusals
+def read_adapter(folder: Path, reading: AdapterReading) -> Indexed:
+    """The adapter in the folder, fingerprinted; only its own files are opened.
 
-    def bring_into_memory(self) -> None:
-        """Have the system read ahead what searches will read.
+    Raises:
+        ModelError: it cannot be fingerprinted.
 
-        >>> db.bring_into_memory()
-        """
-        from ..store import SketchFiles
+    >>> reading = serving.adapter_reading(db, db.bases[0], may_open_base=False)
+    >>> adapter = serving.read_adapter(Path("adapter"), reading)
+    >>> serving.record_adapter(db, adapter, "sent", dataset="imdb", author=None, run=None)
+    >>> db.show("sent").to_json()["kind"]
+    'adapter'
+    """
+    from ..indexer import fingerprint_sent_adapter
 
-        self._catalog.access.derived(SketchFiles).bring_into_memory()
+    made = fingerprint_sent_adapter(
+        folder,
+        base=reading.base,
+        recipe=reading.recipe,
+        layout=reading.layout,
+        shapes=reading.shapes,
+        may_open_base=reading.may_open_base,
+    )
+    return replace(made, model=replace(made.model, source="upload"))
+
+
+def adapter_reading(
+    db: Database, base: str, recipe: str | None = None, *, may_open_base: bool
+) -> AdapterReading:
+    """What `read_adapter` needs to know to read an adapter of this family.
+
+    >>> serving.adapter_reading(db, db.bases[0], may_open_base=False).recipe.name
+    'sketch'
+    """
+    from ..indexer import known_shapes
+
+    record = db._catalog.base(base)
+    blocks = record.slots.get("layout", []) if record else []
+    return AdapterReading(
+        base=base,
+        recipe=db._catalog.find_recipe(recipe, base),
+        layout=tuple((str(s), str(r), int(n)) for s, r, n in blocks),
+        may_open_base=may_open_base,
+        shapes=known_shapes(db._catalog, base),
+    )
+
+
+def record_adapter(
+    db: Database,
+    adapter: Indexed,
+    model: str,
+    *,
+    dataset: str | None,
+    author: str | None,
+    run: str | None,
+) -> None:
+    """Store an adapter that `read_adapter` read, under the id `model`; see its example."""
+    record = replace(
+        adapter.model,
+        id=model,
+        signature=adapter.model.content_sha256 or "",
+        dataset=dataset,
+        dataset_raw=dataset,
+        label_source="labels" if dataset else None,
+        author=author,
+        run=run or model,
+    )
+    db._catalog.record(replace(adapter, model=record))
+
+
+def prepare_searches(db: Database, goes_on: Callable[[], bool] = lambda: True) -> list[StoreFull]:
+    """Do now what the first search after a change would wait for.
+
+    Args:
+        goes_on: Is called now and then; False stops the work.
+
+    Returns:
+        Why families have no file of sketches: there is no room for it.
+
+    >>> serving.prepare_searches(db)
+    []
+    """
+    from ..search import prepare_search
+
+    refusals, known = [], recipes(db)
+    for group in db._catalog.stats()["recipes"]:
+        try:
+            prepare_search(db._catalog, group["base"], known[group["id"]], goes_on=goes_on)
+        except StoreFull as err:
+            refusals.append(err)
+    return refusals
+
+
+def bring_into_memory(db: Database) -> None:
+    """Have the system read ahead what searches will read.
+
+    >>> serving.bring_into_memory(db)
+    """
+    from ..store import SketchFiles
+
+    db._catalog.access.derived(SketchFiles).bring_into_memory()

@@ -1,4 +1,4 @@
-"""The nearest models of a family."""
+"""The nearest models of a family, and what makes two models similar."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Any, TypeGuard, cast
 
 from ..errors import BadFilter, EmptyCatalog, ModelError, RequestError, UnknownBase
-from ..options import Place, Question, argument, option, record
+from ..options import Place, argument, option, record
 from ..store import Filters
-from .attached import find_base_with, indexes_of, open_attached
-from .queries import Kind, Query, start_of
-from .tables import Document, NeighbourTable
+from .queries import (
+    Family,
+    Kind,
+    Query,
+    find_base_with,
+    indexes_of,
+    open_attached,
+    require_labels,
+    start_of,
+)
+from .tables import Document, ExplanationTable, NeighbourTable
 
 if TYPE_CHECKING:
     from ..store import AttachedIndex
-    from .database import Database
+    from .opened import Opened
 
 
 @record
-class FindSimilar(Filters, Question):
+class FindSimilar(Filters, Family):
     """The `k` models nearest to a model, or fewer if fewer pass the filters.
 
     Returns:
@@ -49,10 +57,6 @@ class FindSimilar(Filters, Question):
     )
     k: int = option("-k", default=10, least=1, help="How many neighbours, at most.")
     _: KW_ONLY
-    recipe: str | None = option(
-        default=None, shown_default="sketch", help="Name or id of a recipe."
-    )
-    base: str | None = option(default=None, help="Only this family, where the catalog has several.")
     kind: Kind = option(
         default="full",
         doors="python",
@@ -70,7 +74,7 @@ class FindSimilar(Filters, Question):
         help="Whether attached indexes of the same base and recipe are searched too.",
     )
 
-    def answer(self, db: Database) -> NeighbourTable:
+    def answer(self, db: Opened) -> NeighbourTable:
         indexes = open_attached(db._catalog) if self.attached else []
         base = find_base_with(db._catalog, self.base, indexes)
         if not _is_several(self.model):
@@ -86,7 +90,7 @@ class FindSimilar(Filters, Question):
         return NeighbourTable({"queries": answers, "failed": failed})
 
     def _nearest(
-        self, db: Database, model: Query, base: str | None, indexes: Sequence[AttachedIndex]
+        self, db: Opened, model: Query, base: str | None, indexes: Sequence[AttachedIndex]
     ) -> Document:
         from ..search import explain_pair, find_similar, search_with
 
@@ -96,7 +100,7 @@ class FindSimilar(Filters, Question):
             db._catalog, start, self, k=self.k, recipe=self.recipe, search=search_with(beside)
         )
         if not neighbours.neighbours:
-            db._require_labels(self.dataset, self.author, indexes)
+            require_labels(db._catalog, self, indexes)
         document: dict[str, Any] = neighbours.to_json()
         if self.explain:
             document["explanations"] = [
@@ -105,6 +109,32 @@ class FindSimilar(Filters, Question):
                 if neighbour.source is None
             ]
         return document
+
+
+@record
+class Explain(Family):
+    """Which weight matrices, layers and roles carry the similarity of two models.
+
+    Returns:
+        A row for each slot that both changed, the largest contribution first.
+
+    Raises:
+        RequestError: the recipe keeps no sketches of single slots.
+
+    >>> db.explain("imdb-0", "imdb-1").to_json()["similarity"] > 0.5
+    True
+    """
+
+    model: Query = argument(help="As of `find_similar`, but not a list or a vector.")
+    other: str = argument(help="The id of another.")
+
+    def answer(self, db: Opened) -> ExplanationTable:
+        from ..search import explain_pair
+
+        base = db._catalog.find_base(self.base)
+        start = start_of(db._catalog, self.model, base, self.recipe)
+        explanation = explain_pair(db._catalog, start, self.other, recipe=self.recipe)
+        return ExplanationTable(explanation.to_json())
 
 
 def _is_several(model: object) -> TypeGuard[Sequence[Place]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import pandas
     import pyarrow
+
+    from .opened import Opened
 
 Row = Mapping[str, Any]
 Document = Mapping[str, Any]
@@ -114,6 +116,13 @@ def _cell(value: object) -> str:
     text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
     clean = "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
     return clean if len(clean) <= MAX_CELL else f"{clean[: MAX_CELL - 1]}…"
+
+
+@runtime_checkable
+class Tabled(Protocol):
+    """A question whose answer is a table."""
+
+    def answer(self, db: Opened) -> Table: ...
 
 
 class TrainedModelTable(Table):

@@ -7,10 +7,11 @@ from .hub import NoIndex as NoIndex
 from .hub import is_remote as is_remote
 from .hub import remote_source as remote_source
 from .hub import upload_files as upload_files
-from .index import IndexOptions as IndexOptions
 from .index import index_family as index_family
 from .index import resolve_base as resolve_base
-from .planning import PlanOptions as PlanOptions
+from .options import FamilyOptions as FamilyOptions
+from .options import Fingerprinting as Fingerprinting
+from .options import IndexOptions as IndexOptions
 from .planning import make_plan as make_plan
 from .query import ChosenBase as ChosenBase
 from .query import choose_base as choose_base

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from .checkpoint import FEW_BYTES
 from .family import (
     EVERY_MEMBER,
     Member,
-    Selection,
     Wanted,
     base_key,
     find_member,
@@ -41,55 +40,12 @@ from .fan_out import ClusterOptions, index_on_ray, share_of, write_parts
 from .fingerprint import Layout, family_layout
 from .hub import ListingMemory, WalkCounts
 from .job import Job, base_parts
+from .options import IndexOptions
 from .parallel import choose_device, cpu_count
 from .renamed_base import find_renamed
 from .run import ListingProgress, Progress, Report, index_members
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexOptions:
-    """The options of `deltadex index` and `add`.
-
-    Attributes:
-        base: A Hub id, a folder, or a mere name.
-        folder: A folder of models; or a file that lists ids and paths, one a line.
-        hub: Walk the base's family on the Hub.
-        models: Single ids or paths (`deltadex add`).
-        budget: `2%` or `20MB` of the layer matrices a model; None reads them whole.
-        recipes: Names, of the newest version; without, the family's own, or `sketch`.
-        device: Where updates are compressed: `auto`, `cpu`, or as torch names it.
-        aliases: Further names by which members may call the base.
-        workers: Models at work at once; 0 chooses.
-        retry_failed: Read models again that failed before, though their files are the same.
-        verify: Read models again that are indexed as `unverified`; read whole files, under a
-            budget too.
-        parts: A folder or fsspec address of parts: outcomes are written there, and not into the
-            catalog, unless `ray` is given.
-        share: `3/16`: this machine's share of the members.
-        ray: Address of a Ray cluster, or `local`: its workers read, and write parts.
-        selection: Which of the members are wanted.
-    """
-
-    base: str
-    folder: Path | None = None
-    hub: bool = False
-    models: tuple[str, ...] = ()
-    labels: Path | None = None
-    limit: int | None = None
-    recipes: tuple[str, ...] = ()
-    rank: int | None = None
-    budget: str | None = None
-    device: str = "auto"
-    aliases: tuple[str, ...] = ()
-    workers: int = 0
-    retry_failed: bool = False
-    verify: bool = False
-    parts: str | None = None
-    share: str | None = None
-    ray: str | None = None
-    selection: Selection = EVERY_MEMBER
 
 
 def index_family(
@@ -104,8 +60,8 @@ def index_family(
         UnknownRecipe, StoreError: as named.
     """
     device = choose_device(options.device)
-    labels = read_labels(options.labels) if options.labels else None
-    base = resolve_base(catalog, options.base, options.aliases)
+    labels = read_labels(Path(options.labels)) if options.labels else None
+    base = resolve_base(catalog, str(options.base), options.aliases)
     if options.hub:
         base = find_renamed(catalog, base)
     wanted = wanted_base(base)
@@ -128,7 +84,7 @@ def index_family(
         base.plan = replace(FEW_BYTES, whole=options.verify)
         share = parse_budget(options.budget, layer_bytes(base.weights()))
     choice = RecipeChoice(
-        names=options.recipes,
+        names=tuple(options.recipes),
         rank=options.rank,
         share=share,
         follows_family=bool(options.models) and not options.budget and not options.rank,
@@ -193,7 +149,7 @@ def _run(
     """Read the members here into the catalog, or here into parts, or on a cluster."""
     retry_failed = options.retry_failed
     if options.ray is not None:
-        parts = options.parts or str(catalog.path.with_name(catalog.path.name + ".parts"))
+        parts = str(options.parts or catalog.path.with_name(catalog.path.name + ".parts"))
         return index_on_ray(
             members,
             job,
@@ -211,7 +167,7 @@ def _run(
         return write_parts(
             members,
             job,
-            PartFolder(options.parts),
+            PartFolder(str(options.parts)),
             catalog.known(job.base.name),
             workers=workers,
             retry_failed=retry_failed,
@@ -278,7 +234,7 @@ def list_members(
         )
         return islice(selection.chosen(members), options.limit)
     if options.models:
-        members = (find_member(model, base.name) for model in options.models)
+        members = (find_member(str(model), base.name) for model in options.models)
     elif options.folder is None:
         raise RequestError("nothing to index: give a FOLDER, a list file, or --hub")
     elif options.folder.is_file():

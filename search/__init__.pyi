@@ -5,7 +5,7 @@ from .evaluation import Evaluation
 from .explain import Explanation, explain_pair
 from .kept_data import KeptData, compare_kept, kept_data_sets, nearest_to_kept
 from .labelled import LabelledModels, family_views, labelled_models, read_family
-from .layout import Method, Placement, place_models
+from .layout import Placement, place_models
 from .neighbours import (
     FreshQuery,
     Neighbour,
@@ -35,7 +35,6 @@ __all__ = [
     "FreshQuery",
     "KeptData",
     "LabelledModels",
-    "Method",
     "NearestData",
     "Neighbour",
     "Neighbours",

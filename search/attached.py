@@ -18,7 +18,6 @@ from ..records import Fingerprint
 from ..store import AttachedIndex, FamilyView, Filters
 from .labelled import TIE_DECIMALS
 from .neighbours import (
-    EVERY_MODEL,
     FreshQuery,
     Neighbour,
     Neighbours,
@@ -168,7 +167,7 @@ def _own(
     else:
         largest = max(indexes, key=lambda index: index.manifest.models)
         scale = published_scale(largest.statistics)
-        rows = np.arange(len(view)) if wanted == EVERY_MODEL else view.rows_where(wanted)
+        rows = np.arange(len(view)) if wanted.passes_all else view.rows_where(wanted)
         there = view.labels_at(rows.tolist())
         is_other = [row in there and view.ids[row] != query.itself for row in rows.tolist()]
         rows = rows[np.array(is_other, dtype=np.bool_)]

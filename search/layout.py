@@ -17,11 +17,11 @@ import numpy as np
 
 from ..arrays import Float, Float64, Int64, Shaped
 from ..errors import RequestError
+from ..records import Layout
 from .principal_axes import Axes, gram_axes, sampled_axes
 from .scoring.cohort import id_digest
 
-Method = Literal["auto", "pca", "tsne", "umap"]
-METHODS: tuple[Method, ...] = get_args(Method)
+METHODS: tuple[Layout, ...] = get_args(Layout)
 
 FEWEST_NEIGHBOURS = 5
 """Models below which a neighbourhood is all models, and its layout shows only its start."""
@@ -70,7 +70,7 @@ class Placement:
 def place_models(
     ids: Sequence[str],
     vectors: Shaped[np.ndarray, "models dim"],
-    method: Method = "auto",
+    method: Layout = "auto",
     *,
     scores: Float64[np.ndarray, "models models"] | None = None,
     seed: int = 0,
@@ -111,7 +111,7 @@ def place_models(
 
 def _place_all(
     vectors: Shaped[np.ndarray, "models dim"],
-    method: Method,
+    method: Layout,
     scores: Float64[np.ndarray, "models models"] | None,
     seed: int,
 ) -> Placement:
@@ -128,7 +128,7 @@ def _place_many(
     ids: Sequence[str],
     vectors: Shaped[np.ndarray, "models dim"],
     order: Int64[np.ndarray, " models"],
-    method: Method,
+    method: Layout,
     seed: int,
 ) -> Placement:
     """From the main axes of the family, where pairs are too many."""
@@ -154,7 +154,7 @@ def _pca(axes: Axes) -> Placement:
 
 
 def _place_by(
-    method: Method,
+    method: Layout,
     points: Float[np.ndarray, "models axes"],
     distances: Float64[np.ndarray, "models models"] | None,
     seed: int,

@@ -302,7 +302,7 @@ def rank_family(view: FamilyView, query: ResolvedQuery, k: int, wanted: Filters)
         BadFilter: the filter's condition is not understood.
     """
     itself = -1 if query.itself is None else int(view.rows([query.itself])[0])
-    allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
+    allowed = None if wanted.passes_all else view.rows_where(wanted)
     rows = candidates_of(view, query, k, allowed)
     if not view.is_current:
         rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)

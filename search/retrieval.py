@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from ..arrays import Bool, Float64, Int64
+from ..records import Exclude as Exclude
 from .labelled import BLOCK_BYTES, LabelledModels
 from .scoring.cohort import id_digest
-
-Exclude = Literal["author", "run"]
 
 EVERY_QUERY = 4_000
 """Models of a family up to which every labelled model with a sibling is a query."""

@@ -252,7 +252,7 @@ def check_searchable(catalog: Catalog, base: str, *, recipe: str | None, wanted:
                 "of each matrix, and a data set needs whole ones; run `deltadex index` without "
                 "--budget, or name another recipe with --recipe"
             )
-        if wanted != EVERY_MODEL:
+        if not wanted.passes_all:
             view.rows_where(wanted)
 
     catalog.look(check)
@@ -355,7 +355,7 @@ def rank_models(
         itself=None,
         sketches=None,
     )
-    allowed = None if wanted == EVERY_MODEL else view.rows_where(wanted)
+    allowed = None if wanted.passes_all else view.rows_where(wanted)
     rows = candidates_of(view, query, k, allowed)
     rows = rows if also is None else np.union1d(rows, also)
     labels = view.labels_at(rows.tolist())

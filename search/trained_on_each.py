@@ -79,7 +79,7 @@ def find_trained_on_each(
         answers = [
             nearest_models(view, data, other_data(pool, data), k=k, wanted=wanted) for data in sets
         ]
-        rows = np.arange(len(view)) if wanted == EVERY_MODEL else view.rows_where(wanted)
+        rows = np.arange(len(view)) if wanted.passes_all else view.rows_where(wanted)
         order = sorted(view.labels_at(rows.tolist()), key=view.ids.__getitem__)
         compared = compare_kept(view, sets, np.array(order, dtype=np.int64), others=pool)
         if compared is None:

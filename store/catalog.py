@@ -29,7 +29,7 @@ from .tables.documents import (
     select_results,
     select_study_names,
 )
-from .tables.filters import Condition, ModelFilter
+from .tables.filters import Condition, Filters, ModelFilter
 from .tables.models import (
     Known,
     ModelRow,
@@ -262,22 +262,13 @@ class Catalog:
         """Of every model of a family, what a second run compares with its files."""
         return {row.id: Known.of(row) for row in self.models(base=base)}
 
-    def models(
-        self,
-        *,
-        base: str | None = None,
-        status: str | None = None,
-        dataset: str | None = None,
-        author: str | None = None,
-        where: str | None = None,
-    ) -> list[ModelRow]:
-        """The models that pass every filter, by base and id.
+    def models(self, wanted: Filters | None = None, **equal: str | None) -> list[ModelRow]:
+        """The models that pass a filter, or that have these values, by base and id.
 
         Raises:
             BadFilter: `where` is not understood.
         """
-        wanted = ModelFilter(base=base, status=status, dataset=dataset, author=author, where=where)
-        return self._select(*wanted.conditions())
+        return self._select(*(wanted or ModelFilter(**equal)).conditions())
 
     def page_of_models(self, wanted: ModelFilter, page: Page) -> tuple[list[ModelRow], int]:
         """One page of the models that pass, and how many pass altogether."""

@@ -1,4 +1,3 @@
-from .cluster_tables import show_clusters
 from .data_tables import (
     show_data_scores,
     show_data_set,
@@ -6,9 +5,7 @@ from .data_tables import (
     show_nearest_data,
     show_trained_models,
 )
-from .demo_screen import DemoScreen
-from .evaluation_tables import show_evaluation, show_evaluations
-from .plan_table import show_plan
+from .family_tables import DemoScreen, show_clusters, show_evaluation, show_evaluations, show_plan
 from .progress import RunProgress, tracked
 from .studies.ablation_table import show_ablation
 from .studies.cka_table import show_cka

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from rich.table import Table
-
-from .tables import console, headline, print_rows, rate, stands_out, text
+from .tables import (
+    Document,
+    console,
+    headline,
+    print_evidence,
+    print_rows,
+    rate,
+    stands_out,
+    text,
+)
 from .text import count, share
-
-Document = Mapping[str, Any]
-
-NUMBERS = ("z", "±", "fdr", "cosine", "examples", "control", "effect", "95 %", "p")
 
 RATES = "fdr by the tail of the family's strangers; higher where labels of near models disagree"
 
@@ -40,7 +42,7 @@ def show_trained_models(document: Document) -> None:
             f"the same texts with permuted labels reach z {query['control']['z']:.1f}: of a model "
             "that is no higher, the texts may be alike and not what the labels teach"
         )
-    _print(
+    print_evidence(
         ("rank", "model", "verdict", "z", "±", "fdr", "cosine", "dataset", "author"),
         [
             (
@@ -76,7 +78,7 @@ def _show_comparison(comparison: Document, data: str) -> None:
     )
     for sentence in comparison["left_out"]:
         screen.print(text(sentence), style="dim")
-    _print(
+    print_evidence(
         ("model", "verdict", "effect", "95 %", "p"),
         [
             (
@@ -111,7 +113,7 @@ def show_data_scores(document: Document) -> None:
             evidence = _evidence(near)
             head = about if place == 0 else ("", "", "", "")
             rows.append((*head, text(near["model"]), *evidence, text(near["dataset"])))
-    _print(
+    print_evidence(
         ("data", "examples", "loss", "control", "nearest", "verdict", "z", "±", "fdr", "dataset"),
         rows,
     )
@@ -125,7 +127,7 @@ def show_nearest_data(document: Document) -> None:
     screen = console()
     screen.print(f"kept data nearest to [bold]{text(document['query']['model'])}[/]")
     screen.print(RATES, style="dim")
-    _print(
+    print_evidence(
         ("rank", "data", "verdict", "z", "±", "fdr", "cosine", "loss", "examples"),
         [
             (
@@ -177,18 +179,3 @@ def _control(entry: Document) -> str:
 def _references(document: Document) -> str:
     n = document["references"]
     return f"; models normalised by {n} gradients of other data" if n else ""
-
-
-def _print(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    table = Table(box=None, header_style="dim")
-    for head in heads:
-        is_number = head in NUMBERS
-        table.add_column(
-            head,
-            justify="right" if is_number else "left",
-            no_wrap=is_number or head in ("rank", "verdict"),
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)

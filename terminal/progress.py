@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.progress_bar import ProgressBar
 from rich.text import Text
 
-from .screen import Screen
+from .tables import Screen
 from .text import plain, size
 
 if TYPE_CHECKING:

@@ -13,12 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import REASONS
-from .screen import Screen
 from .text import cell_text, count, plain, share, size
 
 Document = Mapping[str, Any]
 
 MODEL_COLUMNS = ("model", "status", "code", "dataset", "author", "run")
+
+NUMBERS = ("z", "±", "fdr", "cosine", "examples", "control", "effect", "95 %", "p")
 
 NEIGHBOUR_COLUMNS = ("rank", "model", "verdict", "z", "fdr", "cosine", "dataset", "author")
 
@@ -32,6 +33,16 @@ COMPARED = {
 
 NOTHING_STANDS_OUT = "no model stands out"
 """The verdict of a neighbour that is as near as strangers are."""
+
+
+class Screen(Console):
+    """A console of rich, which otherwise ends the process where its reader has gone."""
+
+    def on_broken_pipe(self) -> None:
+        """Write no more to standard error; of standard output, the command line hears."""
+        self.quiet = True
+        if not self.stderr:
+            raise BrokenPipeError
 
 
 def show_report(document: Document) -> None:
@@ -83,18 +94,9 @@ def show_neighbours(document: Document) -> None:
         return
     screen.print(f"[bold]{headline(document['neighbours'], document['compared'])}[/]")
     screen.print(how_calibrated(document["calibration"]), style="dim")
-    table = Table(box=None, header_style="dim")
     is_joint = any(n.get("source") for n in neighbours)
-    for column in (*NEIGHBOUR_COLUMNS, *(["source"] if is_joint else [])):
-        is_number = column in ("z", "fdr", "cosine")
-        table.add_column(
-            column,
-            justify="right" if is_number else "left",
-            no_wrap=is_number or column in ("rank", "verdict"),
-            overflow="fold",
-        )
-    for n in neighbours:
-        table.add_row(
+    rows = [
+        (
             str(n["rank"]),
             text(n["model"]),
             n["verdict"] if stands_out(n) else "",
@@ -105,7 +107,9 @@ def show_neighbours(document: Document) -> None:
             text(n["author"]),
             *([text(n["source"])] if is_joint else []),
         )
-    screen.print(table)
+        for n in neighbours
+    ]
+    print_evidence((*NEIGHBOUR_COLUMNS, *(["source"] if is_joint else [])), rows)
 
 
 def headline(neighbours: Sequence[Document], compared: int) -> str:
@@ -258,6 +262,22 @@ def print_rows(
         cells = [row[head] for head in heads] if isinstance(row, Mapping) else row
         table.add_row(*(Text("" if cell is None else plain(str(cell))) for cell in cells))
     screen.print(table)
+
+
+def print_evidence(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table of names, folded where the terminal is narrow, and of numbers, which are not."""
+    table = Table(box=None, header_style="dim")
+    for head in heads:
+        is_number = head in NUMBERS
+        table.add_column(
+            head,
+            justify="right" if is_number else "left",
+            no_wrap=is_number or head in ("rank", "verdict"),
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
 
 
 def _percent(value: float | None) -> str:

@@ -1,13 +1,17 @@
-"""Numbers and strangers' names as text that is safe to print."""
+"""Text that is safe to print, and the streams that take it, whatever their readers do."""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
 import logging
+import os
+import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 
 def size(n_bytes: int) -> str:
@@ -73,3 +77,26 @@ def share(value: float | None) -> str:
 def _is_obeyed(character: str) -> bool:
     """Whether a terminal may act on it, or cannot be sent it."""
     return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def write_every_character() -> None:
+    """Let both streams write a character that their encoding lacks as JSON has it (`\\u2026`)."""
+    codecs.register_error("escaped", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="escaped")
+
+
+def _escaped(err: UnicodeError) -> tuple[str, int]:
+    if not isinstance(err, UnicodeEncodeError):
+        raise err
+    return json.dumps(err.object[err.start : err.end])[1:-1], err.end
+
+
+def write_no_more() -> None:
+    """Drop what is still to be written: at its end, Python would complain that nobody reads it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            with suppress(OSError):
+                os.dup2(nowhere, stream.fileno())

@@ -10,9 +10,14 @@ from factories import make_family
 
 import deltadex
 from deltadex.cli import main
+from deltadex.commands.share import Serving
+from deltadex.database import FindData, FindSimilar
+from deltadex.database.serving import PageOfModels
 from deltadex.errors import REASONS
+from deltadex.options import options_of
 from deltadex.search.labelled import WAYS
 from deltadex.store.tables.filters import COLUMNS
+from deltadex.web.service.params import fields_of
 
 ROOT = Path(deltadex.__file__).parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -134,6 +139,30 @@ def test_named_options_exist():
         for quoted in re.findall(r"`([^`]+)`", prose):
             for word in re.findall(r"(?<!\S)--[a-z-]+", quoted):
                 assert word in known, f"{page.name}: {word}"
+
+
+def test_the_table_of_serve_has_all_its_options():
+    table = text_of(ROOT / "docs" / "service.md").split("| option | meaning |")[1].split("## ")[0]
+    shown = re.findall(r"--[a-z-]+", "\n".join(re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)))
+
+    assert set(shown) == {
+        flag
+        for name, (_, declared) in options_of(Serving).items()
+        for flag in declared.flags or ("--" + name.replace("_", "-"),)
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "question"),
+    [("similar", FindSimilar), ("models", PageOfModels), ("nearest-data", FindData)],
+)
+def test_requests_are_shown_with_the_parameters_of_their_questions(path, question):
+    page = text_of(ROOT / "docs" / "service.md")
+    (shown,) = re.findall(rf"`GET {path}\?([^`]*)`", page)
+
+    names = set(re.findall(r"(\w+)=", shown)) - {"model", "base"}
+
+    assert names == fields_of(question).keys() - {"base"}
 
 
 def test_the_environment_variables_are_those_of_the_code():

@@ -67,7 +67,7 @@ def score_control(
         "| --- | ---: | --- | --- | ---: | ---: | ---: |",
     ]
     with Catalog.open(db) as catalog:
-        index_family(catalog, IndexOptions(base=str(base), folder=out, labels=out / "labels.csv"))
+        index_family(catalog, IndexOptions(base=str(base), source=out, labels=out / "labels.csv"))
         view = catalog.family(catalog.bases()[0], catalog.find_recipe(None, None))
         for size in sizes:
             answers = list(_by_gradient(view, out, texts, base, cache, plan, size))

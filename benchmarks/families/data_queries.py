@@ -76,7 +76,7 @@ def score_data(
     cache.mkdir(parents=True, exist_ok=True)
     queries = {way: list(_queries(texts, base, cache, way, plan)) for way in ways}
     with Catalog.open(db) as catalog:
-        index_family(catalog, IndexOptions(base=str(base), folder=out, labels=out / "labels.csv"))
+        index_family(catalog, IndexOptions(base=str(base), source=out, labels=out / "labels.csv"))
         models = labelled_models(
             catalog.family(catalog.bases()[0], catalog.find_recipe(None, None))
         )

@@ -244,7 +244,7 @@ def score_adapters(folder: Path, db: Path) -> str:
         for family in sorted(path for path in folder.iterdir() if path.is_dir()):
             for name in ("sketch", "mean-factors"):
                 options = IndexOptions(
-                    base=family.name, folder=family, labels=folder / "labels.csv", recipes=(name,)
+                    base=family.name, source=family, labels=folder / "labels.csv", recipes=(name,)
                 )
                 index_family(catalog, options)
                 for exclude in ("author", None):

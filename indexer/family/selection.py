@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from ...errors import ModelError, RequestError
+from ...records import Exclusion
 from ..checkpoint import choose_weights
 from .member import Member
 
-Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
 EXCLUSIONS: tuple[Exclusion, ...] = get_args(Exclusion)
 
 Kind = Literal["full", "merge", "adapter", "quantized", "other"]

@@ -11,7 +11,7 @@ from ...errors import REASONS
 from ...store import Catalog
 from ..base import REMOTE_MEMORY
 from ..hub import RequestKind
-from ..index import IndexOptions
+from ..options import IndexOptions
 from ..parallel import cpu_count
 from ..wanted_bytes import WantedBytes
 from .catalog_bytes import CatalogBytes, catalog_bytes
@@ -32,41 +32,28 @@ EXAMPLES = 3
 """Models that are named beside the count of those with the same code."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanOptions:
-    """What a plan is made for.
-
-    Attributes:
-        bandwidth: Of each worker's connection: `1Gbit`, `50MB`.
-        workers: Machines, or processes with a connection of their own.
-    """
-
-    bandwidth: str = "1Gbit"
-    workers: int = 1
-
-
-def make_plan(
-    catalog: Catalog, options: IndexOptions, wishes: PlanOptions, track: Track = iter
-) -> Plan:
+def make_plan(catalog: Catalog, options: IndexOptions, bandwidth: str, track: Track = iter) -> Plan:
     """What `index_family` with the same options would do. Reads listings and headers alone.
 
     The finished listing stays in the catalog for the run, unless the catalog is only read.
 
     Args:
+        options: `workers` are machines, or processes with a connection of their own.
+        bandwidth: Of each worker's connection: `1Gbit`, `50MB`.
         track: Passes on the members as they are listed, and shows how far they are.
 
     Raises:
         SourceError, BaseError, RequestError: as `index_family`.
     """
-    bandwidth = parse_bandwidth(wishes.bandwidth)
+    bits_per_s = parse_bandwidth(bandwidth)
     ready = prepare(catalog, options, track)
     base_bytes = ready.weights.checkpoint.bytes_total if ready.weights else 0
     return Plan(
         ready=ready,
         budget=options.budget,
         sized=size_members(ready.fresh, ready.base.session, base_bytes),
-        bandwidth=bandwidth,
-        workers=wishes.workers,
+        bandwidth=bits_per_s,
+        workers=options.workers or 1,
         stored_slots=len(catalog.shapes(ready.base.name)),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from ...errors import BaseError, ModelError, SourceError
@@ -13,12 +14,11 @@ from ...store import Catalog, PartFolder
 from ..base import Base, BaseWeights
 from ..budget import layer_bytes, parse_budget
 from ..checkpoint import FEW_BYTES
-from ..family import EVERY_MEMBER, Member, read_labels, refuse_strangers
+from ..family import Member, read_labels, refuse_strangers
 from ..family_recipes import RecipeChoice, choose_recipes
 from ..fan_out import share_of
 from ..hub import ListingMemory, WalkCounts
 from ..index import (
-    IndexOptions,
     list_members,
     nothing_found,
     resolve_base,
@@ -26,6 +26,7 @@ from ..index import (
     wanted_base,
 )
 from ..job import Job
+from ..options import IndexOptions
 from ..renamed_base import find_renamed
 from ..run import Report, Unread
 
@@ -63,7 +64,7 @@ def prepare(catalog: Catalog, options: IndexOptions, track: Track) -> Preparatio
     Raises:
         SourceError, BaseError, RequestError: as `index_family`.
     """
-    base = resolve_base(catalog, options.base, options.aliases)
+    base = resolve_base(catalog, str(options.base), options.aliases)
     if options.hub:
         base = find_renamed(catalog, base)
     walk = WalkCounts() if options.hub else None
@@ -74,7 +75,7 @@ def prepare(catalog: Catalog, options: IndexOptions, track: Track) -> Preparatio
     needs_base = any(not member.is_adapter and member.refusal is None for member in members)
     weights, failure = _open(base) if needs_base or base.folder is not None else (None, None)
     if options.labels is not None:
-        labels = read_labels(options.labels)
+        labels = read_labels(Path(options.labels))
         members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
     wanted = wanted_base(base)
     members = [refuse_strangers(member, wanted) for member in members]
@@ -83,13 +84,13 @@ def prepare(catalog: Catalog, options: IndexOptions, track: Track) -> Preparatio
     if options.budget is not None:
         share = parse_budget(options.budget, layer_bytes(base.weights()))
     choice = RecipeChoice(
-        names=options.recipes, rank=options.rank, share=share, follows_family=False
+        names=tuple(options.recipes), rank=options.rank, share=share, follows_family=False
     )
     recipes = choose_recipes(catalog, base.name, layout, choice)
     members = share_of(members, options.share)
     known = catalog.known(base.name)
     if options.parts is not None:
-        known |= PartFolder(options.parts).known(base.name)
+        known |= PartFolder(str(options.parts)).known(base.name)
     job = Job(base=base, wanted=wanted, recipes=recipes, layout=layout, verify=options.verify)
     earlier = Report(base=base.name, recipes=recipes)
     unread = Unread(job, known, earlier, retry_failed=options.retry_failed)
@@ -112,8 +113,8 @@ def _all_members(
 ) -> Iterable[Member]:
     """The members of the source, those included that are not wanted."""
     options.selection.require_hub(is_hub=options.hub)
-    everything = replace(EVERY_MEMBER, depth=options.selection.depth)
-    return list_members(replace(options, limit=None, selection=everything), base, memory, walk)
+    everything = replace(options, limit=None, exclude=(), min_downloads=None)
+    return list_members(everything, base, memory, walk)
 
 
 def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Member], int]:

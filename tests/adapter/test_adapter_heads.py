@@ -117,7 +117,7 @@ def test_a_layer_that_is_not_in_order_refuses_the_adapter(odd: str) -> None:
 
 def index(folder: Path) -> dict[str, tuple[str | None, str | None]]:
     with Catalog.open(folder / "c.duckdb") as catalog:
-        index_family(catalog, IndexOptions(base="bert-base", folder=folder / "models"))
+        index_family(catalog, IndexOptions(base="bert-base", source=folder / "models"))
         return {row.id: (row.code, row.reason) for row in catalog.models()}
 
 

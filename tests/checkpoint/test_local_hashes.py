@@ -127,7 +127,7 @@ def test_models_of_an_older_catalog_are_read_again_once(tmp_path: Path) -> None:
         make_checkpoint(
             tmp_path / "models" / name, finetune(base, seed=1), config=config, form=form
         )
-    options = IndexOptions(base=str(tmp_path / "base"), folder=tmp_path / "models", verify=True)
+    options = IndexOptions(base=str(tmp_path / "base"), source=tmp_path / "models", verify=True)
 
     with Catalog.open(tmp_path / "c.duckdb") as catalog:
         index_family(catalog, options)

@@ -147,7 +147,7 @@ def refused(result, code, message):
     ("arguments", "code", "message"),
     [
         (("nosuch.csv",), 2, "no such file, and no data set of that name is kept"),
-        (("reviews.csv", "-k", "0"), 2, "k must be at least 1"),
+        (("reviews.csv", "-k", "0"), 2, "0 is not in the range x>=1"),
         (("reviews.csv", "--keep", "a/b"), 2, "a data set's name has letters"),
         (("reviews.csv", "--keep", ""), 2, "a data set's name has letters"),
         (("reviews.csv", "--device", "toaster"), 2, "this machine has: cpu"),
@@ -257,5 +257,5 @@ def test_two_families_need_a_base(made, folder):
     make_family(folder, pairs=("a",))
     index(folder, "c.duckdb")
 
-    refused(run("find-trained-on", "reviews.csv"), 2, "several families: add --base, one of:")
+    refused(run("find-trained-on", "reviews.csv"), 2, "which family? Add --base, one of:")
     assert document("find-trained-on", "reviews.csv", "--base", made / "base")["compared"] == 4

@@ -7,6 +7,7 @@ from kept_families import AXES, DIM, fill, make_data
 
 from deltadex.database.data_places import FALLBACK, data_place
 from deltadex.database.placing import layout_document, map_family
+from deltadex.database.questions import Map
 from deltadex.search import TrainedModel, find_data
 
 KEPT = (
@@ -29,7 +30,7 @@ def near(model, z, verdict="perhaps"):
 
 
 def test_a_data_set_stands_among_the_models_near_it(catalog):
-    document = layout_document(catalog, layout="pca")
+    document = layout_document(catalog, Map(layout="pca"))
 
     chats, elsewhere = document["data"]
     assert (chats["name"], chats["examples"], chats["loss"]) == ("acme-chats", 512, "causal")
@@ -67,7 +68,7 @@ def test_models_below_all_strangers_still_give_a_place():
 
 
 def test_a_page_lists_the_data_nearest_to_each_model(catalog, tmp_path):
-    written = map_family(catalog, tmp_path / "map.html", layout="pca")
+    written = map_family(catalog, Map(tmp_path / "map.html", layout="pca"))
 
     text = (tmp_path / "map.html").read_text("utf-8")
     page = json.loads(re.search(r'id="data">(.*?)</script>', text).group(1))
@@ -81,7 +82,7 @@ def test_a_page_lists_the_data_nearest_to_each_model(catalog, tmp_path):
 
 
 def test_a_picture_names_the_data_sets(catalog, tmp_path):
-    map_family(catalog, tmp_path / "map.svg", layout="pca")
+    map_family(catalog, Map(tmp_path / "map.svg", layout="pca"))
 
     text = (tmp_path / "map.svg").read_text("utf-8")
     assert {"acme-chats", "elsewhere"} <= set(re.findall(r">([^<>]+)</text>", text))
@@ -90,11 +91,11 @@ def test_a_picture_names_the_data_sets(catalog, tmp_path):
 
 def test_a_family_without_kept_data_is_drawn_as_before(tmp_path):
     with fill(tmp_path / "c.duckdb", near=2, strangers=6) as catalog:
-        document = layout_document(catalog, layout="pca")
-        drawn = map_family(catalog, tmp_path / "map.html", layout="pca")
+        document = layout_document(catalog, Map(layout="pca"))
+        drawn = map_family(catalog, Map(tmp_path / "map.html", layout="pca"))
         catalog.data_sets.save(make_data("gone", AXES[0]))
         catalog.data_sets.remove("gone")
-        assert layout_document(catalog, layout="pca") == document
+        assert layout_document(catalog, Map(layout="pca")) == document
 
     assert "data" not in document
     assert "data" not in drawn

@@ -8,22 +8,34 @@ import pytest
 
 import deltadex as dx
 from deltadex import database
-from deltadex.database import Database
+from deltadex.database import Database, serving
+from deltadex.database.database import KeptDataSets, PublishedIndexes
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+FACES = {"Database": Database, "db.data": KeptDataSets, "db.attached": PublishedIndexes}
 PUBLIC = {
-    **{name: getattr(database, name) for name in ("open", "doctor", "read_adapter")},
+    **{name: getattr(database, name) for name in ("open", "doctor")},
     **{
-        f"Database.{name}": member
-        for name, member in inspect.getmembers(Database, inspect.isfunction)
-        if not name.startswith("_")
+        f"serving.{name}": member
+        for name, member in inspect.getmembers(serving, inspect.isfunction)
+        if member.__module__ == serving.__name__ and not name.startswith("_")
+    },
+    **{f"serving.{kind.__name__}": kind for kind in (serving.MapColumns, serving.PageOfModels)},
+    **{
+        f"{face}.{name}": member
+        for face, kind in FACES.items()
+        for name, member in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_") or name == "__call__"
     },
 }
-READ_DATA = {
-    f"Database.{name}"
-    for name in ("find_trained_on", "find_trained_on_each", "find_data", "show_data", "remove_data")
+READ_DATA = {name for name in PUBLIC if name.startswith("db.data.") and not name.endswith("_")}
+SHOWN_ELSEWHERE = {
+    "Database.close",
+    "serving.changes",
+    "serving.has_model",
+    "serving.record_adapter",
+    "serving.recipes",
 }
-SHOWN_ELSEWHERE = {"Database.close", "Database.record_adapter"}
 
 
 @pytest.mark.parametrize("name", sorted(PUBLIC.keys() - SHOWN_ELSEWHERE))
@@ -31,7 +43,9 @@ def test_the_example_runs(name, db, request):
     if name in READ_DATA:
         request.getfixturevalue("tokenizer")
     (example,) = doctest.DocTestFinder(recurse=False).find(
-        PUBLIC[name], name, globs={"dx": dx, "database": database, "db": db, "Path": Path}
+        PUBLIC[name],
+        name,
+        globs={"dx": dx, "database": database, "serving": serving, "db": db, "Path": Path},
     )
     printed = []
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from deltadex.database.placing import layout_document, map_family
+from deltadex.database.questions import Map
 from deltadex.errors import EmptyCatalog, RequestError
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.search import StoredQuery, find_similar
@@ -56,7 +57,7 @@ def drawn_models(path):
 )
 def test_every_model_is_drawn_with_its_nearest(tmp_path, layout):
     with make_catalog(tmp_path / "c.duckdb") as catalog:
-        drawn = map_family(catalog, tmp_path / "map.html", layout=layout)
+        drawn = map_family(catalog, Map(tmp_path / "map.html", layout=layout))
 
     models = drawn_models(tmp_path / "map.html")
     assert drawn["models"] == len(models) == 12
@@ -69,7 +70,7 @@ def test_every_model_is_drawn_with_its_nearest(tmp_path, layout):
 
 def test_the_nearest_are_those_that_a_search_finds(tmp_path):
     with make_catalog(tmp_path / "c.duckdb") as catalog:
-        map_family(catalog, tmp_path / "map.html")
+        map_family(catalog, Map(tmp_path / "map.html"))
         neighbours = find_similar(catalog, StoredQuery("m3"), k=6).neighbours
 
     listed = drawn_models(tmp_path / "map.html")["m3"]["neighbours"]
@@ -82,7 +83,7 @@ def test_the_nearest_are_those_that_a_search_finds(tmp_path):
 
 def test_columns_tell_every_model_by_place(tmp_path):
     with make_catalog(tmp_path / "c.duckdb", per_base=5) as catalog:
-        document = layout_document(catalog, layout="pca", seed=7)
+        document = layout_document(catalog, Map(layout="pca", seed=7))
 
     assert set(document) == {
         "base", "recipe", "layout", "explained", "seed", "models", "x", "y",
@@ -107,14 +108,14 @@ def test_another_ending_is_refused_before_any_work(tmp_path, name):
         make_catalog(tmp_path / "c.duckdb", bases=()) as catalog,
         pytest.raises(RequestError, match=r"a map's name ends in one of .html, .png, .svg"),
     ):
-        map_family(catalog, tmp_path / name)
+        map_family(catalog, Map(tmp_path / name))
 
 
 @pytest.mark.parametrize("ending", ["html", "PNG", "svg"])
 def test_the_same_family_gives_the_same_bytes(tmp_path, ending):
     with make_catalog(tmp_path / "c.duckdb") as catalog:
-        map_family(catalog, tmp_path / f"one.{ending}")
-        map_family(catalog, tmp_path / f"two.{ending}")
+        map_family(catalog, Map(tmp_path / f"one.{ending}"))
+        map_family(catalog, Map(tmp_path / f"two.{ending}"))
 
     assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
 
@@ -122,9 +123,9 @@ def test_the_same_family_gives_the_same_bytes(tmp_path, ending):
 def test_a_map_shows_one_family(tmp_path):
     with make_catalog(tmp_path / "c.duckdb", bases=("one", "two"), per_base=2) as catalog:
         with pytest.raises(RequestError, match="add --base, one of: one, two"):
-            map_family(catalog, tmp_path / "map.html")
+            map_family(catalog, Map(tmp_path / "map.html"))
 
-        assert map_family(catalog, tmp_path / "map.html", base="two")["models"] == 2
+        assert map_family(catalog, Map(tmp_path / "map.html", base="two"))["models"] == 2
 
 
 def test_an_empty_catalog_has_no_map(tmp_path):
@@ -132,4 +133,4 @@ def test_an_empty_catalog_has_no_map(tmp_path):
         make_catalog(tmp_path / "c.duckdb", bases=()) as catalog,
         pytest.raises(EmptyCatalog),
     ):
-        map_family(catalog, tmp_path / "map.html")
+        map_family(catalog, Map(tmp_path / "map.html"))

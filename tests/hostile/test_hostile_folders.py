@@ -81,7 +81,7 @@ def family(tmp_path: Path) -> Path:
 
 def index(family: Path, catalog: Path) -> dict[str, str | None]:
     """Each model's code; None for an indexed one."""
-    options = IndexOptions(base=str(family / "base"), folder=family / "models")
+    options = IndexOptions(base=str(family / "base"), source=family / "models")
     with Catalog.open(catalog) as opened, within(seconds=60):
         index_family(opened, options)
         return {row.id: row.code for row in opened.models()}

@@ -7,10 +7,11 @@ from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
 
 from deltadex import database
+from deltadex.database import serving
 from deltadex.errors import ModelError, RequestError
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.search import StoredQuery, find_similar
-from deltadex.store import Catalog
+from deltadex.store import Catalog, Filters
 
 
 def _bert():
@@ -57,7 +58,7 @@ def catalog(tmp_path):
 
 def _index(folder, catalog, base=None):
     return index_family(
-        catalog, IndexOptions(base=base or str(folder / "base"), folder=folder / "models")
+        catalog, IndexOptions(base=base or str(folder / "base"), source=folder / "models")
     )
 
 
@@ -90,7 +91,9 @@ def test_refactorising_an_adapter_changes_nothing(made, catalog):
 
     _index(made, catalog)
 
-    (near,) = find_similar(catalog, StoredQuery("adapter"), k=1, where="id = 'turned'").neighbours
+    (near,) = find_similar(
+        catalog, StoredQuery("adapter"), Filters(where="id = 'turned'"), k=1
+    ).neighbours
     assert near.score >= 0.9999
 
 
@@ -200,7 +203,7 @@ STRANGE = {
 
 
 def test_an_adapter_of_another_architecture_is_no_member_whatever_base_it_names(named, catalog):
-    report = index_family(catalog, IndexOptions(base="someone/tiny", folder=named))
+    report = index_family(catalog, IndexOptions(base="someone/tiny", source=named))
 
     assert report.indexed == 3
     assert {o.model.id: o.code for o in report.refused} == dict.fromkeys(STRANGE, "other-base")
@@ -211,12 +214,12 @@ def test_an_adapter_of_another_architecture_is_no_member_whatever_base_it_names(
 def test_nor_is_it_a_query_or_an_upload(named, tmp_path, name):
     with database.open(tmp_path / "c.duckdb") as db:
         db.add(*(named / id for id in "abc"), base="someone/tiny")
-        reading = db.adapter_reading("someone/tiny", may_open_base=False)
+        reading = serving.adapter_reading(db, "someone/tiny", may_open_base=False)
 
         with pytest.raises(RequestError, match="other-base: ") as query:
             db.find_similar(str(named / name))
         with pytest.raises(ModelError, match="other-base: ") as upload:
-            database.read_adapter(named / name, reading)
+            serving.read_adapter(named / name, reading)
 
     assert STRANGE[name] in str(query.value)
     assert STRANGE[name] in str(upload.value)
@@ -225,7 +228,7 @@ def test_nor_is_it_a_query_or_an_upload(named, tmp_path, name):
 def test_one_model_of_another_base_does_not_decide_what_a_family_has(named, catalog):
     index_family(catalog, IndexOptions(base="someone/tiny", models=(str(named / "bert"),)))
 
-    report = index_family(catalog, IndexOptions(base="someone/tiny", folder=named))
+    report = index_family(catalog, IndexOptions(base="someone/tiny", source=named))
 
     assert {id: catalog.model(id).status for id in "abc"} == dict.fromkeys("abc", "indexed")
     assert [o.model.id for o in report.refused] == ["mixed"]

@@ -123,7 +123,7 @@ def test_an_adapter_and_its_merge_are_copies_under_a_budget_too(kind, tmp_path, 
     tuned.save_pretrained(tmp_path / "models" / "adapter")
     tuned.merge_and_unload().save_pretrained(tmp_path / "models" / "merged")
 
-    options = IndexOptions(base=str(tmp_path / "base"), folder=tmp_path / "models", budget="20%")
+    options = IndexOptions(base=str(tmp_path / "base"), source=tmp_path / "models", budget="20%")
     report = index_family(catalog, options)
 
     assert report.indexed == 2, report.refused
@@ -138,7 +138,7 @@ def test_budgets_stand_side_by_side_and_do_not_mix(tmp_path, catalog):
     make_family(tmp_path)
     options = IndexOptions(
         base=str(tmp_path / "base"),
-        folder=tmp_path / "models",
+        source=tmp_path / "models",
         labels=tmp_path / "models" / "labels.csv",
     )
     whole = index_family(catalog, options)
@@ -156,7 +156,7 @@ def test_budgets_stand_side_by_side_and_do_not_mix(tmp_path, catalog):
 def test_one_more_model_is_read_as_its_family_was(tmp_path, catalog):
     models = make_family(tmp_path)
     base = str(tmp_path / "base")
-    index_family(catalog, IndexOptions(base=base, folder=models, budget="10%"))
+    index_family(catalog, IndexOptions(base=base, source=models, budget="10%"))
     late = make_checkpoint(
         tmp_path / "late", finetune(_tensors(tmp_path / "base"), seed=9), config=_config(tmp_path)
     )
@@ -219,7 +219,7 @@ def test_the_same_weights_in_both_formats_are_copies_under_a_budget(tmp_path, ca
         tensors = finetune(stored, seed=1)
         make_checkpoint(models / form, tensors, config=_config(tmp_path), form=form)
 
-    options = IndexOptions(base=str(tmp_path / "base"), folder=models, budget="10%")
+    options = IndexOptions(base=str(tmp_path / "base"), source=models, budget="10%")
     report = index_family(catalog, options)
 
     assert report.indexed == 2, report.refused
@@ -255,7 +255,7 @@ def test_a_recipe_of_whole_matrices_takes_no_budget(tmp_path, catalog):
             catalog,
             IndexOptions(
                 base=str(tmp_path / "base"),
-                folder=tmp_path / "models",
+                source=tmp_path / "models",
                 recipes=("mean-factors",),
                 budget="2%",
             ),

@@ -44,7 +44,7 @@ def family(tmp_path_factory):
 
 def options(family, **more):
     labels = family / "models" / "labels.csv"
-    return IndexOptions(base=str(family / "base"), folder=family / "models", labels=labels, **more)
+    return IndexOptions(base=str(family / "base"), source=family / "models", labels=labels, **more)
 
 
 def content(path, family, **more):
@@ -310,7 +310,7 @@ def test_members_that_are_refused_unread_start_no_cluster(family, tmp_path, in_p
     with Catalog.open(tmp_path / "c.duckdb") as catalog:
         report = index_family(
             catalog,
-            IndexOptions(base=str(family / "base"), folder=tmp_path / "models", ray="local"),
+            IndexOptions(base=str(family / "base"), source=tmp_path / "models", ray="local"),
         )
 
     assert [o.code for o in report.refused] == ["other-base"]
@@ -351,4 +351,4 @@ def test_a_base_whose_name_is_no_files_is_a_name(tmp_path):
         Catalog.open(tmp_path / "c.duckdb") as catalog,
         pytest.raises(SourceError, match="no models found"),
     ):
-        index_family(catalog, IndexOptions(base="x" * 300, folder=tmp_path / "models"))
+        index_family(catalog, IndexOptions(base="x" * 300, source=tmp_path / "models"))

@@ -40,7 +40,7 @@ def catalog(tmp_path):
 
 
 def _options(folder, **more):
-    return IndexOptions(base=str(folder / "base"), folder=folder / "models", **more)
+    return IndexOptions(base=str(folder / "base"), source=folder / "models", **more)
 
 
 def _codes(report):
@@ -253,7 +253,7 @@ def test_an_id_of_another_folder_is_not_overwritten(family, tmp_path, catalog):
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(family / "models" / "b-0", elsewhere / "a-0")
 
-    report = index_family(catalog, replace(_options(family), folder=elsewhere))
+    report = index_family(catalog, replace(_options(family), source=elsewhere))
 
     assert _codes(report) == {"a-0": "id-taken"}
     assert np.array_equal(_vector(catalog, "a-0"), before)

@@ -40,7 +40,7 @@ def old(family, monkeypatch):
 
 
 def _options(family, **more):
-    return IndexOptions(base=str(family / "base"), folder=family / "models", **more)
+    return IndexOptions(base=str(family / "base"), source=family / "models", **more)
 
 
 def test_a_new_family_gets_the_newest_version(family):

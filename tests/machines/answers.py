@@ -44,7 +44,7 @@ def compute_answers() -> Answers:
         folder = Path(made)
         options = IndexOptions(
             base=str(make_exact_family(folder)),
-            folder=folder / "models",
+            source=folder / "models",
             labels=folder / "labels.csv",
         )
         with Catalog.open(folder / "c.duckdb") as catalog:

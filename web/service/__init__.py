@@ -1,8 +1,6 @@
 """The HTTP service: a catalog's similarity search for programs and for the page."""
 
-from .app import make_app
-from .process import set_up_process
-from .server import address, listen, run_server
+from .server import address, listen, make_app, run_server, set_up_process
 from .service import Service
 from .settings import ServiceSettings
 

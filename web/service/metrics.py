@@ -14,11 +14,10 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .jobs import Jobs
-from .problems import METHODS
-from .readers import Readers
+from .answers import METHODS
+from .catalog import Readers
 from .settings import PREFIX
-from .work import Shared, Work
+from .work import Jobs, Shared, Work
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -5,44 +5,33 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
-from fastapi import Depends, Form, Header, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
 from pydantic import ConfigDict, Field, StringConstraints, create_model, model_validator
 
 from ...database import FindSimilar
 from ...options import hints_of, options_of
-from .http_rules import Sent
-from .readers import check_where
+from .catalog import check_where
+from .middleware import Sent
 from .schemas import ComputingAnswer, ProblemAnswer
 from .service import Service
 from .settings import MAX_ID, MAX_K, MAX_QUERIES, MAX_WHERE
 
 Endpoint = Callable[..., Awaitable[Any]]
 LONGEST_VECTOR = 1 << 16
-Status = Literal["indexed", "failed", "skipped", "no-update"]
-Exclude = Literal["author", "run"]
-Layout = Literal["auto", "pca", "tsne", "umap"]
-
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
+_RECIPE = "Name or id of a recipe; left out, what most models have."
 _BASE = "A family, as GET families names it; may be left out where there is one."
-_WHERE = "As --where of the command line, e.g. downloads > 100 AND kind = 'adapter'."
 
-Id = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=_NO_CONTROLS)]
 Name = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=_NO_CONTROLS)]
 K = Annotated[int, Field(ge=1, le=MAX_K)]
 Where = Annotated[str, StringConstraints(max_length=MAX_WHERE)]
 
-IdInPath = Annotated[Id, Path(description="A model's id; slashes stay as they are.")]
-IdInQuery = Annotated[Id, Query(description="A model's id.")]
+IdInPath = Annotated[Name, Path(description="A model's id; slashes stay as they are.")]
+IdInQuery = Annotated[Name, Query(description="A model's id.")]
 BaseInQuery = Annotated[Name | None, Query(description=_BASE)]
-RecipeInQuery = Annotated[
-    Name | None, Query(description="Name or id of a recipe; left out, what most models have.")
-]
-DatasetInQuery = Annotated[Name | None, Query(description="Only models trained on this.")]
-AuthorInQuery = Annotated[Name | None, Query(description="Only models of this author.")]
-WhereInQuery = Annotated[Where | None, Query(description=_WHERE)]
-KInQuery = Annotated[K, Query(description="How many neighbours.")]
+RecipeInQuery = Annotated[Name | None, Query(description=_RECIPE)]
 
 PreferHeader = Annotated[
     str | None,
@@ -51,12 +40,12 @@ PreferHeader = Annotated[
     ),
 ]
 
-BaseInForm = Annotated[Name | None, Form(description=_BASE)]
-NameInForm = Annotated[Name | None, Form()]
 
-
-_LIMITED: dict[str, Any] = {"k": K, "where": Where}
+_LIMITED: dict[str, Any] = {"k": K, "where": Where, "q": Annotated[str, Field(max_length=200)]}
 """Types of fields of questions whose limits a service sets."""
+
+
+_SAID = {"base": _BASE, "recipe": _RECIPE}
 
 
 def fields_of(question: type[Any]) -> dict[str, tuple[Any, Any]]:
@@ -65,12 +54,14 @@ def fields_of(question: type[Any]) -> dict[str, tuple[Any, Any]]:
     fields = {}
     for name, (entry, declared) in options_of(question).items():
         if declared.doors == "all" and not declared.is_argument:
-            hint = _LIMITED.get(
-                name, Name if str in (hints[name], *get_args(hints[name])) else hints[name]
+            hint: Any = hints[name]
+            is_text = str in (hint, *get_args(hint))
+            hint = _LIMITED.get(name, Name if is_text else hint)
+            limits = Field(
+                description=_SAID.get(name, declared.help), ge=declared.least, le=declared.most
             )
             optional = hint | None if entry.default is None else hint
-            described = Field(description=declared.help)
-            fields[name] = (Annotated[optional, described], entry.default)
+            fields[name] = (Annotated[optional, limits], entry.default)
     return fields
 
 
@@ -82,23 +73,25 @@ def asks(question: type[Any], place: Callable[[], Any] = Query) -> Callable[[End
 
     def decorate(endpoint: Endpoint) -> Endpoint:
         own = inspect.signature(endpoint, eval_str=True)
-        fields = fields_of(question)
+        fields, make = fields_of(question), cast("Callable[..., Any]", question)
 
         @functools.wraps(endpoint)
         async def route(**given: Any) -> Any:
             values = {name: given.pop(name) for name in fields}
             check_where(values.get("where"))
-            return await endpoint(**given, asked=functools.partial(question, **values))
+            return await endpoint(**given, asked=functools.partial(make, **values))
 
-        added = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=default,
-                annotation=Annotated[hint, place()],
+        added = []
+        for name, (hint, default) in fields.items():
+            sent = place()
+            added.append(
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=default,
+                    annotation=Annotated[hint, sent],
+                )
             )
-            for name, (hint, default) in fields.items()
-        ]
         kept = [
             parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for parameter in own.parameters.values()
@@ -124,7 +117,7 @@ class Query_(Sent):
 
     model_config = ConfigDict(title="Query")
 
-    model: Id | None = None
+    model: Name | None = None
     vector: (
         Annotated[
             list[Annotated[float, Field(allow_inf_nan=False)]],
@@ -152,12 +145,19 @@ class _Queries(Sent):
     queries: Annotated[list[Query_], Field(min_length=1, max_length=MAX_QUERIES)]
 
 
-Batch = create_model(
-    "Batch",
-    __base__=_Queries,
-    __doc__="Several questions with the same filters.",
-    **{name: field for name, field in fields_of(FindSimilar).items() if name != "base"},
-)
+if TYPE_CHECKING:
+
+    class Batch(_Queries):
+        """Several questions with the same filters."""
+
+        where: str | None
+else:
+    Batch = create_model(
+        "Batch",
+        __base__=_Queries,
+        __doc__="Several questions with the same filters.",
+        **{name: field for name, field in fields_of(FindSimilar).items() if name != "base"},
+    )
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

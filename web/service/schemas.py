@@ -1,4 +1,8 @@
-"""Shapes of the answers, for the OpenAPI document. Every answer may have further keys."""
+"""Shapes of the answers, for the OpenAPI document. Every answer may have further keys.
+
+Declared here and not derived: an answer is what `to_json` makes of a record, whose names and
+nesting differ (a recipe is its name and its id), and clients read the same while fields change.
+"""
 
 from __future__ import annotations
 
@@ -110,16 +114,21 @@ class QueryAnswer(Answer):
 Verdict = Literal["copy", "likely the same data", "perhaps", "no model stands out"]
 
 
-class NeighbourAnswer(Answer):
-    """`z` is in standard deviations above the family's strangers; `score` is z, bounded to −1…1.
-    `fdr` is the share of such answers that are expected to be wrong."""
+class Evidence(Answer):
+    """`z` is in standard deviations above the family's strangers; `fdr` is the share of such
+    answers that are expected to be wrong."""
 
     rank: int
-    model: str
     verdict: Verdict
     z: float | None
     fdr: float | None = Field(ge=0, le=1)
     cosine: float | None
+
+
+class NeighbourAnswer(Evidence):
+    """`score` is z, bounded to −1…1."""
+
+    model: str
     score: float | None
     dataset: str | None
     author: str | None
@@ -150,18 +159,13 @@ class SimilarAnswer(Answer):
     neighbours: list[NeighbourAnswer]
 
 
-class NearDataAnswer(Answer):
-    """A kept data set near a model; numbers as of a neighbour."""
+class NearDataAnswer(Evidence):
+    """A kept data set near a model."""
 
-    rank: int
     data: str
     examples: int
     loss: str
-    verdict: Verdict
-    z: float | None
     z_error: float | None
-    fdr: float | None = Field(ge=0, le=1)
-    cosine: float | None
 
 
 class NearestDataAnswer(Answer):

@@ -1,18 +1,33 @@
-"""uvicorn, with the settings of a service on an open network."""
+"""The HTTP face of a service: routes, middleware, the OpenAPI document, uvicorn."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Annotated, Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import APIRouter, Depends, FastAPI, Path, Request
+from fastapi.openapi.utils import get_openapi
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response
 
+from ... import __version__
 from ...errors import DeltadexError
-from .settings import ServiceSettings
+from . import routes
+from .answers import INDEX, PROBLEM, install_problems
+from .metrics import Measured
+from .middleware import BodyLimits, HeadAsGet, KnownHosts, SecurityHeaders, refuse_unknown
+from .params import ServiceIn
+from .service import Service
+from .settings import PREFIX, ServiceSettings
 
 KEEP_ALIVE_SECONDS = 15
 GRACE_SECONDS = 10
@@ -100,3 +115,92 @@ def _signals_pass() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+PACKED_FROM = 4096
+"""Bytes of an answer from which it is packed."""
+
+_page = APIRouter(include_in_schema=False)
+
+
+@_page.get("/")
+async def index(service: ServiceIn, request: Request) -> Response:
+    return service.page.answer(INDEX, request)
+
+
+@_page.get("/static/{name}")
+async def static(service: ServiceIn, request: Request, name: Annotated[str, Path()]) -> Response:
+    return service.page.answer(name, request)
+
+
+def make_app(service: Service) -> FastAPI:
+    """The ASGI app of an open service, which it does not close."""
+    settings = service.settings
+    app = FastAPI(
+        title="deltadex",
+        version=__version__,
+        summary="Fine-tuned models that were trained on the same data, by their weights.",
+        openapi_url=f"{PREFIX}/openapi.json",
+        # their pages load scripts from other hosts
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    app.openapi = partial(_document, app)  # type: ignore[method-assign]
+    install_problems(app)
+    for router in routes.VERSIONED:
+        app.include_router(router, prefix=PREFIX, dependencies=[Depends(refuse_unknown)])
+    app.include_router(routes.unversioned)
+    app.include_router(_page)
+    # the last added meets a request first
+    app.add_middleware(GZipMiddleware, minimum_size=PACKED_FROM, compresslevel=5)
+    large = dict.fromkeys(
+        (("POST", f"{PREFIX}/similar/adapter"), ("POST", f"{PREFIX}/models")),
+        settings.body_limit,
+    )
+    app.add_middleware(BodyLimits, large=large, seconds=settings.max_seconds)
+    app.add_middleware(KnownHosts, hosts=settings.known_hosts)
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(Measured, metrics=service.metrics)
+    return app
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document: problems under their own media type, the token as a scheme."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, summary=app.summary, routes=app.routes
+        )
+        for operation in (o for path in document["paths"].values() for o in path.values()):
+            for answer in operation["responses"].values():
+                content = answer.get("content", {})
+                if PROBLEM in content:
+                    content[PROBLEM] = content.pop("application/json")
+        schemes = document["components"].setdefault("securitySchemes", {})
+        schemes["token"] = {"type": "http", "scheme": "bearer"}
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+HEAP_BYTES = 1 << 30
+"""Memory that is given back to the system only beyond this: a search needs tens of megabytes for
+some milliseconds, and mapping them anew each time costs more than the search."""
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Of glibc's mallopt(3)."""
+
+SWITCH_S = 0.0005
+"""How long a thread that computes in Python may keep the others waiting. Answers are made in many
+short steps between which the interpreter is given away; at Python's own 5 ms half of their time
+goes into waiting to get it back."""
+
+
+def set_up_process() -> None:
+    """Have threads take turns quickly, and freed memory used again where the C library can."""
+    sys.setswitchinterval(SWITCH_S)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, HEAP_BYTES // 2)
+        mallopt(M_TRIM_THRESHOLD, HEAP_BYTES)

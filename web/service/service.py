@@ -6,15 +6,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ...database import Database
-from .freshness import Freshness
-from .jobs import Jobs
+from .answers import PageFiles
+from .catalog import Freshness, Names, Readers, names_of
 from .metrics import Metrics
-from .names import Names
-from .page import PageFiles
-from .readers import Readers, names_of
 from .settings import MAX_WRITES, ServiceSettings
 from .uploads import Uploads
-from .work import Results, Shared, Work
+from .work import Jobs, Results, Shared, Work
 
 Result = TypeVar("Result")
 

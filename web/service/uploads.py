@@ -14,9 +14,9 @@ from typing import Any
 
 from starlette.datastructures import UploadFile
 
-from ...database import AdapterReading, load_adapter_reader, read_adapter
+from ...database.serving import AdapterReading, load_adapter_reader, read_adapter
 from ...records import Indexed
-from .problems import Problem
+from .answers import Problem
 from .work import Shared
 from .worker import Worker, WorkerCrashed, WorkerOutOfMemory, WorkerTooSlow
 

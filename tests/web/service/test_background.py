@@ -11,8 +11,9 @@ import pytest
 from beside import end_at_first, note, refuse
 from services import API, TOKEN, WRITER, finished, served
 
+from deltadex.database.serving import MapColumns
 from deltadex.errors import RequestError
-from deltadex.web.service import jobs
+from deltadex.web.service import work
 from deltadex.web.service.worker import Worker, WorkerDied, WorkerFailed, WorkerTooSlow
 
 
@@ -132,7 +133,7 @@ def test_a_failure_is_told_and_tried_again_later(db, monkeypatch):
 
         with monkeypatch.context() as patched:
             patched.setattr(client.service.jobs, "_compute", fail)
-            patched.setattr(jobs, "FAILURE_SECONDS", 0.2)
+            patched.setattr(work, "FAILURE_SECONDS", 0.2)
             answers = [client.get(f"{API}/evaluation") for _ in range(2)]
         time.sleep(0.3)
         good = client.get(f"{API}/evaluation")
@@ -182,19 +183,18 @@ def test_the_same_document_is_computed_once_for_many(db, monkeypatch):
     with served(db, quick_seconds=60.0) as client:
         calls = []
 
-        def compute(kind, base, params):
-            calls.append(kind)
+        def compute(asked):
+            calls.append(asked)
             time.sleep(0.2)
             return {"n": len(calls)}
 
-        background = client.service.jobs
+        background, question = client.service.jobs, MapColumns(base="b", recipe="r")
         monkeypatch.setattr(background, "_compute", compute)
 
         async def ask():
-            params = {"recipe": "r"}
-            return await asyncio.gather(*(background.get("map", "b", params) for _ in range(5)))
+            return await asyncio.gather(*(background.get(question) for _ in range(5)))
 
         documents = finished(ask)
 
-    assert calls == ["map"]
+    assert calls == [question]
     assert {document.packed.plain for document in documents} == {b'{"n":1}'}

@@ -16,7 +16,7 @@ WATCHED = """
 import json, sys
 from pathlib import Path
 from deltadex.records import Recipe
-from deltadex.database import AdapterReading, read_adapter
+from deltadex.database.serving import AdapterReading, read_adapter
 from deltadex.errors import ModelError
 
 recipe = json.loads(sys.argv[2])

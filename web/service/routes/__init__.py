@@ -1,11 +1,10 @@
 """The requests that the service answers, by what they are about."""
 
-from .jobs import router as jobs
-from .models import router as models
-from .operations import router as operations
-from .operations import unversioned
-from .similar import router as similar
-from .views import router as views
-from .writing import router as writing
+from .jobs import router as of_jobs
+from .reading import of_families, of_models, of_operations, unversioned
+from .similar import router as of_similarity
+from .writing import router as of_changes
 
-__all__ = ["jobs", "models", "operations", "similar", "unversioned", "views", "writing"]
+VERSIONED = (of_models, of_similarity, of_families, of_jobs, of_operations, of_changes)
+
+__all__ = ["VERSIONED", "unversioned"]

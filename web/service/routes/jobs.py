@@ -9,9 +9,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
+from ..answers import Problem, computing, reply, stopping
 from ..params import JOB, ServiceIn, problems
-from ..problems import Problem, stopping
-from ..replies import computing, reply
 from ..schemas import AddedAnswer, RemovedAnswer, SimilarAnswer
 from ..service import Service
 from ..settings import PREFIX

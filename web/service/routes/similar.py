@@ -12,24 +12,20 @@ import numpy as np
 from fastapi import APIRouter, File, Form, Request, UploadFile
 from starlette.responses import Response
 
-from ....database import Database, FindSimilar
+from ....database import Database, Explain, FindData, FindSimilar, serving
 from ....errors import DeltadexError
-from ..names import Names
+from ..answers import as_problem, reply
+from ..catalog import Names, check_where, find_base, find_family, names_of
 from ..params import (
     JOB,
-    BaseInQuery,
     Batch,
     IdInQuery,
     PreferHeader,
     Query_,
-    RecipeInQuery,
     ServiceIn,
     asks,
     problems,
 )
-from ..problems import as_problem
-from ..readers import check_where, find_base, find_family, names_of
-from ..replies import reply
 from ..schemas import BatchAnswer, ExplanationAnswer, NearestDataAnswer, SimilarAnswer
 from ..service import Service
 from ..uploads import AdapterFiles
@@ -52,18 +48,17 @@ async def similar(service: ServiceIn, model: IdInQuery, asked: Asked) -> Respons
 
 
 @router.get("/nearest-data", responses={200: {"model": NearestDataAnswer}, **problems(404)})
+@asks(FindData)
 async def nearest_data(
-    service: ServiceIn,
-    model: IdInQuery,
-    base: BaseInQuery = None,
-    recipe: RecipeInQuery = None,
+    service: ServiceIn, model: IdInQuery, asked: Callable[..., FindData]
 ) -> Response:
     """The kept data sets nearest to a stored model; as `deltadex find-data --json`."""
+    question = asked(model)
 
     def answer(catalog: Database) -> dict[str, Any]:
-        query = catalog.exact_query(model, find_base(catalog, base))
-        table = catalog.find_data(query.model, base=query.base, recipe=recipe)
-        return names_of(catalog).with_bases(table.to_json())
+        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
+        exact = replace(question, model=query.model, base=query.base)
+        return names_of(catalog).with_bases(exact.answer(catalog).to_json())
 
     return reply(await service.ask(answer))
 
@@ -102,7 +97,7 @@ def _answer(catalog: Database, names: Names, query: Query_, asked: Asked) -> dic
 
 def _of_model(catalog: Database, names: Names, model: str, asked: Asked) -> dict[str, Any]:
     question = asked(model, attached=False)
-    stored = catalog.exact_query(model, find_base(catalog, question.base))
+    stored = serving.exact_query(catalog, model, find_base(catalog, question.base))
     return names.with_bases(replace(question, model=stored, base=None).answer(catalog).to_json())
 
 
@@ -125,7 +120,8 @@ async def similar_adapter(
 def _similar_adapter(service: Service, asked: Asked, folder: Path) -> dict[str, Any]:
     question = asked("", attached=False)
     with service.readers.catalog() as catalog:
-        reading = catalog.adapter_reading(
+        reading = serving.adapter_reading(
+            catalog,
             find_family(catalog, question.base),
             question.recipe,
             may_open_base=service.settings.allow_hub,
@@ -137,18 +133,17 @@ def _similar_adapter(service: Service, asked: Asked, folder: Path) -> dict[str, 
 
 
 @router.get("/explain", responses={200: {"model": ExplanationAnswer}, **problems(404)})
+@asks(Explain)
 async def explain(
-    service: ServiceIn,
-    model: IdInQuery,
-    other: IdInQuery,
-    base: BaseInQuery = None,
-    recipe: RecipeInQuery = None,
+    service: ServiceIn, model: IdInQuery, other: IdInQuery, asked: Callable[..., Explain]
 ) -> Response:
     """Which slots, roles and layers carry the similarity of two stored models."""
+    question = asked(model, other)
 
     def explain(catalog: Database) -> dict[str, Any]:
-        query = catalog.exact_query(model, find_base(catalog, base))
-        stored = catalog.exact_query(other, query.base)
-        return catalog.explain(query, stored.model, recipe=recipe).to_json()
+        query = serving.exact_query(catalog, model, find_base(catalog, question.base))
+        stored = serving.exact_query(catalog, other, query.base)
+        exact = replace(question, model=query, other=stored.model, base=None)
+        return exact.answer(catalog).to_json()
 
     return reply(await service.ask(explain))

@@ -1,10 +1,17 @@
-"""Errors as problem documents (RFC 9457)."""
+"""Answers: documents and files as bytes with an ETag, errors as problem documents (RFC 9457)."""
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
+from importlib.resources import files
+from pathlib import PurePosixPath
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -24,9 +31,84 @@ from ...errors import (
     UnknownModel,
     UnknownRecipe,
 )
-from .names import Names
-from .replies import encode
+from .catalog import Names
 from .worker import WorkerDied, WorkerFailed, WorkerOutOfMemory, WorkerTooSlow
+
+JSON = "application/json"
+PACKED_FROM = 1024
+"""Bytes below which packing saves nothing."""
+
+
+def encode(document: Any) -> bytes:
+    """A document as JSON; what is not a finite number is null."""
+    try:
+        return _dumps(document)
+    except ValueError:
+        return _dumps(_finite(document))
+
+
+def reply(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A document as an answer that no client may store."""
+    sent = {"Cache-Control": "no-cache", **(headers or {})}
+    return Response(encode(document), status, media_type=JSON, headers=sent)
+
+
+def computing(
+    waited_s: float, *, job: str | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """A 202 that says when to ask again."""
+    after = max(1, min(5, round(waited_s)))
+    document = {"status": "computing", "retry_after_s": after} | ({"job": job} if job else {})
+    return reply(document, 202, {"Retry-After": str(after), **(headers or {})})
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The bytes of an answer, plain and compressed, and their ETag."""
+
+    plain: bytes
+    packed: bytes | None
+    etag: str
+    media_type: str
+
+    @classmethod
+    def of(cls, plain: bytes, media_type: str = JSON) -> Packed:
+        """The bytes, packed where that saves something."""
+        packed = gzip.compress(plain, 6, mtime=0) if len(plain) >= PACKED_FROM else None
+        etag = f'W/"{hashlib.sha256(plain).hexdigest()[:32]}"'
+        return cls(plain, packed, etag, media_type)
+
+    def response(self, request: Request, headers: Mapping[str, str] | None = None) -> Response:
+        """The answer to a request, empty where the client has these bytes already."""
+        sent = {"ETag": self.etag, "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+        sent |= dict(headers or {})
+        known = request.headers.get("if-none-match", "")
+        if self.etag in (tag.strip() for tag in known.split(",")):
+            return Response(status_code=304, headers=sent)
+        body = self.plain
+        if self.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+            body = self.packed
+            sent["Content-Encoding"] = "gzip"
+        return Response(body, media_type=self.media_type, headers=sent)
+
+
+def _dumps(document: Any) -> bytes:
+    text = json.dumps(
+        document, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str
+    )
+    # a name of a file may hold bytes that are no text
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return value
+
 
 log = logging.getLogger(__name__)
 
@@ -120,7 +202,7 @@ def invalid(faults: Sequence[Any], within: tuple[str, ...] = ()) -> Problem:
     return Problem(422, "invalid", "; ".join(lines))
 
 
-def install(app: FastAPI) -> None:
+def install_problems(app: FastAPI) -> None:
     """Have the app answer every error as a problem document."""
 
     async def answer(request: Request, error: Exception) -> Response:
@@ -156,3 +238,40 @@ def _problem_of(error: Exception, names: Callable[[], Names]) -> Problem:
             code = {404: "not-found", 405: "method-not-allowed"}.get(status, "invalid")
             return Problem(status, code, str(detail), headers)
     return Problem(500, "internal", DEFECT)
+
+
+INDEX = "index.html"
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+class PageFiles:
+    """Files by name, in memory; a name that is not among them is not looked for on the disk."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, Packed] = {}
+        folder = files(__package__.rpartition(".")[0]) / "page"
+        if not folder.is_dir():
+            return
+        for file in folder.iterdir():
+            media_type = MEDIA_TYPES.get(PurePosixPath(file.name).suffix)
+            if media_type is not None and file.is_file():
+                self._files[file.name] = Packed.of(file.read_bytes(), media_type)
+
+    def answer(self, name: str, request: Request) -> Response:
+        """The file of that name.
+
+        Raises:
+            Problem: 404.
+        """
+        if name not in self._files:
+            raise Problem(404, "not-found", "no such file; the API is under /api/v1")
+        return self._files[name].response(request)

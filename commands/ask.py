@@ -1,0 +1,259 @@
+"""Questions about models and families: find-similar, ls, show, eval, cluster, map, diff, ….
+
+Each is a record of the face that is answered there (`database/`); here it is printed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from .. import terminal
+from ..database import (
+    Cluster,
+    Diff,
+    Evaluate,
+    Failures,
+    FindSimilar,
+    Map,
+    Models,
+    Select,
+    Show,
+    Stats,
+)
+from ..options import option, record
+from ..terminal.options import Common, Engine, takes
+from ..terminal.text import plain
+from .exits import EXIT_NOTHING_DONE, EXIT_SOME_FAILED
+from .opening import open_database
+from .output import Display, print_answer, print_rows, print_table
+
+
+@click.command("find-similar")
+@takes(FindSimilar, Engine)
+def find_similar(common: Common, asked: FindSimilar, candidates: Engine) -> None:
+    """Find the models nearest to MODEL: an indexed id, a folder or a Hub id.
+
+    A model that is not in the catalog is fingerprinted on the fly and not stored. Several models
+    are answered one after the other; `-` stands for models on stdin, one per line.
+
+    The verdict of a neighbour is "copy", "likely the same data" (fdr up to 1 %) or "perhaps" (up
+    to 5 %). z counts standard deviations above the family's strangers; fdr is the share of
+    such answers that are expected to be wrong.
+
+    \b
+    Example:
+      deltadex find-similar someone/bert-imdb -k 5 --explain
+      deltadex ls --where "dataset IS NULL" --csv --columns model | tail -n +2 |
+        deltadex find-similar - -k 1 --json
+    """
+    typed = cast("tuple[str, ...]", asked.model)
+    models = _named(typed)
+    is_one = typed == models and len(models) == 1
+    wanted = replace(asked, model=models[0] if is_one else models)
+    table = print_answer(
+        common, wanted, _show_neighbours if is_one else _show_several, engine=candidates.engine
+    )
+    if failed := table.to_json().get("failed"):
+        sys.exit(EXIT_SOME_FAILED if len(failed) < len(models) else EXIT_NOTHING_DONE)
+
+
+def _named(models: Sequence[str]) -> tuple[str, ...]:
+    """The models, those on stdin in the place of `-`; each once."""
+    names: list[str] = []
+    for model in models:
+        if model == "-":
+            lines = sys.stdin.buffer.read().decode("utf-8-sig", "replace").splitlines()
+            names += [name for line in lines if (name := line.strip())]
+        else:
+            names.append(model)
+    if not names:
+        raise click.UsageError("no model on stdin: one id or path per line")
+    return tuple(dict.fromkeys(names))
+
+
+def _show_neighbours(document: Mapping[str, Any]) -> None:
+    terminal.show_neighbours(document)
+    for explanation in document.get("explanations", ()):
+        terminal.show_explanation(explanation)
+
+
+def _show_several(document: Mapping[str, Any]) -> None:
+    for place, query in enumerate(document["queries"]):
+        if place:
+            click.echo()
+        _show_neighbours(query)
+    for refused in document["failed"]:
+        click.echo(plain(f"{refused['model']}: {refused['reason']}"), err=True)
+
+
+@click.command()
+@takes(Models, Display)
+def ls(common: Common, asked: Models, display: Display) -> None:
+    """List the models of the catalog.
+
+    Columns are the keys that --json prints.
+
+    \b
+    Example:
+      deltadex ls --where "dataset IS NULL AND status = 'indexed'"
+      deltadex ls --columns model,downloads --sort downloads --reverse --limit 20
+    """
+    display.check(common)
+    with open_database(common) as db:
+        table = asked.answer(db)
+    show = partial(terminal.show_models, columns=table.columns, wide=display.wide)
+    print_rows(table, table.columns, show, display, common)
+
+
+@click.command()
+@takes(Show)
+def show(common: Common, asked: Show) -> None:
+    """Show everything known of MODEL, and what it changed, slot by slot.
+
+    \b
+    Example:
+      deltadex show someone/bert-imdb
+    """
+    print_answer(common, asked, lambda document: terminal.show_model(document))
+
+
+@record
+class PurityFile:
+    """The file of an evaluation."""
+
+    _: KW_ONLY
+    output: Path | None = option(
+        "-o",
+        "--output",
+        default=None,
+        file="file",
+        help="Write a table by family and dataset: .csv, .tex or .md.",
+    )
+
+
+@click.command("eval")
+@takes(Evaluate, PurityFile)
+def eval(common: Common, asked: Evaluate, file: PurityFile) -> None:
+    """Measure how often nearest neighbours share their dataset, against chance.
+
+    \b
+    Example:
+      deltadex eval --exclude author
+      deltadex eval --recipe sketch --recipe activation-shift
+      deltadex eval --compare raw,normalised -o purity.tex
+    """
+    if file.output:
+        from ..database import check_table_ending
+
+        check_table_ending(file.output)
+    with open_database(common) as db:
+        table = asked.answer(db)
+    if file.output:
+        table.save(file.output)
+    print_table(table, _show_evaluation, common)
+
+
+def _show_evaluation(document: Mapping[str, Any]) -> None:
+    is_several = "recipes" in document or "ways" in document
+    (terminal.show_evaluations if is_several else terminal.show_evaluation)(document)
+
+
+@click.command()
+@takes(Cluster)
+def cluster(common: Common, asked: Cluster) -> None:
+    """Group models that lie close together, and suggest datasets for unlabelled models.
+
+    At most 20 % of the suggestions are expected to be wrong; weaker evidence is shown as a hint.
+
+    \b
+    Example:
+      deltadex cluster --base bert-base-uncased --min-size 4
+    """
+    print_answer(common, asked, lambda document: terminal.show_clusters(document))
+
+
+@click.command()
+@takes(Map)
+def map(common: Common, asked: Map) -> None:
+    """Draw a family as one HTML file or a picture: similar models lie near each other.
+
+    \b
+    Example:
+      deltadex map -o family.html
+      deltadex map -o figure.svg --layout umap --colour author
+    """
+    print_answer(common, asked, _show_map)
+
+
+def _show_map(document: Mapping[str, Any]) -> None:
+    for key in ("written", "models", "layout"):
+        click.echo(f"{key}: {document[key]}")
+
+
+@click.command()
+@takes(Diff)
+def diff(common: Common, asked: Diff) -> None:
+    """Compare two indexed models of a family.
+
+    \b
+    Example:
+      deltadex diff someone/bert-imdb someone/bert-sst2
+    """
+    print_answer(common, asked, lambda document: terminal.show_diff(document))
+
+
+@click.command()
+@takes(Stats)
+def stats(common: Common, asked: Stats) -> None:
+    """Count the models, datasets and recipes of the catalog.
+
+    \b
+    Example:
+      deltadex stats
+    """
+    print_answer(common, asked, lambda document: terminal.show_stats(document))
+
+
+@click.command()
+@takes(Failures)
+def failures(common: Common, asked: Failures) -> None:
+    """List the models that are not indexed, by reason.
+
+    \b
+    Example:
+      deltadex failures
+    """
+    print_answer(common, asked, lambda document: terminal.show_failures(document))
+
+
+@click.command()
+@takes(Select, Display)
+def sql(common: Common, asked: Select, display: Display) -> None:
+    """Print what a SELECT gives, from the tables of the catalog.
+
+    QUERY is DuckDB's SQL: one SELECT, which cannot write and reads no file. It is answered also
+    while a service or an indexing run holds the catalog. Tables and views: docs/catalog.md, or
+    "SHOW TABLES".
+
+    \b
+    Example:
+      deltadex sql "SELECT dataset, count(*) AS models FROM models GROUP BY ALL ORDER BY 2 DESC"
+      deltadex sql "FROM coverage" --csv
+    """
+    display.check(common)
+    table = asked.of(common.db)
+    rows = ([row[name] for name in table.names] for row in table)
+    print_rows(
+        table,
+        table.names,
+        lambda _: terminal.show_rows(table.names, rows, wide=display.wide),
+        display,
+        common,
+    )

@@ -1,0 +1,154 @@
+"""The catalog kept well, and first steps: doctor, backup, completion, demo."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import KW_ONLY
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+from click.shell_completion import get_completion_class
+
+from .. import terminal
+from ..database import Backup
+from ..options import argument, option, record
+from ..terminal.options import Common, takes
+from ..terminal.text import count, plain
+from .exits import EXIT_SOME_FAILED
+from .opening import tracker
+from .output import print_answer, print_document, print_table
+
+PROGRAM, VARIABLE = "deltadex", "_DELTADEX_COMPLETE"
+
+
+@record
+class Examination:
+    """What the doctor looks at, and what it may do."""
+
+    file: Path | None = argument(default=None, file="any")
+    _: KW_ONLY
+    check: bool = option(default=False, help="Repair nothing.")
+
+
+@click.command()
+@takes(Examination)
+def doctor(common: Common, examination: Examination) -> None:
+    """Check the catalog, its derived files and their folder; or the catalog or backup FILE.
+
+    Reads the whole file once. What is derived is repaired right away and named: indexes,
+    sketches, views, notes, temporary files. A backup is compared with its manifest. Nothing else
+    is changed: a line names the command that repairs it. Exit code 1 if a problem remains. A
+    service or an indexing run goes on.
+
+    \b
+    Example:
+      deltadex doctor
+      deltadex doctor --check --json
+      deltadex doctor family-monday.duckdb --check
+    """
+    from ..database import doctor as examine
+
+    table = examine(
+        examination.file or common.db,
+        check=examination.check,
+        track=tracker(quiet=common.quiet),
+        report=None if common.as_json else _show_finding,
+    )
+    print_table(table, _show_counts, common)
+    if table.problems:
+        sys.exit(EXIT_SOME_FAILED)
+
+
+def _show_finding(finding: Mapping[str, Any]) -> None:
+    click.echo(plain(f"{finding['state']:<9} {finding['check']:<10} {finding['detail']}"))
+    if finding["advice"]:
+        click.echo(plain(f"{'':<20} → {finding['advice']}"))
+
+
+def _show_counts(document: Mapping[str, Any]) -> None:
+    repaired, problems = document["repaired"], document["problems"]
+    rest = f"{problems} to be repaired by hand" if problems else "no problems"
+    click.echo(f"{repaired} repaired, {rest}" if repaired else rest)
+
+
+@click.command()
+@takes(Backup)
+def backup(common: Common, asked: Backup) -> None:
+    """Copy the catalog as it is now into the file TARGET.
+
+    A service or an indexing run goes on meanwhile. The copy is a catalog: ask it with --db, or
+    put it in the catalog's place. Beside it, TARGET.manifest.json has its SHA-256, which
+    `deltadex doctor TARGET` compares.
+
+    \b
+    Example:
+      deltadex backup family-monday.duckdb
+    """
+    print_answer(common, asked, _show_backup, read_only=None)
+
+
+def _show_backup(document: Mapping[str, Any]) -> None:
+    size = document["bytes"] / 1e6
+    click.echo(f"written: {document['written']}")
+    click.echo(f"{count(document['models'], 'model')}, {size:.1f} MB, {document['seconds']:.1f} s")
+    click.echo(f"SHA-256 {document['sha256']}")
+
+
+@record
+class Shell:
+    """The shell that completes."""
+
+    shell: Literal["bash", "zsh", "fish"] = argument()
+
+
+@click.command()
+@takes(Shell)
+def completion(common: Common, target: Shell) -> None:
+    """Print the script that completes deltadex's commands and options in SHELL.
+
+    \b
+    Example:
+      deltadex completion bash > ~/.local/share/bash-completion/completions/deltadex
+      deltadex completion zsh > "${fpath[1]}/_deltadex"
+      deltadex completion fish > ~/.config/fish/completions/deltadex.fish
+    """
+    completer = get_completion_class(target.shell)
+    assert completer is not None
+    group = click.get_current_context().find_root().command
+    script = completer(group, {}, PROGRAM, VARIABLE).source()
+    print_document({"shell": target.shell, "script": script}, _show_script, common)
+
+
+def _show_script(document: Mapping[str, Any]) -> None:
+    click.echo(document["script"])
+
+
+@record
+class DemoFolder:
+    """Where the demo writes."""
+
+    folder: Path = argument(default="demo-output", file="any")
+
+
+@click.command()
+@takes(DemoFolder)
+def demo(common: Common, target: DemoFolder) -> None:
+    """Train a small family, index it, score it, map it; no network.
+
+    Models and map go into FOLDER. Needs `pip install 'deltadex[demo]'`.
+
+    \b
+    Example:
+      deltadex demo
+    """
+    try:
+        from ..demo import run_demo
+    except ModuleNotFoundError as err:
+        raise click.UsageError(f"the demo needs {err.name}: pip install 'deltadex[demo]'") from err
+    quiet = common.quiet or common.as_json
+    with terminal.RunProgress(quiet=quiet) as progress:
+        screen = terminal.DemoScreen(progress, quiet=quiet)
+        document = run_demo(target.folder, common.db, screen)
+    print_document(document, lambda _: None, common)

@@ -1,0 +1,138 @@
+"""A question is declared once: what is derived from its record says the same everywhere."""
+
+import inspect
+import pickle
+from dataclasses import KW_ONLY, FrozenInstanceError
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from deltadex.cli import main
+from deltadex.commands import GROUPS
+from deltadex.database import Add, Cluster, Database, FindSimilar, FindTrainedOn, Opened
+from deltadex.database.studies import Studies
+from deltadex.errors import RequestError
+from deltadex.options import Question, argument, option, options_of, question, record
+from deltadex.terminal.options import takes
+from deltadex.web.service.params import fields_of
+
+
+@record
+class Greeting(Question):
+    """A greeting.
+
+    It is polite.
+
+    Returns:
+        A sentence.
+    """
+
+    name: str = argument(help="Of whom.")
+    times: int = option("-n", default=1, least=1, most=3, help="How often.")
+    _: KW_ONLY
+    loud: bool = option("--quietly", default=True, help="In a low voice.")
+    ports: tuple[int, ...] = option(default=(1,), least=1, separated=True, help="Numbers.")
+
+    def answer(self, db: object) -> str:
+        return f"{self.name} {self.times} {self.loud} {self.ports}"
+
+
+class Face:
+    greet = question(Greeting)
+
+
+def greet(*arguments):
+    @click.command()
+    @takes(Greeting)
+    def command(common, asked):
+        click.echo(asked.answer(None))
+
+    return CliRunner().invoke(command, arguments)
+
+
+def test_a_call_has_the_names_signature_and_words_of_its_record():
+    signature = inspect.signature(Face.greet)
+
+    assert Face.greet.__qualname__ == "Face.greet"
+    assert [*signature.parameters][1:] == [*inspect.signature(Greeting).parameters]
+    assert signature.return_annotation is str
+    assert Face().greet("ann", 2, loud=False) == "ann 2 False (1,)"
+    assert inspect.getdoc(Face.greet).split("\n\n")[:3] == [
+        "A greeting.",
+        "It is polite.",
+        "Args:\n    name: Of whom.\n    times: How often.\n    loud: In a low voice.\n"
+        "    ports: Numbers.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "message"),
+    [
+        ((), {}, "missing a required argument: 'name'"),
+        (("ann",), {"time": 2}, "unexpected keyword argument 'time'"),
+    ],
+)
+def test_a_wrong_call_is_told_of_by_the_methods_name(arguments, settings, message):
+    with pytest.raises(TypeError, match=rf"Face\.greet\(\) .*{message}"):
+        Face().greet(*arguments, **settings)
+
+
+def test_a_command_has_the_same_options():
+    assert greet("ann").stdout == "ann 1 True (1,)\n"
+    assert greet("ann", "-n", "3", "--quietly", "--ports", "8,9").stdout == "ann 3 False (8, 9)\n"
+    assert "1<=x<=3" in greet("--help").stdout
+
+
+@pytest.mark.parametrize("times", [0, 4])
+def test_limits_hold_in_a_command_and_a_call(times):
+    assert greet("ann", "-n", str(times)).exit_code == 2
+    with pytest.raises(RequestError, match="times must be at"):
+        Face().greet("ann", times)
+
+
+def test_a_record_is_frozen_equal_and_can_be_sent_to_a_process():
+    asked = FindSimilar("a", k=3, dataset="imdb")
+
+    with pytest.raises(FrozenInstanceError):
+        asked.k = 4
+    assert pickle.loads(pickle.dumps(asked)) == asked == FindSimilar("a", 3, dataset="imdb")
+
+
+def test_a_value_that_is_no_choice_is_refused_with_the_choices():
+    with pytest.raises(RequestError, match="dtype must be one of float32, bfloat16; got 'f8'"):
+        FindTrainedOn("x.csv", dtype="f8")
+    with pytest.raises(RequestError, match="unknown_share must be at most 1"):
+        Cluster(unknown_share=2.0)
+
+
+def test_several_values_come_first_in_a_call():
+    signature = inspect.signature(Database.add)
+
+    assert signature.parameters["models"].kind is inspect.Parameter.VAR_POSITIONAL
+    assert signature.parameters["base"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert [*options_of(Add)][:2] == ["models", "base"]
+
+
+def test_a_request_has_no_parameter_that_only_this_machine_may_give():
+    assert set(fields_of(FindSimilar)) == {"k", "recipe", "base", "dataset", "author", "where"}
+
+
+def test_the_face_is_short_and_former_names_lead_to_its_parts():
+    names = {name for name in dir(Database) if not name.startswith("_")}
+    studies = {name for name in dir(Studies) if not name.startswith("_")} - set(dir(Opened))
+    db = Database.__new__(Database)
+
+    assert len(names - studies) <= 30
+    assert db.find_trained_on.__func__ is type(db.data).find_models
+    assert db.detach.__func__ is type(db.attached).remove
+    with pytest.raises(AttributeError, match="find_nothing"):
+        db.find_nothing  # noqa: B018
+
+
+def test_every_command_is_in_one_group_and_help_shows_the_groups_in_order():
+    shown = CliRunner().invoke(main, ["--help"]).stdout
+
+    assert sorted(main.commands) == sorted(name for names in GROUPS.values() for name in names)
+    places = [shown.index(f"\n{group.capitalize()}:\n") for group in GROUPS]
+    assert places == sorted(places)
