@@ -88,7 +88,7 @@ class DataQuestions(Opened):
         [True, True]
         """
         from ..search import check_searchable, find_trained_on
-        from ..store import ModelFilter
+        from ..store import Filters
 
         if k < 1:
             raise RequestError(f"k must be at least 1, got {k}")
@@ -96,14 +96,14 @@ class DataQuestions(Opened):
             _check_name(keep)
             if self._catalog.read_only:
                 raise RequestError(f"{self.path} is opened to read only: nothing can be kept in it")
-        wanted = ModelFilter(dataset=dataset, author=author, where=where)
+        filters = Filters(dataset=dataset, author=author, where=where)
         self._require_labels(dataset, author)
         family = self._family_of(base)
-        check_searchable(self._catalog, family, recipe=recipe, wanted=wanted)
+        check_searchable(self._catalog, family, recipe=recipe, filters=filters)
         asked, against = self._asked(data, control, family, recipe, keep, reading)
         if keep is not None:
             self._catalog.data_sets.save(asked.data)
-        answer = find_trained_on(self._catalog, asked.data, k=k, wanted=wanted, control=against)
+        answer = find_trained_on(self._catalog, asked.data, k=k, filters=filters, control=against)
         document = {"query": _query(asked, answer), **answer.to_json(), "meaning": MEANING}
         if answer.comparison is not None:
             document["comparison"] = answer.comparison.to_json() | {"left_out": [*asked.left_out]}

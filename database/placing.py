@@ -31,9 +31,9 @@ from ..search import (
     place_models,
     read_family,
 )
-from ..search.labelled import TIE_DECIMALS
+from ..search.evidence import Calibration, verdict
+from ..search.family_scores import TIE_DECIMALS
 from ..search.neighbours import CANDIDATES
-from ..search.scoring.evidence import Calibration, verdict
 from ..store import Catalog, FamilyView
 
 NEIGHBOURS_SHOWN = 6

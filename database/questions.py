@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard, cast
 from ..errors import BadFilter, EmptyCatalog, ModelError, RequestError, UnknownBase
 from ..records import Indexed
 from . import queries
-from .attached import find_base_with, indexes_of, open_attached
 from .opened import Opened, Place
-from .queries import Kind, ModelInMemory, Query
+from .queries import (
+    Kind,
+    ModelInMemory,
+    Query,
+    find_base_with,
+    indexes_of,
+    open_attached,
+)
 from .tables import (
     ClusterTable,
     DifferenceTable,
@@ -75,19 +81,21 @@ class Questions(Opened):
         >>> len(db.find_similar(["imdb-0", "sst2-0"], k=3))
         6
         """
+        from ..store import Filters
+
         if k < 1:
             raise RequestError(f"k must be at least 1, got {k}")
         indexes = open_attached(self._catalog) if attached else []
         base = find_base_with(self._catalog, base, indexes)
-        filters = {"dataset": dataset, "author": author, "where": where}
+        filters = Filters(dataset=dataset, author=author, where=where)
 
         def answer(query: Query) -> Document:
-            from ..search import explain_pair, find_similar, search_with
+            from ..search import explain_pair, find_similar
 
             start = self._query(query, base, recipe, kind, indexes)
             beside = indexes_of(self._catalog, start.base, indexes) if start.base else []
             neighbours = find_similar(
-                self._catalog, start, k=k, recipe=recipe, search=search_with(beside), **filters
+                self._catalog, start, k=k, filters=filters, recipe=recipe, attached=beside
             )
             if not neighbours.neighbours:
                 self._require_labels(dataset, author, indexes)
@@ -174,7 +182,7 @@ class Questions(Opened):
                 exclude=exclude,
                 with_unlabelled=with_unlabelled,
                 way=way,
-            ).to_json()
+            )
             for recipe in recipes or (None,)
             for way in compare or ("normalised",)
         ]

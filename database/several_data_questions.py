@@ -58,7 +58,7 @@ class SeveralDataQuestions(DataQuestions):
         (['reviews'], 4)
         """
         from ..search import find_trained_on_each
-        from ..store import ModelFilter
+        from ..store import Filters
         from ..training_data import data_set_names, data_sets_in
 
         if k < 1:
@@ -88,6 +88,6 @@ class SeveralDataQuestions(DataQuestions):
         if not sets:
             where_from = f"{data}: " if is_folder else ""
             raise DataError(f"{where_from}no data set could be read; {failed[0]['reason']}")
-        wanted = ModelFilter(dataset=dataset, author=author, where=where)
-        scores = find_trained_on_each(self._catalog, sets, k=k, wanted=wanted)
+        filters = Filters(dataset=dataset, author=author, where=where)
+        scores = find_trained_on_each(self._catalog, sets, k=k, filters=filters)
         return DataScoresTable({**scores.to_json(), "failed": failed, "meaning": MEANING})

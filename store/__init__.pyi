@@ -32,7 +32,7 @@ from .sketch_codes import encode_sketch, sketch_bytes, true_cosines
 from .sql import QueryResult, query_catalog
 from .tables.attachments import Attachment
 from .tables.bases import BaseRecord
-from .tables.filters import ModelFilter
+from .tables.filters import Filters, ModelFilter
 from .tables.models import Known, Label, Labels, ModelRow, Page, Stored, may_record
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "Create",
     "Exported",
     "FamilyView",
+    "Filters",
     "Finding",
     "FolderSource",
     "IndexSource",

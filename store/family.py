@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,7 +16,7 @@ from ..arrays import Float32, Int64
 from ..records import Recipe
 from .files import derived_path
 from .session import Session
-from .tables.filters import ModelFilter
+from .tables.filters import Condition, Filters
 from .tables.models import Label, Labels, Stored, select_keys, select_labels
 from .tables.vectors import count_vectors, fetch_keys, fetch_vectors_of
 
@@ -169,13 +169,13 @@ class FamilyView:
             self._moment.labels = _read_labels(self._session, self.base, self.keys)
         return self._moment.labels
 
-    def rows_where(self, wanted: ModelFilter) -> Int64[np.ndarray, " rows"]:
-        """The rows of the models that pass a filter, as of now.
+    def rows_where(self, filters: Filters) -> Int64[np.ndarray, " rows"]:
+        """The rows of the models that pass the filters, as of now.
 
         Raises:
-            BadFilter: its condition is not understood.
+            BadFilter: their condition is not understood.
         """
-        conditions = replace(wanted, base=self.base).conditions()
+        conditions = [Condition("m.base = ?", (self.base,)), *filters.conditions()]
         keys = np.array(select_keys(self._session, conditions), dtype=np.int64)
         return np.flatnonzero(np.isin(self.keys, keys))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ...errors import BadFilter, offered
 
@@ -64,8 +64,38 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFilter:
-    """The models that a query wants: those that meet every condition that is not None.
+class Filters:
+    """The models that may answer a question: those that meet every condition that is not None.
+
+    Attributes:
+        where: A condition over `COLUMNS`.
+    """
+
+    dataset: str | None = None
+    author: str | None = None
+    where: str | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there is any condition."""
+        return any(getattr(self, entry.name) is not None for entry in fields(self))
+
+    def conditions(self) -> list[Condition]:
+        """The same in SQL.
+
+        Raises:
+            BadFilter: `where` is not understood.
+        """
+        where = [] if self.where is None else [parse_filter(self.where)]
+        return [*self._equal("dataset", "author"), *where]
+
+    def _equal(self, *columns: str) -> list[Condition]:
+        values = [(column, getattr(self, column)) for column in columns]
+        return [Condition(f"m.{name} = ?", (value,)) for name, value in values if value is not None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFilter(Filters):
+    """The models that a list shows.
 
     Attributes:
         contains: Part of an id, dataset or author, in any case.
@@ -74,29 +104,15 @@ class ModelFilter:
     id: str | None = None
     base: str | None = None
     status: str | None = None
-    dataset: str | None = None
-    author: str | None = None
     kind: str | None = None
     contains: str | None = None
-    where: str | None = None
 
     def conditions(self) -> list[Condition]:
-        """The same in SQL.
-
-        Raises:
-            BadFilter: `where` is not understood.
-        """
-        conditions = [
-            Condition(f"m.{column} = ?", (value,))
-            for column in ("id", "base", "status", "dataset", "author", "kind")
-            if (value := getattr(self, column)) is not None
-        ]
+        conditions = self._equal("id", "base", "status", "kind")
         if self.contains:
             parts = [f"contains(lower(m.{c}), lower(?))" for c in ("id", "dataset", "author")]
             conditions.append(Condition(f"({' OR '.join(parts)})", (self.contains,) * len(parts)))
-        if self.where is not None:
-            conditions.append(parse_filter(self.where))
-        return conditions
+        return conditions + Filters.conditions(self)
 
 
 def parse_filter(text: str) -> Condition:

@@ -14,10 +14,10 @@ from deltadex.errors import (
 )
 from deltadex.records import ModelRecord, Refused
 from deltadex.search import FreshQuery, StoredQuery, find_similar, neighbours
+from deltadex.search.evidence import RATE
 from deltadex.search.neighbours import candidates_of, nearest, resolve
-from deltadex.search.pooled_means import PooledMeans
-from deltadex.search.scoring.evidence import RATE
-from deltadex.store import ModelFilter
+from deltadex.search.vector_scores import PooledMeans
+from deltadex.store import Filters
 
 OF_A_SKETCH = 0.25
 """How far cosines of sketches of 2 × 64 numbers are from those of the vectors."""
@@ -100,7 +100,10 @@ def test_k_models_come_back_whenever_there_are_k(catalog, k):
     ],
 )
 def test_filters_decide_who_may_answer(catalog, filters, expected):
-    assert names(find_similar(catalog, StoredQuery("a", "base"), k=2, **filters)) == expected
+    assert (
+        names(find_similar(catalog, StoredQuery("a", "base"), k=2, filters=Filters(**filters)))
+        == expected
+    )
 
 
 def test_the_twin_is_a_copy_and_nobody_else_stands_out_in_a_family_of_five(catalog):
@@ -142,7 +145,7 @@ def test_filtered_answers_are_the_best_of_those_allowed(tmp_path):
     vectors = rng.normal(size=(60, 4))
     models = [make_indexed(f"m{i:02d}", v, author=f"a{i % 7}") for i, v in enumerate(vectors)]
     with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
-        found = find_similar(catalog, fresh([1, 2, 3, 4]), k=5, author="a3")
+        found = find_similar(catalog, fresh([1, 2, 3, 4]), k=5, filters=Filters(author="a3"))
         everyone = find_similar(catalog, fresh([1, 2, 3, 4]), k=60)
 
     cosines = {f"m{i:02d}": float(unit(vectors[i]) @ unit([1, 2, 3, 4])) for i in range(60)}
@@ -177,7 +180,7 @@ def test_of_a_large_family_the_nearest_of_each_kind_are_scored(
     monkeypatch.setattr(neighbours, "CANDIDATES", 8)
     query = replace(fresh([1, 2, 3, 4]), kind=kind)
     view, resolved = resolve(two_kinds, query, None, None)
-    allowed = None if author is None else view.rows_where(ModelFilter(author=author))
+    allowed = None if author is None else view.rows_where(Filters(author=author))
 
     rows = candidates_of(view, resolved, k, allowed)
 
@@ -252,7 +255,7 @@ def test_json_has_the_documented_keys(catalog):
             UnknownRecipe,
             "c has no mean-factors",
         ),
-        (StoredQuery("b"), {"where": "1 = 1; DROP"}, BadFilter, "where"),
+        (StoredQuery("b"), {"filters": Filters(where="1 = 1; DROP")}, BadFilter, "where"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_by_name(catalog, query, options, error, message):
