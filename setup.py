@@ -1,4 +1,4 @@
-"""Lists the packages: every folder of modules here is one, but for what is no part of the product."""
+"""Lists the packages: every folder of modules that is a part of the product."""
 
 from pathlib import Path
 

@@ -23,7 +23,7 @@ from scale import BASE, Synthetic, fill
 
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.search.neighbours import CANDIDATES
-from deltadex.search.pooled_means import PooledMeans
+from deltadex.search.vector_scores import PooledMeans
 from deltadex.store import Catalog, FamilyView, export_vectors, parse_target, use_exported
 from deltadex.store.derived import shortlist
 from deltadex.store.derived.candidates import CandidateIndex

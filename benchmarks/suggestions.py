@@ -20,7 +20,7 @@ import numpy as np
 
 from deltadex.records import Fingerprint, Indexed, ModelRecord, Recipe
 from deltadex.search import LabelledModels, family_views, labelled_models
-from deltadex.search.clusters import suggest_datasets
+from deltadex.search.suggestions import suggest_datasets
 from deltadex.store import Catalog
 
 HIDDEN = 0.3

@@ -94,11 +94,11 @@ class FindTrainedOn(Filters, DataReading):
                 raise RequestError(f"{db.path} is opened to read only: nothing can be kept in it")
         require_labels(catalog, self)
         family = find_family(catalog, self.base)
-        check_searchable(catalog, family, recipe=self.recipe, wanted=self)
+        check_searchable(catalog, family, recipe=self.recipe, filters=self)
         asked, against = self._asked(DataMaking(catalog, family, self, db._track))
         if self.keep is not None:
             catalog.data_sets.save(asked.data)
-        answer = find_trained_on(catalog, asked.data, k=self.k, wanted=self, control=against)
+        answer = find_trained_on(catalog, asked.data, k=self.k, filters=self, control=against)
         document = {"query": _query(asked, answer), **answer.to_json(), "meaning": MEANING}
         if answer.comparison is not None:
             document["comparison"] = answer.comparison.to_json() | {"left_out": [*asked.left_out]}
@@ -199,7 +199,7 @@ class FindTrainedOnEach(Filters, DataReading):
         if not sets:
             where_from = f"{data}: " if is_folder else ""
             raise DataError(f"{where_from}no data set could be read; {failed[0]['reason']}")
-        scores = find_trained_on_each(catalog, sets, k=self.k, wanted=self)
+        scores = find_trained_on_each(catalog, sets, k=self.k, filters=self)
         return DataScoresTable({**scores.to_json(), "failed": failed, "meaning": MEANING})
 
 

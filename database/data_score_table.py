@@ -14,7 +14,7 @@ from ..store import write_user_file
 from .tables import Document, Row, Table
 
 if TYPE_CHECKING:
-    from ..study.pictures import DataScores, Width
+    from ..pictures import DataScores, Width
 
 ENDINGS = (".csv", ".png", ".svg", ".html")
 
@@ -48,7 +48,7 @@ class DataScoresTable(Table):
         if target.suffix.lower() == ".csv":
             write_user_file(target, self._csv().encode())
             return target
-        from ..study.pictures import draw_data_scores, save_picture
+        from ..pictures import draw_data_scores, save_picture
 
         scores = _drawn(self._document)
         draw = partial(draw_data_scores, scores, width)
@@ -83,7 +83,7 @@ def _drawn(document: Document) -> DataScores:
     """
     import numpy as np
 
-    from ..study.pictures import DataScores
+    from ..pictures import DataScores
 
     models, rows = document["models"], document["data"]
     if not models:

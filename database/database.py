@@ -116,7 +116,7 @@ def check_picture_ending(path: Place) -> None:
     Raises:
         RequestError: its ending is not one of a picture.
     """
-    from ..study.pictures import check_ending
+    from ..pictures import check_ending
 
     check_ending(Path(path))
 

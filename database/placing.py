@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,29 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64
+from ..pictures.maps import (
+    DataNeighbours,
+    MapNeighbour,
+    NearData,
+    Neighbourhoods,
+    check_map_ending,
+    encode_names,
+    write_map,
+)
 from ..records import DataSet
-from ..search import LabelledModels, kept_data_sets, place_models, read_family
-from ..search.labelled import TIE_DECIMALS
+from ..search import (
+    LabelledModels,
+    TrainedModel,
+    compare_kept,
+    kept_data_sets,
+    nearest_to_kept,
+    place_models,
+    read_family,
+)
+from ..search.evidence import Calibration, verdict
+from ..search.family_scores import TIE_DECIMALS
 from ..search.neighbours import CANDIDATES
-from ..search.scoring.evidence import Calibration, verdict
 from ..store import Catalog, FamilyView
-from ..web import Neighbour, Neighbourhoods, check_ending, encode_names, write_map
-from .data_places import data_neighbours_of, data_places
 from .queries import MapOptions
 
 NEIGHBOURS_SHOWN = 6
@@ -28,6 +43,21 @@ NEIGHBOURS_UP_TO = 4_000
 BLOCK_SCORES = 1 << 20
 """Scores held at a time."""
 
+PLACED_BY = 15
+"""Models that place a data set, at most; as many landmarks place a model."""
+
+FALLBACK = 5
+"""Models that place it where none stands out."""
+
+NEAREST_LISTED = 5
+DATA_SHOWN = 3
+"""Data sets that a page lists of a model."""
+
+LEAST_WEIGHT = 0.1
+"""Of a model that places a data set, in z."""
+
+NOTHING = "no model stands out"
+
 
 def map_family(catalog: Catalog, asked: MapOptions) -> dict[str, Any]:
     """Draw a family's fingerprints into a file: what was drawn, ready for JSON.
@@ -37,7 +67,7 @@ def map_family(catalog: Catalog, asked: MapOptions) -> dict[str, Any]:
         StoreFull: the file cannot be written.
     """
     path = Path(asked.path)
-    check_ending(path)
+    check_map_ending(path)
     placed = _place(catalog, asked)
     document, landmarks = placed.document, placed.landmarks
     is_page = path.suffix.lower() == ".html"
@@ -124,7 +154,7 @@ def _neighbourhoods(placed: _PlacedFamily) -> Neighbourhoods | None:
         return None
     calibration = source.family.evidence.calibration(view)
     height = max(1, BLOCK_SCORES // max(1, n_models))
-    neighbours: list[tuple[Neighbour, ...]] = []
+    neighbours: list[tuple[MapNeighbour, ...]] = []
     for block in np.split(np.arange(n_models), range(height, n_models, height)):
         pairs = source.pairs(block, np.arange(n_models))
         neighbours += (
@@ -141,7 +171,7 @@ def _nearest(
     cosines: Float64[np.ndarray, " models"],
     z: Float64[np.ndarray, " models"],
     calibration: Calibration,
-) -> tuple[Neighbour, ...]:
+) -> tuple[MapNeighbour, ...]:
     """The nearest of one model; equal scores in order of id, as rows are."""
     n_others = len(ids) - 1
     rounded = np.round(z, TIE_DECIMALS)
@@ -154,7 +184,7 @@ def _nearest(
     near = near[np.argsort(-rounded[near], kind="stable")[:n_ranked]]
     rates = calibration.fdr(z[near], n_others, cosines[near])
     return tuple(
-        Neighbour(
+        MapNeighbour(
             model=ids[place],
             z=float(z[place]),
             fdr=float(rate),
@@ -162,4 +192,69 @@ def _nearest(
             verdict=verdict(float(cosines[place]), float(rate)),
         )
         for place, rate in zip(near[:NEIGHBOURS_SHOWN].tolist(), rates, strict=False)
+    )
+
+
+def data_places(
+    view: FamilyView, kept: Sequence[DataSet], places: Mapping[str, tuple[float, float]]
+) -> list[dict[str, Any]]:
+    """A row for each data set that has models on the map: name, place, examples and nearest models.
+
+    Args:
+        places: Of the models by id.
+    """
+    rows = []
+    for data, models in nearest_to_kept(view, kept, PLACED_BY):
+        shown = [model for model in models if model.model in places]
+        if not shown:
+            continue
+        x, y = data_place(shown, places)
+        rows.append(
+            {
+                "name": data.name,
+                "x": round(x, 6),
+                "y": round(y, 6),
+                "examples": data.examples,
+                "loss": data.loss,
+                "verdict": shown[0].verdict,
+                "nearest": [
+                    {
+                        "model": model.model,
+                        "z": round(model.z, 4),
+                        "fdr": round(model.fdr, 6),
+                        "verdict": model.verdict,
+                    }
+                    for model in shown[:NEAREST_LISTED]
+                ],
+            }
+        )
+    return rows
+
+
+def data_place(
+    nearest: Sequence[TrainedModel], places: Mapping[str, tuple[float, float]]
+) -> tuple[float, float]:
+    """The mean place of the models that stand out, weighted by z; else of the few nearest.
+
+    As models are placed among landmarks (`search/layout.py`), with z in place of affinities.
+    """
+    standing = [model for model in nearest if model.verdict != NOTHING] or nearest[:FALLBACK]
+    points: Float64[np.ndarray, "models 2"] = np.array([places[m.model] for m in standing])
+    x, y = np.average(points, axis=0, weights=[max(m.z, LEAST_WEIGHT) for m in standing]).tolist()
+    return x, y
+
+
+def data_neighbours_of(
+    view: FamilyView, kept: Sequence[DataSet], models: Sequence[str]
+) -> DataNeighbours | None:
+    """The few kept data sets nearest to each model, as `find-data` has them; None without any."""
+    compared = compare_kept(view, kept, view.rows(models))
+    if compared is None:
+        return None
+    return tuple(
+        tuple(
+            NearData(data=near.data, z=near.z, fdr=near.fdr, verdict=near.verdict)
+            for near in compared.neighbours(column)[:DATA_SHOWN]
+        )
+        for column in range(len(models))
     )

@@ -298,6 +298,9 @@ def start_of(
     return vector_query(catalog, model, family, recipe, kind, attached)
 
 
+# attached indexes
+
+
 def open_attached(catalog: Catalog) -> list[AttachedIndex]:
     """The attached indexes of a catalog, by name.
 
@@ -402,7 +405,7 @@ def attached_query(
     if not attached:
         return None
     from ..indexer import base_key
-    from ..search import attached_query as query_of
+    from ..search import FreshQuery
 
     for index in attached if base is None else indexes_of(catalog, base, attached):
         row = index.row_of.get(model)
@@ -410,5 +413,5 @@ def attached_query(
         if row is not None and is_wanted and index.is_shown[row]:
             key = base_key(index.base)
             own = [name for name in catalog.bases() if base_key(name) == key]
-            return replace(query_of(index, model), base=own[0] if own else index.base)
+            return replace(FreshQuery.of_attached(index, model), base=own[0] if own else index.base)
     return None

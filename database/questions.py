@@ -79,7 +79,7 @@ class Evaluate(Retrieval):
                 exclude=self.exclude,
                 with_unlabelled=self.with_unlabelled,
                 way=way,
-            ).to_json()
+            )
             for recipe in self.recipes or (None,)
             for way in self.compare or ("normalised",)
         ]

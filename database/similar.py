@@ -92,12 +92,12 @@ class FindSimilar(Filters, Family):
     def _nearest(
         self, db: Opened, model: Query, base: str | None, indexes: Sequence[AttachedIndex]
     ) -> Document:
-        from ..search import explain_pair, find_similar, search_with
+        from ..search import explain_pair, find_similar
 
         start = start_of(db._catalog, model, base, self.recipe, self.kind, indexes)
         beside = indexes_of(db._catalog, start.base, indexes) if start.base else []
         neighbours = find_similar(
-            db._catalog, start, self, k=self.k, recipe=self.recipe, search=search_with(beside)
+            db._catalog, start, k=self.k, filters=self, recipe=self.recipe, attached=beside
         )
         if not neighbours.neighbours:
             require_labels(db._catalog, self, indexes)

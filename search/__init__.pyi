@@ -1,9 +1,6 @@
-from .attached import attached_query, search_with
 from .clusters import ClusterReport, cluster_family
-from .evaluate import check_ways, evaluate
-from .evaluation import Evaluation
+from .evaluation import Rankings, check_ways, evaluate, rankings
 from .explain import Explanation, explain_pair
-from .kept_data import KeptData, compare_kept, kept_data_sets, nearest_to_kept
 from .labelled import LabelledModels, family_views, labelled_models, read_family
 from .layout import Placement, place_models
 from .neighbours import (
@@ -16,21 +13,24 @@ from .neighbours import (
     pair_cosine,
     prepare_search,
 )
-from .rankings import Rankings, rankings
-from .scoring.published_scores import measure_published
 from .trained_on import (
+    KeptData,
     NearestData,
     TrainedModel,
     TrainedModels,
+    TrainedModelsOfEach,
     check_searchable,
+    compare_kept,
     find_data,
     find_trained_on,
+    find_trained_on_each,
+    kept_data_sets,
+    nearest_to_kept,
 )
-from .trained_on_each import TrainedModelsOfEach, find_trained_on_each
+from .vector_scores import measure_published
 
 __all__ = [
     "ClusterReport",
-    "Evaluation",
     "Explanation",
     "FreshQuery",
     "KeptData",
@@ -45,7 +45,6 @@ __all__ = [
     "TrainedModel",
     "TrainedModels",
     "TrainedModelsOfEach",
-    "attached_query",
     "check_searchable",
     "check_ways",
     "cluster_family",
@@ -66,5 +65,4 @@ __all__ = [
     "prepare_search",
     "rankings",
     "read_family",
-    "search_with",
 ]

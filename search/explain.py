@@ -10,9 +10,9 @@ import numpy as np
 
 from ..errors import RequestError
 from ..records import ROLES, STACKS, Recipe, Slot, SlotStats
-from ..store import Catalog, FamilyView, SketchMatrix, block_dims, true_cosines
+from ..store import Catalog, SketchMatrix, block_dims, true_cosines
+from .family_scores import weights_by_kinds
 from .neighbours import FreshQuery, Query
-from .scoring.normalisation import weights_by_kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,14 +127,9 @@ def explain_pair(
         sketch_blocks(made_by)
         row = catalog.model(model, family)
         second = Explained(row.id, row.record.kind, catalog.slots(row.key, made_by.id))
-        return explain(catalog.family(family, made_by), first, second)
+        return explain_slots(first, second, made_by)
 
     return catalog.look(answer)
-
-
-def explain(view: FamilyView, query: Explained, other: Explained) -> Explanation:
-    """The similarity of two models, as the family's recipe measures it."""
-    return explain_slots(query, other, view.recipe)
 
 
 def explain_slots(query: Explained, other: Explained, recipe: Recipe) -> Explanation:

@@ -1,18 +1,26 @@
-"""The models of a family with their labels, ready to be evaluated, clustered or drawn."""
+"""The models of a family with labels and scores, ready to be evaluated, clustered or drawn."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Float64, Int64, Shaped
 from ..errors import EmptyCatalog, RequestError, UnknownRecipe
 from ..records import ModelRecord
-from ..store import Catalog, FamilyView
-from .pooled_means import PooledMeans
-from .scoring.pair_source import WAYS as WAYS
-from .scoring.pair_source import PairSource, VectorSource, pair_source
+from ..store import Catalog, FamilyView, block_dims
+from .family_scores import TIE_DECIMALS, FamilyScores, PairScores, bounded, unbounded
+from .vector_scores import PooledMeans, VectorScores
+
+WAYS = ("normalised", "raw", "update", "output", "input", "pooled")
+"""Ways of scoring a pair: as searches do; the plain cosine, and that of one block of features; the
+cosine of the pooled vectors."""
+
+COMPARED_AT_ONCE = 4_000
+"""Models that are read, and compared with some others, at a time: 150 MB of sketches."""
 
 BLOCK_BYTES = 16 * 2**20
 """Scores held at a time. Ranking them takes about three times as much again."""
@@ -20,8 +28,74 @@ BLOCK_BYTES = 16 * 2**20
 WHOLE_FAMILY = 4_000
 """Models up to which the scores of every pair are held: 128 MB."""
 
-TIE_DECIMALS = 9
-"""Scores equal to this many decimals are ties, and the smaller model id comes first."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairSource:
+    """Some models of a family, row by row, and how their pairs are scored.
+
+    Attributes:
+        read: Gives the models of some rows, as the family prepares them.
+        blocks: Of features, each of which is a way of its own.
+    """
+
+    family: FamilyScores | VectorScores
+    read: Callable[[Int64[np.ndarray, " rows"]], Any]
+    way: str = "normalised"
+    blocks: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, view: FamilyView, rows: Int64[np.ndarray, " models"], way: str
+    ) -> PairSource | None:
+        """Of some models; None where their pairs are scored by the cosines of vectors as they are.
+
+        Up to `COMPARED_AT_ONCE` models are read now; of more, those that are asked for.
+        Peak: the sketches of as many, and their cosines with the cohort.
+        """
+        blocks, family = tuple(block_dims(view.recipe)), FamilyScores.of(view)
+        if family is not None and way in ("normalised", "raw", *blocks):
+            if len(rows) <= COMPARED_AT_ONCE:
+                return cls(family, family.stored(view, rows).take, way, blocks)
+            return cls(family, lambda some: family.stored(view, rows[some]), way, blocks)
+        if way == "normalised":
+            vectors = VectorScores.of(view)
+            return cls(vectors, vectors.stored(view, rows).take)
+        return None
+
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> PairSource:
+        """Some of the models, in that order."""
+        return replace(self, read=lambda some: self.read(rows[some]))
+
+    def scores(
+        self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
+    ) -> Float64[np.ndarray, "rows columns"]:
+        """Of some models with some others, −1…1; 1 for a model with itself."""
+        if self.way in self.blocks:
+            block, left = self.blocks.index(self.way), self.read(rows)
+            scores = np.empty((len(rows), len(columns)))
+            for part, right in self._parts(columns):
+                scores[:, part] = left.features.cosines(right.features)[block]
+        else:
+            pairs = self.pairs(rows, columns)
+            scores = pairs.cosines if self.way == "raw" else bounded(pairs.z)
+        scores[rows[:, None] == columns[None, :]] = 1.0
+        return scores
+
+    def pairs(
+        self, rows: Int64[np.ndarray, " rows"], columns: Int64[np.ndarray, " columns"]
+    ) -> PairScores:
+        """Plain cosines, 1 for copies, and z of the same pairs."""
+        left, shape = self.read(rows), (len(rows), len(columns))
+        pairs = PairScores(cosines=np.empty(shape), z=np.empty(shape))
+        for part, right in self._parts(columns):
+            found = self.family.compare(left, right)
+            pairs.cosines[:, part], pairs.z[:, part] = found.cosines, found.z
+        return pairs
+
+    def _parts(self, columns: Int64[np.ndarray, " columns"]) -> Iterator[tuple[slice, Any]]:
+        for start in range(0, len(columns), COMPARED_AT_ONCE):
+            part = slice(start, start + COMPARED_AT_ONCE)
+            yield part, self.read(columns[part])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +118,7 @@ class LabelledModels:
     authors: tuple[str | None, ...]
     runs: tuple[str | None, ...]
     scores: Float64[np.ndarray, "models models"] | None = field(default=None, compare=False)
-    source: PairSource | VectorSource | None = field(default=None, compare=False)
+    source: PairSource | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         columns = (self.vectors, self.labels, self.authors, self.runs)
@@ -98,13 +172,14 @@ class LabelledModels:
             return self.source.scores(rows, columns)
         return self._vector_cosines(rows, columns)
 
-    def cosines_between(
+    def pairs_between(
         self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
-    ) -> Float64[np.ndarray, "queries reference"]:
-        """Plain cosines of some models with some others: 1 for copies."""
+    ) -> PairScores:
+        """Plain cosines, 1 for copies, and z of some models with some others."""
         if self.source is not None:
-            return self.source.cosines(rows, columns)
-        return self._vector_cosines(rows, columns)
+            return self.source.pairs(rows, columns)
+        z = unbounded(self.scores_between(rows, columns))
+        return PairScores(cosines=self._vector_cosines(rows, columns), z=z)
 
     def _vector_cosines(
         self, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " reference"]
@@ -173,7 +248,7 @@ def labelled_models(view: FamilyView, way: str = "normalised") -> LabelledModels
     Above `WHOLE_FAMILY` models scores are computed when they are asked for.
     """
     rows = view.rows(sorted(view.ids))
-    labels, source = view.labels, pair_source(view, rows, way)
+    labels, source = view.labels, PairSource.of(view, rows, way)
     kinds = [view.kinds[row] for row in rows.tolist()]
     vectors, places = view.vectors(view.keys[rows]), np.arange(len(rows))
     if way == "normalised":

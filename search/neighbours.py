@@ -1,18 +1,25 @@
-"""The nearest fine-tunes of a model, stored or not."""
+"""The nearest fine-tunes of a model, stored or not: of a catalog and of the indexes attached to it.
+
+A model of an attached index has no sketches: its z comes from the pooled vector and the statistics
+that were published with it, and counts the same thing, standard deviations above the family's
+strangers, with more noise (docs/publishing.md).
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Protocol, runtime_checkable
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Float32, Float64, Int64
+from ..arrays import Bool, Float32, Float64, Int64
 from ..errors import EmptyCatalog, RequestError, StoreDamaged, UnknownRecipe
 from ..records import Fingerprint, Recipe, SlotStats
 from ..store import (
+    AttachedIndex,
     Catalog,
     FamilyView,
     Filters,
@@ -21,13 +28,19 @@ from ..store import (
     Stored,
     block_dims,
 )
-from .labelled import TIE_DECIMALS
-from .pooled_means import PooledMeans
-from .scoring.cohort import KindCodes
-from .scoring.evidence import Calibration, Verdict, verdict
-from .scoring.family_scores import FamilyScores
-from .scoring.normalisation import PairScores, bounded
-from .scoring.vector_scores import VectorScores
+from .evidence import Calibration, Verdict, verdict
+from .family_scores import TIE_DECIMALS, Cohort, FamilyScores, PairScores, bounded, codes_of
+from .vector_scores import (
+    PooledMeans,
+    ScoredVectors,
+    VectorScale,
+    VectorScores,
+    published_calibration,
+)
+
+log = logging.getLogger(__name__)
+
+EVERY_MODEL = Filters()
 
 SKETCH_FILE_MIN_MODELS = 1_000
 """Models of a family whose sketches are worth a file beside the catalog."""
@@ -44,7 +57,14 @@ VECTOR_CANDIDATES = 256
 NAMES_SHOWN = 3
 """Models that an error names."""
 
-EVERY_MODEL = Filters()
+FEWEST_OWN = 16
+"""Models of the catalog from which it knows its strangers; fewer are scored by pooled vectors and
+the statistics of the largest attached index."""
+
+CLOSE = 1e-5
+"""Cosines whose order single precision may change."""
+
+RESCORED_AT_ONCE = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +91,24 @@ class FreshQuery:
     kind: str = "full"
     dataset: str | None = None
     slots: tuple[SlotStats, ...] = ()
+
+    @classmethod
+    def of_attached(cls, index: AttachedIndex, id: str) -> FreshQuery:
+        """A model of an attached index.
+
+        Raises:
+            KeyError: it has none of that id.
+        """
+        row = index.row_of[id]
+        vector = index.vectors_at(np.array([row], dtype=np.int64))[0]
+        norm = float(index.models.column("norm")[row].as_py())
+        return cls(
+            model=id,
+            base=index.base,
+            fingerprint=Fingerprint(recipe=index.recipe, vector=vector, norm=norm),
+            kind=index.kinds[row],
+            dataset=index.label(row).dataset,
+        )
 
 
 Query = StoredQuery | FreshQuery
@@ -160,42 +198,34 @@ class ResolvedQuery:
     sketches: SketchMatrix | None
 
 
-@runtime_checkable
-class Search(Protocol):
-    """What answers a resolved query, as `nearest` does."""
-
-    def __call__(
-        self, view: FamilyView, query: ResolvedQuery, *, k: int, wanted: Filters
-    ) -> Neighbours: ...
-
-
 def find_similar(
     catalog: Catalog,
     query: Query,
-    filters: Filters = EVERY_MODEL,
     *,
     k: int,
+    filters: Filters = EVERY_MODEL,
     recipe: str | None = None,
     base: str | None = None,
-    search: Search | None = None,
+    attached: Sequence[AttachedIndex] = (),
 ) -> Neighbours:
-    """The `k` nearest of the query's family that pass every filter, at one moment.
+    """The `k` nearest of the query's family that pass the filters, at one moment.
 
     Args:
         recipe: By name or id; by default the one that most of the family's models have.
         base: Which family, where several have a model of that id.
-        search: Finds them for the resolved query; by default among the family's models alone.
+        attached: Indexes of the query's base, searched too where their recipe is the same.
 
     Raises:
         RequestError: k < 1, or the query has no vector to search with; an unknown model or
             recipe, a bad filter and an empty catalog raise its subclasses.
+        BadIndex: an attached index is damaged.
     """
     if k < 1:
         raise RequestError(f"k must be at least 1, got {k}")
 
     def answer() -> Neighbours:
         view, resolved = resolve(catalog, query, recipe, base)
-        return (search or nearest)(view, resolved, k=k, wanted=filters)
+        return nearest(view, resolved, k=k, filters=filters, attached=attached)
 
     return catalog.look(answer)
 
@@ -279,90 +309,175 @@ def pair_cosine(catalog: Catalog, first: str, second: str, base: str) -> float |
     return float(np.clip(scores.cosines[0, 0], -1.0, 1.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RankedModels:
-    """The models of a family that were scored, nearest first.
+class _Ranked(NamedTuple):
+    """What the catalog, or one attached index, has near a query.
 
     Attributes:
-        rows: Of the models.
-        compared: Models that the query was compared with, these among them.
+        best: Model, label, cosine and z of the nearest; no more than are wanted.
+        z: Of all that were scored.
+        cosines: Of these; of an attached index only where z is near the best, else 0.
+        compared: Models that the query was compared with.
+        calibration: What the rates of false discoveries are known from.
     """
 
-    rows: Int64[np.ndarray, " models"]
-    cosines: Float64[np.ndarray, " models"]
+    best: Sequence[tuple[str, Label, float, float]]
     z: Float64[np.ndarray, " models"]
+    cosines: Float64[np.ndarray, " models"]
     compared: int
     calibration: Calibration
-
-
-def rank_family(view: FamilyView, query: ResolvedQuery, k: int, wanted: Filters) -> RankedModels:
-    """At least the `k` nearest of a family that pass a filter, or all if fewer do.
-
-    Raises:
-        BadFilter: the filter's condition is not understood.
-    """
-    itself = -1 if query.itself is None else int(view.rows([query.itself])[0])
-    allowed = None if wanted.passes_all else view.rows_where(wanted)
-    rows = candidates_of(view, query, k, allowed)
-    if not view.is_current:
-        rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)
-    rows = rows[rows != itself]
-    scores, calibration = _scored(view, query, itself, rows)
-    check_finite(view, rows, scores.z[0])
-    compared = len(view) if allowed is None else len(allowed)
-    compared -= itself >= 0 and (allowed is None or itself in allowed)
-    order = rank_rows(view.ids, rows, scores.z[0])
-    return RankedModels(
-        rows=rows[order],
-        cosines=scores.cosines[0, order],
-        z=scores.z[0, order],
-        compared=compared,
-        calibration=calibration,
-    )
+    base: str
+    source: str | None = None
 
 
 def nearest(
-    view: FamilyView, query: ResolvedQuery, *, k: int, wanted: Filters = EVERY_MODEL
+    view: FamilyView,
+    query: ResolvedQuery,
+    *,
+    k: int,
+    filters: Filters = EVERY_MODEL,
+    attached: Sequence[AttachedIndex] = (),
 ) -> Neighbours:
-    """The `k` nearest of a family that pass a filter, or all if fewer do.
+    """The `k` nearest that pass the filters, or all if fewer do.
+
+    A model that several places have counts once, the catalog's first.
 
     Raises:
-        EmptyCatalog: the family is empty.
-        BadFilter: the filter's condition is not understood.
+        EmptyCatalog: there is no model to compare with.
+        BadFilter: the filters' condition is not understood.
     """
-    if not len(view):
+    indexes = [index for index in attached if index.recipe.id == view.recipe.id]
+    for index in attached:
+        if index not in indexes:
+            log.info("%s is not searched: its recipe is %s", index.name, index.recipe.id)
+    if not len(view) and not indexes:
         raise EmptyCatalog(f"no model of {view.base} has a {view.recipe.name} fingerprint")
-    ranked = rank_family(view, query, k, wanted)
-    rates = ranked.calibration.fdr(ranked.z, ranked.compared, ranked.cosines)
+    parts = [_rank_family(view, query, k, filters, indexes)] if len(view) else []
+    seen = {query.model, *view.ids} if indexes else set()
+    for index in indexes:
+        parts.append(_rank_attached(index, query, k, filters, seen))
+        seen.update(index.ids)
+    compared = sum(part.compared for part in parts)
+    z, cosines = (
+        np.concatenate(values) for values in zip(*((p.z, p.cosines) for p in parts), strict=True)
+    )
+    falling = np.argsort(-np.round(z, TIE_DECIMALS), kind="stable")
+    found = [
+        (*best, part, part.calibration.fdr(z[falling], compared, cosines[falling]))
+        for part in parts
+        for best in part.best
+    ]
+    found.sort(key=lambda best: (-round(best[3], TIE_DECIMALS), best[0]))
+    neighbours = []
+    for place, (model, label, cosine, model_z, part, rates) in enumerate(found[:k]):
+        plain, fdr = min(1.0, max(-1.0, cosine)), float(rates[place])
+        neighbours.append(
+            Neighbour(
+                rank=place + 1,
+                model=model,
+                cosine=plain,
+                score=float(bounded(np.array([model_z]))[0]),
+                z=model_z,
+                fdr=fdr,
+                verdict=verdict(plain, fdr),
+                dataset=label.dataset,
+                author=label.author,
+                run=label.run,
+                base=part.base,
+                source=part.source,
+            )
+        )
     return Neighbours(
         model=query.model,
         dataset=query.dataset,
         base=view.base,
         recipe=view.recipe,
-        compared=ranked.compared,
-        calibration=ranked.calibration,
-        neighbours=tuple(
-            replace(neighbour, rank=rank, fdr=rate, verdict=verdict(neighbour.cosine, rate))
-            for rank, (neighbour, rate) in enumerate(
-                zip(best_of(view, ranked, k), rates.tolist(), strict=False), start=1
-            )
-        ),
+        neighbours=tuple(neighbours),
+        compared=compared,
+        calibration=parts[0].calibration,
+        attached=tuple(index.name for index in indexes),
     )
 
 
-def best_of(view: FamilyView, ranked: RankedModels, k: int) -> list[Neighbour]:
-    """The first `k` of a family's ranked models; their ranks and rates are still to be known."""
-    best = ranked.rows[:k].tolist()
+def _rank_family(
+    view: FamilyView,
+    query: ResolvedQuery,
+    k: int,
+    filters: Filters,
+    indexes: Sequence[AttachedIndex],
+) -> _Ranked:
+    """The catalog's models; few are normalised as those of the largest attached index."""
+    itself = -1 if query.itself is None else int(view.rows([query.itself])[0])
+    allowed = view.rows_where(filters) if filters else None
+    if indexes and len(view) < FEWEST_OWN:
+        rows = np.arange(len(view)) if allowed is None else allowed
+        rows = _present(view, rows, itself)
+        statistics = max(indexes, key=lambda index: index.manifest.models).statistics
+        scale, calibration = VectorScale.published(statistics), published_calibration(statistics)
+        kinds = codes_of([view.kinds[row] for row in rows.tolist()], scale.kinds)
+        asked = scale.prepare(query.vector[None, :], [query.kind])
+        scores, compared = scale.search(asked, view.vectors_at(rows), kinds), len(rows)
+    else:
+        rows = _present(view, candidates_of(view, query, k, allowed), itself)
+        scores, calibration = _scored(view, query, itself, rows)
+        _check_finite(view, rows, scores.z[0])
+        compared = len(view) if allowed is None else len(allowed)
+        compared -= itself >= 0 and (allowed is None or itself in allowed)
+    order = rank_rows(view.ids, rows, scores.z[0])
+    rows, cosines, z = rows[order], scores.cosines[0, order], scores.z[0, order]
+    best = rows[:k].tolist()
     labels = view.labels_at(best)
-    return [
-        make_neighbour(view.ids[row], view.base, labels[row], cosine=cosine, z=z)
-        for row, cosine, z in zip(
-            best, ranked.cosines[:k].tolist(), ranked.z[:k].tolist(), strict=True
-        )
-    ]
+    return _Ranked(
+        best=[
+            (view.ids[row], labels[row], *numbers)
+            for row, *numbers in zip(best, cosines[:k].tolist(), z[:k].tolist(), strict=True)
+        ],
+        z=z,
+        cosines=cosines,
+        compared=compared,
+        calibration=calibration,
+        base=view.base,
+    )
 
 
-def check_finite(
+def _present(
+    view: FamilyView, rows: Int64[np.ndarray, " rows"], itself: int
+) -> Int64[np.ndarray, " present"]:
+    """The rows of models that were not removed since, without the query's own."""
+    if not view.is_current:
+        rows = np.array(sorted(view.labels_at(rows.tolist())), np.int64)
+    return np.asarray(rows[rows != itself])
+
+
+def _rank_attached(
+    index: AttachedIndex, query: ResolvedQuery, k: int, filters: Filters, seen: set[str]
+) -> _Ranked:
+    """The models of an index, without those that were seen before."""
+    allowed = index.allowed(filters).copy()
+    allowed[[row for id in seen if (row := index.row_of.get(id)) is not None]] = False
+    scale = VectorScale.published(index.statistics)
+    asked = scale.prepare(query.vector[None, :], [query.kind])
+    z, rows = _likely(index, scale, asked, allowed, k)
+    kinds = codes_of([index.kinds[row] for row in rows.tolist()], scale.kinds)
+    cosines = np.zeros(len(z))
+    for start in range(0, len(rows), RESCORED_AT_ONCE):
+        part = slice(start, start + RESCORED_AT_ONCE)
+        pairs = scale.search(asked, index.vectors_at(rows[part]), kinds[part])
+        z[rows[part]], cosines[rows[part]] = pairs.z[0], pairs.cosines[0]
+    best = rows[rank_rows(index.ids, rows, z[rows])[:k]].tolist()
+    return _Ranked(
+        best=[
+            (index.ids[row], index.label(row), float(cosines[row]), float(z[row])) for row in best
+        ],
+        z=z[allowed],
+        cosines=cosines[allowed],
+        compared=int(allowed.sum()),
+        calibration=published_calibration(index.statistics),
+        base=index.base,
+        source=index.name,
+    )
+
+
+def _check_finite(
     view: FamilyView, rows: Int64[np.ndarray, " rows"], scores: Float64[np.ndarray, " rows"]
 ) -> None:
     """Refuse scores that are not numbers, which would leave models out of an answer.
@@ -390,27 +505,47 @@ def _scored(
         return pairs, family.evidence.calibration(view)
     vectors = VectorScores.of(view)
     vector = vectors.prepare(query.vector[None, :], [query.kind])
-    return vectors.search(view, vector, rows), vectors.evidence.calibration(view)
+    return vectors.search(
+        vector, view.vectors_at(rows), Cohort.of(view).of_models[rows]
+    ), vectors.evidence.calibration(view)
 
 
-def make_neighbour(
-    model: str, base: str, label: Label, *, cosine: float, z: float, source: str | None = None
-) -> Neighbour:
-    """A neighbour whose rank, rate and verdict are still to be known."""
-    return Neighbour(
-        rank=0,
-        model=model,
-        base=base,
-        cosine=min(1.0, max(-1.0, cosine)),
-        score=float(bounded(np.array([z]))[0]),
-        z=z,
-        fdr=1.0,
-        verdict="no model stands out",
-        dataset=label.dataset,
-        author=label.author,
-        run=label.run,
-        source=source,
-    )
+def _likely(
+    index: AttachedIndex,
+    scale: VectorScale,
+    asked: ScoredVectors,
+    allowed: Bool[np.ndarray, " models"],
+    k: int,
+) -> tuple[Float64[np.ndarray, " models"], Int64[np.ndarray, " rows"]]:
+    """z of every model in single precision, and the rows among which the `k` best are: all that
+    it cannot tell from them.
+
+    With m the mean of a vector's kind and q the query without its own, the centred cosine is
+    (⟨v, q⟩ − ⟨m, q⟩) / √(1 − 2⟨v, m⟩ + |m|²), so that one product of matrices gives all.
+    """
+    kinds = codes_of(index.kinds, scale.kinds)
+    if not allowed.any():
+        return np.zeros(len(kinds)), np.zeros(0, dtype=np.int64)
+    dim = index.recipe.dim
+    means = np.stack([scale.means.by_kind.get(kind, np.zeros(dim)) for kind in scale.kinds])
+    asked_mean, lengths = means @ asked.centred[0], np.vecdot(means, means)
+    directions = np.concatenate([asked.centred[0][None], means]).astype(np.float32).T
+    centred: Float64[np.ndarray, " models"] = np.empty(len(kinds))
+    start, shortest = 0, 1.0
+    for vectors in index.vectors():
+        part = slice(start, start + len(vectors))
+        products = (vectors @ directions).astype(np.float64)  # (rows, 1 + kinds)
+        of_kind = kinds[part]
+        with_mean = products[np.arange(len(vectors)), 1 + of_kind]
+        squares = np.maximum(1.0 - 2.0 * with_mean + lengths[of_kind], 1e-12)
+        shortest = min(shortest, float(np.sqrt(squares.min())))
+        centred[part] = (products[:, 0] - asked_mean[of_kind]) / np.sqrt(squares)
+        start += len(vectors)
+    z = scale.null.of(centred[None], asked.kinds, kinds)[0]
+    n = min(k, int(allowed.sum()))
+    least = np.partition(z[allowed], -n)[-n]
+    slack = CLOSE / (min(scale.null.spread.values()) * shortest)
+    return z, np.flatnonzero((z >= least - slack) & allowed)
 
 
 def prepare_search(
@@ -458,10 +593,10 @@ def _by_kind(
     """The rows that are allowed, kind by kind, since a kind's mean shifts all of its scores alike;
     None for all, of one kind or of a large family."""
     if allowed is None:
-        if not view.index.is_exact or len(KindCodes.of(view).names) <= 1:
+        if not view.index.is_exact or len(Cohort.of(view).kinds) <= 1:
             return [None]
         allowed = np.arange(len(view))
-    kinds = KindCodes.of(view).codes[allowed]
+    kinds = Cohort.of(view).of_models[allowed]
     return [allowed[kinds == kind] for kind in np.unique(kinds)]
 
 

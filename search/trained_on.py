@@ -1,26 +1,58 @@
-"""Which models of a family were trained on a data set, or on data like it."""
+"""Which models of a family were trained on a data set, or on data like it.
+
+The gradient of a base's loss over a data set, negated, is treated as a full fine-tune's ΔW, and its
+cosines are normalised as a model's are: by those of both sides with the family's strangers. Where
+enough gradients of *other* data are kept, a model's side is also normalised by its cosines with
+these, and the lower of the two z counts: an answer must stand out among models and among data.
+
+Labels of models do not calibrate this as they do pairs of models: how near models of two data sets
+are says little of gradients. But the labels of the models that stand out must agree: a neighbour's
+false discovery rate is at least the share of labelled models, as near as it or nearer, that have
+another label. docs/find-trained-on.md has what this changed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
 from ..arrays import Float64, Int64
 from ..errors import RequestError, UnknownRecipe
-from ..records import GROUP, PERMUTED, DataSet, Slot
-from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims
+from ..records import GROUP, PERMUTED, WHOLE, DataSet
+from ..store import Catalog, FamilyView, Filters, SketchMatrix, block_dims, true_cosines
 from .data_control import ControlComparison, compare_data
+from .evidence import RATE, SMALL_FAMILY, Calibration, Verdict, verdict
+from .family_scores import (
+    LEAST_SPREAD,
+    FamilyScores,
+    PairScores,
+    Scored,
+    Traits,
+    bounded,
+    lower_spread,
+    normalised,
+    plain,
+    weights_by_kinds,
+)
 from .neighbours import EVERY_MODEL, ResolvedQuery, candidates_of, rank_rows
-from .scoring.data_evidence import null_calibration, with_labels
-from .scoring.data_scores import KIND, DataScores
-from .scoring.evidence import Calibration, Verdict, verdict
-from .scoring.family_scores import FamilyScores
-from .scoring.normalisation import bounded
 
 NO_COPY = 0.0
 """A data set is no model, so that no model is its copy, whatever the cosine."""
+
+FEWEST_REFERENCES = 10
+"""Gradients of other data from which models are normalised by them too; eight are noise."""
+
+PRIOR_REFERENCES = 4.0
+"""Weight of all models' spread in that of one model, in references: few know it badly."""
+
+KIND = "full"
+"""A gradient changes every weight, as full fine-tunes do."""
+
+BLOCK = 1_000
+"""Models whose sketches are held at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +170,406 @@ class NearestData:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptData:
+    """The kept data sets of a family, and their evidence with some of its models.
+
+    Attributes:
+        sets: By name.
+        z: Deviations above a data set's scores with the family's strangers.
+        cosines: Plain.
+        rates: Of false discoveries among the models beside a data set, as `find-trained-on` has
+            them where the models are the whole family.
+        calibration: What false discovery rates are computed from.
+    """
+
+    sets: tuple[DataSet, ...]
+    z: Float64[np.ndarray, "data models"] = field(compare=False)
+    cosines: Float64[np.ndarray, "data models"] = field(compare=False)
+    rates: Float64[np.ndarray, "data models"] = field(compare=False)
+    calibration: Calibration
+
+    def neighbours(self, column: int) -> tuple[DataNeighbour, ...]:
+        """The data sets nearest to the model of a column, all of them."""
+        numbers = (values[:, column].tolist() for values in (self.z, self.cosines, self.rates))
+        return _data_neighbours(
+            (data, z, cosine, None, rate)
+            for data, z, cosine, rate in zip(self.sets, *numbers, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedModelsOfEach:
+    """Every data set with every model that passes the filters.
+
+    Attributes:
+        sets: The data sets, a row each.
+        answers: What `find-trained-on` answers of each.
+        models: By id, a column each.
+        z: Deviations above a data set's scores with the family's strangers.
+    """
+
+    sets: tuple[DataSet, ...]
+    answers: tuple[TrainedModels, ...]
+    models: tuple[str, ...]
+    z: Float64[np.ndarray, "data models"] = field(compare=False)
+
+    def to_json(self) -> dict[str, object]:
+        """The documented keys, ready for json.dumps."""
+        answer = self.answers[0]
+        return {
+            "base": answer.base,
+            "recipe": answer.recipe,
+            "recipe_id": answer.recipe_id,
+            "compared": answer.compared,
+            "calibration": answer.calibration.to_json(),
+            "models": list(self.models),
+            "data": [
+                {
+                    "data": data.name,
+                    "loss": data.loss,
+                    "examples": data.examples,
+                    "sha256": data.sha256,
+                    "verdict": answer.verdict,
+                    "references": answer.references,
+                    "control": answer.control_json(),
+                    "nearest": [asdict(model) for model in answer.models],
+                    "z": row,
+                }
+                for data, answer, row in zip(self.sets, self.answers, self.z.tolist(), strict=True)
+            ],
+        }
+
+
+# scores
+
+
+class DataScores:
+    """Scores of gradients with the models of a family."""
+
+    def __init__(self, family: FamilyScores, references: SketchMatrix | None) -> None:
+        """Of a family, with gradients of other data, if there are some."""
+        self.family = family
+        self._references = (
+            references if references is not None and len(references) >= FEWEST_REFERENCES else None
+        )
+        self.n_references = 0 if self._references is None else len(self._references)
+        blocks = list(family.strangers.features.dims)
+        self._weights = weights_by_kinds(blocks, [KIND] * len(family.kinds))
+
+    @classmethod
+    def of(cls, view: FamilyView, others: Sequence[DataSet]) -> DataScores:
+        """Of a view's models, which other data sets normalise too.
+
+        Raises:
+            RequestError: no model has sketches.
+        """
+        family = FamilyScores.of(view)
+        if family is None:
+            raise _no_sketches(view)
+        references = [data.whole for data in others]
+        return cls(family, SketchMatrix.of_rows(references, view.recipe) if references else None)
+
+    def prepare(self, sketches: SketchMatrix) -> Scored:
+        """Gradients, compared with the cohort."""
+        n = len(sketches)
+        return self.family.prepare(sketches, [KIND] * n, [-1] * n)
+
+    def compare(self, gradients: Scored, models: Scored) -> PairScores:
+        """Cosines and z of every gradient with every model.
+
+        z is in deviations of the same gradient's scores with the cohort, above their median.
+        """
+        mine, theirs, cohort = gradients.traits, models.traits, self.family.strangers
+        cosines = gradients.features.cosines(models.features)
+        among_cohort = gradients.features.cosines(cohort.features)
+        sides = (mine.kinds, mine.blocks), (theirs.kinds, theirs.blocks)
+        whole = plain(cosines, *sides, self._weights)
+
+        def on_scale(traits: Traits, of_cohort: Traits) -> Float64[np.ndarray, "gradients models"]:
+            """Normalised cosines, in deviations of those with the cohort."""
+            raw = normalised(cosines, mine, traits, self._weights)
+            strangers = normalised(among_cohort, mine, of_cohort, self._weights)
+            z = np.empty_like(raw)
+            for row, values in enumerate(strangers):
+                centre, spread = lower_spread(values)
+                z[row] = (raw[row] - centre) / spread
+            return z
+
+        z = on_scale(theirs, cohort.traits)
+        if self._references is not None:
+            seen, cohort_seen = (
+                self._seen_from_data(some, self._references) for some in (models, cohort)
+            )
+            z = np.minimum(z, on_scale(seen, cohort_seen))
+        return PairScores(cosines=true_cosines(whole), z=z)
+
+    def _seen_from_data(self, models: Scored, references: SketchMatrix) -> Traits:
+        """The models' traits, with centres and spreads of their cosines with other data."""
+        cosines = references.cosines(models.features)
+        n = cosines.shape[1]
+        centre, variance = np.median(cosines, axis=1), cosines.var(axis=1)
+        typical = np.median(variance, axis=1, keepdims=True)
+        spread = np.sqrt((n * variance + PRIOR_REFERENCES * typical) / (n + PRIOR_REFERENCES))
+        kinds, traits = self.family.kinds, models.traits
+        # a gradient meets a model's traits for its kind, else those for the first
+        kind = kinds.index(KIND) if KIND in kinds else 0
+        seen = Traits(traits.numbers.copy(), traits.n_blocks, traits.n_cohort)
+        centres, spreads = seen.scales
+        centres[:, :, kind], spreads[:, :, kind] = centre, np.maximum(spread, LEAST_SPREAD)
+        return seen
+
+
+def null_calibration(n_models: int) -> Calibration:
+    """The tail of a family's strangers alone; few models widen it."""
+    return Calibration(RATE * (1.0 + SMALL_FAMILY / max(1, n_models)), "the null alone", 0, 0)
+
+
+def with_labels(
+    rates: Float64[np.ndarray, " neighbours"], labels: Sequence[str | None]
+) -> Float64[np.ndarray, " neighbours"]:
+    """The rates of neighbours, nearest first, raised where their labels disagree.
+
+    Args:
+        labels: Of the same neighbours, or of more; None without.
+    """
+    raised: Float64[np.ndarray, " neighbours"] = rates.copy()
+    nearer: Counter[str] = Counter()
+    for place, label in enumerate(labels[: len(rates)]):
+        if label is not None:
+            nearer[label] += 1
+            raised[place] = max(raised[place], 1.0 - nearer[label] / nearer.total())
+    return raised
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RankedByData:
+    """Models by falling z with a data set.
+
+    Attributes:
+        errors: Of z: the standard deviation of the groups' z over the root of their number; None
+            with fewer than three. A group's z is lower than the whole's, as it has fewer examples.
+        rates: Of false discoveries.
+        control: The highest z that the same texts reach with their labels permuted; None without.
+        compared: Models that could have come first.
+    """
+
+    rows: Int64[np.ndarray, " models"]
+    z: Float64[np.ndarray, " models"]
+    cosines: Float64[np.ndarray, " models"]
+    errors: Sequence[float | None]
+    rates: Float64[np.ndarray, " models"]
+    control: float | None
+    compared: int
+
+
+def _rank_models(
+    view: FamilyView,
+    scores: DataScores,
+    data: DataSet,
+    *,
+    k: int = 1,
+    filters: Filters = EVERY_MODEL,
+    also: Int64[np.ndarray, " rows"] | None = None,
+) -> _RankedByData:
+    """The models that may be the `k` nearest to a data set, and those in the rows `also`; all
+    parts of the data set compared at once."""
+    query = ResolvedQuery(
+        model=data.name,
+        dataset=None,
+        kind=KIND,
+        vector=data.fingerprint.vector,
+        itself=None,
+        sketches=None,
+    )
+    allowed = view.rows_where(filters) if filters else None
+    rows = candidates_of(view, query, k, allowed)
+    rows = rows if also is None else np.union1d(rows, also)
+    labels = view.labels_at(rows.tolist())
+    rows = np.array([row for row in rows.tolist() if row in labels], dtype=np.int64)
+    compared = len(view) if allowed is None else len(allowed)
+    groups, permuted = data.parts(GROUP), data.parts(PERMUTED)
+    parts = SketchMatrix.of_rows([data.whole, *groups, *permuted], view.recipe)
+    pairs = scores.compare(scores.prepare(parts), scores.family.stored(view, rows))
+    of_groups, of_permuted = pairs.z[1 : 1 + len(groups)], pairs.z[1 + len(groups) :]
+    order, rates = _rank_with_rates(
+        view, rows, pairs.z[0], [labels[row].dataset for row in rows.tolist()], compared
+    )
+    errors: Sequence[float | None] = [None] * len(rows)
+    if len(groups) > 2:
+        errors = (of_groups.std(axis=0, ddof=1) / np.sqrt(len(groups)))[order].tolist()
+    return _RankedByData(
+        rows=rows[order],
+        z=pairs.z[0, order],
+        cosines=pairs.cosines[0, order],
+        errors=errors,
+        rates=rates,
+        control=float(np.median(of_permuted.max(axis=1))) if of_permuted.size else None,
+        compared=compared,
+    )
+
+
+def _rank_with_rates(
+    view: FamilyView,
+    rows: Int64[np.ndarray, " models"],
+    z: Float64[np.ndarray, " models"],
+    labels: Sequence[str | None],
+    compared: int,
+) -> tuple[Int64[np.ndarray, " models"], Float64[np.ndarray, " models"]]:
+    """The places of models by falling z with one data set, and their false discovery rates."""
+    order = rank_rows(view.ids, rows, z)
+    rates = null_calibration(len(view)).fdr(z[order], compared)
+    return order, with_labels(rates, [labels[place] for place in order.tolist()])
+
+
+def _no_sketches(view: FamilyView) -> RequestError:
+    return RequestError(
+        f"no model of {view.base} has sketches under {view.recipe.id}, and a data set is compared "
+        "with those; `deltadex index --recipe sketch` makes them"
+    )
+
+
+def _other_data(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:
+    """The kept data sets but this one: by name, or by the bytes of its files."""
+    return [other for other in kept if data.name != other.name and data.sha256 != other.sha256]
+
+
+# models of a data set
+
+
+def find_trained_on(
+    catalog: Catalog,
+    data: DataSet,
+    *,
+    k: int,
+    filters: Filters = EVERY_MODEL,
+    control: DataSet | None = None,
+) -> TrainedModels:
+    """The `k` models of the data set's family nearest to its gradient, at one moment.
+
+    Args:
+        control: Alike data that no model saw, with which each of them is compared.
+
+    Raises:
+        RequestError: k < 1, or the family keeps no sketches of the recipe, or the control cannot be
+            compared with the data; an empty catalog and a bad filter raise its subclasses.
+    """
+    if k < 1:
+        raise RequestError(f"k must be at least 1, got {k}")
+
+    def answer() -> TrainedModels:
+        view = catalog.family(data.base, data.fingerprint.recipe)
+        kept = catalog.data_sets.all(data.base, view.recipe.id)
+        return _nearest_models(view, data, kept, k=k, filters=filters, control=control)
+
+    return catalog.look(answer)
+
+
+def check_searchable(catalog: Catalog, base: str, *, recipe: str | None, filters: Filters) -> None:
+    """Raise what `find_trained_on` would raise, before a gradient is computed for it."""
+
+    def check() -> None:
+        view = catalog.family(base, catalog.find_recipe(recipe, base))
+        if not block_dims(view.recipe):
+            raise _no_sketches(view)
+        if view.recipe.share < 1:
+            raise RequestError(
+                f"{view.base} was indexed with a budget: recipe {view.recipe.id} reads some rows "
+                "of each matrix, and a data set needs whole ones; run `deltadex index` without "
+                "--budget, or name another recipe with --recipe"
+            )
+        if filters:
+            view.rows_where(filters)
+
+    catalog.look(check)
+
+
+def _nearest_models(
+    view: FamilyView,
+    data: DataSet,
+    kept: Sequence[DataSet],
+    *,
+    k: int,
+    filters: Filters = EVERY_MODEL,
+    control: DataSet | None = None,
+) -> TrainedModels:
+    """The `k` models nearest to a data set, normalised by the other kept data sets too."""
+    scores = DataScores.of(view, _other_data(kept, data))
+    ranked = _rank_models(view, scores, data, k=k, filters=filters)
+    rows, z, cosines, rates = (
+        values[:k].tolist() for values in (ranked.rows, ranked.z, ranked.cosines, ranked.rates)
+    )
+    labels = view.labels_at(rows)
+    return TrainedModels(
+        data=data.name,
+        base=view.base,
+        recipe=view.recipe.name,
+        recipe_id=view.recipe.id,
+        models=tuple(
+            TrainedModel(
+                rank=place + 1,
+                model=view.ids[row],
+                cosine=min(1.0, max(-1.0, cosines[place])),
+                score=float(bounded(np.array([z[place]]))[0]),
+                z=z[place],
+                z_error=ranked.errors[place],
+                fdr=rates[place],
+                verdict=verdict(NO_COPY, rates[place]),
+                dataset=labels[row].dataset,
+                author=labels[row].author,
+                run=labels[row].run,
+                base=view.base,
+            )
+            for place, row in enumerate(rows)
+        ),
+        compared=ranked.compared,
+        references=scores.n_references,
+        control=ranked.control,
+        calibration=null_calibration(len(view)),
+        comparison=(
+            compare_data(view, scores.family, data, control, ranked.rows[:k])
+            if control is not None and rows
+            else None
+        ),
+    )
+
+
+def find_trained_on_each(
+    catalog: Catalog, sets: Sequence[DataSet], *, k: int, filters: Filters = EVERY_MODEL
+) -> TrainedModelsOfEach:
+    """The z of data sets of one family with its models, and the `k` models nearest to each.
+
+    A data set is normalised by the others of the list and by those that are kept.
+
+    Raises:
+        RequestError: k < 1, no data set, or the family keeps no sketches of the recipe.
+    """
+    if k < 1 or not sets:
+        raise RequestError(f"k must be at least 1, got {k}" if sets else "name a data set")
+    base, recipe = sets[0].base, sets[0].fingerprint.recipe
+
+    def answer() -> TrainedModelsOfEach:
+        view = catalog.family(base, recipe)
+        pool = [*sets, *catalog.data_sets.all(base, view.recipe.id)]
+        answers = [_nearest_models(view, data, pool, k=k, filters=filters) for data in sets]
+        rows = view.rows_where(filters) if filters else np.arange(len(view))
+        order = sorted(view.labels_at(rows.tolist()), key=view.ids.__getitem__)
+        compared = compare_kept(view, sets, np.array(order, dtype=np.int64), others=pool)
+        if compared is None:
+            raise _no_sketches(view)
+        return TrainedModelsOfEach(
+            sets=tuple(sets),
+            answers=tuple(answers),
+            models=tuple(view.ids[row] for row in order),
+            z=compared.z,
+        )
+
+    return catalog.look(answer)
+
+
+# data sets of a model
+
+
 def find_data(
     catalog: Catalog, model: str, *, base: str | None = None, recipe: str | None = None
 ) -> NearestData:
@@ -158,35 +590,37 @@ def find_data(
                 f"no data set is kept for {stored.base}: `deltadex find-trained-on FILE --keep "
                 "NAME` keeps one"
             )
-        return nearest_data(view, stored.id, kept)
+        return _nearest_data(view, stored.id, kept)
 
     return catalog.look(answer)
 
 
-def nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> NearestData:
+def _nearest_data(view: FamilyView, model: str, kept: Sequence[DataSet]) -> NearestData:
     """Kept data sets by their z with a model of the family."""
     rows = view.rows([model])
     if not len(rows):
         raise UnknownRecipe(f"{model} has no fingerprint under {view.recipe.id}")
     found = []
     for data in kept:
-        ranked = rank_models(view, data_scores(view, other_data(kept, data)), data, also=rows)
+        scores = DataScores.of(view, _other_data(kept, data))
+        ranked = _rank_models(view, scores, data, also=rows)
         place = int(np.flatnonzero(ranked.rows == rows[0])[0])
-        evidence, row = ranked.evidence, int(ranked.order[place])
-        pair = (float(evidence.z[row]), float(evidence.cosines[row]), evidence.error(row))
-        found.append((data, *pair, float(ranked.rates[place])))
+        z, cosine, rate = (
+            float(values[place]) for values in (ranked.z, ranked.cosines, ranked.rates)
+        )
+        found.append((data, z, cosine, ranked.errors[place], rate))
     return NearestData(
         model=model,
         base=view.base,
         recipe=view.recipe.name,
         recipe_id=view.recipe.id,
         calibration=null_calibration(len(view)),
-        data=data_neighbours(found),
+        data=_data_neighbours(found),
     )
 
 
-def data_neighbours(
-    scored: Sequence[tuple[DataSet, float, float, float | None, float]],
+def _data_neighbours(
+    scored: Iterable[tuple[DataSet, float, float, float | None, float]],
 ) -> tuple[DataNeighbour, ...]:
     """Data sets by falling z with one model.
 
@@ -210,234 +644,58 @@ def data_neighbours(
     )
 
 
-def find_trained_on(
-    catalog: Catalog,
-    data: DataSet,
-    *,
-    k: int,
-    wanted: Filters = EVERY_MODEL,
-    control: DataSet | None = None,
-) -> TrainedModels:
-    """The `k` models of the data set's family nearest to its gradient, at one moment.
+def kept_data_sets(catalog: Catalog, view: FamilyView) -> list[DataSet]:
+    """The kept data sets of a view's family and recipe that can be compared with its models."""
+    kept = catalog.data_sets.all(view.base, view.recipe.id)
+    usable = [data for data in kept if WHOLE in data.sketches]
+    return usable if usable and FamilyScores.of(view) is not None else []
+
+
+def compare_kept(
+    view: FamilyView,
+    kept: Sequence[DataSet],
+    rows: Int64[np.ndarray, " rows"],
+    others: Sequence[DataSet] | None = None,
+) -> KeptData | None:
+    """Every data set with the models at some rows; None without any data set.
+
+    Peak: the sketches of `BLOCK` models.
 
     Args:
-        control: Alike data that no model saw, with which each of them is compared.
-
-    Raises:
-        RequestError: k < 1, or the family keeps no sketches of the recipe, or the control cannot be
-            compared with the data; an empty catalog and a bad filter raise its subclasses.
+        others: By which each data set is normalised; else by one another, as `find-data` does.
     """
-    if k < 1:
-        raise RequestError(f"k must be at least 1, got {k}")
-
-    def answer() -> TrainedModels:
-        view = catalog.family(data.base, data.fingerprint.recipe)
-        kept = catalog.data_sets.all(data.base, view.recipe.id)
-        others = other_data(kept, data)
-        return nearest_models(view, data, others, k=k, wanted=wanted, control=control)
-
-    return catalog.look(answer)
-
-
-def check_searchable(catalog: Catalog, base: str, *, recipe: str | None, wanted: Filters) -> None:
-    """Raise what `find_trained_on` would raise, before a gradient is computed for it."""
-
-    def check() -> None:
-        view = catalog.family(base, catalog.find_recipe(recipe, base))
-        if not block_dims(view.recipe):
-            raise _no_sketches(view)
-        if view.recipe.share < 1:
-            raise RequestError(
-                f"{view.base} was indexed with a budget: recipe {view.recipe.id} reads some rows "
-                "of each matrix, and a data set needs whole ones; run `deltadex index` without "
-                "--budget, or name another recipe with --recipe"
-            )
-        if not wanted.passes_all:
-            view.rows_where(wanted)
-
-    catalog.look(check)
-
-
-def nearest_models(
-    view: FamilyView,
-    data: DataSet,
-    others: Sequence[DataSet],
-    *,
-    k: int,
-    wanted: Filters = EVERY_MODEL,
-    control: DataSet | None = None,
-) -> TrainedModels:
-    """The `k` models nearest to a data set that pass a filter.
-
-    Args:
-        others: Data sets by which models are normalised too.
-        control: With which the models are compared.
-
-    Raises:
-        RequestError: the family has no model with sketches under the data set's recipe, or the
-            control cannot be compared with the data.
-    """
-    scores = data_scores(view, others)
-    ranked = rank_models(view, scores, data, k=k, wanted=wanted)
-    evidence, rows = ranked.evidence, ranked.rows
-    labels = view.labels_at(rows[:k].tolist())
-    models = []
-    for rank, (place, row, rate) in enumerate(
-        zip(ranked.order[:k].tolist(), rows.tolist(), ranked.rates.tolist(), strict=False), 1
-    ):
-        models.append(
-            TrainedModel(
-                rank=rank,
-                model=view.ids[row],
-                cosine=min(1.0, max(-1.0, float(evidence.cosines[place]))),
-                score=float(bounded(np.array([evidence.z[place]]))[0]),
-                z=float(evidence.z[place]),
-                z_error=evidence.error(place),
-                fdr=rate,
-                verdict=verdict(NO_COPY, rate),
-                dataset=labels[row].dataset,
-                author=labels[row].author,
-                run=labels[row].run,
-                base=view.base,
-            )
-        )
-    return TrainedModels(
-        data=data.name,
-        base=view.base,
-        recipe=view.recipe.name,
-        recipe_id=view.recipe.id,
-        models=tuple(models),
-        compared=ranked.compared,
-        references=scores.n_references,
-        control=evidence.control,
-        calibration=null_calibration(len(view)),
-        comparison=(
-            compare_data(view, scores.family, data, control, rows[:k])
-            if control is not None and len(rows)
-            else None
-        ),
-    )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RankedModels:
-    """Models by falling z with a data set.
-
-    Attributes:
-        rows: Of the models in the family.
-        order: Their places in the evidence.
-        rates: Of false discoveries.
-        compared: Models that could have come first.
-    """
-
-    rows: Int64[np.ndarray, " models"]
-    order: Int64[np.ndarray, " models"]
-    rates: Float64[np.ndarray, " models"]
-    evidence: DataEvidence
-    compared: int
-
-
-def rank_models(
-    view: FamilyView,
-    scores: DataScores,
-    data: DataSet,
-    *,
-    k: int = 1,
-    wanted: Filters = EVERY_MODEL,
-    also: Int64[np.ndarray, " rows"] | None = None,
-) -> RankedModels:
-    """The models that may be the `k` nearest to a data set, and those in the rows `also`."""
-    query = ResolvedQuery(
-        model=data.name,
-        dataset=None,
-        kind=KIND,
-        vector=data.fingerprint.vector,
-        itself=None,
-        sketches=None,
-    )
-    allowed = None if wanted.passes_all else view.rows_where(wanted)
-    rows = candidates_of(view, query, k, allowed)
-    rows = rows if also is None else np.union1d(rows, also)
-    labels = view.labels_at(rows.tolist())
-    rows = np.array([row for row in rows.tolist() if row in labels], dtype=np.int64)
-    compared = len(view) if allowed is None else len(allowed)
-    evidence = score_data(view, scores, data, rows)
-    order, rates = rank_with_rates(
-        view, rows, evidence.z, [labels[row].dataset for row in rows.tolist()], compared
-    )
-    return RankedModels(rows[order], order, rates, evidence, compared)
-
-
-def rank_with_rates(
-    view: FamilyView,
-    rows: Int64[np.ndarray, " models"],
-    z: Float64[np.ndarray, " models"],
-    labels: Sequence[str | None],
-    compared: int,
-) -> tuple[Int64[np.ndarray, " models"], Float64[np.ndarray, " models"]]:
-    """The places of models by falling z with one data set, and their false discovery rates."""
-    order = rank_rows(view.ids, rows, z)
-    rates = null_calibration(len(view)).fdr(z[order], compared)
-    return order, with_labels(rates, [labels[place] for place in order.tolist()])
-
-
-def data_scores(view: FamilyView, others: Sequence[DataSet]) -> DataScores:
-    """What scores gradients with a family, by its strangers and by other data sets."""
     family = FamilyScores.of(view)
-    if family is None:
-        raise _no_sketches(view)
-    references = [one.whole for one in others]
-    return DataScores(family, sketch_rows(references, view) if references else None)
-
-
-def _no_sketches(view: FamilyView) -> RequestError:
-    return RequestError(
-        f"no model of {view.base} has sketches under {view.recipe.id}, and a data set is compared "
-        "with those; `deltadex index --recipe sketch` makes them"
+    if not kept or family is None:
+        return None
+    prepared = []
+    for data in kept:
+        scores = DataScores.of(view, _other_data(others or kept, data))
+        sketches = SketchMatrix.of_rows([data.whole], view.recipe)
+        prepared.append((scores, scores.prepare(sketches)))
+    z, cosines = np.empty((len(kept), len(rows))), np.empty((len(kept), len(rows)))
+    for start in range(0, len(rows), BLOCK):
+        block = slice(start, start + BLOCK)
+        models = family.stored(view, rows[block])
+        for place, (scores, gradient) in enumerate(prepared):
+            pairs = scores.compare(gradient, models)
+            z[place, block], cosines[place, block] = pairs.z[0], pairs.cosines[0]
+    labels = view.labels_at(rows.tolist())
+    datasets = [labels[row].dataset if row in labels else None for row in rows.tolist()]
+    rates = np.empty_like(z)
+    for place in range(len(kept)):
+        order, ranked = _rank_with_rates(view, rows, z[place], datasets, len(rows))
+        rates[place, order] = ranked
+    return KeptData(
+        sets=tuple(kept),
+        z=z,
+        cosines=cosines,
+        rates=rates,
+        calibration=null_calibration(len(view)),
     )
 
 
-def sketch_rows(rows: Sequence[Mapping[Slot, bytes]], view: FamilyView) -> SketchMatrix:
-    """Sketches of several gradients, a row each."""
-    return SketchMatrix.of_rows(rows, view.recipe)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DataEvidence:
-    """A data set's scores with some models.
-
-    Attributes:
-        errors: Of z: the standard deviation of the groups' z over the root of their number; None
-            with fewer than three. A group's z is lower than the whole's, as it has fewer examples.
-        control: The highest z that the same texts reach with their labels permuted; None without.
-    """
-
-    z: Float64[np.ndarray, " models"]
-    cosines: Float64[np.ndarray, " models"]
-    errors: Float64[np.ndarray, " models"] | None
-    control: float | None
-
-    def error(self, place: int) -> float | None:
-        """The standard error of one model's z."""
-        return None if self.errors is None else float(self.errors[place])
-
-
-def score_data(
-    view: FamilyView, scores: DataScores, data: DataSet, rows: Int64[np.ndarray, " rows"]
-) -> DataEvidence:
-    """The data set's scores with the models at some rows; all of its parts compared at once."""
-    groups, permuted = data.parts(GROUP), data.parts(PERMUTED)
-    gradients = scores.prepare(sketch_rows([data.whole, *groups, *permuted], view))
-    pairs = scores.compare(gradients, scores.family.stored(view, rows))
-    of_groups, of_permuted = pairs.z[1 : 1 + len(groups)], pairs.z[1 + len(groups) :]
-    return DataEvidence(
-        z=pairs.z[0],
-        cosines=pairs.cosines[0],
-        errors=of_groups.std(axis=0, ddof=1) / np.sqrt(len(groups)) if len(groups) > 2 else None,
-        control=float(np.median(of_permuted.max(axis=1))) if of_permuted.size else None,
-    )
-
-
-def other_data(kept: Sequence[DataSet], data: DataSet) -> list[DataSet]:
-    """The kept data sets but this one: by name, or by the bytes of its files."""
-    return [one for one in kept if data.name != one.name and data.sha256 != one.sha256]
+def nearest_to_kept(
+    view: FamilyView, kept: Sequence[DataSet], k: int
+) -> list[tuple[DataSet, tuple[TrainedModel, ...]]]:
+    """Each data set with the `k` models nearest to it, as `find-trained-on` ranks them."""
+    return [(data, _nearest_models(view, data, kept, k=k).models) for data in kept]

@@ -169,13 +169,13 @@ class FamilyView:
             self._moment.labels = _read_labels(self._session, self.base, self.keys)
         return self._moment.labels
 
-    def rows_where(self, wanted: Filters) -> Int64[np.ndarray, " rows"]:
-        """The rows of the models that pass a filter, as of now.
+    def rows_where(self, filters: Filters) -> Int64[np.ndarray, " rows"]:
+        """The rows of the models that pass the filters, as of now.
 
         Raises:
-            BadFilter: its condition is not understood.
+            BadFilter: their condition is not understood.
         """
-        conditions = [Condition("m.base = ?", (self.base,)), *wanted.conditions()]
+        conditions = [Condition("m.base = ?", (self.base,)), *filters.conditions()]
         keys = np.array(select_keys(self._session, conditions), dtype=np.int64)
         return np.flatnonzero(np.isin(self.keys, keys))
 

@@ -20,7 +20,7 @@ import numpy as np
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.search.data_control import compare_groups
-from deltadex.search.scoring.family_scores import FamilyScores
+from deltadex.search.family_scores import FamilyScores
 from deltadex.store import Catalog, FamilyView, SketchMatrix
 from deltadex.training_data.examples.example import Example
 

@@ -19,9 +19,8 @@ from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.records import DataFingerprint
 from deltadex.search import labelled_models
-from deltadex.search.scoring.cohort import Cohort, sample_by_kind
-from deltadex.search.scoring.evidence import PERHAPS, calibrate
-from deltadex.search.scoring.family_scores import FamilyScores
+from deltadex.search.evidence import PERHAPS, calibrate
+from deltadex.search.family_scores import Cohort, FamilyScores
 from deltadex.store import Catalog, FamilyView, SketchMatrix
 from deltadex.training_data.examples.example import Example
 
@@ -202,7 +201,7 @@ def _unseen(
 def _is_silent(view: FamilyView, rows: np.ndarray, own: np.ndarray, sketches: SketchMatrix) -> bool:
     ids, kinds = [view.ids[row] for row in rows], [view.kinds[row] for row in rows]
     matrix = view.sketches(view.keys[rows])
-    scores = FamilyScores(Cohort(sample_by_kind(ids, kinds)), view.recipe, matrix.take)
+    scores = FamilyScores(Cohort.sample(ids, kinds), view.recipe, matrix.take)
     everything = scores.prepare(matrix, kinds, list(range(len(rows))))
     z = scores.compare(scores.prepare(sketches, ["full"], [-1]), everything).z[0]
     labels = [own[rows[place]] or None for place in scores.cohort.tolist()]

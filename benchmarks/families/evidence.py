@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from deltadex.records import Recipe
-from deltadex.search.scoring.cohort import Cohort, sample_by_kind
-from deltadex.search.scoring.evidence import PERHAPS, calibrate
-from deltadex.search.scoring.family_scores import FamilyScores
+from deltadex.search.evidence import PERHAPS, calibrate
+from deltadex.search.family_scores import Cohort, FamilyScores
 from deltadex.store import FamilyView, SketchMatrix
 
 
@@ -31,7 +30,7 @@ class Subfamily:
     ) -> None:
         """Of some rows of the whole family's sketches."""
         self.ids, own = [ids[row] for row in rows], [kinds[row] for row in rows]
-        cohort = Cohort(sample_by_kind(self.ids, own))
+        cohort = Cohort.sample(self.ids, own)
         self.scores = FamilyScores(cohort, recipe, lambda part: matrix.take(rows[part]))
         models = self.scores.prepare(matrix.take(rows), own, list(range(len(rows))))
         pairs = self.scores.compare(models, models)

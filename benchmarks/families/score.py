@@ -254,12 +254,14 @@ def score_adapters(folder: Path, db: Path) -> str:
                         continue
                     who = "" if exclude else ", author left in"
                     interval = (
-                        "too few" if found.ci95 is None else "{:.2f}–{:.2f}".format(*found.ci95)
+                        "too few"
+                        if found["ci95"] is None
+                        else "{:.2f}–{:.2f}".format(*found["ci95"])
                     )
                     lines.append(
-                        f"| {family.name}{who} | {name} | {found.queries} | {found.micro:.3f} "
-                        f"| {interval} | {found.nn1:.2f} "
-                        f"| {found.chance:.2f} |"
+                        f"| {family.name}{who} | {name} | {found['queries']} "
+                        f"| {found['micro']:.3f} | {interval} | {found['nn1']:.2f} "
+                        f"| {found['chance']:.2f} |"
                     )
     return "\n".join(lines)
 

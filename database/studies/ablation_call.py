@@ -71,7 +71,7 @@ class AblationCall(StudyCalls):
         Traceback (most recent call last):
         deltadex.errors.StudyError: ...tokenizer...
         """
-        from ...study import pictures
+        from ... import pictures
         from ...study.ablation import AblationStudyReport, read_senses, read_tags
         from .settings import AblationSettings
 

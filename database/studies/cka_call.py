@@ -52,7 +52,7 @@ class CkaCall(StudyCalls):
         >>> [round(row["debiased"], 3) for row in study]
         [1.0, 1.0, 1.0]
         """
-        from ...study import pictures
+        from ... import pictures
         from ...study.cka import cka_study
         from .settings import CkaSettings
 

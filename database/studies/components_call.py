@@ -51,7 +51,7 @@ class ComponentsCall(StudyCalls):
         >>> study.save_picture("components.png").name
         'components.png'
         """
-        from ...study import pictures
+        from ... import pictures
         from ...study.components import components_study
         from ...study.profile import probe_texts
         from .settings import ComponentsSettings

@@ -64,7 +64,7 @@ class GeometryCall(StudyCalls):
         >>> study[0]["tokens"] > 100, [c["condition"] for c in study.to_json()["contrasts"]]
         (True, ['untrained'])
         """
-        from ...study import pictures
+        from ... import pictures
         from .settings import GeometrySettings
 
         run = running_settings(running)

@@ -75,7 +75,7 @@ class LayersCall(StudyCalls):
         >>> [point["value"] for point in study.to_json()["texts_sweep"]["points"]]
         [5, 10]
         """
-        from ...study import pictures
+        from ... import pictures
         from ...study.layers import LayersPlan, studied_model, study_network, sweep_contexts
         from .settings import LayersSettings
 

@@ -49,7 +49,7 @@ class LogitLensCall(StudyCalls):
         Traceback (most recent call last):
         deltadex.errors.StudyError: imdb-0: bert is no causal language model; ...
         """
-        from ...study import pictures
+        from ... import pictures
         from ...study.lens import lens_study
         from .settings import LogitLensSettings
 

@@ -51,7 +51,7 @@ class RankCall(StudyCalls):
         >>> len(db.rank("imdb-0", thetas=[0.9])) == len(db.show("imdb-0"))
         True
         """
-        from ...study import pictures
+        from ... import pictures
         from ...study.rank import family_ranks
         from .settings import RankSettings
 

@@ -52,7 +52,7 @@ class SpectrumCall(StudyCalls):
         >>> study[0]["verdict"]  # of 8 eigenvalues
         'too few'
         """
-        from ...study import pictures
+        from ... import pictures
         from ...study.spectrum import SpectrumReport
         from .settings import SpectrumSettings
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..tables import Document, Row, Table, html_table
 
 if TYPE_CHECKING:
-    from ...study.pictures import Picture, Width
+    from ...pictures import Picture, Width
 
 
 LAW_FIELDS = ("alpha", "standard_error", "x_min", "distance", "n_tail", "p_value")
@@ -40,7 +40,7 @@ class Study(Table):
             RequestError: another ending.
             StoreFull: the file cannot be written.
         """
-        from ...study.pictures import save_picture
+        from ...pictures import save_picture
 
         target = Path(path)
         table = html_table(*self._cells(self._page_rows())) if target.suffix == ".html" else ""

@@ -181,13 +181,13 @@ class AttachedIndex:
         names = ("dataset", "author", "run")
         return Label(*(self.models.column(name)[row].as_py() for name in names))
 
-    def allowed(self, wanted: Filters) -> Bool[np.ndarray, " models"]:
-        """Which models pass a filter and are not removed.
+    def allowed(self, filters: Filters) -> Bool[np.ndarray, " models"]:
+        """Which models pass the filters and are not removed.
 
         Raises:
-            BadFilter: its condition is not understood.
+            BadFilter: their condition is not understood.
         """
-        conditions = wanted.conditions()
+        conditions = filters.conditions()
         if not conditions:
             return self.is_shown
         chosen: Bool[np.ndarray, " models"] = np.logical_and(

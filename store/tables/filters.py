@@ -81,10 +81,9 @@ class Filters:
     equal: ClassVar[tuple[str, ...]] = ("dataset", "author")
     """Fields that a column of the same name has to equal."""
 
-    @property
-    def passes_all(self) -> bool:
-        """Whether every model is meant."""
-        return self.where is None and all(getattr(self, column) is None for column in self.equal)
+    def __bool__(self) -> bool:
+        """Whether there is any condition."""
+        return self.where is not None or any(getattr(self, column) for column in self.equal)
 
     def conditions(self) -> list[Condition]:
         """The same in SQL.

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from kept_families import AXES, DIM, fill, make_data
 
-from deltadex.database.data_places import FALLBACK, data_place
-from deltadex.database.placing import layout_document, map_family
+from deltadex.database.placing import FALLBACK, data_place, layout_document, map_family
 from deltadex.database.questions import Map
 from deltadex.search import TrainedModel, find_data
 

@@ -209,8 +209,8 @@ def ask_find_similar(catalog):
 
 def ask_eval(catalog):
     evaluation = evaluate(catalog)
-    assert evaluation.labelled == evaluation.queries == evaluation.models
-    return evaluation.models
+    assert evaluation["labelled"] == evaluation["queries"] == evaluation["models"]
+    return evaluation["models"]
 
 
 def ask_stats(catalog):
@@ -276,7 +276,7 @@ with Catalog.open(Path(sys.argv[1]), read_only=True) as catalog:
     while True:
         rows = catalog.models()
         found = find_similar(catalog, StoredQuery("m007"), k=1000).neighbours
-        print(json.dumps([len(rows), 1 + len(found), evaluate(catalog).models]), flush=True)
+        print(json.dumps([len(rows), 1 + len(found), evaluate(catalog)["models"]]), flush=True)
         if len(rows) == int(sys.argv[2]):
             break
 """

@@ -11,9 +11,8 @@ import pytest
 from bounds import HOSTILE_TEXTS
 
 from deltadex.database.tables import html_table
-from deltadex.study.pictures import Picture, new_picture, save_picture
-from deltadex.web.family_map import Neighbour, Neighbourhoods, write_page
-from deltadex.web.map_drawing import encode_names
+from deltadex.pictures import Picture, new_picture, save_picture
+from deltadex.pictures.maps import MapNeighbour, Neighbourhoods, encode_names, write_page
 
 SCRIPTS = (
     "</script><script>window.hacked=1</script>",
@@ -63,7 +62,7 @@ def hostile_map(folder: Path) -> Path:
     }  # fmt: skip
     for name in ("dataset", "author", "kind"):
         document[name], document[f"{name}s"] = encode_names(NAMES)
-    near = [[Neighbour(NAMES[(i + 1) % n], 5.0, 0.1, 0.5, SCRIPTS[0])] for i in range(n)]
+    near = [[MapNeighbour(NAMES[(i + 1) % n], 5.0, 0.1, 0.5, SCRIPTS[0])] for i in range(n)]
     calibration = {"source": SCRIPTS[1], "datasets": 0, "queries": 0}
     path = folder / "map.html"
     write_page(

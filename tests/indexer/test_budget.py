@@ -147,7 +147,7 @@ def test_budgets_stand_side_by_side_and_do_not_mix(tmp_path, catalog):
     shares = {recipe.id: recipe.share for recipe in catalog.recipes().values()}
     assert shares == {whole.recipes[0].id: 1.0, some.recipes[0].id: 0.2}
     for recipe in shares:
-        assert evaluate(catalog, recipe=recipe).micro == 1.0
+        assert evaluate(catalog, recipe=recipe)["micro"] == 1.0
         (near,) = find_similar(catalog, StoredQuery("a-0"), k=1, recipe=recipe).neighbours
         assert near.model.startswith("a-")
     assert some.bytes_read < 0.5 * whole.bytes_read

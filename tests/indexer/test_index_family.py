@@ -61,8 +61,8 @@ def test_a_family_is_indexed_found_and_scored(family, catalog):
 
     assert (report.indexed, report.refused) == (4, [])
     assert find_similar(catalog, StoredQuery("a-0"), k=1).neighbours[0].model == "a-1"
-    assert evaluate(catalog).micro == 1.0
-    assert evaluate(catalog, exclude="author").micro == 1.0
+    assert evaluate(catalog)["micro"] == 1.0
+    assert evaluate(catalog, exclude="author")["micro"] == 1.0
 
 
 def test_a_second_run_reads_nothing(family, catalog):
@@ -356,7 +356,7 @@ def test_both_recipes_from_one_reading(family, catalog):
 
     assert report.indexed == 4
     assert len(catalog.model("a-0").recipes) == 2
-    assert evaluate(catalog, recipe="mean-factors").queries == 4
+    assert evaluate(catalog, recipe="mean-factors")["queries"] == 4
     tensors = load_file(family / "base" / "model.safetensors")
     rows = {
         role: len(tensors[f"encoder.layer.0.{name}.weight"]) for role, name in ROLE_NAMES.items()

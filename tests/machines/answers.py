@@ -16,8 +16,7 @@ from unittest.mock import patch
 import numpy as np
 
 from deltadex.indexer import IndexOptions, index_family
-from deltadex.search import StoredQuery, find_similar
-from deltadex.search.clusters import density
+from deltadex.search import StoredQuery, density, find_similar
 from deltadex.search.labelled import LabelledModels, labelled_models
 from deltadex.store import Catalog
 

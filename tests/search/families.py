@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 from scoring.sketched import VECTORS, VectorMatrix, make_scores
 
-from deltadex.search.labelled import LabelledModels
-from deltadex.search.scoring.pair_source import PairSource
+from deltadex.search.labelled import LabelledModels, PairSource
 
 
 def unit_rows(vectors):

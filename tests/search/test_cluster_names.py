@@ -1,8 +1,7 @@
 from catalogs import make_catalog, make_indexed
 
 from deltadex.records import ModelRecord
-from deltadex.search.clusters import cluster_family
-from deltadex.search.clusters.naming import name_clusters, terms_of
+from deltadex.search.clusters import cluster_family, name_clusters, terms_of
 
 
 def record(id, **known):

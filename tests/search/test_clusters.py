@@ -13,11 +13,10 @@ from sklearn.metrics import (
     silhouette_score,
 )
 
-from deltadex.search.clusters import density
-from deltadex.search.clusters.density import default_min_size, find_clusters
-from deltadex.search.clusters.hierarchy import NOISE
-from deltadex.search.clusters.report import _notes, measure_agreement
-from deltadex.search.scoring.cohort import id_digest
+from deltadex.search import density
+from deltadex.search.clusters import _notes, measure_agreement
+from deltadex.search.density import NOISE, default_min_size, find_clusters
+from deltadex.search.family_scores import id_digest
 
 
 def test_the_clusters_are_those_of_hdbscan_on_the_points_themselves():

@@ -22,8 +22,8 @@ from deltadex.search.data_control import (
     check_control,
     compare_groups,
     compare_with_control,
+    permutation_p,
 )
-from deltadex.search.permutations import permutation_p
 
 GROUPS, OTHERS = 8, 24
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deltadex.search.scoring.data_evidence import null_calibration, with_labels
+from deltadex.search.trained_on import null_calibration, with_labels
 
 RATES = st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted)
 LABELS = st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=12, max_size=12)

@@ -34,16 +34,18 @@ def catalog(tmp_path):
 def test_only_indexed_models_of_each_family_count(catalog):
     found = evaluate(catalog)
 
-    assert (found.recipe, found.models, found.queries) == ("sketch", 7, 6)
-    base, other = found.by_base
-    assert (base.base, other.base) == ("base", "other")
+    assert (found["recipe"], found["models"], found["queries"]) == ("sketch", 7, 6)
+    base, other = found["by_base"]["base"], found["by_base"]["other"]
     # b1's nearest is b2, but a2 and b2 are each other's nearest
-    assert {group.name: group.purity for group in base.by_dataset} == {"a": 0.5, "b": 0.5}
-    assert {group.name: group.purity for group in other.by_dataset} == {"c": 1.0}
+    assert {name: group["purity"] for name, group in base["by_dataset"].items()} == {
+        "a": 0.5,
+        "b": 0.5,
+    }
+    assert {name: group["purity"] for name, group in other["by_dataset"].items()} == {"c": 1.0}
 
 
 def test_a_family_of_one_dataset_says_that_nothing_is_tested(catalog):
-    of_one, of_two = (evaluate(catalog, base=base).to_json() for base in ("other", "base"))
+    of_one, of_two = (evaluate(catalog, base=base) for base in ("other", "base"))
 
     said = "every candidate has this label: no test"
     assert (of_one["nn1"], of_one["chance"], of_one["note"]) == (1.0, 1.0, said)
@@ -54,8 +56,13 @@ def test_a_family_of_one_dataset_says_that_nothing_is_tested(catalog):
 def test_one_base_and_one_recipe_can_be_asked_for(catalog):
     found = evaluate(catalog, base="base", recipe="mean-factors")
 
-    assert (found.recipe, found.recipe_id) == ("mean-factors", PLAIN.id)
-    assert (found.models, found.labelled, found.singletons, found.micro) == (4, 3, 1, 1.0)
+    assert (found["recipe"], found["recipe_id"]) == ("mean-factors", PLAIN.id)
+    assert (found["models"], found["labelled"], found["singletons"], found["micro"]) == (
+        4,
+        3,
+        1,
+        1.0,
+    )
 
 
 def test_a_recipe_can_be_named_by_its_id(catalog):
@@ -63,8 +70,8 @@ def test_a_recipe_can_be_named_by_its_id(catalog):
 
 
 def test_authors_and_runs_come_from_the_catalog(catalog):
-    assert evaluate(catalog, base="base", exclude="author").queries == 2
-    assert evaluate(catalog, base="base", exclude="run").queries == 4
+    assert evaluate(catalog, base="base", exclude="author")["queries"] == 2
+    assert evaluate(catalog, base="base", exclude="run")["queries"] == 4
 
 
 @pytest.mark.parametrize(
@@ -90,7 +97,7 @@ def test_the_nearest_found_are_the_nearest_evaluated(catalog):
     (first, *_) = find_similar(catalog, StoredQuery("b2"), k=3).neighbours
 
     assert first.model == "a2"
-    taken_for = evaluate(catalog, base="base").to_json()["taken_for"]
+    taken_for = evaluate(catalog, base="base")["taken_for"]
     assert {"dataset": "a", "n": 1} in taken_for["b"]
 
 

@@ -7,7 +7,7 @@ from sklearn.metrics import confusion_matrix, silhouette_score
 
 from deltadex.errors import RequestError
 from deltadex.search import retrieval
-from deltadex.search.evaluate import evaluate_families, mean_silhouette
+from deltadex.search.evaluation import evaluate_families, mean_silhouette
 from deltadex.search.labelled import LabelledModels
 
 DOCUMENTED = {
@@ -39,19 +39,19 @@ def test_the_numbers_of_a_small_family_worked_by_hand():
 
     found = evaluate(family, with_unlabelled=True)
 
-    assert (found.models, found.labelled, found.queries, found.datasets) == (6, 5, 5, 2)
-    assert found.micro == pytest.approx(3 / 5)
-    assert found.macro == pytest.approx(1 / 2)
-    assert found.chance == pytest.approx((3 * 2 / 5 + 2 * 1 / 5) / 5)
-    assert found.lift == pytest.approx((0.6 - 0.32) / 0.68)
-    assert found.nn1 == pytest.approx(3 / 5)
+    assert (found["models"], found["labelled"], found["queries"], found["datasets"]) == (6, 5, 5, 2)
+    assert found["micro"] == pytest.approx(3 / 5)
+    assert found["macro"] == pytest.approx(1 / 2)
+    assert found["chance"] == pytest.approx((3 * 2 / 5 + 2 * 1 / 5) / 5)
+    assert found["lift"] == pytest.approx((0.6 - 0.32) / 0.68)
+    assert found["nn1"] == pytest.approx(3 / 5)
     # b's siblings come fourth (before the unlabelled with its equal 0, by id) and fifth
-    assert found.map == pytest.approx((3 + 1 / 4 + 1 / 5) / 5)
-    assert found.to_json()["taken_for"] == {
+    assert found["map"] == pytest.approx((3 + 1 / 4 + 1 / 5) / 5)
+    assert found["taken_for"] == {
         "a": [{"dataset": "a", "n": 6}],
         "b": [{"dataset": None, "n": 1}, {"dataset": "a", "n": 1}],
     }
-    assert found.to_json()["confusion"] == {
+    assert found["confusion"] == {
         "datasets": ["a", "b"],
         "counts": [[3, 0, 0], [1, 0, 1]],
     }
@@ -68,7 +68,7 @@ def test_the_confusion_of_nearest_neighbours_is_that_of_scikit_learn():
     names = ["alone", "x", "y", "z", "~"]
 
     found = evaluate(make_family(vectors, labels), with_unlabelled=True)
-    found = found.to_json()["confusion"]
+    found = found["confusion"]
 
     assert found["datasets"] == names[:-1]
     expected = confusion_matrix(labels[:24], nearest[:24], labels=names)[:-1]
@@ -76,7 +76,7 @@ def test_the_confusion_of_nearest_neighbours_is_that_of_scikit_learn():
 
 
 def test_json_has_the_documented_keys_and_survives_a_round_trip():
-    document = evaluate(make_family(np.eye(4), ["a", "a", "b", None])).to_json()
+    document = evaluate(make_family(np.eye(4), ["a", "a", "b", None]))
 
     assert document.keys() >= DOCUMENTED
     assert document["k"] == "siblings"
@@ -92,10 +92,10 @@ def test_unlabelled_models_are_no_candidates_unless_asked_for():
 
     default, wanted = evaluate(family), evaluate(family, with_unlabelled=True)
 
-    assert (default.chance, wanted.chance) == (pytest.approx(1 / 2), pytest.approx(1 / 3))
-    assert default.to_json()["taken_for"] == {"a": [{"dataset": "b", "n": 2}]}
-    assert {cell["dataset"] for cell in wanted.to_json()["taken_for"]["a"]} == {None, "b"}
-    assert (default.to_json()["with_unlabelled"], wanted.to_json()["with_unlabelled"]) == (
+    assert (default["chance"], wanted["chance"]) == (pytest.approx(1 / 2), pytest.approx(1 / 3))
+    assert default["taken_for"] == {"a": [{"dataset": "b", "n": 2}]}
+    assert {cell["dataset"] for cell in wanted["taken_for"]["a"]} == {None, "b"}
+    assert (default["with_unlabelled"], wanted["with_unlabelled"]) == (
         False,
         True,
     )
@@ -107,9 +107,21 @@ def test_models_of_two_bases_never_meet():
 
     found = evaluate(two, one)
 
-    assert (found.models, found.queries, found.singletons, found.datasets) == (6, 4, 2, 2)
-    assert [(family.base, family.queries) for family in found.by_base] == [("one", 2), ("two", 2)]
-    assert found.by_base == (*evaluate(one).by_base, *evaluate(two).by_base)
+    assert (found["models"], found["queries"], found["singletons"], found["datasets"]) == (
+        6,
+        4,
+        2,
+        2,
+    )
+    assert {base: family["queries"] for base, family in found["by_base"].items()} == {
+        "one": 2,
+        "two": 2,
+    }
+    for base, alone in (("one", evaluate(one)), ("two", evaluate(two))):
+        family = found["by_base"][base]
+        assert {key: alone[key] for key in family.keys() - {"n"}} == {
+            key: value for key, value in family.items() if key != "n"
+        }
 
 
 def test_several_families_have_numbers_of_their_own_and_none_together():
@@ -117,8 +129,8 @@ def test_several_families_have_numbers_of_their_own_and_none_together():
     two = make_family(np.eye(3)[[0, 1, 1]], ["b", "a", "b"], base="two")
     none = make_family(np.eye(2), ["a", None], base="zero")
 
-    document = evaluate(one, two, none).to_json()
-    alone = evaluate(two).to_json()
+    document = evaluate(one, two, none)
+    alone = evaluate(two)
 
     measures = {"micro", "macro", "chance", "lift", "ci95", "p_value", "nn1", "map", "silhouette",
                 "by_dataset", "taken_for", "confusion"}  # fmt: skip
@@ -139,8 +151,8 @@ def test_several_families_have_numbers_of_their_own_and_none_together():
 def test_below_five_datasets_it_is_too_few_to_tell():
     labels = [*"aabbccddee", "alone"]
 
-    few = evaluate(make_family(np.eye(9), [*labels[:8], "alone"])).to_json()
-    enough = evaluate(make_family(np.eye(11), labels)).to_json()
+    few = evaluate(make_family(np.eye(9), [*labels[:8], "alone"]))
+    enough = evaluate(make_family(np.eye(11), labels))
 
     assert few["ci95"] is None
     assert few["ci95_reason"] == "too few to tell: 4 datasets have siblings, an interval takes 5"
@@ -151,12 +163,12 @@ def test_below_five_datasets_it_is_too_few_to_tell():
 def test_a_large_family_is_judged_by_a_sample_that_is_stated(monkeypatch):
     rng = np.random.default_rng(0)
     family = make_family(rng.normal(size=(50, 4)), [f"d{i % 6}" for i in range(48)] + ["x", None])
-    assert evaluate(family).to_json()["sampled_queries"] is None
+    assert evaluate(family)["sampled_queries"] is None
 
     monkeypatch.setattr(retrieval, "EVERY_QUERY", 49)
     monkeypatch.setattr(retrieval, "SAMPLE", 10)
     monkeypatch.setattr(sys.modules[evaluate_families.__module__], "MOST_MODELS", 49)
-    found = evaluate(family).to_json()
+    found = evaluate(family)
 
     assert (found["queries"], found["sampled_queries"]) == (10, 10)
     assert (found["labelled"], found["singletons"], found["dropped"]) == (49, 1, 0)
@@ -171,14 +183,19 @@ def test_excluding_authors_drops_queries_without_siblings():
 
     found = evaluate(family, exclude="author")
 
-    assert (found.labelled, found.queries, found.singletons, found.dropped) == (6, 2, 0, 4)
-    assert found.to_json()["exclude"] == "author"
+    assert (found["labelled"], found["queries"], found["singletons"], found["dropped"]) == (
+        6,
+        2,
+        0,
+        4,
+    )
+    assert found["exclude"] == "author"
 
 
 def test_a_family_of_one_dataset_has_no_lift():
     found = evaluate(make_family(np.eye(3), ["a", "a", "a"]))
 
-    assert (found.micro, found.chance, found.lift) == (1.0, 1.0, None)
+    assert (found["micro"], found["chance"], found["lift"]) == (1.0, 1.0, None)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_blocks_of_models_change_nothing(catalog, monkeypatch):
     kept, rows = kept_data_sets(catalog, view), np.arange(len(view))
     whole = compare_kept(view, kept, rows)
 
-    monkeypatch.setattr("deltadex.search.kept_data.BLOCK", 7)
+    monkeypatch.setattr("deltadex.search.trained_on.BLOCK", 7)
 
     assert compare_kept(view, kept, rows).z == pytest.approx(whole.z, abs=1e-9)
 
@@ -69,11 +69,11 @@ def test_each_of_several_data_sets_is_answered_as_alone(catalog):
 
 
 def test_filters_choose_the_models_of_a_table(catalog):
-    from deltadex.store import ModelFilter
+    from deltadex.store import Filters
 
     sets = catalog.data_sets.all("base", view_of(catalog).recipe.id)
 
-    table = find_trained_on_each(catalog, sets, k=4, wanted=ModelFilter(where="id LIKE 'near%'"))
+    table = find_trained_on_each(catalog, sets, k=4, filters=Filters(where="id LIKE 'near%'"))
 
     assert set(table.models) == {f"near-{n}" for n in range(6)}
     assert table.answers[0].compared == 6

@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 from kept_families import AXES, DIM, fill, make_data
 
 from deltadex.search.clusters import cluster_family
-from deltadex.search.clusters.kept_suggestions import combine_answers, kept_rates
-from deltadex.search.clusters.suggest import HINTED, SUGGESTED
-from deltadex.search.kept_data import KeptData
-from deltadex.search.scoring.evidence import RATE, Calibration
+from deltadex.search.evidence import RATE, Calibration
+from deltadex.search.suggestions import HINTED, SUGGESTED, combine_answers, kept_rates
+from deltadex.search.trained_on import KeptData
 
 NULL = Calibration(RATE, "the null alone", 0, 0)
 

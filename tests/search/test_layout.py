@@ -8,8 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from deltadex.errors import RequestError
 from deltadex.search import layout
-from deltadex.search.layout import METHODS, place_models
-from deltadex.search.principal_axes import _signs
+from deltadex.search.layout import METHODS, _signs, place_models
 
 
 def make_clusters(seed=0, size=8, n_clusters=3, dim=20, spread=0.3):

@@ -14,9 +14,9 @@ from deltadex.errors import (
 )
 from deltadex.records import ModelRecord, Refused
 from deltadex.search import FreshQuery, StoredQuery, find_similar, neighbours
+from deltadex.search.evidence import RATE
 from deltadex.search.neighbours import candidates_of, nearest, resolve
-from deltadex.search.pooled_means import PooledMeans
-from deltadex.search.scoring.evidence import RATE
+from deltadex.search.vector_scores import PooledMeans
 from deltadex.store import Filters
 
 OF_A_SKETCH = 0.25
@@ -101,7 +101,8 @@ def test_k_models_come_back_whenever_there_are_k(catalog, k):
 )
 def test_filters_decide_who_may_answer(catalog, filters, expected):
     assert (
-        names(find_similar(catalog, StoredQuery("a", "base"), Filters(**filters), k=2)) == expected
+        names(find_similar(catalog, StoredQuery("a", "base"), k=2, filters=Filters(**filters)))
+        == expected
     )
 
 
@@ -144,7 +145,7 @@ def test_filtered_answers_are_the_best_of_those_allowed(tmp_path):
     vectors = rng.normal(size=(60, 4))
     models = [make_indexed(f"m{i:02d}", v, author=f"a{i % 7}") for i, v in enumerate(vectors)]
     with make_catalog(tmp_path / "c.duckdb", *models) as catalog:
-        found = find_similar(catalog, fresh([1, 2, 3, 4]), Filters(author="a3"), k=5)
+        found = find_similar(catalog, fresh([1, 2, 3, 4]), k=5, filters=Filters(author="a3"))
         everyone = find_similar(catalog, fresh([1, 2, 3, 4]), k=60)
 
     cosines = {f"m{i:02d}": float(unit(vectors[i]) @ unit([1, 2, 3, 4])) for i in range(60)}

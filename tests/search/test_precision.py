@@ -10,8 +10,7 @@ from sklearn.metrics import average_precision_score
 
 from deltadex.search import retrieval
 from deltadex.search.labelled import LabelledModels
-from deltadex.search.precision import rank
-from deltadex.search.retrieval import Retrieval
+from deltadex.search.retrieval import Retrieval, rank
 
 
 def make_family(vectors, labels, authors=None, runs=None, ids=None, base="base"):

@@ -3,14 +3,15 @@ import itertools
 import numpy as np
 import pytest
 
-from deltadex.search import precision, retrieval, significance
+from deltadex.search import retrieval
 from deltadex.search.labelled import LabelledModels
-from deltadex.search.precision import QueryResult, rank
-from deltadex.search.retrieval import Retrieval
-from deltadex.search.significance import (
+from deltadex.search.retrieval import (
+    QueryResult,
+    Retrieval,
     bootstrap_interval,
     dataset_interval,
     permutation_test,
+    rank,
 )
 
 
@@ -109,11 +110,11 @@ def test_p_is_small_where_datasets_are_separate():
 def test_large_families_have_fewer_permutations_and_very_large_ones_none(monkeypatch):
     family = make_family(np.repeat(np.eye(2), 4, axis=0), list("aaaabbbb"))  # 8 × 4 cells
 
-    monkeypatch.setattr(significance, "LOOKUPS", 32 * 200)
+    monkeypatch.setattr(retrieval, "LOOKUPS", 32 * 200)
     assert shuffled(family).permutations == 200
-    monkeypatch.setattr(significance, "LOOKUPS", 1)
+    monkeypatch.setattr(retrieval, "LOOKUPS", 1)
     assert shuffled(family).permutations == 99
-    monkeypatch.setattr(precision, "MAX_CELLS", 31)
+    monkeypatch.setattr(retrieval, "MAX_CELLS", 31)
     assert shuffled(family).p_value is None
 
 

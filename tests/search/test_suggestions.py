@@ -6,8 +6,9 @@ from families import make_labelled, scored, shuffled, unit_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.search.clusters import suggest_datasets
-from deltadex.search.clusters.suggest import (
+from deltadex.search.evidence import tail
+from deltadex.search.family_scores import bounded
+from deltadex.search.suggestions import (
     PRIOR_ANSWERS,
     PRIOR_WRONG,
     SHOWN,
@@ -17,9 +18,8 @@ from deltadex.search.clusters.suggest import (
     false_discovery_rates,
     hold_out,
     pick_references,
+    suggest_datasets,
 )
-from deltadex.search.scoring.evidence import tail
-from deltadex.search.scoring.normalisation import bounded
 
 TARGET = 0.8
 NOTHING_HELD_OUT = HeldOut(
@@ -356,7 +356,7 @@ def test_a_taken_away_dataset_counts_as_one_however_many_models_it_has():
 
 
 def test_every_dataset_has_a_voice_among_many_labelled_models(monkeypatch):
-    monkeypatch.setattr("deltadex.search.clusters.suggest.MOST_REFERENCES", 20)
+    monkeypatch.setattr("deltadex.search.suggestions.MOST_REFERENCES", 20)
     family, _ = make_scored(200, datasets=8)
 
     references = pick_references(family)

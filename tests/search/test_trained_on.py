@@ -7,7 +7,7 @@ from catalogs import make_catalog, make_indexed, unit
 from deltadex.errors import RequestError
 from deltadex.records import DataSet
 from deltadex.search import find_data, find_trained_on
-from deltadex.store import ModelFilter
+from deltadex.store import Filters
 
 DIM, PLANTED = 4, ("m07", "m19")
 
@@ -108,11 +108,11 @@ def test_ten_other_data_sets_are_references(tmp_path, kept, used):
 
 
 def test_a_filter_and_k_limit_the_models(tmp_path):
-    wanted = ModelFilter(where="id <> 'm07'")
+    filters = Filters(where="id <> 'm07'")
     with family(tmp_path) as catalog:
-        answer = find_trained_on(catalog, make_data(DIRECTION), k=1, wanted=wanted)
+        answer = find_trained_on(catalog, make_data(DIRECTION), k=1, filters=filters)
         nobody = find_trained_on(
-            catalog, make_data(DIRECTION), k=1, wanted=ModelFilter(where="id = 'x'")
+            catalog, make_data(DIRECTION), k=1, filters=Filters(where="id = 'x'")
         )
         with pytest.raises(RequestError, match="at least 1"):
             find_trained_on(catalog, make_data(DIRECTION), k=0)

@@ -5,8 +5,8 @@ import pytest
 from catalogs import PLAIN, make_indexed, unit
 
 from deltadex.search import StoredQuery, find_similar, neighbours, prepare_search
-from deltadex.search.pooled_means import PooledMeans
-from deltadex.search.scoring.vector_scores import VectorScores
+from deltadex.search.family_scores import Cohort
+from deltadex.search.vector_scores import PooledMeans, VectorScores
 from deltadex.store import Catalog
 from deltadex.store.session import Session
 
@@ -115,12 +115,12 @@ def test_a_change_between_the_token_and_the_first_statement_is_part_of_the_answe
 
 @pytest.mark.parametrize("scored_at_once", [1, 7, 32])
 def test_a_query_is_scored_as_every_pair_is(catalog, monkeypatch, scored_at_once):
-    monkeypatch.setattr("deltadex.search.scoring.vector_scores.ROWS_AT_ONCE", scored_at_once)
+    monkeypatch.setattr("deltadex.search.vector_scores.ROWS_AT_ONCE", scored_at_once)
     view = catalog.family("base", PLAIN)
     scores, rows = VectorScores.of(view), np.arange(len(view))
     query = scores.prepare(unit([1, 2, -1, 0])[None], ["adapter"])
 
-    found = scores.search(view, query, rows)
+    found = scores.search(query, view.vectors_at(rows), Cohort.of(view).of_models)
 
     expected = scores.compare(query, scores.stored(view, rows))
     np.testing.assert_allclose(found.z, expected.z, atol=1e-9)

@@ -5,9 +5,8 @@ import pytest
 from outcomes import RECIPE, indexed
 from processes import process, said
 
-from deltadex.search import StoredQuery, find_similar, neighbours
-from deltadex.search.scoring import cohort, family_scores
-from deltadex.search.scoring.family_scores import FamilyScores
+from deltadex.search import StoredQuery, family_scores, find_similar, neighbours
+from deltadex.search.family_scores import FamilyScores
 from deltadex.store import Catalog, TraitFile
 from deltadex.store.files import derived_path
 
@@ -116,7 +115,7 @@ def test_a_folder_that_refuses_is_no_error(tmp_path):
 @pytest.fixture
 def large(tmp_path, monkeypatch):
     """A family of 24 models that counts as large, with a cohort of 6."""
-    monkeypatch.setattr(cohort, "COHORT", 6)
+    monkeypatch.setattr(family_scores, "COHORT", 6)
     monkeypatch.setattr(neighbours, "COMPARED_WHOLE", 4)
     monkeypatch.setattr(neighbours, "CANDIDATES", 12)
     monkeypatch.setattr(family_scores, "TRAIT_FILE_MIN_MODELS", 8)
@@ -168,7 +167,7 @@ def test_answers_are_the_same_however_many_traits_are_kept_in_memory(large, monk
     expected = _answers(large)
 
     for kept in (1, 12, 15):
-        monkeypatch.setattr(family_scores, "KEPT_TRAITS", kept)
+        monkeypatch.setattr(family_scores, "HELD_TRAITS", kept)
         assert _answers(large) == expected
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from deltadex.pictures import draw_ablation, save_picture
 from deltadex.study.ablation import AblationStudyReport, ablation_report
 from deltadex.study.ablation.term_subsets import SubsetPredictions
-from deltadex.study.pictures import draw_ablation, save_picture
 
 FOUR = ("input", "attention", "feed_forward", "bias")
 KEYS = ("masked-own", "masked-trained", "senses-knn", "senses-mlp", "senses-mlp-lemma", "tagging")

@@ -3,8 +3,8 @@ import re
 import numpy as np
 import pytest
 
-from deltadex.study.pictures import DataScores, draw_data_scores, save_picture
-from deltadex.study.pictures.data_scores import MOST_MODELS
+from deltadex.pictures import DataScores, draw_data_scores, save_picture
+from deltadex.pictures.data_scores import MOST_MODELS
 
 
 def make_scores(n_data=3, n_models=6, name="m", **changes):

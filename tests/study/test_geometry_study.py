@@ -12,6 +12,7 @@ from matplotlib import rc_context
 from scipy.stats import entropy
 
 from deltadex.errors import StudyError
+from deltadex.pictures.geometry import draw_geometry
 from deltadex.study.geometry import (
     GeometryOptions,
     anisotropy,
@@ -32,7 +33,6 @@ from deltadex.study.geometry.paired_measures import (
 )
 from deltadex.study.geometry.text_blocks import assign_blocks
 from deltadex.study.network import TokenStates
-from deltadex.study.pictures.geometry import draw_geometry
 from deltadex.study.texts import Text
 
 LAYERS, DIM = 3, 6

@@ -11,9 +11,9 @@ import pytest
 from planted_layers import batches, make_hidden
 
 from deltadex.errors import StudyError
+from deltadex.pictures.layers import draw_layers
 from deltadex.study.layers import ModelPoint, layers_study
 from deltadex.study.layers.layer_sweeps import Sweep, SweepPoint
-from deltadex.study.pictures.layers import draw_layers
 
 ALWAYS = [
     "classifier",

@@ -8,7 +8,7 @@ import matplotlib.image
 import pytest
 
 from deltadex.errors import RequestError, StoreFull
-from deltadex.study.pictures.figures import check_ending, new_picture, save_picture
+from deltadex.pictures.figures import check_ending, new_picture, save_picture
 
 
 def draw(width="full", caption=""):

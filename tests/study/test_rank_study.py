@@ -10,8 +10,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from deltadex.errors import StudyError
+from deltadex.pictures.rank import draw_ranks
 from deltadex.records import Slot, SlotSpectrum
-from deltadex.study.pictures.rank import draw_ranks
 from deltadex.study.rank import FamilyRankReport, RankReport, family_ranks, rank_study
 
 

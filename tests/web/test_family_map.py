@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from deltadex.errors import RequestError
-from deltadex.web.family_map import Neighbour, Neighbourhoods, write_page
-from deltadex.web.map_drawing import encode_names
+from deltadex.pictures.maps import MapNeighbour, Neighbourhoods, encode_names, write_page
 
 HOSTILE = '</script><img src=x onerror="alert(1)">{{payload}}</body>\u2028 & <!-- é'
 
@@ -56,7 +55,7 @@ def make_document(n=3, *, dataset="sst2", author="someone", kind="full", **chang
 
 
 def near(model, *, z=1.0, verdict="perhaps"):
-    return Neighbour(model, z, fdr=0.25, cosine=0.5, verdict=verdict)
+    return MapNeighbour(model, z, fdr=0.25, cosine=0.5, verdict=verdict)
 
 
 def written(tmp_path, document, **options):

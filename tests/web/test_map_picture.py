@@ -8,7 +8,7 @@ from matplotlib import image
 from matplotlib.colors import to_hex
 
 import deltadex
-from deltadex.web.map_picture import DARK, LIGHT, draw_map, write_picture
+from deltadex.pictures.map_picture import DARK, LIGHT, draw_map, write_picture
 
 HOSTILE = "_</text><script>$x^$ \x00\x1b 数据\udce9&" + "W" * 90
 STYLE = Path(deltadex.__file__).parent / "web" / "page" / "style.css"
@@ -156,7 +156,7 @@ def test_few_and_many_models_are_drawn(tmp_path, n):
 
 
 def test_too_many_marks_become_an_image_beside_text(tmp_path, monkeypatch):
-    monkeypatch.setattr("deltadex.web.map_picture.VECTORS_UP_TO", 10)
+    monkeypatch.setattr("deltadex.pictures.map_picture.VECTORS_UP_TO", 10)
 
     drawn = svg(tmp_path, make_document())
 

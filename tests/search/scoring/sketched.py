@@ -3,8 +3,7 @@
 import numpy as np
 
 from deltadex.records import Recipe, Slot
-from deltadex.search.scoring.cohort import Cohort, sample_by_kind
-from deltadex.search.scoring.family_scores import FamilyScores
+from deltadex.search.family_scores import Cohort, FamilyScores
 from deltadex.store import SketchMatrix
 from deltadex.store.sketch_codes import encode_sketch
 
@@ -35,7 +34,7 @@ class VectorMatrix(SketchMatrix):
 
 def make_scores(ids, kinds, recipe, read):
     """What a family's scores are normalised with."""
-    return FamilyScores(Cohort(sample_by_kind(ids, kinds)), recipe, read)
+    return FamilyScores(Cohort.sample(ids, kinds), recipe, read)
 
 
 def unit_rows(vectors):

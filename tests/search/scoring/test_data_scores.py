@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sketched import VECTORS, VectorMatrix, make_scores, make_vectors, names
 
-from deltadex.search.scoring.data_scores import FEWEST_REFERENCES, DataScores
+from deltadex.search.trained_on import FEWEST_REFERENCES, DataScores
 from deltadex.store import true_cosines
 
 N, LATER = 40, 12
@@ -28,8 +28,8 @@ def _expected(family, gradients, models, references=None):
     for row in range(len(gradients.features)):
         raw = []
         for others in (models, cohort):
-            centres = others.traits.centres[0, :, full]
-            spreads = others.traits.spreads[0, :, full]
+            centres = others.traits.scales[0][0, :, full]
+            spreads = others.traits.scales[1][0, :, full]
             if references is not None:
                 seen = _cosines(references, others.features)  # (references, models)
                 n, variances = len(seen), seen.var(axis=0)
@@ -37,8 +37,8 @@ def _expected(family, gradients, models, references=None):
                 spreads = np.sqrt((n * variances + 4 * np.median(variances)) / (n + 4))
             cosines = _cosines(gradients.features, others.features)[row]
             kinds = others.traits.kinds
-            own = cosines - gradients.traits.centres[0, row, kinds]
-            own /= gradients.traits.spreads[0, row, kinds]
+            own = cosines - gradients.traits.scales[0][0, row, kinds]
+            own /= gradients.traits.scales[1][0, row, kinds]
             raw.append((own + (cosines - centres) / spreads) / 2)
         low, middle = np.quantile(raw[1], [0.158655, 0.5])
         z[row] = (raw[0] - middle) / (middle - low)

@@ -18,11 +18,10 @@ from sketched import (
     sketch_matrix,
 )
 
-from deltadex.search.scoring import pair_source
-from deltadex.search.scoring.cohort import COHORT
-from deltadex.search.scoring.evidence import calibrate, verdict
-from deltadex.search.scoring.normalisation import bounded, unbounded
-from deltadex.search.scoring.pair_source import PairSource
+from deltadex.search import labelled
+from deltadex.search.evidence import calibrate, verdict
+from deltadex.search.family_scores import COHORT, bounded, unbounded
+from deltadex.search.labelled import PairSource
 from deltadex.store import true_cosines
 
 seeds = st.integers(0, 10_000)
@@ -276,7 +275,7 @@ def test_pairs_by_every_way_are_symmetric_and_one_with_themselves(way):
     part = source.take(np.array([3, 5])).scores(np.array([0]), np.array([1]))
     assert part[0, 0] == pytest.approx(scores[3, 5])
     expected = true_cosines(matrix.cosines(matrix)[0])
-    assert source.cosines(rows, rows) == pytest.approx(expected, abs=1e-6)
+    assert source.pairs(rows, rows).cosines == pytest.approx(expected, abs=1e-6)
 
 
 def test_names_decide_the_sample_alone():
@@ -290,7 +289,7 @@ def test_names_decide_the_sample_alone():
 
 
 def test_many_models_are_compared_in_parts(monkeypatch):
-    monkeypatch.setattr(pair_source, "COMPARED_AT_ONCE", 5)
+    monkeypatch.setattr(labelled, "COMPARED_AT_ONCE", 5)
     matrix = VectorMatrix(make_vectors(0, 12).astype(np.float32))
     family, whole = score(matrix)
     models = family.prepare(matrix, ["full"] * 12, list(range(12)))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.search.scoring.normalisation import (
+from deltadex.search.family_scores import (
     ADAPTERS,
     LEAST_SPREAD,
     OTHERS,
@@ -111,8 +111,8 @@ def test_families_of_any_size_have_finite_traits(n):
 
     traits = family_traits(cosines, halves(n, 1))
 
-    assert np.isfinite(traits.centres).all()
-    assert (traits.spreads >= LEAST_SPREAD).all()
+    assert np.isfinite(traits.scales[0]).all()
+    assert (traits.scales[1] >= LEAST_SPREAD).all()
 
 
 def test_a_kind_of_few_models_takes_the_centre_of_all():
@@ -121,8 +121,8 @@ def test_a_kind_of_few_models_takes_the_centre_of_all():
     traits = family_traits(cosines, kinds)
 
     others = [cosines[0, 5, k] for k in range(9) if k != 5]
-    assert traits.centres[0, 5, 0] == pytest.approx(np.median(others))
-    assert traits.spreads[0, 5, 0] == pytest.approx(np.std(others))
+    assert traits.scales[0][0, 5, 0] == pytest.approx(np.median(others))
+    assert traits.scales[1][0, 5, 0] == pytest.approx(np.std(others))
 
 
 @given(seed=st.integers(0, 10_000))
@@ -140,8 +140,8 @@ def test_models_that_are_no_strangers_change_no_trait(seed):
     )
 
     rows = np.arange(9) != 3
-    assert second.centres[:, rows] == pytest.approx(first.centres[:, rows])
-    assert second.spreads[:, rows] == pytest.approx(first.spreads[:, rows])
+    assert second.scales[0][:, rows] == pytest.approx(first.scales[0][:, rows])
+    assert second.scales[1][:, rows] == pytest.approx(first.scales[1][:, rows])
 
 
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 12), repeats=st.integers(1, 3))
@@ -162,11 +162,11 @@ def test_a_weighted_median_lies_among_the_values(seed, n, repeats):
 
     held = values[0, 0][weights[0] > 0]
     if len(held):
-        assert held.min() <= traits.centres[0, 0, 0] <= held.max()
+        assert held.min() <= traits.scales[0][0, 0, 0] <= held.max()
         repeated = np.repeat(values[0, 0], weights[0])
-        assert traits.spreads[0, 0, 0] == pytest.approx(max(LEAST_SPREAD, repeated.std()))
+        assert traits.scales[1][0, 0, 0] == pytest.approx(max(LEAST_SPREAD, repeated.std()))
     else:
-        assert traits.centres[0, 0, 0] == 0
+        assert traits.scales[0][0, 0, 0] == 0
 
 
 @given(
@@ -178,22 +178,19 @@ def test_a_weighted_median_lies_among_the_values(seed, n, repeats):
 def test_traits_come_back_from_their_numbers(n, n_blocks, n_kinds, n_cohort):
     rng = np.random.default_rng(0)
     counts = rng.random((n, n_cohort)) < 0.5
-    traits = Traits(
-        kinds=rng.integers(0, n_kinds, n),
-        blocks=rng.integers(0, 2, (n, n_blocks)).astype(float),
-        centres=rng.normal(size=(n_blocks, n, n_kinds)),
-        spreads=rng.normal(size=(n_blocks, n, n_kinds)),
-        profile=np.where(counts, rng.normal(size=(n, n_cohort)), 0.0),
-        counts=counts,
-    )
+    parts = {
+        "kinds": rng.integers(0, n_kinds, n),
+        "blocks": rng.integers(0, 2, (n, n_blocks)).astype(float),
+        "profile": np.where(counts, rng.normal(size=(n, n_cohort)), 0.0),
+        "counts": counts,
+    }
+    scales = rng.normal(size=(2, n_blocks, n, n_kinds))
 
-    again = Traits.of_numbers(traits.numbers, n_blocks, n_cohort)
-    joined = Traits.joined([*traits.singles(), traits.take(np.arange(0))])
+    traits = Traits.of(centres=scales[0], spreads=scales[1], **parts).take(np.arange(n))
 
     assert traits.numbers.shape == (n, Traits.n_numbers(n_blocks, n_kinds, n_cohort))
-    for name in ("kinds", "blocks", "centres", "spreads", "profile", "counts"):
-        assert np.array_equal(getattr(again, name), getattr(traits, name))
-        assert np.array_equal(getattr(joined, name), getattr(traits, name))
+    for name, value in {"scales": scales, **parts}.items():
+        assert np.array_equal(getattr(traits, name), value)
 
 
 # correlations with the cohort
@@ -201,7 +198,7 @@ def test_traits_come_back_from_their_numbers(n, n_blocks, n_kinds, n_cohort):
 
 def make_traits(profile, counts):
     n = len(profile)
-    return Traits(
+    return Traits.of(
         kinds=np.zeros(n, np.int64),
         blocks=np.ones((n, 1)),
         centres=np.zeros((1, n, 1)),

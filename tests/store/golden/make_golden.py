@@ -72,7 +72,7 @@ def answered(catalog: Catalog) -> dict[str, object]:
             for recipe in (SKETCH, MEAN)
             if recipe.id in row.recipes
         ],
-        "purity": evaluate(catalog, base=BASE, with_unlabelled=True).micro,
+        "purity": evaluate(catalog, base=BASE, with_unlabelled=True)["micro"],
     }
 
 

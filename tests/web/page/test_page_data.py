@@ -4,8 +4,7 @@ import pytest
 from stand_in import HOSTILE, MadeUp, plain, served, until
 from test_page_map import click_model
 
-from deltadex.web import NearData
-from deltadex.web.family_map import Neighbour, Neighbourhoods, write_page
+from deltadex.pictures.maps import MapNeighbour, NearData, Neighbourhoods, write_page
 
 DARKEST = """([x, y, reach]) => {
   const { map } = deltadex;
@@ -156,7 +155,7 @@ def test_a_file_has_stars_and_nearest_data(visit, tmp_path):
     made = WithData(models=20)
     _, document = made.map({})
     near = Neighbourhoods(
-        [[Neighbour("lab1/m000001", 6.5, 0.0004, 0.5, "perhaps")]] * 20,
+        [[MapNeighbour("lab1/m000001", 6.5, 0.0004, 0.5, "perhaps")]] * 20,
         {"rate": 1.5, "source": "the null alone", "datasets": 1, "queries": 7},
         [[NearData("reviews", 7.3, 0.02, "perhaps")]] * 20,
     )

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.transforms import offset_copy
 
-from ..layers import LayersReport, ModelPoint
-from ..layers.layer_controls import Control
-from ..layers.layer_scores import Score
-from ..layers.layer_sweeps import Sweep
+from ..study.layers import LayersReport, ModelPoint
+from ..study.layers.layer_controls import Control
+from ..study.layers.layer_scores import Score
+from ..study.layers.layer_sweeps import Sweep
 from .figures import PALETTE, Picture, Style, Width, add_legend, short
 
 APPLIED, ANEW, RANDOM = PALETTE[0], PALETTE[1], PALETTE[6]

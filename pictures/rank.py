@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FormatStrFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from ...errors import StudyError
-from ..rank.laws import LAW_NAMED
-from ..rank.rank_report import FamilyRankReport, RankCurve, RankPoint, RankReport
+from ..errors import StudyError
+from ..study.rank.laws import LAW_NAMED
+from ..study.rank.rank_report import FamilyRankReport, RankCurve, RankPoint, RankReport
 from .figures import PALETTE, SMALL, Picture, Style, Width, add_legend, new_picture, short
 
 PANEL_MM, TITLE_LINE_MM, FRAME_MM = 36.0, 3.4, 20.0

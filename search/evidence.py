@@ -20,8 +20,8 @@ from typing import Literal
 
 import numpy as np
 
-from ...arrays import Bool, Float64, Int64
-from ...store import FamilyView
+from ..arrays import Bool, Float64, Int64
+from ..store import FamilyView
 
 Verdict = Literal["copy", "likely the same data", "perhaps", "no model stands out"]
 

@@ -4,26 +4,177 @@ A model is suggested the dataset of its nearest labelled model. The evidence is 
 often a model whose data no labelled one shares would be as near to that dataset. Over the list of
 unlabelled models the p-values give a false discovery rate (Benjamini, Hochberg 1995). Labelled
 models, held out one by one, say how often the nearest is of the wrong one of two known datasets.
-Kept data sets name models as well (`kept_suggestions.py`).
+How heavy the tail of strangers is, is measured on labelled models too: a suggestion is tested
+against models of known data sets, so that labels may lower the rate of the tail as well as raise
+it; whatever is wrong then shows in the held-out models.
+
+Kept data sets name models as well. A model is named after the kept data set that it is nearest to,
+where that set stands out among the kept sets, by a false discovery rate over these. These answers
+are a list of their own: over it, the models' p-values give a false discovery rate. A model takes
+the answer of the list with the smaller rate, and twice that rate: of the union of two lists that
+are each wrong at most α/2 of the time, at most α is wrong (Bonferroni).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Literal
 
 import numpy as np
 
-from ...arrays import Bool, Float64, Int64
-from ..kept_data import KeptData
-from ..labelled import LabelledModels
-from ..precision import Exclude, label_codes
-from ..scoring.cohort import id_digest
-from ..scoring.evidence import COPY_COSINE, Verdict, tail, verdict
-from ..scoring.normalisation import unbounded
-from .kept_suggestions import Source, combine_answers
-from .stranger_tail import StrangerTail, measure_tail
+from ..arrays import Bool, Float64, Int64
+from .evidence import COPY_COSINE, PERHAPS, SMALL_FAMILY, Verdict, tail, verdict
+from .family_scores import id_digest
+from .labelled import LabelledModels
+from .retrieval import Exclude, label_codes
+from .trained_on import KeptData
+
+UNCALIBRATED = 1.0
+"""Rate without labels: in z."""
+
+LEAST_RATE = 0.75
+"""Rate that no labels lower: models without a sibling, which labelled ones are not, have a smaller
+spread and a larger z. At 0.5 up to 32 % of them stood out in made families, at 0.75 up to 2 %."""
+
+FEWEST_DATASETS = 5
+"""Data sets with siblings from which labelled pairs decide."""
+
+FEWEST_QUERIES = 20
+"""Labelled models, likewise."""
+
+CONTROLLED = 0.05
+"""Share of queries whose nearest stranger may stand out; the rate is measured there."""
+
+
+@dataclass(frozen=True, slots=True)
+class StrangerTail:
+    """P(z or more) = ½ exp(−z / rate).
+
+    Attributes:
+        source: What the rate was measured on.
+        datasets: With siblings, among the labelled models.
+        queries: Labelled models that were used.
+    """
+
+    rate: float
+    source: Literal["labelled pairs", "the null alone"]
+    datasets: int
+    queries: int
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def measure_tail(
+    z: Float64[np.ndarray, "models models"],
+    labels: Sequence[str],
+    may_answer: Bool[np.ndarray, "models models"],
+    n_family: int,
+) -> StrangerTail:
+    """The tail at which `CONTROLLED` of the labelled models' nearest strangers would stand out.
+
+    Every data set counts alike.
+
+    Args:
+        may_answer: Pairs that count: not a model with itself or its copies.
+        n_family: Models of the family; few widen the rate.
+    """
+    widening = 1.0 + SMALL_FAMILY / max(1, n_family)
+    sizes, names = Counter(labels), np.array(labels)
+    datasets = sum(size > 1 for size in sizes.values())
+    rates, weights = [], []
+    for row, name in enumerate(labels):
+        strangers = may_answer[row] & (names != name)
+        if strangers.any():
+            nearest = float(z[row, strangers].max())
+            rates.append(nearest / math.log(strangers.sum() / (2 * CONTROLLED)))
+            weights.append(1.0 / sizes[name])
+    if datasets < FEWEST_DATASETS or len(rates) < FEWEST_QUERIES:
+        return StrangerTail(UNCALIBRATED * widening, "the null alone", datasets, len(rates))
+    rate = _weighted_quantile(np.array(rates), np.array(weights), 1 - CONTROLLED)
+    return StrangerTail(max(rate, LEAST_RATE) * widening, "labelled pairs", datasets, len(rates))
+
+
+def _weighted_quantile(
+    values: Float64[np.ndarray, " values"], weights: Float64[np.ndarray, " values"], share: float
+) -> float:
+    """The value below which a share of the weight is, between two by interpolation."""
+    order = np.argsort(values, kind="stable")
+    middles = (weights[order].cumsum() - weights[order] / 2) / weights.sum()
+    return float(np.interp(share, middles, values[order]))
+
+
+Source = Literal["labelled models", "kept data"]
+
+LISTS = 2
+"""Lists of answers whose rates add up where data sets are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offers:
+    """A name for each unlabelled model.
+
+    Attributes:
+        rates: Of false discoveries, among all answers with at least this evidence.
+        of_labels: The same for the answers of labelled models alone, as they count here.
+        from_data: Whether a kept data set gave the name.
+    """
+
+    names: tuple[str, ...]
+    rates: Float64[np.ndarray, " models"] = field(compare=False)
+    of_labels: Float64[np.ndarray, " models"] = field(compare=False)
+    from_data: Bool[np.ndarray, " models"] = field(compare=False)
+
+    def source(self, row: int) -> Source:
+        return "kept data" if self.from_data[row] else "labelled models"
+
+
+def combine_answers(
+    names: Sequence[str], rates: Float64[np.ndarray, " models"], kept: KeptData | None
+) -> Offers:
+    """The better of two answers for each model; of equal ones, that of labelled models.
+
+    Args:
+        names, rates: What labelled models answer.
+        kept: The same models beside the kept data sets; None where none is kept.
+    """
+    if kept is None:
+        nothing = np.zeros(len(names), dtype=np.bool_)
+        return Offers(names=tuple(names), rates=rates, of_labels=rates, from_data=nothing)
+    of_data = kept_rates(kept)
+    nearest = [kept.sets[place].name for place in kept.z.argmax(axis=0).tolist()]
+    is_data = of_data < rates
+    return Offers(
+        names=tuple(np.where(is_data, np.array(nearest, object), np.array(names, object))),
+        rates=np.minimum(LISTS * np.minimum(rates, of_data), 1.0),
+        of_labels=np.minimum(LISTS * rates, 1.0),
+        from_data=is_data,
+    )
+
+
+def kept_rates(kept: KeptData) -> Float64[np.ndarray, " models"]:
+    """The false discovery rate of each model's nearest kept data set, in the list of all models.
+
+    1 where no set stands out. p of a model combines the sets (Simes 1986); the rate is no smaller
+    than the share of wrong answers that the family's labelled pairs show at this z.
+    """
+    n_sets, n_models = kept.z.shape
+    falling = -np.sort(-kept.z, axis=0)
+    ranks = np.arange(1, n_sets + 1)[:, None]
+    expected = n_sets * tail(falling, kept.calibration.rate) / ranks
+    p = np.minimum(expected.min(axis=0), 1.0)
+    measured = kept.calibration.measured(falling[0])
+    found = np.flatnonzero(np.maximum(p, measured) <= PERHAPS)
+    order = found[np.argsort(p[found], kind="stable")]
+    wrong = n_models * p[order] / np.arange(1, len(order) + 1)
+    rates = np.ones(n_models)
+    rates[order] = np.minimum(np.minimum.accumulate(wrong[::-1])[::-1], 1.0)
+    floored: Float64[np.ndarray, " models"] = np.maximum(rates, measured)
+    return floored
+
 
 SUGGESTED = 0.2
 """False discovery rate up to which a dataset is suggested."""
@@ -151,7 +302,7 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class SuggestionCalibration:
     """What the suggestions of a family are known from.
 
     Attributes:
@@ -196,7 +347,7 @@ class Calibration:
 
 def suggest_datasets(
     family: LabelledModels, unknown_share: float = UNKNOWN_SHARE, kept: KeptData | None = None
-) -> tuple[list[Suggestion], Calibration]:
+) -> tuple[list[Suggestion], SuggestionCalibration]:
     """Datasets for the unlabelled models with some evidence, by id, and what they are known from.
 
     Peak: `BLOCK` models' scores with the references, and those' own.
@@ -236,7 +387,7 @@ def suggest_datasets(
         if rate <= HINTED
     ]
     levels = _levels(answers.p, offers.of_labels, held_out)
-    calibration = Calibration(
+    calibration = SuggestionCalibration(
         reached=_level(answers.p, offers.of_labels, held_out, 1 - SUGGESTED),
         models=len(held_out.p),
         answers=round(float(held_out.weights.sum())),
@@ -262,9 +413,9 @@ def _answer_all(
     parts = []
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
-        z, cosines = _evidence_between(family, block, references.rows)
-        allowed = may_answer(family, block, cosines, references)
-        parts.append(answer(z, cosines, allowed, references.codes, rate))
+        pairs = family.pairs_between(block, references.rows)
+        allowed = may_answer(family, block, pairs.cosines, references)
+        parts.append(answer(pairs.z, pairs.cosines, allowed, references.codes, rate))
     return Answers(
         codes=np.concatenate([np.zeros(0, np.int64), *(part.codes for part in parts)]),
         p=np.concatenate([np.zeros(0), *(part.p for part in parts)]),
@@ -428,7 +579,8 @@ def pick_references(family: LabelledModels) -> References:
     rows = np.array(sorted(picked, key=family.ids.__getitem__), dtype=np.int64)
     names = tuple(sorted({family.labels[row] or "" for row in picked}))
     codes = label_codes([family.labels[row] for row in rows.tolist()], names)
-    z, cosines = _evidence_between(family, rows, rows)
+    pairs = family.pairs_between(rows, rows)
+    z, cosines = pairs.z, pairs.cosines
     runs = [family.runs[row] for row in rows.tolist()]
     authors = [family.authors[row] for row in rows.tolist()]
     by_run = _bound_together(cosines, runs)
@@ -443,17 +595,6 @@ def pick_references(family: LabelledModels) -> References:
         groups=by_author if enough else by_run,
         held_out="author" if enough else "run",
     )
-
-
-def _evidence_between(
-    family: LabelledModels, rows: Int64[np.ndarray, " queries"], columns: Int64[np.ndarray, " _"]
-) -> tuple[Float64[np.ndarray, "queries labelled"], Float64[np.ndarray, "queries labelled"]]:
-    """z and plain cosines of some models with some others, compared once."""
-    if family.source is not None:
-        pairs = family.source.pairs(rows, columns)
-        return pairs.z, pairs.cosines
-    cosines = family.cosines_between(rows, columns)
-    return unbounded(family.scores_between(rows, columns)), cosines
 
 
 def may_answer(

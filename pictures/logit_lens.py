@@ -9,8 +9,8 @@ from matplotlib import rcParams
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ...arrays import Float64
-from ..lens import LayerLens, LensReport
+from ..arrays import Float64
+from ..study.lens import LayerLens, LensReport
 from .figures import PALETTE, Picture, Style, Width, add_legend, new_picture, short
 
 PANEL_MM = 52.0

@@ -12,7 +12,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import FigureBase
 from matplotlib.ticker import MaxNLocator
 
-from ..ablation import AblationReport, AblationStudyReport
+from ..study.ablation import AblationReport, AblationStudyReport
 from .figures import SMALL, Picture, Width, new_picture, short
 
 ROW_MM = {"column": 2.8, "full": 4.2}

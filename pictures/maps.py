@@ -1,4 +1,4 @@
-"""A family's map as one HTML file that needs nothing else: the service's page with its data."""
+"""A family with a place for each model, drawn: a picture, or the service's page with its data."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ import hashlib
 import html
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import RequestError
+from ..records import Colour
 from ..store import write_user_file
+
+PAGE = f"{(__package__ or '').rpartition('.')[0]}.web.page"
+"""Where the service has its page; its text alone is read here."""
 
 _SCRIPT = re.compile(r'<script src="static/([\w.]+)"(?: defer)?></script>\n')
 _STYLE = re.compile(r'<link rel="stylesheet" href="static/([\w.]+)">\n')
 _ICON = re.compile(r'<link rel="icon" href="[^"]*">\n')
 
-Colour = Literal["dataset", "author", "kind"]
-"""Columns that models can be coloured by."""
+MAP_ENDINGS = (".html", ".png", ".svg")
 
 
-class Neighbour(NamedTuple):
+class MapNeighbour(NamedTuple):
     """What a page shows of a neighbour, as `find-similar --json` has it."""
 
     model: str
@@ -56,9 +60,72 @@ class Neighbourhoods:
         data: The kept data sets nearest to every model; None where none is kept.
     """
 
-    of_models: Sequence[Sequence[Neighbour]]
+    of_models: Sequence[Sequence[MapNeighbour]]
     calibration: Mapping[str, Any]
     data: DataNeighbours | None = None
+
+
+def check_map_ending(target: Path) -> None:
+    """Refuse a file name before any work is done for it.
+
+    Raises:
+        RequestError: not a map's ending.
+    """
+    if target.suffix.lower() not in MAP_ENDINGS:
+        raise RequestError(f"{target}: a map's name ends in one of {', '.join(MAP_ENDINGS)}")
+
+
+def write_map(
+    document: Mapping[str, Any],
+    path: Path,
+    *,
+    landmarks: int | None,
+    neighbours: Neighbourhoods | None,
+    colour: Colour,
+    dark: bool,
+) -> None:
+    """Draw a placed family into a .html page, or a .png or .svg picture.
+
+    Args:
+        document: As GET map answers.
+        landmarks: Models that were placed first, the others among them; None = all alike.
+        neighbours: Of every model, for a page.
+        colour: What marks of a picture are coloured by; a page is by dataset.
+        dark: Light on dark, for a picture; a page follows its reader's setting.
+
+    Raises:
+        RequestError: there are no models, or `path` cannot be written.
+    """
+    title = f"Fine-tunes of {document['base']}"
+    subtitle = describe_layout(document, landmarks)
+    if path.suffix.lower() == ".html":
+        write_page(document, path, title=title, subtitle=subtitle, neighbours=neighbours)
+    else:
+        from .map_picture import write_picture
+
+        write_picture(document, path, title=title, subtitle=subtitle, colour=colour, dark=dark)
+
+
+def encode_names(column: Sequence[str | None]) -> tuple[list[int | None], list[str]]:
+    """Each entry as its place in the list of names, the most frequent first; None stays None."""
+    counts = Counter(name for name in column if name is not None)
+    names = sorted(counts, key=lambda name: (-counts[name], name))
+    place = {name: i for i, name in enumerate(names)}
+    return [None if name is None else place[name] for name in column], names
+
+
+def describe_layout(document: Mapping[str, Any], landmarks: int | None) -> str:
+    """One line: which fingerprints, how many models, how they were placed, how to read it."""
+    n_models = len(document["models"])
+    models = "1 model" if n_models == 1 else f"{n_models:,} models"
+    if document["explained"] is not None:
+        reading = f"PCA: two axes with {sum(document['explained']):.0%} of the variance"
+    else:
+        name = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}[document["layout"]]
+        if landmarks is not None:
+            name += f" of {landmarks:,}, the others placed among them"
+        reading = f"{name}: near means alike, far apart means little"
+    return f"{document['recipe']} fingerprints of {models} · {reading}"
 
 
 def write_page(
@@ -144,7 +211,7 @@ def _render(title: str, data: Mapping[str, Any]) -> str:
 
 
 def _part(name: str) -> str:
-    return resources.files(__package__).joinpath("page", name).read_text("utf-8")
+    return resources.files(PAGE).joinpath(name).read_text("utf-8")
 
 
 def _script_safe(data: Mapping[str, Any]) -> str:

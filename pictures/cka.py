@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import FigureBase
 from matplotlib.ticker import MaxNLocator
 
-from ...arrays import Float64
-from ..cka import CkaReport
+from ..arrays import Float64
+from ..study.cka import CkaReport
 from .figures import PALETTE, Picture, Style, Width, new_picture, short
 
 PANEL_MM = 66.0

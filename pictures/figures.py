@@ -21,8 +21,8 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
-from ...errors import RequestError
-from ...store import make_folder, write_user_file
+from ..errors import RequestError
+from ..store import make_folder, write_user_file
 
 ENDINGS = (".png", ".svg", ".html")
 RESOLUTION = 300

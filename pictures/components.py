@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from ...arrays import Float64
-from ..components.components_report import Against, ComponentsReport, StackComponents
-from ..components.linear_fit import LinearFits
+from ..arrays import Float64
+from ..study.components.components_report import Against, ComponentsReport, StackComponents
+from ..study.components.linear_fit import LinearFits
 from .figures import Picture, Width, add_legend, new_picture, short
 
 PANEL_MM: Mapping[Width, float] = {"full": 58.0, "column": 56.0}

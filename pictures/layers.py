@@ -12,8 +12,8 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import FigureBase
 from matplotlib.gridspec import SubplotSpec
 
-from ...arrays import Float
-from ..layers import LayersReport
+from ..arrays import Float
+from ..study.layers import LayersReport
 from .figures import PALETTE, SMALL, Picture, Style, Width, new_picture, short
 from .layer_accuracies import draw_accuracies, draw_models, draw_sweep
 

@@ -22,7 +22,6 @@ from matplotlib.text import Text
 
 from ..arrays import Bool, Float64, Int64
 from ..store import write_user_file
-from .family_map import Colour
 
 DRAWN_AT = 100
 """Dots per inch while texts are measured."""
@@ -142,7 +141,7 @@ def write_picture(
     *,
     title: str,
     subtitle: str,
-    colour: Colour = "dataset",
+    colour: str = "dataset",
     dark: bool = False,
 ) -> None:
     """Draw `map_document`'s map into `path`, a .png or .svg.
@@ -170,7 +169,7 @@ def write_picture(
 
 
 def draw_map(
-    document: Mapping[str, Any], theme: Theme, *, title: str, subtitle: str, colour: Colour
+    document: Mapping[str, Any], theme: Theme, *, title: str, subtitle: str, colour: str
 ) -> Figure:
     """The figure: the map in a frame, its legend beside it."""
     figure = Figure(figsize=SIZE, dpi=DRAWN_AT, facecolor=theme.sheet)
@@ -305,7 +304,7 @@ def _frame(axes: Axes, document: Mapping[str, Any], theme: Theme) -> None:
 
 
 def _add_legend(
-    axes: Axes, document: Mapping[str, Any], marks: Marks, colour: Colour, theme: Theme
+    axes: Axes, document: Mapping[str, Any], marks: Marks, colour: str, theme: Theme
 ) -> None:
     """Names by their models; below, what filled, hollow and large stand for."""
     hollow = bool(marks.hollow.all())
@@ -325,7 +324,7 @@ def _add_legend(
     _legend(axes, notes, None, theme, top=False)
 
 
-def _names(marks: Marks, colour: Colour, theme: Theme) -> Iterator[tuple[str, int, str, str]]:
+def _names(marks: Marks, colour: str, theme: Theme) -> Iterator[tuple[str, int, str, str]]:
     """Rows of the legend: what is written, of how many models, in which colour and shape."""
     counts = np.bincount(marks.group[marks.group >= 0], minlength=len(marks.names)).tolist()
     for group, name in enumerate(marks.names[:LISTED]):

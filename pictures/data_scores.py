@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...arrays import Bool, Float64, Int64
+from ..arrays import Bool, Float64, Int64
 from .figures import Picture, Width, new_picture, short
 
 ROW_MM, HEAD_MM = 3.6, 30.0

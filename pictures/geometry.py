@@ -14,10 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ...arrays import Float64
-from ..geometry.divergence import Divergence, Divergent
-from ..geometry.geometry_report import GeometryReport
-from ..geometry.group_geometry import GroupGeometry, LayerGeometry
+from ..arrays import Float64
+from ..study.geometry.divergence import Divergence, Divergent
+from ..study.geometry.geometry_report import GeometryReport
+from ..study.geometry.group_geometry import GroupGeometry, LayerGeometry
 from .figures import PALETTE, Picture, Width, add_legend, new_picture, plain, short
 
 PANEL_MM = {"full": 50.0, "column": 40.0}

@@ -1,0 +1,676 @@
+"""The scores of a family's pairs: cosines of sketches, normalised against its strangers (s-norm).
+
+With μ(i, κ) and σ(i, κ) the centre and spread of model i's cosines with the cohort's models of kind
+κ, a block's normalised score is z(i, j) = ½[(c − μ(i, κj)) / σ(i, κj) + (c − μ(j, κi)) / σ(j, κi)]
+(Auckenthaler et al. 2000; Matějka et al., Interspeech 2017, by the candidate's kind). Blocks are
+summed with the weights of the pair's kinds. Added to that: the correlation of the two models'
+scores with the cohort (models of one data set have the same strangers), and a part of the plain
+cosine, which in a family that one data set dominates holds what normalisation takes out.
+docs/scores.md has what was tried, and on which families.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..arrays import Bool, Float64, Int64
+from ..records import Recipe
+from ..store import FamilyView, SketchMatrix, TraitFile, block_dims, true_cosines
+from .evidence import COPY_COSINE, LabelledCohort
+
+COHORT = 256
+"""Models of a kind at most that stand for strangers: a mean and a spread are known to a few
+percent."""
+
+ADAPTERS = {"update": 1.0, "output": 2.0, "input": 0.5}
+"""Weights among adapters, whose input side still holds the random start of their A matrices."""
+
+OTHERS = {"update": 1.0, "output": 1.0, "input": 3.0}
+"""Weights where one of two models is a full fine-tune."""
+
+PART_WEIGHTS = (1.0, 0.5, 0.25)
+"""Of the normalised cosine, the correlation with the cohort, and the plain cosine."""
+
+FEWEST_PAIRS = 10
+"""Pairs of strangers from which two kinds have a scale of their own; else all pairs together."""
+
+FEWEST_STRANGERS = 3
+"""Scores from which a kind has a centre and a spread of its own; else all kinds together."""
+
+LEAST_SPREAD = 1e-4
+"""Of a block's cosines; smaller ones are the rounding of codes."""
+
+NORMAL_LOWER = 0.158655
+"""Share of a normal distribution below one standard deviation under its centre."""
+
+HALF_SCORE = 4.0
+"""z that has the score 0.71; strangers are at 0, copies near 1."""
+
+LARGEST_SCORE = 1 - 1e-9
+"""Scores are compared to as many decimals."""
+
+HELD_TRAITS = 4_000
+"""Models whose comparison with the cohort is held for later searches; 6 KB each."""
+
+TRAIT_FILE_MIN_MODELS = 1_000
+"""Models of a family whose traits are in a file for other processes."""
+
+TRAITS_VERSION = "2"
+"""Raised whenever the traits of the same sketches would change."""
+
+Z_DECIMALS = 9
+"""Of z: what is beyond depends on the order of the models in the catalog."""
+
+TIE_DECIMALS = 9
+"""Scores equal to this many decimals are ties, and the smaller model id comes first."""
+
+COPY_MARGIN = 0.05
+"""Below `COPY_COSINE`: where a model turns from a stranger into a copy."""
+
+
+# strangers
+
+
+def id_digest(id: str) -> bytes:
+    """What a sample of models is sorted by: it depends neither on names nor on order."""
+    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).digest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cohort:
+    """The kinds of a family's models, and the models that stand for its strangers.
+
+    Attributes:
+        kinds: In order.
+        of_models: The kind of every model of the family, as a place in `kinds`.
+        by_kind: The cohort's rows of each kind, in order of id.
+    """
+
+    kinds: tuple[str, ...]
+    of_models: Int64[np.ndarray, " models"]
+    by_kind: Mapping[str, Int64[np.ndarray, " _"]]
+
+    @classmethod
+    def of(cls, view: FamilyView) -> Cohort:
+        """Of a family at one moment; picked once for as long as its models stay the same."""
+        return view.derived(cls, lambda view: cls.sample(view.ids, view.kinds))
+
+    @classmethod
+    def sample(cls, ids: Sequence[str], kinds: Sequence[str]) -> Cohort:
+        """All models of each kind, or `COHORT` of them picked by their ids.
+
+        The same for every process and order of the models; a family that grows keeps most of it.
+        """
+        names = tuple(sorted(set(kinds)))
+        of_models = codes_of(kinds, names)
+        by_kind = {}
+        for code, kind in enumerate(names):
+            rows = np.flatnonzero(of_models == code).tolist()
+            if len(rows) > COHORT:
+                rows = heapq.nsmallest(COHORT, rows, key=lambda row: id_digest(ids[row]))
+            by_kind[kind] = np.array(sorted(rows, key=ids.__getitem__), dtype=np.int64)
+        return cls(names, of_models, by_kind)
+
+    @property
+    def rows(self) -> Int64[np.ndarray, " cohort"]:
+        """Kind by kind."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *self.by_kind.values()])
+
+
+def codes_of(kinds: Sequence[str], known: Sequence[str]) -> Int64[np.ndarray, " models"]:
+    """Kinds as places in `known`; a kind that no stored model has counts as the first."""
+    place = {kind: code for code, kind in enumerate(known)}
+    return np.array([place.get(kind, 0) for kind in kinds], dtype=np.int64)
+
+
+# normalisation
+
+
+def weights_by_kinds(
+    blocks: Sequence[str], kinds: Sequence[str]
+) -> Float64[np.ndarray, "kinds kinds blocks"]:
+    """What each block counts between models of two kinds; the weights of a pair sum to 1."""
+    weights = np.zeros((len(kinds), len(kinds), len(blocks)))
+    for row, one in enumerate(kinds):
+        for column, other in enumerate(kinds):
+            of_pair = ADAPTERS if one == other == "adapter" else OTHERS
+            weights[row, column] = [of_pair.get(block, 1.0) for block in blocks]
+    weights /= weights.sum(axis=2, keepdims=True)
+    return weights
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traits:
+    """What normalisation knows of some models: a row of numbers each, which a file can hold.
+
+    Attributes:
+        numbers: The kind, as a place among the family's kinds; whether the model has each block, 0
+            or 1; the centres of its cosines with strangers, by block and kind; their standard
+            deviations; its normalised scores with the cohort, less their mean, NaN where a model of
+            the cohort does not count.
+    """
+
+    numbers: Float64[np.ndarray, "models numbers"]
+    n_blocks: int
+    n_cohort: int
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        kinds: Int64[np.ndarray, " models"],
+        blocks: Float64[np.ndarray, "models blocks"],
+        centres: Float64[np.ndarray, "blocks models kinds"],
+        spreads: Float64[np.ndarray, "blocks models kinds"],
+        profile: Float64[np.ndarray, "models cohort"],
+        counts: Bool[np.ndarray, "models cohort"],
+    ) -> Traits:
+        shape = len(kinds), centres.shape[0] * centres.shape[2]
+        parts = (
+            kinds[:, None].astype(np.float64),
+            blocks,
+            centres.transpose(1, 0, 2).reshape(shape),
+            spreads.transpose(1, 0, 2).reshape(shape),
+            np.where(counts, profile, np.nan),
+        )
+        return cls(np.concatenate(parts, axis=1), blocks.shape[1], counts.shape[1])
+
+    @staticmethod
+    def n_numbers(n_blocks: int, n_kinds: int, n_cohort: int) -> int:
+        """Of a row of `numbers`."""
+        return 1 + n_blocks + 2 * n_blocks * n_kinds + n_cohort
+
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> Traits:
+        """Some of the rows, in that order."""
+        return Traits(self.numbers[rows], self.n_blocks, self.n_cohort)
+
+    @property
+    def kinds(self) -> Int64[np.ndarray, " models"]:
+        return self.numbers[:, 0].astype(np.int64)
+
+    @property
+    def blocks(self) -> Float64[np.ndarray, "models blocks"]:
+        """Whether a model has a block at all, 0 or 1; a budget does not show every side."""
+        return self.numbers[:, 1 : 1 + self.n_blocks]
+
+    @property
+    def scales(self) -> Float64[np.ndarray, "2 blocks models kinds"]:
+        """Centres and spreads, which can be written to."""
+        middle = self.numbers[:, 1 + self.n_blocks : self.numbers.shape[1] - self.n_cohort]
+        n_kinds = middle.shape[1] // (2 * self.n_blocks)
+        return middle.reshape(len(middle), 2, self.n_blocks, n_kinds).transpose(1, 2, 0, 3)
+
+    @property
+    def profile(self) -> Float64[np.ndarray, "models cohort"]:
+        """0 where a model of the cohort does not count."""
+        return np.asarray(np.nan_to_num(self._profile))
+
+    @property
+    def counts(self) -> Bool[np.ndarray, "models cohort"]:
+        """Whether a model of the cohort counts: neither the model itself nor its copies."""
+        return np.asarray(~np.isnan(self._profile))
+
+    @property
+    def _profile(self) -> Float64[np.ndarray, "models cohort"]:
+        return self.numbers[:, self.numbers.shape[1] - self.n_cohort :]
+
+    def with_profile(self, scores: Float64[np.ndarray, "models cohort"]) -> Traits:
+        """The same models with their normalised scores with the cohort."""
+        counts = self.counts
+        n = np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        mean = np.where(counts, scores, 0.0).sum(axis=1, keepdims=True) / n
+        start = self.numbers.shape[1] - self.n_cohort
+        profile = np.where(counts, scores - mean, np.nan)
+        numbers = np.concatenate([self.numbers[:, :start], profile], axis=1)
+        return Traits(numbers, self.n_blocks, self.n_cohort)
+
+
+def measure_traits(
+    cosines: Float64[np.ndarray, "blocks models cohort"],
+    kinds: Int64[np.ndarray, " models"],
+    blocks: Float64[np.ndarray, "models blocks"],
+    cohort_kinds: Int64[np.ndarray, " cohort"],
+    weights: Float64[np.ndarray, "models cohort"],
+    counts: Bool[np.ndarray, "models cohort"],
+    n_kinds: int,
+) -> Traits:
+    """Centres and spreads of some models' cosines with the cohort; no profile yet.
+
+    Args:
+        blocks: Whether a model has a block.
+        weights: How much of a stranger each model of the cohort is, 0…1.
+        counts: Whether it counts in the profile: neither the model itself nor its copies.
+    """
+    centres = np.zeros((*cosines.shape[:2], n_kinds))
+    spreads = np.zeros_like(centres)
+    for kind in range(n_kinds):
+        of_kind = weights * (cohort_kinds == kind)[None, :]
+        is_few = of_kind.sum(axis=1) < FEWEST_STRANGERS
+        of_kind[is_few] = weights[is_few]
+        for block, values in enumerate(cosines):
+            centres[block, :, kind], spreads[block, :, kind] = _centre_and_spread(values, of_kind)
+    return Traits.of(
+        kinds=kinds,
+        blocks=blocks,
+        centres=centres,
+        spreads=np.maximum(spreads, LEAST_SPREAD),
+        profile=np.zeros(counts.shape),
+        counts=counts,
+    )
+
+
+def _centre_and_spread(
+    values: Float64[np.ndarray, "models cohort"], weights: Float64[np.ndarray, "models cohort"]
+) -> tuple[Float64[np.ndarray, " models"], Float64[np.ndarray, " models"]]:
+    """Weighted median of every row, and root mean square around the weighted mean."""
+    order = np.argsort(values, axis=1)
+    sorted_values = np.take_along_axis(values, order, axis=1)
+    sorted_weights = np.take_along_axis(weights, order, axis=1)
+    total = weights.sum(axis=1)
+    safe = np.where(total > 0, total, 1.0)
+    # the middle of the steps of the weighted distribution, so that two values have their mean
+    middles = sorted_weights.cumsum(axis=1) - sorted_weights / 2
+    medians = np.array(
+        [
+            np.interp(half, row[held > 0], sorted_row[held > 0]) if (held > 0).any() else 0.0
+            for half, row, held, sorted_row in zip(
+                total / 2, middles, sorted_weights, sorted_values, strict=True
+            )
+        ]
+    )
+    means = (values * weights).sum(axis=1) / safe
+    squares = (weights * np.square(values - means[:, None])).sum(axis=1) / safe
+    return medians, np.sqrt(squares)
+
+
+def _pairs_of_kinds(
+    left: Int64[np.ndarray, " models"], right: Int64[np.ndarray, " others"]
+) -> Iterator[tuple[int, int, Int64[np.ndarray, " rows"], Int64[np.ndarray, " columns"]]]:
+    """Each two kinds, with the rows of the one and the columns of the other."""
+    for one in np.unique(left).tolist():
+        rows = np.flatnonzero(left == one)
+        for other in np.unique(right).tolist():
+            yield one, other, rows, np.flatnonzero(right == other)
+
+
+def normalised(
+    cosines: Float64[np.ndarray, "blocks models others"],
+    left: Traits,
+    right: Traits,
+    weights: Float64[np.ndarray, "kinds kinds blocks"],
+) -> Float64[np.ndarray, "models others"]:
+    """Σ over blocks of weight × z."""
+    scores = np.zeros(cosines.shape[1:])
+    (centres, spreads), (other_centres, other_spreads) = left.scales, right.scales
+    for one, other, rows, columns in _pairs_of_kinds(left.kinds, right.kinds):
+        shares = _shares(weights[one, other], left.blocks[rows], right.blocks[columns])
+        part = np.zeros((len(rows), len(columns)))
+        for block, share in enumerate(shares):
+            values = cosines[block][np.ix_(rows, columns)]
+            own = values - centres[block, rows, other][:, None]
+            own /= spreads[block, rows, other][:, None]
+            theirs = values - other_centres[block, columns, one][None, :]
+            theirs /= other_spreads[block, columns, one][None, :]
+            part += share / 2 * (own + theirs)
+        scores[np.ix_(rows, columns)] = part
+    return scores
+
+
+def plain(
+    cosines: Float64[np.ndarray, "blocks models others"],
+    left: tuple[Int64[np.ndarray, " models"], Float64[np.ndarray, "models blocks"]],
+    right: tuple[Int64[np.ndarray, " others"], Float64[np.ndarray, "others blocks"]],
+    weights: Float64[np.ndarray, "kinds kinds blocks"],
+) -> Float64[np.ndarray, "models others"]:
+    """Σ over blocks of weight × cosine: −1…1, and 1 for copies.
+
+    Args:
+        left, right: Kinds of the models, and which blocks they have.
+    """
+    scores = np.zeros(cosines.shape[1:])
+    for one, other, rows, columns in _pairs_of_kinds(left[0], right[0]):
+        part = np.ix_(rows, columns)
+        shares = _shares(weights[one, other], left[1][rows], right[1][columns])
+        for values, share in zip(cosines, shares, strict=True):
+            scores[part] += share * values[part]
+    return scores
+
+
+def _shares(
+    weights: Float64[np.ndarray, " blocks"],
+    left: Float64[np.ndarray, "models blocks"],
+    right: Float64[np.ndarray, "others blocks"],
+) -> Float64[np.ndarray, "blocks models others"]:
+    """What each block counts in each pair: its share of those that both models have."""
+    shares: Float64[np.ndarray, "blocks models others"] = (
+        weights[:, None, None] * left.T[:, :, None] * right.T[:, None, :]
+    )
+    total = shares.sum(axis=0)
+    shares /= np.where(total > 0, total, 1.0)
+    return shares
+
+
+def profile_correlations(left: Traits, right: Traits) -> Float64[np.ndarray, "models others"]:
+    """Correlation of two models' scores with the cohort, without the two themselves; −1…1."""
+    mine, counts = left.profile, left.counts
+    theirs = mine if right is left else right.profile
+    products = mine @ theirs.T
+    left_squares = np.square(mine) @ right.counts.T.astype(np.float64)
+    right_squares = counts.astype(np.float64) @ np.square(theirs).T
+    lengths = np.sqrt(left_squares * right_squares)
+    correlations: Float64[np.ndarray, "models others"] = np.divide(
+        products, lengths, out=np.zeros_like(products), where=lengths > 0
+    )
+    return correlations
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Centre and spread of a number over pairs of strangers, by their two kinds."""
+
+    centre: Mapping[tuple[int, int], float]
+    spread: Mapping[tuple[int, int], float]
+
+    def of(
+        self,
+        values: Float64[np.ndarray, "models others"],
+        left: Int64[np.ndarray, " models"],
+        right: Int64[np.ndarray, " others"],
+    ) -> Float64[np.ndarray, "models others"]:
+        """The values in spreads above the centre."""
+        scaled = np.empty_like(values)
+        for one, other, rows, columns in _pairs_of_kinds(left, right):
+            pair, part = (min(one, other), max(one, other)), np.ix_(rows, columns)
+            scaled[part] = (values[part] - self.centre[pair]) / self.spread[pair]
+        return scaled
+
+
+def measure_scale(
+    values: Float64[np.ndarray, "cohort cohort"],
+    is_pair: Bool[np.ndarray, "cohort cohort"],
+    kinds: Int64[np.ndarray, " cohort"],
+    measure: Callable[[Float64[np.ndarray, " pairs"]], tuple[float, float]],
+) -> Scale:
+    """Centre and spread of the strangers' values by pair of kinds."""
+    everything = measure(values[is_pair])
+    centre, spread = {}, {}
+    codes = np.unique(kinds).tolist()
+    for one in codes:
+        for other in (code for code in codes if code >= one):
+            chosen = is_pair & (kinds == one)[:, None] & (kinds == other)[None, :]
+            enough = chosen.sum() >= FEWEST_PAIRS * (2 if one == other else 1)
+            pair = measure(values[chosen]) if enough else everything
+            centre[one, other], spread[one, other] = pair
+    return Scale(centre, spread)
+
+
+def deviation(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
+    """Median and standard deviation; 0 and 1 where there is nothing to measure."""
+    if len(values) < 2:
+        return 0.0, 1.0
+    return float(np.median(values)), float(values.std()) or 1.0
+
+
+def lower_spread(values: Float64[np.ndarray, " pairs"]) -> tuple[float, float]:
+    """Median, and its distance from the 16 % quantile: what is below it are strangers.
+
+    Models of one data set are a right tail, so that the lower half alone tells of strangers
+    (an empirical null by central matching: Efron 2004).
+    """
+    if len(values) < 2 * FEWEST_PAIRS:
+        # the lower half of a few pairs is one of them: they have no tail to leave out
+        return deviation(values)
+    low, middle = np.quantile(values, [NORMAL_LOWER, 0.5])
+    return float(middle), float(middle - low) or 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairScores:
+    """Scores of some models with some others.
+
+    Attributes:
+        cosines: Plain, over blocks and slots, −1…1.
+        z: Normalised, in standard deviations above the family's strangers of these kinds.
+    """
+
+    cosines: Float64[np.ndarray, "models others"] = field(compare=False)
+    z: Float64[np.ndarray, "models others"] = field(compare=False)
+
+
+def bounded(z: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
+    """Scores from −1 to 1 in the order of z, so that 1 − score is a distance."""
+    scores: Float64[np.ndarray, "*shape"] = z / np.sqrt(HALF_SCORE**2 + np.square(z))
+    return scores
+
+
+def unbounded(scores: Float64[np.ndarray, "*shape"]) -> Float64[np.ndarray, "*shape"]:
+    """z of scores; large where a score is 1."""
+    inside = np.clip(scores, -LARGEST_SCORE, LARGEST_SCORE)
+    z: Float64[np.ndarray, "*shape"] = HALF_SCORE * inside / np.sqrt(1 - np.square(inside))
+    return z
+
+
+# a family
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scored:
+    """Some models, ready to be compared: their features, and what normalises their scores."""
+
+    features: SketchMatrix
+    traits: Traits
+
+    def take(self, rows: Int64[np.ndarray, " rows"]) -> Scored:
+        """Some of the rows, in that order."""
+        return Scored(self.features.take(rows), self.traits.take(rows))
+
+
+class FamilyScores:
+    """What the scores of a family's pairs are normalised with.
+
+    Attributes:
+        cohort: Rows of the models that stand for its strangers.
+        kinds: Of models, in order.
+        evidence: Of every pair of the cohort, with its labels.
+        has_sketches: Whether any model of the cohort has a sketch.
+    """
+
+    def __init__(
+        self,
+        cohort: Cohort,
+        recipe: Recipe,
+        read: Callable[[Int64[np.ndarray, " rows"]], SketchMatrix],
+    ) -> None:
+        """Of the models that a cohort stands for; `read` gives the sketches of some rows.
+
+        Peak: the sketches of the cohort, and its cosines.
+        """
+        self.cohort, self.kinds = cohort.rows, cohort.kinds
+        self._place = {row: place for place, row in enumerate(self.cohort.tolist())}
+        self._weights = weights_by_kinds(list(block_dims(recipe)), self.kinds)
+        self._cohort_kinds = cohort.of_models[cohort.rows]
+        self._held: dict[int, Float64[np.ndarray, " numbers"]] = {}
+        self._file: TraitFile | None = None
+        self._recipe = recipe
+        self._features = read(self.cohort)
+        self._cohort_blocks = _blocks_of(self._features)
+        self.has_sketches = bool(self._features.has_sketches.any())
+        self._measure(self._features.cosines(self._features))
+
+    @classmethod
+    def of(cls, view: FamilyView) -> FamilyScores | None:
+        """Of a family at one moment; computed once for as long as its models stay the same.
+
+        None where its models have no sketches.
+        """
+        if not block_dims(view.recipe):
+            return None
+        family = view.derived(cls, cls._of)
+        return family if family.has_sketches else None
+
+    @property
+    def strangers(self) -> Scored:
+        """The models of the cohort."""
+        return Scored(self._features, self._traits)
+
+    @classmethod
+    def _of(cls, view: FamilyView) -> FamilyScores:
+        cohort = Cohort.of(view)
+        family = cls(cohort, view.recipe, lambda rows: view.sketches(view.keys[rows]))
+        if family.has_sketches and len(view) >= TRAIT_FILE_MIN_MODELS:
+            n_blocks, n_kinds = len(block_dims(view.recipe)), len(cohort.kinds)
+            n_numbers = Traits.n_numbers(n_blocks, n_kinds, len(cohort.rows))
+            family._file = view.trait_file(family._digest(view), n_numbers)
+        return family
+
+    def _digest(self, view: FamilyView) -> bytes:
+        """Of everything that decides a model's traits but its own sketches."""
+        ids = [view.ids[row] for row in self.cohort.tolist()]
+        known = TRAITS_VERSION, self._recipe.id, self.kinds, ids, self._cohort_kinds.tolist()
+        digest = hashlib.sha256(repr(known).encode("utf-8", "surrogatepass"))
+        digest.update(view.keys[self.cohort].tobytes())
+        digest.update(_checksums(self._features).tobytes())
+        return digest.digest()
+
+    def prepare(self, features: SketchMatrix, kinds: Sequence[str], rows: Sequence[int]) -> Scored:
+        """Some models, compared with the cohort.
+
+        Args:
+            rows: Of the models in the family; −1 for one that is not stored.
+        """
+        cosines = features.cosines(self._features)
+        codes, counts = codes_of(kinds, self.kinds), self._counts(rows)
+        traits = self._traits_of(cosines, codes, _blocks_of(features), counts)
+        first = normalised(cosines, traits, self._traits, self._weights)
+        return Scored(features, traits.with_profile(first))
+
+    def stored(self, view: FamilyView, rows: Int64[np.ndarray, " rows"]) -> Scored:
+        """Some stored models; what is known of the latest of them is held."""
+        sketches, listed = view.sketches(view.keys[rows]), rows.tolist()
+        places = self._places(listed)
+        if (places >= 0).all():
+            return Scored(sketches, self._traits.take(places))
+        if len(listed) > HELD_TRAITS:
+            return self.prepare(sketches, [view.kinds[row] for row in listed], listed)
+        held = self._held
+        new = np.array([i for i, row in enumerate(listed) if row not in held], dtype=np.int64)
+        if len(new):
+            numbers = self._fresh(view, rows[new], sketches.take(new))
+            # a new dictionary: other threads read the one there is
+            held = {**held, **dict(zip(rows[new].tolist(), numbers, strict=True))}
+            self._held = dict(list(held.items())[-HELD_TRAITS:])
+        numbers = np.stack([held[row] for row in listed])
+        return Scored(sketches, Traits(numbers, self._traits.n_blocks, self._traits.n_cohort))
+
+    def _fresh(
+        self, view: FamilyView, rows: Int64[np.ndarray, " rows"], sketches: SketchMatrix
+    ) -> Float64[np.ndarray, "rows numbers"]:
+        """The traits of some models that are not in memory: read, or computed and written."""
+        listed = rows.tolist()
+        if self._file is None:
+            kinds = [view.kinds[row] for row in listed]
+            return self.prepare(sketches, kinds, listed).traits.numbers
+        keys, checksums = view.keys[rows], _checksums(sketches)
+        is_known, numbers = self._file.read(keys, checksums)
+        if is_known.all():
+            return numbers
+        new = np.flatnonzero(~is_known)
+        added = rows[new].tolist()
+        kinds = [view.kinds[row] for row in added]
+        computed = self.prepare(sketches.take(new), kinds, added).traits.numbers
+        self._file.append(keys[new], checksums[new], computed)
+        every = np.empty((len(rows), computed.shape[1]))
+        every[is_known], every[new] = numbers, computed
+        return every
+
+    def compare(self, left: Scored, right: Scored) -> PairScores:
+        """The scores of every pair. Peak: as of their cosines."""
+        cosines = left.features.cosines(right.features)
+        mine, theirs = left.traits, right.traits
+        kinds = mine.kinds, theirs.kinds
+        sides = (kinds[0], mine.blocks), (kinds[1], theirs.blocks)
+        plain_cosines = plain(cosines, *sides, self._weights)
+        first = normalised(cosines, mine, theirs, self._weights)
+        parts = first, profile_correlations(mine, theirs), plain_cosines
+        z = self._null.of(self._sum(parts, *kinds), *kinds)
+        return PairScores(cosines=true_cosines(plain_cosines), z=np.round(z, Z_DECIMALS))
+
+    def _measure(self, cosines: Float64[np.ndarray, "blocks cohort cohort"]) -> None:
+        """Traits of the cohort, and the scales of all that a score is a sum of."""
+        kinds, counts = self._cohort_kinds, self._counts(self.cohort.tolist())
+        traits = self._traits_of(cosines, kinds, self._cohort_blocks, counts)
+        first = normalised(cosines, traits, traits, self._weights)
+        self._traits = traits.with_profile(first)
+        own = kinds, self._cohort_blocks
+        plain_cosines = plain(cosines, own, own, self._weights)
+        are_strangers = counts & (true_cosines(plain_cosines) < COPY_COSINE)
+        parts = first, profile_correlations(self._traits, self._traits), plain_cosines
+        self._scales = [measure_scale(part, are_strangers, kinds, deviation) for part in parts]
+        total = self._sum(parts, kinds, kinds)
+        self._null = measure_scale(total, are_strangers, kinds, lower_spread)
+        z = self._null.of(total, kinds, kinds)
+        self.evidence = LabelledCohort(self.cohort, z, are_strangers)
+
+    def _counts(self, rows: Sequence[int]) -> Bool[np.ndarray, "models cohort"]:
+        """Which models of the cohort are another than the model itself."""
+        others: Bool[np.ndarray, "models cohort"] = (
+            np.arange(len(self.cohort))[None, :] != self._places(rows)[:, None]
+        )
+        return others
+
+    def _places(self, rows: Sequence[int]) -> Int64[np.ndarray, " models"]:
+        """Where models are in the cohort; −1 for one that is not."""
+        return np.array([self._place.get(row, -1) for row in rows], dtype=np.int64)
+
+    def _traits_of(
+        self,
+        cosines: Float64[np.ndarray, "blocks models cohort"],
+        kinds: Int64[np.ndarray, " models"],
+        blocks: Float64[np.ndarray, "models blocks"],
+        counts: Bool[np.ndarray, "models cohort"],
+    ) -> Traits:
+        """Traits without a profile; a copy does not count, and one that is nearly a copy is less
+        of a stranger."""
+        cohort = self._cohort_kinds, self._cohort_blocks
+        whole = true_cosines(plain(cosines, (kinds, blocks), cohort, self._weights))
+        counts = counts & (whole < COPY_COSINE)
+        weights = counts * np.clip((COPY_COSINE - whole) / COPY_MARGIN, 0.0, 1.0)
+        return measure_traits(
+            cosines, kinds, blocks, self._cohort_kinds, weights, counts, len(self.kinds)
+        )
+
+    def _sum(
+        self,
+        parts: Sequence[Float64[np.ndarray, "models others"]],
+        left: Int64[np.ndarray, " models"],
+        right: Int64[np.ndarray, " others"],
+    ) -> Float64[np.ndarray, "models others"]:
+        """All that a score is a sum of, each on its own scale."""
+        total = np.zeros(parts[0].shape)
+        for part, scale, weight in zip(parts, self._scales, PART_WEIGHTS, strict=True):
+            total += weight * scale.of(part, left, right)
+        return total
+
+
+def _checksums(sketches: SketchMatrix) -> Int64[np.ndarray, " models"]:
+    """Of each model's sketches: of the slots that it has, whatever others the matrix has."""
+    sums = []
+    for codes, weights in zip(sketches.codes, sketches.weights, strict=True):
+        has = weights.any(axis=1)
+        slots = "".join(
+            str(slot) for slot, is_there in zip(sketches.slots, has, strict=True) if is_there
+        )
+        value = zlib.crc32(weights[has].tobytes(), zlib.crc32(slots.encode()))
+        sums.append(zlib.crc32(codes[has].tobytes(), value))
+    return np.array(sums, dtype=np.int64)
+
+
+def _blocks_of(sketches: SketchMatrix) -> Float64[np.ndarray, "models blocks"]:
+    """Which blocks each model has in any slot: 0 or 1."""
+    return np.asarray(sketches.weights.any(axis=1), dtype=np.float64)
