@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from ...tables.table import Undecoded
 from .labels import MOST_COUNTED, as_number, class_name
-from .table import Undecoded
 
 NOT_TEXT = re.compile(
     r"(?:[a-z][a-z0-9+.-]*://\S+|www\.\S+"  # address

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import DataError
+from ...tables.table import Undecoded
 from .column_values import ColumnValues
 from .messages import are_messages
-from .table import Undecoded
 
 Part = Literal["text", "input", "completion", "pair", "label", "messages"]
 FoundBy = Literal["choice", "name", "looks"]

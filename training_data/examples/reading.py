@@ -9,16 +9,17 @@ from itertools import islice
 from pathlib import Path
 
 from ...errors import DataError
+from ...tables import NumberedRow, Table
+from ...tables.data_files import DataFiles, locate_data_files
+from ...tables.table import HALF_PAIR
 from .column_values import look_at
 from .columns import USUAL_NAMES, ColumnChoice, FoundColumn, Part, find_columns, passed_over
-from .data_files import DataFiles, locate_data_files
 from .example import Example
 from .example_set import ExampleSet, Kind, SkippedRows, count_classes
 from .labels import MOST_COUNTED, LabelKind, as_number, label_kind
 from .messages import Template
 from .row_examples import LISTS, LONGEST_TEXT, NOT_TEXT, RowReader, is_cut
 from .sample import Sample
-from .table import HALF_PAIR, NumberedRow, Table
 
 MIN_EXAMPLES = 8
 ROWS_LOOKED_AT = 2000
@@ -122,7 +123,7 @@ class _Scan:
                 self._count(example.label)
                 return
         where = f"{table.unit} {number}"
-        self.skip(draft, where if is_one else f"{table.name}, {where}")
+        self.skip(draft, where if is_one else f"{table.path.name}, {where}")
 
     def _count(self, label: str | float | None) -> None:
         if isinstance(label, str) and (label in self.labels or len(self.labels) < MOST_COUNTED):
@@ -139,7 +140,7 @@ def _scan(
     rows = [row for row in head if not isinstance(row, str)]
     if not rows:
         raise DataError(
-            f"{first.name}: no row with values in it{''.join(f'; {row}' for row in head[:1])}"
+            f"{first.path.name}: no row with values in it{''.join(f'; {row}' for row in head[:1])}"
         )
     values = look_at(rows, names)
     found = find_columns(name, names, values, choice)
@@ -153,7 +154,8 @@ def _scan(
         missing = sorted(parts - set(table.columns))
         if missing:
             raise DataError(
-                f"{table.name}: no column {missing[0]!r}, which {first.name} has; name one file"
+                f"{table.path.name}: no column {missing[0]!r}, which {first.path.name} has; "
+                "name one file"
             )
         reader = RowReader.of(found, {**table.class_names, **files.class_names})
         for row in table.rows(parts):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...tables import Row
 from .columns import FoundColumn, Part
 from .example import Example
 from .labels import NO_CLASS, class_name
 from .messages import Message, plain_template, read_messages, until_last_answer
 from .sample import Draft
-from .table import Row
 
 LONGEST_TEXT = 100_000
 """Characters of one part of an example: no model reads more tokens at once than these have here."""
