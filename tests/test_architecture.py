@@ -17,7 +17,6 @@ MAY_IMPORT = {
     "indexer": {"arrays", "errors", "records", "store", "tables"},
     "search": {"arrays", "errors", "records", "store"},
     "study": {"arrays", "errors", "records", "store", "tables"},
-    "training_data/examples": {"errors", "tables"},
     "web": {"arrays", "errors", "store"},
     "training_data": {
         "arrays",
@@ -26,7 +25,7 @@ MAY_IMPORT = {
         "store",
         "indexer",
         "study",
-        "training_data/examples",
+        "tables",
     },
     "database": {
         "arrays",

@@ -23,7 +23,7 @@ from deltadex.search.scoring.cohort import Cohort, sample_by_kind
 from deltadex.search.scoring.evidence import PERHAPS, calibrate
 from deltadex.search.scoring.family_scores import FamilyScores
 from deltadex.store import Catalog, FamilyView, SketchMatrix
-from deltadex.training_data.examples.example import Example
+from deltadex.training_data.examples import Example
 
 from .base import base_folder, causal_base
 from .build import write_labels

@@ -9,7 +9,7 @@ from data_set_files import reviews, write_csv, write_jsonl, write_parquet
 
 from deltadex.errors import DataError
 from deltadex.tables import csv_table, line_table, text_file
-from deltadex.training_data.examples import ColumnChoice, read_examples
+from deltadex.training_data import ColumnChoice, read_examples
 
 ROWS = reviews()
 ROW = '{"text": "one two"}'

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from deltadex.tables import arrow_table, json_table, text_file
-from deltadex.training_data.examples import ColumnChoice, read_examples
-from deltadex.training_data.examples.example import Example
-from deltadex.training_data.examples.sample import Sample
+from deltadex.training_data import ColumnChoice, read_examples
+from deltadex.training_data.examples import Example, Sample
 
 LETTERS = st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"))
 TEXTS = st.lists(st.text(LETTERS, min_size=3).map(str.strip), min_size=9, max_size=40)

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from deltadex.errors import DataError
 from deltadex.tables import text_file
-from deltadex.training_data.examples import ColumnChoice, Example, read_examples
+from deltadex.training_data import ColumnChoice, Example, read_examples
 
 ROWS = 40
 TEXTS = [f"some words {i}" for i in range(ROWS)]
