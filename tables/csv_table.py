@@ -137,8 +137,8 @@ class _Rows:
                 kind = "more" if len(fields) > width else "fewer"
                 yield record.number, f"{kind} fields than the header"
             else:
-                fields += [None] * (width - len(fields))
-                yield record.number, {name: fields[place] for name, place in places}
+                cells = [*fields, *[None] * (width - len(fields))]
+                yield record.number, {name: cells[place] for name, place in places}
             record.lines.clear()
 
 
@@ -175,8 +175,9 @@ def _is_blank(fields: Sequence[str]) -> bool:
 
 def _reader(lines: Iterable[str], delimiter: str, has_quotes: bool) -> Iterator[list[str]]:
     csv.field_size_limit(LONGEST_FIELD)
-    quoting = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
-    return csv.reader(lines, delimiter=delimiter, quoting=quoting)
+    if has_quotes:
+        return csv.reader(lines, delimiter=delimiter)
+    return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
 
 
 def _are_quotes_whole(file: TextFile, delimiter: str) -> bool:

@@ -93,9 +93,9 @@ class TextFile:
         Raises:
             DataError: no such file, a binary file, a damaged or truncated gzip file, broken UTF-16.
         """
-        raw = io.FileIO if self.content is None else io.BytesIO
         with ExitStack() as files, translated_errors(self.path):
-            unread = cast(io.RawIOBase, raw(self.path if self.content is None else self.content))
+            raw = io.FileIO(self.path) if self.content is None else io.BytesIO(self.content)
+            unread = cast(io.RawIOBase, raw)
             source = files.enter_context(io.BufferedReader(unread, BLOCK_BYTES))
             data = source
             if source.peek(2)[:2] == GZIP_MAGIC:

@@ -184,8 +184,8 @@ class _Columns:
                 return
         prompts = (name for name in COMPLETIONS if self._completions(name))
         firsts = (name for name in (*PAIRS, *ANSWERS) if self._seconds(name))
-        for name in (*self._filled(prompts), *map(self._named, firsts)):
-            if self._take("text", name, "name"):
+        for column in (*self._filled(prompts), *map(self._named, firsts)):
+            if self._take("text", column, "name"):
                 self.complete()
                 return
         natural = [
