@@ -208,7 +208,8 @@ class _Columns:
             return
         self.found = {"text": self.found.pop("text"), **self.found}
         text = self.found["text"].column.lower()
-        if self._take_named("completion", self._completions(text)):
+        is_prompt = not self._values[self.found["text"].column].is_empty
+        if is_prompt and self._take_named("completion", self._completions(text)):
             self._take_named("input", INPUTS.get(text, ()))
             if self._choice.pair is None:
                 self._take_named("pair", CONTEXTS.get(text, ()))
