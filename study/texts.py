@@ -5,20 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import StudyError
-from ..text_files.csv_columns import (
-    DELIMITERS,
-    choose_delimiter,
-    column_names,
-    decoded_lines,
-    split_rows,
-)
+from ..tables import Row, TextFile, errors_as, json_rows, open_named_csv
 
 TEXT_COLUMNS = ("text", "sentence", "content")
 GROUP_COLUMNS = ("group", "language", "lang")
@@ -26,8 +20,6 @@ ID_COLUMNS = ("id", "idx", "index")
 FLORES_ENDINGS = (".dev", ".devtest")
 NOT_UNICODE = re.compile("[\ud800-\udfff]")
 ENDINGS = (".txt", ".csv", ".tsv", ".jsonl", *FLORES_ENDINGS)
-
-Row = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +95,19 @@ def read_texts(path: Path) -> Texts:
     seen: set[tuple[str, str]] = set()
     for file in files:
         group = file.stem if len(files) > 1 or file.suffix in FLORES_ENDINGS else ""
-        rows, note = _rows(file)
-        notes += [note] if note else []
-        for row, values in enumerate(rows, start=1):
-            text = values if isinstance(values, str) else _entry(values, row, group)
-            where = f"{file.name}:{row}"
-            if isinstance(text, str):
-                broken.append(f"{where}: {text}")
-            elif (text.group, text.id) in seen:
-                broken.append(f"{where}: id {text.id!r} stands twice")
-            else:
-                seen.add((text.group, text.id))
-                entries.append(text)
+        with errors_as(StudyError):
+            rows, file_notes = _rows(file)
+            notes += [f"{file.name}: {note}" for note in file_notes]
+            for row, values in enumerate(rows, start=1):
+                text = values if isinstance(values, str) else _entry(values, row, group)
+                where = f"{file.name}:{row}"
+                if isinstance(text, str):
+                    broken.append(f"{where}: {text}")
+                elif (text.group, text.id) in seen:
+                    broken.append(f"{where}: id {text.id!r} stands twice")
+                else:
+                    seen.add((text.group, text.id))
+                    entries.append(text)
     if not entries:
         first = f"; {broken[0]}" if broken else ""
         raise StudyError(f"{path}: no row with a text{first}")
@@ -132,54 +125,30 @@ def read_texts(path: Path) -> Texts:
     return Texts(tuple(entries), tuple(broken), tuple(notes))
 
 
-def _rows(file: Path) -> tuple[Iterable[Row | str], str]:
-    """(the values of each row, or what is wrong with it; a note about the file or "")."""
-    try:
-        lines = decoded_lines(file.read_bytes())
-    except OSError as err:
-        raise StudyError(f"{file}: {err.strerror}") from err
-    if file.suffix in (".csv", ".tsv"):
-        return _table(lines, file)
-    if file.suffix == ".jsonl":
-        return _json_lines(lines), ""
-    return ({"text": line} for line in lines), ""
+def _rows(path: Path) -> tuple[Iterator[Row | str], Sequence[str]]:
+    """The values of each row, or what is wrong with it, and notes about the file."""
+    file = TextFile.read(path)
+    if path.suffix in (".csv", ".tsv"):
+        table = open_named_csv(file, TEXT_COLUMNS)
+        return (_separated(row) for _, row in table.rows(table.columns)), table.notes
+    if path.suffix == ".jsonl":
+        return (_lowered(row) for _, row in json_rows(file)), ()
+    return ({"text": line} if line else "is too long" for line in file.lines()), ()
 
 
-def _table(lines: Sequence[str], file: Path) -> tuple[Iterable[Row | str], str]:
-    """Rows by their header, whose columns may be separated by another character."""
-    own = "\t" if file.suffix == ".tsv" else ","
-    header = lines[0] if lines else ""
-    delimiter = choose_delimiter(header, TEXT_COLUMNS, own)
-    names = column_names(header, delimiter)
-    kind = f"its columns are separated by {DELIMITERS[delimiter]}" if delimiter != own else ""
-    if not set(TEXT_COLUMNS) & set(names):
-        raise StudyError(
-            f"{file}: no column 'text' in its header, only "
-            f"{', '.join(filter(None, names)) or 'nothing'}{'; ' * bool(kind)}{kind}"
-        )
-    rows = split_rows(lines, delimiter)[1:]
-    return (_by_name(row, names) for row in rows), f"{file.name}: {kind}" if kind else ""
+def _separated(row: Row | str) -> Row | str:
+    """A row with lines that end alike, so that a digest is the same on every system."""
+    if isinstance(row, str):
+        return "no text" if row == "empty" else f"has {row}"
+    return {name: str(value).replace("\r\n", "\n") for name, value in row.items()}
 
 
-def _by_name(row: Sequence[str], names: Sequence[str]) -> Row | str:
-    if not row:
-        return "no text"
-    if len(row) != len(names):
-        return f"has {'more' if len(row) > len(names) else 'fewer'} fields than the header"
-    return dict(zip(names, row, strict=True))
-
-
-def _json_lines(lines: Sequence[str]) -> Iterable[Row | str]:
-    for line in lines:
-        try:
-            values = json.loads(line)
-        except (ValueError, RecursionError):
-            yield "is not JSON"
-            continue
-        if isinstance(values, dict):
-            yield {str(key).lower(): value for key, value in values.items()}
-        else:
-            yield "is not an object with a text"
+def _lowered(row: Row | str) -> Row | str:
+    """A record by its keys in lower case, or why it is none."""
+    if not isinstance(row, str):
+        return {str(key).lower(): value for key, value in row.items()}
+    other = {"empty": "not JSON", "not an object with columns": "not an object with a text"}
+    return f"is {other.get(row, row)}"
 
 
 def _entry(values: Row, row: int, group: str) -> Text | str:

@@ -14,10 +14,9 @@ from ..errors import ModelError, RequestError
 from ..indexer.fingerprint import Layout
 from ..records import DataFingerprint, LossName, Recipe
 from ..study.network import TaskModel
-from .examples.example import Example
+from .examples import Example
 from .gradients import GradientSums, columns_of, layer_matrices
-from .losses import Loss, choose_loss
-from .losses.loss import EncodedExample
+from .losses import EncodedExample, Loss, choose_loss
 
 PARTS = 8
 """Disjoint groups of examples, each with a fingerprint of its own."""
@@ -33,7 +32,7 @@ SPECTRUM_POWERS: dict[LossName, float] = {
     "regression": 0.5,
     "contrastive": 0.5,
 }
-"""What singular values of a gradient are raised to: see `gradients/gradient_pool.py`. Tokens of a
+"""What singular values of a gradient are raised to: see `gradients.py`. Tokens of a
 vocabulary give gradients of many directions that hold data; a few classes give few. Measured for
 `causal` and `classification`; the others follow the nearer of the two."""
 

@@ -22,7 +22,7 @@ from deltadex.indexer.fingerprint import make_recipe
 from deltadex.search.data_control import compare_groups
 from deltadex.search.family_scores import FamilyScores
 from deltadex.store import Catalog, FamilyView, SketchMatrix
-from deltadex.training_data.examples.example import Example
+from deltadex.training_data.examples import Example
 
 from .base import base_folder, causal_base
 from .build import write_labels

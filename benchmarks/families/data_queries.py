@@ -22,7 +22,7 @@ from deltadex.search import labelled_models
 from deltadex.search.evidence import PERHAPS, calibrate
 from deltadex.search.family_scores import Cohort, FamilyScores
 from deltadex.store import Catalog, FamilyView, SketchMatrix
-from deltadex.training_data.examples.example import Example
+from deltadex.training_data.examples import Example
 
 from .base import base_folder, causal_base
 from .build import write_labels

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import SourceError, nearest_names
 from ...records import ModelRecord
+from ...tables import TextFile, errors_as, open_named_csv
 from ..untrusted_text import shown
 from .member import Member
 from .paths import read_text_file, resolved
 
-SEPARATORS = ",;\t"
-
-COLUMNS = "model,dataset,author,run"
+COLUMNS = ("model", "dataset", "author", "run")
 
 UNMATCHED_SHOWN = 3
 """Rows that are named in the message; the JSON document has all."""
@@ -133,36 +130,22 @@ def read_labels(path: Path) -> Labels:
     """
     by_id: dict[str, LabelRow] = {}
     by_folder: dict[Path, LabelRow] = {}
-    try:
-        reader = _reader(read_text_file(path, "a labels file"), path)
-        for row in reader:
-            model = (row.get("model") or "").strip().rstrip("/")
+    content = read_text_file(path, "a labels file").encode()
+    with errors_as(SourceError):
+        table = open_named_csv(TextFile(path, content=content), ("model",), is_ragged=True)
+        for number, row in table.rows(COLUMNS):
+            if isinstance(row, str):
+                continue
+            cells = {name: str(cell).strip() for name, cell in row.items() if cell is not None}
+            model = cells.get("model", "").rstrip("/")
             if not model:
                 continue
-            cells = (row.get(column) for column in ("dataset", "author", "run"))
-            label = LabelRow(model, *(cell if cell is None else cell.strip() for cell in cells))
+            label = LabelRow(model, *map(cells.get, COLUMNS[1:]))
             if by_id.setdefault(model, label) != label:
-                line = f"{path}, line {reader.line_num}: its model has two labels"
-                raise SourceError(line)
+                raise SourceError(f"{path}, line {number}: its model has two labels")
             if (folder := resolved(path.parent / model)) is not None:
                 by_folder[folder] = label
-    except csv.Error as err:
-        raise SourceError(f"{path}: cannot be read as a labels file: {err}") from err
     return Labels(path, by_id, by_folder)
-
-
-def _reader(text: str, path: Path) -> csv.DictReader[str]:
-    """The rows, separated as the header is."""
-    for separator in SEPARATORS:
-        reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
-        names = [(name or "").strip().lower() for name in reader.fieldnames or ()]
-        if "model" in names:
-            reader.fieldnames = names
-            return reader
-    raise SourceError(
-        f"{path}: no column 'model' in its first line; a labels file has {COLUMNS}, separated "
-        "by commas, semicolons or tabs"
-    )
 
 
 def _nearest(names: Sequence[str], ids: Sequence[str]) -> dict[str, str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,14 +11,12 @@ import numpy as np
 
 from ...arrays import Int64
 from ...errors import StudyError
-from ...text_files.csv_columns import choose_delimiter, column_names, decoded_lines, split_rows
+from ...tables import Row, TextFile, errors_as, json_rows, open_named_csv
 from ..texts import NOT_UNICODE
 
 TEXT_KEYS = ("text", "sentence")
 
 WORDS_AND_SIGNS = re.compile(r"\w+|[^\w\s]+")
-
-Row = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,12 +83,13 @@ def read_senses(path: Path) -> AnnotatedWords:
     Raises:
         StudyError: nothing to read, or no usable row.
     """
-    data = _bytes_of(path)
-    lines = decoded_lines(data)
     texts: dict[str, int] = {}
     words: list[tuple[int, tuple[int, int], str, str]] = []
     broken = []
-    for number, row in enumerate(_rows(lines, path), start=1):
+    with errors_as(StudyError):
+        file = TextFile.read(path)
+        rows = list(_rows(file))
+    for number, row in enumerate(rows, start=1):
         word = _sense(row)
         if isinstance(word, str):
             broken.append(f"{path.name}:{number}: {word}")
@@ -110,7 +107,7 @@ def read_senses(path: Path) -> AnnotatedWords:
         lemmas=tuple(word[2] for word in words),
         origin=places.copy(),
         broken=tuple(broken),
-        digest=hashlib.sha256(data).hexdigest()[:16],
+        digest=file.digest,
     )
 
 
@@ -122,10 +119,12 @@ def read_tags(path: Path) -> AnnotatedWords:
     Raises:
         StudyError: nothing to read, or no line with two columns.
     """
-    data = _bytes_of(path)
     broken: list[str] = []
     sentences: list[list[tuple[str, str]]] = [[]]
-    for number, line in enumerate(decoded_lines(data), start=1):
+    with errors_as(StudyError):
+        file = TextFile.read(path)
+        lines = [line or "" for line in file.lines()]
+    for number, line in enumerate(lines, start=1):
         columns = line.split("\t") if "\t" in line else line.split()
         if not line.strip() or columns[0] == "-DOCSTART-":
             sentences.append([])
@@ -156,7 +155,7 @@ def read_tags(path: Path) -> AnnotatedWords:
         labels=tuple(tags),
         origin=np.array(origin, dtype=np.int64),
         broken=tuple(broken),
-        digest=hashlib.sha256(data).hexdigest()[:16],
+        digest=file.digest,
     )
 
 
@@ -192,33 +191,19 @@ def shape(word: str) -> str:
     return "capital" if word[0].isupper() else "other"
 
 
-def _bytes_of(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as err:
-        raise StudyError(f"{path}: {err.strerror}") from err
+def _rows(file: TextFile) -> Iterator[Row | str]:
+    """The rows that are not empty, each or what is wrong with it."""
+    if file.path.suffix.lower() in (".csv", ".tsv"):
+        table = open_named_csv(file, TEXT_KEYS)
+        rows = table.rows(table.columns)
+    else:
+        rows = json_rows(file)
+    return (row for _, row in rows if row != "empty")
 
 
-def _rows(lines: Sequence[str], path: Path) -> Iterator[Row | None]:
-    """The rows of a file; None for a line that is none."""
-    if path.suffix.lower() in (".csv", ".tsv"):
-        own = "\t" if path.suffix.lower() == ".tsv" else ","
-        delimiter = choose_delimiter(lines[0] if lines else "", TEXT_KEYS, own)
-        names = column_names(lines[0], delimiter) if lines else []
-        for cells in filter(None, split_rows(lines, delimiter)[1:]):
-            yield dict(zip(names, cells, strict=True)) if len(cells) == len(names) else None
-        return
-    for line in filter(str.strip, lines):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        yield row if isinstance(row, dict) else None
-
-
-def _sense(row: Row | None) -> tuple[str, tuple[int, int], str, str] | str:
+def _sense(row: Row | str) -> tuple[str, tuple[int, int], str, str] | str:
     """(text, span, lemma, sense) of a row, or what is wrong with it."""
-    if row is None:
+    if isinstance(row, str):
         return "is not a row with a text"
     text = next((row[key] for key in TEXT_KEYS if isinstance(row.get(key), str)), None)
     if not isinstance(text, str) or not text.strip():

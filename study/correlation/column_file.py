@@ -10,13 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import RequestError, offered
-from ...text_files.csv_columns import (
-    DELIMITERS,
-    choose_delimiter,
-    column_names,
-    decoded_lines,
-    split_rows,
-)
+from ...tables import Row, Table, TextFile, errors_as, open_named_csv
 from ..texts import GROUP_COLUMNS
 
 Over = Literal["models", "groups"]
@@ -59,52 +53,33 @@ def read_columns(path: Path, wanted: Sequence[str], over: Over) -> ColumnFile:
     Raises:
         RequestError: no such file or column, or no number in it.
     """
-    try:
-        lines = decoded_lines(path.read_bytes())
-    except OSError as err:
-        raise RequestError(f"{path}: {err.strerror}") from err
-    own = "\t" if path.suffix == ".tsv" else ","
     keys = NAME_COLUMNS[over]
-    delimiter = choose_delimiter(lines[0] if lines else "", keys, own)
-    header = column_names(lines[0], delimiter) if lines else []
-    key = next((name for name in keys if name in header), None)
-    if key is None:
-        kind = f"; its columns are separated by {DELIMITERS[delimiter]}" * (delimiter != own)
-        raise RequestError(
-            f"{path}: no column {keys[0]!r} in its header, only "
-            f"{', '.join(filter(None, header)) or 'nothing'}{kind}"
-        )
-    named = [name.strip().lower() for name in wanted]
-    others = [name for name in header if name and name != key]
-    missing = [name for name in named if name not in others]
-    if missing:
-        raise RequestError(
-            f"{path}: no column {missing[0]!r}{offered(missing[0], others, 'columns')}"
-        )
-    twice = next((name for name in header if name and header.count(name) > 1), None)
-    if twice is not None:
-        raise RequestError(f"{path}: two columns {twice!r} in its header")
-    rows: dict[str, Mapping[str, str]] = {}
-    broken: list[str] = []
-    for number, row in enumerate(split_rows(lines, delimiter)[1:], start=1):
-        values = dict(zip(header, row, strict=False))
-        name = values.get(key, "").strip()
-        if wrong := _wrong_row(row, header, name, key, rows):
-            broken.append(f"{path.name}:{number}: {wrong}")
-        else:
-            rows[name] = values
+    with errors_as(RequestError):
+        table = open_named_csv(TextFile.read(path), keys)
+        key = next(name for name in keys if name in table.columns)
+        named = [name.strip().lower() for name in wanted]
+        others = [name for name in table.columns if name and name != key]
+        missing = [name for name in named if name not in others]
+        if missing:
+            raise RequestError(
+                f"{path}: no column {missing[0]!r}{offered(missing[0], others, 'columns')}"
+            )
+        twice = next((name for name in others if others.count(name) > 1), None)
+        if twice is not None:
+            raise RequestError(f"{path}: two columns {twice!r} in its header")
+        rows, broken = _rows_by_name(table, key)
     columns: dict[str, dict[str, float]] = {}
     filled = {
         column: {
             n: cell
             for n, row in rows.items()
-            if (cell := row[column].strip()).lower() not in MISSING
+            if (cell := str(row[column]).strip()).lower() not in MISSING
         }
         for column in named or others
     }
-    broken += _decimal_marks(path, filled, delimiter)
+    broken += _decimal_marks(path, filled, table.delimiter)
     for column, cells in filled.items():
-        numbers = {name: _number(cell, delimiter) for name, cell in cells.items()}
+        numbers = {name: _number(cell, table.delimiter) for name, cell in cells.items()}
         unusable = [name for name, value in numbers.items() if value is None]
         if unusable and not named:
             if len(unusable) < len(numbers):  # else a column of words
@@ -121,15 +96,23 @@ def read_columns(path: Path, wanted: Sequence[str], over: Over) -> ColumnFile:
     return ColumnFile(names=tuple(rows), columns=columns, broken=tuple(broken))
 
 
-def _wrong_row(
-    row: Sequence[str], header: Sequence[str], name: str, key: str, before: Mapping[str, object]
-) -> str:
-    """What is wrong with a row; "" for a good one."""
-    if len(row) != len(header):
-        return "not as many fields as the header"
-    if not name:
-        return f"no {key}"
-    return f"{key} {name!r} is there twice" if name in before else ""
+def _rows_by_name(table: Table, key: str) -> tuple[dict[str, Row], list[str]]:
+    """The rows by the name in a column, and what is wrong with those that cannot be used."""
+    rows: dict[str, Row] = {}
+    broken = []
+    for number, (_, row) in enumerate(table.rows(table.columns), start=1):
+        name = "" if isinstance(row, str) else str(row[key]).strip()
+        if isinstance(row, str) and row != "empty":
+            wrong = "not as many fields as the header"
+        elif isinstance(row, str) or not name:
+            wrong = f"no {key}"
+        elif name in rows:
+            wrong = f"{key} {name!r} is there twice"
+        else:
+            rows[name] = row
+            continue
+        broken.append(f"{table.path.name}:{number}: {wrong}")
+    return rows, broken
 
 
 def _decimal_marks(

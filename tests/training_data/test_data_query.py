@@ -13,7 +13,7 @@ from deltadex.indexer.update import UpdateCollector
 from deltadex.store import SketchMatrix
 from deltadex.study.network import load_task_model
 from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
-from deltadex.training_data.examples.example import Example
+from deltadex.training_data.examples import Example
 from deltadex.training_data.gradients import layer_matrices
 from deltadex.training_data.losses import choose_loss
 

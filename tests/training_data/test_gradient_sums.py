@@ -14,13 +14,14 @@ from deltadex.indexer.fingerprint import Factors, make_recipe
 from deltadex.records import Slot
 from deltadex.training_data.data_query import DataQueryOptions, fingerprint_data
 from deltadex.training_data.gradients import (
+    DenseSum,
     GradientSums,
     LayerMatrices,
+    StreamedSum,
     columns_of,
+    flattened,
     layer_matrices,
 )
-from deltadex.training_data.gradients.gradient_pool import flattened
-from deltadex.training_data.gradients.matrix_sums import DenseSum, StreamedSum
 from deltadex.training_data.losses import choose_loss
 
 RECIPE = make_recipe("sketch", None, ())

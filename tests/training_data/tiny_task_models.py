@@ -6,7 +6,7 @@ import transformers
 from tiny_networks import make_tokenizer, perturb, tiny_config
 
 from deltadex.study.network import TaskModel, as_task_model
-from deltadex.training_data.examples.example import Example
+from deltadex.training_data.examples import Example
 
 CLASSES = {
     "next": transformers.AutoModelForCausalLM,

@@ -17,7 +17,7 @@ from data_set_files import (
 )
 
 from deltadex.errors import DataError
-from deltadex.training_data.examples import ColumnChoice, read_examples
+from deltadex.training_data import ColumnChoice, read_examples
 
 
 def texts(examples):

@@ -6,7 +6,7 @@ import pytest
 from data_set_files import write_csv, write_jsonl, write_parquet
 
 from deltadex.errors import DataError
-from deltadex.training_data.examples import ColumnChoice, Example, read_examples
+from deltadex.training_data import ColumnChoice, Example, read_examples
 
 
 def chat(i):

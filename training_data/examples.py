@@ -1,4 +1,4 @@
-"""A random sample that is a function of the texts alone.
+"""Examples of a data set, and a random sample of them that is a function of their texts alone.
 
 Every row has a hash of its texts under the seed, and the rows with the smallest hashes are drawn
 (bottom-k sampling; Cohen & Kaplan 2007, "Summarizing data using bottom-k sketches"). Neither the
@@ -14,15 +14,108 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Literal
 
-from .example import Example
-from .messages import Message
+from .columns import FoundColumn
+from .values import Message
 
 HASH_BYTES = 8
+FOUND_BY = {"choice": "as chosen", "name": "by name", "looks": "by its values"}
+Kind = Literal["texts", "classes", "numbers", "completions", "messages"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One example, as a model was or could be trained on it.
+
+    Attributes:
+        text: What the model reads; the prompt where there is a completion.
+        completion: The part whose tokens count in a causal or sequence-to-sequence loss; "" where
+            all of `text` does.
+        pair: The second text of a pair task: a hypothesis, a context.
+        label: The name of a class, or a number of a regression.
+    """
+
+    text: str
+    completion: str = ""
+    pair: str = ""
+    label: str | float | None = None
+
+
 Draft = tuple[Example, tuple[Message, ...]]
 """An example, and the messages that it is made of, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRows:
+    """Rows that could not be used for one reason, and where the first of them is."""
+
+    reason: str
+    rows: int
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCount:
+    """How many rows of the data set have a class, and how many of the drawn examples."""
+
+    name: str
+    rows: int
+    drawn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExampleSet:
+    """Examples in random order, and how they were read.
+
+    Attributes:
+        source: The name of the file or folder.
+        kind: What the examples are: `classes` and `numbers` are labelled texts.
+        found: The columns with their parts, and what each was found by.
+        classes: By name; () where the labels are no classes.
+        rows: All that were read, those that were skipped included.
+        sha256: Of the file's bytes, or of the names and bytes of a folder's files.
+        split: The part of the data set that was read; "" where it has none.
+        notes: What a reader may not expect: another encoding, texts that were cut.
+    """
+
+    source: str
+    examples: tuple[Example, ...]
+    kind: Kind
+    found: tuple[FoundColumn, ...]
+    classes: tuple[ClassCount, ...]
+    rows: int
+    skipped: tuple[SkippedRows, ...]
+    sha256: str
+    seed: int
+    split: str = ""
+    notes: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """One sentence: what was drawn, from which columns, and what was skipped."""
+        part = f" of split {self.split!r}" if self.split else ""
+        parts = [
+            f"{self.source}: {len(self.examples):,} of {self.rows:,} rows{part} drawn "
+            f"(seed {self.seed})",
+            ", ".join(self._described(found) for found in self.found),
+        ]
+        if self.skipped:
+            reasons = ", ".join(
+                f"{skip.rows:,} {skip.reason} (first: {skip.first})" for skip in self.skipped
+            )
+            rows = sum(skip.rows for skip in self.skipped)
+            parts.append(f"{rows:,} {'row' if rows == 1 else 'rows'} skipped: {reasons}")
+        return "; ".join((*parts, *self.notes))
+
+    def _described(self, found: FoundColumn) -> str:
+        details = FOUND_BY[found.by]
+        if found.part == "label":
+            count = len(self.classes)
+            kinds = f"{count} class{'es' * (count != 1)}"
+            details += f", {kinds if self.classes else 'numbers'}"
+        return f'{found.part} = column "{found.column}" ({details})'
 
 
 class Sample:

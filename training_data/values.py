@@ -1,13 +1,17 @@
-"""What a column looks like, from its first rows: texts, classes, numbers, or none of them."""
+"""What the values of a column are: texts, classes, numbers, conversations, or none of them."""
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Literal
 
-from .labels import MOST_COUNTED, as_number, class_name
-from .table import Undecoded
+from ..tables import Row
+from ..tables.table import Undecoded
 
 NOT_TEXT = re.compile(
     r"(?:[a-z][a-z0-9+.-]*://\S+|www\.\S+"  # address
@@ -34,6 +38,30 @@ MOST_BY_LOOKS = 200
 
 SMALL_ROWS = 40
 """So few rows may have a class each that no other has."""
+
+LabelKind = Literal["classes", "numbers", "names"]
+
+MOST_FRACTIONS = 20
+"""Half stars make ten classes; more numbers with fractions than this are a measure."""
+
+MOST_WHOLE_NUMBERS = 100
+"""More of them are classes only if none is left out from 0 or 1 on."""
+
+MOST_COUNTED = 1000
+"""Different labels: as many are no classes, and further ones are not counted."""
+
+NO_CLASS = "-1"
+"""What `datasets` writes in place of a class that is not known."""
+
+Message = Mapping[str, str]
+ROLES = {
+    "human": "user",
+    "prompter": "user",
+    "gpt": "assistant",
+    "bot": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
+}
 
 
 @dataclass(slots=True)
@@ -123,7 +151,8 @@ class ColumnValues:
         """Whether it has two values or more that are no dates or addresses, a few rows each."""
         other = any(NOT_TEXT.fullmatch(name) and as_number(name) is None for name in self.counts)
         several = 2 <= len(self.counts) <= min(max(self.filled // 5, 2), MOST_BY_LOOKS)
-        return several and not other and all(as_whole(name) for name in self.counts)
+        numbers = filter(None, map(as_number, self.counts))
+        return several and not other and all(map(float.is_integer, numbers))
 
     @property
     def is_target(self) -> bool:
@@ -142,16 +171,95 @@ class ColumnValues:
         return f"{different}{more} different values in the first {self.filled:,} rows"
 
 
-def as_whole(name: str) -> bool:
-    """Whether a value is no number with a fraction."""
-    number = as_number(name)
-    return number is None or number.is_integer()
-
-
-def look_at(rows: Iterable[Mapping[str, object]], names: Iterable[str]) -> dict[str, ColumnValues]:
+def look_at(rows: Iterable[Row], names: Iterable[str]) -> dict[str, ColumnValues]:
     """The values of each column in these rows."""
     values = {name: ColumnValues() for name in names}
     for row in rows:
         for name, column in values.items():
             column.add(row.get(name))
     return values
+
+
+def class_name(value: object) -> str | None:
+    """A label as text, the same from every format: 1, 1.0, "1" and " 1 " are "1".
+
+    None: no single value, or no number.
+    """
+    if isinstance(value, str) and value.isalnum() and value not in ("True", "False"):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, str | int | Decimal) or (
+        isinstance(value, float) and math.isfinite(value)
+    ):
+        text = str(value).strip()
+        if text in ("True", "False"):
+            return text.lower()
+        number = as_number(text) if text[-2:] == ".0" else None
+        return text if number is None else str(int(number))
+    return None
+
+
+def as_number(name: str) -> float | None:
+    """The finite number that a label is, if it is one."""
+    if not name or name[-1] not in "0123456789." or "_" in name:
+        return None
+    try:
+        number = float(name)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def label_kind(counts: Mapping[str, int]) -> LabelKind:
+    """What labels with these counts, of the whole file, are.
+
+    Numbers of a regression, if all are numbers and, with fractions among them, more than
+    `MOST_FRACTIONS` or half the rows differ, without fractions more than `MOST_WHOLE_NUMBERS`
+    differ and they are no numbers of classes; names, if they number the rows, or more than half
+    the rows differ, and so no class could be learned; classes otherwise.
+    """
+    numbers = [number for name in counts if (number := as_number(name)) is not None]
+    rows, n = sum(counts.values()), len(counts)
+    if len(numbers) < n:
+        return "names" if n >= MOST_COUNTED or n > max(rows // 2, 20) else "classes"
+    if not all(map(float.is_integer, numbers)):
+        return "numbers" if n > min(MOST_FRACTIONS, rows // 2) else "classes"
+    if n <= MOST_WHOLE_NUMBERS:
+        return "classes"
+    is_count = min(numbers) in (0, 1) and max(numbers) - min(numbers) + 1 == n
+    if is_count and rows == n:
+        return "names"
+    is_percentage = is_count and min(numbers) == 0 and n == 101
+    return "classes" if is_count and not is_percentage and 2 * n <= rows else "numbers"
+
+
+def read_messages(value: object) -> tuple[Message, ...] | None:
+    """The messages with `role` and `content`; None where the value is something else."""
+    if isinstance(value, str):
+        if not value.lstrip().startswith("[{"):
+            return None
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    if not isinstance(value, list) or not value:
+        return None
+    messages = []
+    for entry in value:
+        role = entry.get("role", entry.get("from")) if isinstance(entry, dict) else None
+        if not isinstance(role, str):
+            return None
+        content = _content(entry.get("content", entry.get("value")))
+        messages.append({"role": ROLES.get(role.lower(), role.lower()), "content": content})
+    return tuple(messages)
+
+
+def _content(value: object) -> str:
+    """The text of a message, whose content may also be a list of parts."""
+    if isinstance(value, list):
+        parts = [part.get("text") for part in value if isinstance(part, dict)]
+        return "\n".join(part for part in parts if isinstance(part, str))
+    return value if isinstance(value, str) else ""

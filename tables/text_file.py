@@ -1,9 +1,10 @@
-"""A file as a stream of characters: its compression and its encoding, found by its first bytes."""
+"""A file of text: its compression and its encoding, found by its first bytes."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
+import hashlib
 import io
 import stat
 import zlib
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from ..errors import DataError
+from ..errors import DataError, DeltadexError
 
 GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARKS = (
@@ -41,6 +42,9 @@ BINARY_SHARE = 0.05
 
 CONTROL_BYTES = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
 BLOCK_BYTES = 1 << 20
+HEAD_CHARACTERS = 1 << 20
+"""What decides how a file is read: separators, quotes, a header, paragraphs."""
+
 LONGEST_LINE = 1 << 23
 """Characters: 32 MiB in memory at most."""
 
@@ -49,57 +53,95 @@ MOST_TIMES_ITS_SIZE, LEAST_LIMIT = 200, 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
-class TextStream:
-    """An open file.
+class TextFile:
+    """A file of text, which may be compressed by gzip, whatever its name.
 
     Attributes:
-        encoding: By its byte order mark, or else the one that was assumed.
-        is_marked: Whether a byte order mark gave the encoding.
+        encoding: Where no byte order mark says another. A byte that does not fit becomes a
+            surrogate.
+        content: Its bytes, where they were read: a pipe is read once. Control characters are not
+            refused then.
     """
 
-    name: str
-    characters: io.TextIOWrapper
-    encoding: str
-    is_marked: bool
+    path: Path
+    encoding: str = "utf-8"
+    content: bytes | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> TextFile:
+        """A file, or a pipe, that is read at once.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        try:
+            return cls(path, content=path.read_bytes())
+        except OSError as err:
+            raise DataError(f"{path}: {err.strerror}") from err
+
+    @property
+    def digest(self) -> str:
+        """16 characters that tell contents apart."""
+        return hashlib.sha256(self.content or b"").hexdigest()[:16]
+
+    @contextmanager
+    def open(self) -> Iterator[io.TextIOWrapper]:
+        """Its characters, with their ends of lines.
+
+        Peak: `BLOCK_BYTES` of the file and the same decompressed.
+
+        Raises:
+            DataError: no such file, a binary file, a damaged or truncated gzip file, broken UTF-16.
+        """
+        with ExitStack() as files, translated_errors(self.path):
+            raw = io.FileIO(self.path) if self.content is None else io.BytesIO(self.content)
+            unread = cast(io.RawIOBase, raw)
+            source = files.enter_context(io.BufferedReader(unread, BLOCK_BYTES))
+            data = source
+            if source.peek(2)[:2] == GZIP_MAGIC:
+                unpacked = files.enter_context(_LimitedGzip(self.path, source))
+                data = io.BufferedReader(cast(io.RawIOBase, unpacked), BLOCK_BYTES)
+            head = data.peek(HEAD_BYTES)[:HEAD_BYTES]
+            mark = next((name for mark, name in BYTE_ORDER_MARKS if head.startswith(mark)), None)
+            if mark is None and self.content is None:
+                _refuse_binary(self.path, head)
+            errors = "strict" if mark in ("utf-16", "utf-32") else "surrogateescape"
+            yield files.enter_context(
+                io.TextIOWrapper(data, encoding=mark or self.encoding, errors=errors, newline="")
+            )
+
+    def head(self) -> str:
+        """The first `HEAD_CHARACTERS`.
+
+        Raises:
+            DataError: the file is empty, or what `open` refuses.
+        """
+        with self.open() as characters:
+            head = characters.read(HEAD_CHARACTERS)
+        if not head.strip():
+            raise DataError(f"{self.path}: the file is empty")
+        return head
 
     def lines(self) -> Iterator[str | None]:
         """The lines with their ends; None for a line of more than `LONGEST_LINE` characters."""
-        read = self.characters.readline
-        while line := read(LONGEST_LINE):
-            if len(line) < LONGEST_LINE or line[-1] in "\r\n":
-                yield line
-                continue
-            while (rest := read(LONGEST_LINE)) and rest[-1] not in "\r\n":
-                pass
-            yield None
+        with self.open() as characters:
+            read = characters.readline
+            while line := read(LONGEST_LINE):
+                if len(line) < LONGEST_LINE or line[-1] in "\r\n":
+                    yield line
+                    continue
+                while (rest := read(LONGEST_LINE)) and rest[-1] not in "\r\n":
+                    pass
+                yield None
 
 
 @contextmanager
-def open_text(path: Path, assumed: str = "utf-8") -> Iterator[TextStream]:
-    """The file's characters, decompressed if it is a gzip file, whatever its name.
-
-    A byte order mark decides the encoding; without one it is `assumed`, and a byte that does not
-    fit becomes a surrogate. Peak: `BLOCK_BYTES` of the file and the same decompressed.
-
-    Raises:
-        DataError: no such file, a binary file, a damaged or truncated gzip file, broken UTF-16.
-    """
-    with ExitStack() as files, translated_errors(path):
-        source = files.enter_context(
-            io.BufferedReader(cast(io.RawIOBase, io.FileIO(path)), BLOCK_BYTES)
-        )
-        data = source
-        if source.peek(2)[:2] == GZIP_MAGIC:
-            unpacked = files.enter_context(_LimitedGzip(path, source))
-            data = io.BufferedReader(cast(io.RawIOBase, unpacked), BLOCK_BYTES)
-        head = data.peek(HEAD_BYTES)[:HEAD_BYTES]
-        mark = next((name for mark, name in BYTE_ORDER_MARKS if head.startswith(mark)), None)
-        if mark is None:
-            _refuse_binary(path, head)
-        errors = "strict" if mark in ("utf-16", "utf-32") else "surrogateescape"
-        encoding = mark or assumed
-        stream = io.TextIOWrapper(data, encoding=encoding, errors=errors, newline="")
-        yield TextStream(path.name, files.enter_context(stream), encoding, mark is not None)
+def errors_as(kind: type[DeltadexError]) -> Iterator[None]:
+    """A `DataError` of the block as an error of another kind, in the same words."""
+    try:
+        yield
+    except DataError as err:
+        raise kind(str(err)) from err
 
 
 def refuse_pipe(path: Path) -> None:

@@ -1,16 +1,21 @@
-"""A row of a table to an example, or to the reason why it gives none."""
+"""A row of a table to an example, or to the reason why it gives none.
+
+Of a conversation the last answer is the completion of what comes before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from ..tables import Row
 from .columns import FoundColumn, Part
-from .example import Example
-from .labels import NO_CLASS, class_name
-from .messages import Message, plain_template, read_messages, until_last_answer
-from .sample import Draft
-from .table import Row
+from .examples import Draft, Example
+from .values import NO_CLASS, Message, class_name, read_messages
+
+Template = Callable[[list[dict[str, str]]], tuple[str, str]]
+"""Messages to (prompt, completion) through a chat template; `ValueError` where it refuses them."""
 
 LONGEST_TEXT = 100_000
 """Characters of one part of an example: no model reads more tokens at once than these have here."""
@@ -102,3 +107,43 @@ class RowReader:
 def is_cut(example: Example) -> bool:
     """Whether a part of it was cut, or just fits."""
     return LONGEST_TEXT in (len(example.text), len(example.completion), len(example.pair))
+
+
+def until_last_answer(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages up to the last one of the assistant; () if it never answers."""
+    places = [
+        place
+        for place, message in enumerate(messages)
+        if message["role"] == "assistant" and message["content"].strip()
+    ]
+    return tuple(messages[: places[-1] + 1]) if places else ()
+
+
+def plain_template(messages: Sequence[Message]) -> tuple[str, str]:
+    """(prompt, completion) without a chat template: `role: content`, a message in each line."""
+    *before, answer = messages
+    lines = [f"{message['role']}: {message['content']}\n" for message in before]
+    return "".join(lines) + f"{answer['role']}:", f" {answer['content']}"
+
+
+def chat_template(tokenizer: Any) -> Template | None:
+    """Messages to (prompt, completion) as the tokenizer writes them; None without a template."""
+    if not getattr(tokenizer, "chat_template", None):
+        return None
+
+    def apply(messages: list[dict[str, str]]) -> tuple[str, str]:
+        """Raises `ValueError` for conversations that the template refuses."""
+        from jinja2 import TemplateError
+
+        try:
+            before = tokenizer.apply_chat_template(
+                messages[:-1], tokenize=False, add_generation_prompt=True
+            )
+            whole = tokenizer.apply_chat_template(messages, tokenize=False)
+        except TemplateError as err:
+            raise ValueError(f"the chat template refuses it: {err}") from err
+        if not whole.startswith(before):
+            return before, messages[-1]["content"]
+        return before, whole[len(before) :]
+
+    return apply

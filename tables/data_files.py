@@ -1,22 +1,27 @@
-"""Which files hold a data set: one file, a saved data set, or a downloaded repository."""
+"""Which files hold a data set: one file, a saved data set, or a downloaded repository; and which
+files and folders of a folder are data sets of their own."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...errors import DataError
-from ...text_files.text_stream import LONGEST_LINE, refuse_pipe, translated_errors
+from ..errors import DataError
 from .arrow_table import names_of_features, open_arrow
 from .csv_table import open_csv
 from .json_table import open_json
 from .line_table import open_lines
 from .table import Table
+from .text_file import LONGEST_LINE, TextFile, refuse_pipe, translated_errors
+
+log = logging.getLogger(__name__)
 
 COLUMN_FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow", ".feather")
 FORMATS = (*COLUMN_FORMATS, ".txt")
@@ -39,14 +44,12 @@ class DataFiles:
     Attributes:
         root: What was named: a file or a folder.
         split: "" where the files have none.
-        splits: All that there are.
         class_names: Of columns, from files beside the data.
     """
 
     root: Path
     paths: tuple[Path, ...]
     split: str = ""
-    splits: tuple[str, ...] = ()
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -84,47 +87,80 @@ def locate_data_files(path: Path, split: str | None = None) -> DataFiles:
     return DataFiles(root=path, paths=(path,))
 
 
+def data_sets_in(folder: Path) -> tuple[Path, ...]:
+    """Each data file in a folder, and each folder in it, by name; hidden ones are left out.
+
+    Raises:
+        DataError: it is no folder, or has neither.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder; several data sets are the files of a folder")
+    with translated_errors(folder):
+        entries = sorted(folder.iterdir())
+    entries = [path for path in entries if not path.name.startswith((".", "_"))]
+    found = tuple(
+        path
+        for path in entries
+        if path.is_dir() or (_is_data_file(path) and path.name not in OTHER_JSON)
+    )
+    if not found:
+        raise DataError(f"{folder}: no data file in it ({', '.join(FORMATS)})")
+    left_out = [path.name for path in entries if path not in found and path.name not in OTHER_JSON]
+    if left_out:
+        log.info("%s: left out, no data files by their names: %s", folder, ", ".join(left_out))
+    return found
+
+
+def data_set_names(paths: Sequence[Path]) -> tuple[str, ...]:
+    """The data sets' names: of files without their endings where these tell them apart, else in
+    full; paths of equal names by their folders too."""
+    stems = [path.name.split(".")[0] or path.name for path in paths]
+    names = [path.name for path in paths]
+    return tuple(
+        stem
+        if Counter(stems)[stem] == 1
+        else path.name
+        if Counter(names)[path.name] == 1
+        else path.as_posix()
+        for stem, path in zip(stems, paths, strict=True)
+    )
+
+
 def _in_folder(folder: Path, split: str | None) -> DataFiles:
     """The files as saved by `datasets`, or by the splits that their paths name."""
+    chosen, splits, saved = "", list[str](), folder
     if (folder / "dataset_dict.json").is_file():
         listed = _list(_document(folder / "dataset_dict.json").get("splits"))
         splits = [name for name in listed if isinstance(name, str) and name in os.listdir(folder)]
         chosen = _choose_split(folder, splits, split)
-        saved = _saved(folder, folder / chosen)
-        return DataFiles(
-            root=folder,
-            paths=saved,
-            split=chosen,
-            splits=tuple(splits),
-            class_names=_names_beside(folder / chosen),
-        )
-    if (folder / "state.json").is_file():
+        saved = folder / chosen
+        paths = _saved(saved)
+    elif (folder / "state.json").is_file():
         if split is not None:
             raise DataError(f"{folder}: this data set was saved without splits; leave out --split")
-        return DataFiles(
-            root=folder, paths=_saved(folder, folder), class_names=_names_beside(folder)
-        )
-    by_split: dict[str, list[Path]] = {}
-    for path in _data_files(folder):
-        by_split.setdefault(_split_of(path.relative_to(folder)), []).append(path)
-    if not by_split:
-        raise DataError(f"{folder}: no data file in it ({', '.join(FORMATS)})")
-    splits = sorted(name for name in by_split if name)
-    chosen = _choose_split(folder, splits, split) if splits else ""
-    if split is not None and not splits:
-        raise DataError(f"{folder}: its files name no splits; leave out --split")
-    paths = by_split[chosen]
-    _refuse_several_sets(folder, paths)
+        paths = _saved(folder)
+    else:
+        by_split: dict[str, list[Path]] = {}
+        for path in _data_files(folder):
+            by_split.setdefault(_split_of(path.relative_to(folder)), []).append(path)
+        if not by_split:
+            raise DataError(f"{folder}: no data file in it ({', '.join(FORMATS)})")
+        splits = sorted(filter(None, by_split))
+        chosen = _choose_split(folder, splits, split) if splits else ""
+        if split is not None and not splits:
+            raise DataError(f"{folder}: its files name no splits; leave out --split")
+        paths = by_split[chosen]
+        _refuse_several_sets(folder, paths)
+    info = saved / "dataset_info.json"
     return DataFiles(
         root=folder,
         paths=tuple(paths),
         split=chosen,
-        splits=tuple(splits),
-        class_names=_names_beside(folder),
+        class_names=names_of_features(_document(info)) if info.is_file() else {},
     )
 
 
-def _saved(root: Path, folder: Path) -> tuple[Path, ...]:
+def _saved(folder: Path) -> list[Path]:
     """The Arrow files of a data set that `save_to_disk` wrote, in their order."""
     state = _document(folder / "state.json")
     if state.get("_indices_files") or state.get("_indices_data_files"):
@@ -140,7 +176,7 @@ def _saved(root: Path, folder: Path) -> tuple[Path, ...]:
         refuse_pipe(path)
     if not paths:
         raise DataError(f"{folder}: its state.json names no data files")
-    return tuple(paths)
+    return paths
 
 
 def _data_files(folder: Path, depth: int = DEEPEST) -> Iterator[Path]:
@@ -158,11 +194,11 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
             continue
         if path.is_dir() and depth:
             yield from _below(path, depth - 1)
-        elif path.name not in OTHER_JSON and is_data_file(path):
+        elif path.name not in OTHER_JSON and _is_data_file(path):
             yield path
 
 
-def is_data_file(path: Path) -> bool:
+def _is_data_file(path: Path) -> bool:
     """Whether it is a file with the ending of a data file."""
     return _format(path) in FORMATS and path.is_file()
 
@@ -213,21 +249,16 @@ def _refuse_several_sets(folder: Path, paths: Sequence[Path]) -> None:
 def _open(path: Path, encoding: str, wanted: Collection[str]) -> Table:
     format = _format(path)
     if format in (".csv", ".tsv"):
-        return open_csv(path, encoding, wanted)
+        return open_csv(TextFile(path, encoding), wanted)
     if format in (".json", ".jsonl", ".ndjson"):
-        return open_json(path, encoding)
+        return open_json(TextFile(path, encoding))
     if format in (".parquet", ".arrow", ".feather"):
         if path.suffix.lower() == ".gz":
             raise DataError(f"{path}: {format[1:]} is compressed inside; unpack the file first")
         return open_arrow(path)
     if path.suffix.lower() in PICKLES:
         raise DataError(f"{path}: may be a pickle, which is never opened; save it as parquet")
-    return open_lines(path, encoding)
-
-
-def _names_beside(folder: Path) -> dict[str, tuple[str, ...]]:
-    file = folder / "dataset_info.json"
-    return names_of_features(_document(file)) if file.is_file() else {}
+    return open_lines(TextFile(path, encoding))
 
 
 def _document(path: Path) -> Mapping[str, object]:

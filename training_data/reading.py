@@ -8,17 +8,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from ...errors import DataError
-from .column_values import look_at
-from .columns import USUAL_NAMES, ColumnChoice, FoundColumn, Part, find_columns, passed_over
-from .data_files import DataFiles, locate_data_files
-from .example import Example
-from .example_set import ExampleSet, Kind, SkippedRows, count_classes
-from .labels import MOST_COUNTED, LabelKind, as_number, label_kind
-from .messages import Template
-from .row_examples import LISTS, LONGEST_TEXT, NOT_TEXT, RowReader, is_cut
-from .sample import Sample
-from .table import HALF_PAIR, NumberedRow, Table
+from ..errors import DataError
+from ..tables import NumberedRow, Table
+from ..tables.data_files import DataFiles, locate_data_files
+from ..tables.table import HALF_PAIR
+from .columns import USUAL_NAMES, ColumnChoice, FoundColumn, find_columns, passed_over
+from .examples import ClassCount, Example, ExampleSet, Kind, Sample, SkippedRows
+from .rows import LISTS, LONGEST_TEXT, NOT_TEXT, RowReader, Template, is_cut
+from .values import MOST_COUNTED, LabelKind, as_number, label_kind, look_at
 
 MIN_EXAMPLES = 8
 ROWS_LOOKED_AT = 2000
@@ -97,9 +94,6 @@ class _Scan:
     labels: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, SkippedRows] = field(default_factory=dict)
 
-    def has(self, part: Part) -> bool:
-        return any(column.part == part for column in self.found)
-
     def skip(self, reason: str, where: str) -> None:
         before = self.skipped.get(reason) or SkippedRows(reason, 0, where)
         self.skipped[reason] = replace(before, rows=before.rows + 1)
@@ -122,7 +116,7 @@ class _Scan:
                 self._count(example.label)
                 return
         where = f"{table.unit} {number}"
-        self.skip(draft, where if is_one else f"{table.name}, {where}")
+        self.skip(draft, where if is_one else f"{table.path.name}, {where}")
 
     def _count(self, label: str | float | None) -> None:
         if isinstance(label, str) and (label in self.labels or len(self.labels) < MOST_COUNTED):
@@ -139,7 +133,7 @@ def _scan(
     rows = [row for row in head if not isinstance(row, str)]
     if not rows:
         raise DataError(
-            f"{first.name}: no row with values in it{''.join(f'; {row}' for row in head[:1])}"
+            f"{first.path.name}: no row with values in it{''.join(f'; {row}' for row in head[:1])}"
         )
     values = look_at(rows, names)
     found = find_columns(name, names, values, choice)
@@ -153,7 +147,8 @@ def _scan(
         missing = sorted(parts - set(table.columns))
         if missing:
             raise DataError(
-                f"{table.name}: no column {missing[0]!r}, which {first.name} has; name one file"
+                f"{table.path.name}: no column {missing[0]!r}, which {first.path.name} has; "
+                "name one file"
             )
         reader = RowReader.of(found, {**table.class_names, **files.class_names})
         for row in table.rows(parts):
@@ -174,7 +169,8 @@ def _head(table: Table) -> Iterator[NumberedRow]:
 
 def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | None) -> ExampleSet:
     _refuse_lists(scan)
-    labelled = label_kind(scan.labels) if scan.has("label") else None
+    has_label = any(column.part == "label" for column in scan.found)
+    labelled = label_kind(scan.labels) if has_label else None
     examples = tuple(_finished(scan, template, are_classes=labelled == "classes"))
     _refuse_broken(scan)
     _refuse_few(scan, examples)
@@ -184,7 +180,12 @@ def _example_set(files: DataFiles, scan: _Scan, seed: int, template: Template | 
         scan.notes.append(f"{cut} example{'s' * (cut != 1)} cut to {LONGEST_TEXT:,} characters")
     if kind == "messages" and template is None:
         scan.notes.append('messages joined as "role: content", without a chat template')
-    classes = count_classes(scan.labels, examples) if labelled == "classes" else ()
+    drawn_of = Counter(example.label for example in examples)
+    classes = tuple(
+        ClassCount(name, scan.labels[name], drawn_of[name])
+        for name in sorted(scan.labels)
+        if labelled == "classes"
+    )
     drawn = sum(count.drawn > 0 for count in classes)
     if drawn < len(classes):
         scan.notes.append(f"{drawn:,} of the classes are drawn; raise --max-examples for more")

@@ -1,0 +1,409 @@
+"""The gradients of a model's layer matrices, from hooks to sketches.
+
+No parameter requires a gradient: what enters the first layer does, so that a backward pass hands
+each matrix its δ and stores nothing else. Hooks add δ xᵀ to the sum of each matrix at once. A small
+matrix is added up as it is. Of a large one two products with random matrices are kept, the range
+sketch Y = G Ω and the co-range sketch Z = Ψ G (Tropp, Yurtsever, Udell, Cevher 2017, "Practical
+sketching algorithms for low-rank matrix approximation", Alg. 4): both are linear in G, so that they
+too are sums over tokens, and cost less than G itself.
+
+A gradient's spectrum falls steeply, and its first directions are what all data asks of a base. An
+optimizer that scales every entry by its own history, as Adam does, makes updates whose spectra fall
+less. So each singular value σ of a query counts as σ to a power below 1, which the loss decides:
+`SPECTRUM_POWERS`, measured by `benchmarks.families score-data`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import nn
+
+from ..arrays import Float, Float32
+from ..errors import ModelError, RequestError
+from ..indexer.architecture import PlacedModel, Placement, place
+from ..indexer.delta import Delta, DenseDelta, LowRankDelta, MatrixUpdate, flaw_of
+from ..indexer.fingerprint import Factors, Layout, Pool, factorise, make_pool
+from ..indexer.fingerprint.factors import gaussian_directions
+from ..indexer.fingerprint.linear import LinearPool, has_linear_sketch
+from ..indexer.fingerprint.sketch import SketchPool
+from ..records import Fingerprint, LinearSketch, Recipe, Slot, SlotStats
+from ..study.network import TaskModel
+
+WEIGHT = ".weight"
+SUM_BYTES = 400 << 20
+"""Bytes of the sums of one part and of the total. Matrices that fit are added up as they are."""
+
+FEWEST_COLUMNS, MOST_COLUMNS = 24, 128
+"""Of the range sketch of a matrix that does not fit."""
+
+CORANGE = 2
+"""Rows of Z for each column of Y, as the source's section 4.5 advises for spectra that fall slowly.
+"""
+
+RANGE_SEED, CORANGE_SEED = 17, 18
+
+POWER_STEPS = 2
+"""Of the randomised SVD of a gradient: two ways of adding it up then give the same directions."""
+
+LEAST_SIGMA = 1e-3
+"""Of the largest σ; directions below are rounding, and no power may raise them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerMatrices:
+    """The layer matrices of a loaded model.
+
+    Attributes:
+        modules: Those that apply them, by name, with the matrices cut out of each.
+        left_out: Names of matrices that no module of their own applies, such as stacked experts.
+    """
+
+    modules: Mapping[str, tuple[nn.Module, tuple[Placement, ...]]]
+    left_out: tuple[str, ...]
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Of all modules."""
+        return tuple(p for _, placements in self.modules.values() for p in placements)
+
+
+def layer_matrices(model: nn.Module, config: Mapping[str, object] | None) -> LayerMatrices:
+    """The slots of a model in memory.
+
+    Raises:
+        ModelError: its layer matrices are not known, or none is applied by a module.
+    """
+    placed: PlacedModel = place(
+        {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}, config
+    )
+    placed.require_known()
+    modules: dict[str, tuple[nn.Module, tuple[Placement, ...]]] = {}
+    left_out = []
+    for tensor, placements in placed.by_tensor().items():
+        name = tensor.removesuffix(WEIGHT)
+        module = model.get_submodule(name) if tensor.endswith(WEIGHT) else None
+        if module is None or not _is_linear(module):
+            left_out.append(tensor)
+        else:
+            modules[name] = module, tuple(placements)
+    if not modules:
+        raise ModelError("unknown-architecture", "no layer matrix is applied by a module")
+    return LayerMatrices(modules, tuple(left_out))
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """Whether it computes x Wᵀ + b, or x W + b as GPT-2's Conv1D."""
+    return isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D"
+
+
+def require_same_base(
+    model: TaskModel, architecture: str | None, shapes: Mapping[str, Sequence[int]]
+) -> None:
+    """Raise `RequestError` where the family's matrices have other types or shapes than the model's.
+
+    Weights of the same shapes that were replaced are not noticed.
+    """
+    found = str(model.config.model_type)
+    if architecture not in (None, found):
+        raise RequestError(
+            f"{model.name} is a {found} model now, and the family was indexed from a "
+            f"{architecture} model: index the family again"
+        )
+    for placement in layer_matrices(model.whole, model.config.to_dict()).placements:
+        shape, slot = list(placement.shape), str(placement.slot)
+        if slot in shapes and not placement.part and list(shapes[slot]) != shape:
+            raise RequestError(
+                f"{model.name}: {slot} is {shape} now and was {shapes[slot]} when the family was "
+                "indexed: index the family again"
+            )
+
+
+class MatrixSum(ABC):
+    """The gradient of one layer matrix, (out, in), while it is added up.
+
+    Attributes:
+        buffers: What is kept: linear in the gradient.
+    """
+
+    buffers: tuple[torch.Tensor, ...]
+
+    @abstractmethod
+    def add(
+        self,
+        deltas: Float32[torch.Tensor, "tokens out"],
+        inputs: Float32[torch.Tensor, "tokens in"],
+    ) -> None:
+        """Add δ xᵀ of some tokens."""
+
+    @abstractmethod
+    def descent(self, scale: float) -> Delta:
+        """−`scale` times the gradient: the direction that training moves the matrix in."""
+
+    def add_sum(self, other: MatrixSum) -> None:
+        """Add another sum, of the same kind and matrix."""
+        for own, others in zip(self.buffers, other.buffers, strict=True):
+            own += others
+
+
+class DenseSum(MatrixSum):
+    """The matrix itself."""
+
+    def __init__(self, shape: tuple[int, int], device: torch.device) -> None:
+        self._total = torch.zeros(shape, device=device)
+        self.buffers = (self._total,)
+
+    def add(
+        self,
+        deltas: Float32[torch.Tensor, "tokens out"],
+        inputs: Float32[torch.Tensor, "tokens in"],
+    ) -> None:
+        self._total.addmm_(deltas.T, inputs)
+
+    def descent(self, scale: float) -> Delta:
+        return DenseDelta(self._total * -scale)
+
+
+class StreamedSum(MatrixSum):
+    """Its sketches from both sides. Memory: (out + `CORANGE` × in) × columns float32."""
+
+    def __init__(self, shape: tuple[int, int], device: torch.device, columns: int) -> None:
+        n_out, n_in = shape
+        self._shape = shape
+        self._range = torch.zeros(n_out, min(columns, n_in), device=device)
+        self._corange = torch.zeros(min(CORANGE * columns, n_out), n_in, device=device)
+        self.buffers = self._range, self._corange
+
+    def add(
+        self,
+        deltas: Float32[torch.Tensor, "tokens out"],
+        inputs: Float32[torch.Tensor, "tokens in"],
+    ) -> None:
+        self._range.addmm_(deltas.T, inputs @ self._right(inputs.device).T)
+        self._corange.addmm_((deltas @ self._left(deltas.device).T).T, inputs)
+
+    def descent(self, scale: float) -> Delta:
+        """G ≈ Q (Ψ Q)⁺ Z with Q an orthonormal basis of the range sketch."""
+        wide = self._range.cpu().double()
+        length = float(torch.linalg.vector_norm(wide))
+        if not (length > 0.0 and math.isfinite(length)):
+            return DenseDelta(torch.zeros(self._shape)) if length == 0.0 else DenseDelta(wide)
+        basis, _ = torch.linalg.qr(wide / length)
+        seen, triangle = torch.linalg.qr(self._left(torch.device("cpu")).double() @ basis)
+        projected = seen.T @ self._corange.cpu().double()
+        # the least-squares solution; a direction that Ψ does not see would be divided by nothing
+        solved = torch.linalg.pinv(triangle, rtol=1e-10) @ projected
+        return LowRankDelta((basis * -scale).float(), solved.float())
+
+    def _right(self, device: torch.device) -> Float[torch.Tensor, "range in"]:
+        return gaussian_directions(RANGE_SEED, self._range.shape[1], self._shape[1]).to(device)
+
+    def _left(self, device: torch.device) -> Float[torch.Tensor, "corange out"]:
+        return gaussian_directions(CORANGE_SEED, self._corange.shape[0], self._shape[0]).to(device)
+
+
+@dataclass(slots=True, eq=False)
+class GradientSums:
+    """The sums of all layer matrices.
+
+    Attributes:
+        matrices: Where they are.
+        columns: Of the range sketches that are kept in place of the sums; None keeps the sums.
+    """
+
+    matrices: LayerMatrices
+    columns: int | None
+    device: torch.device
+    _sums: list[list[MatrixSum]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._sums = [
+            [self._new(placement.shape) for placement in placements]
+            for _, placements in self.matrices.modules.values()
+        ]
+
+    def _new(self, shape: tuple[int, int]) -> MatrixSum:
+        if self.columns is None:
+            return DenseSum(shape, self.device)
+        return StreamedSum(shape, self.device, self.columns)
+
+    @contextmanager
+    def collecting(self, model: nn.Module) -> Iterator[None]:
+        """Add the gradients of every loss that is run backward in the block."""
+        with ExitStack() as attached:
+            for module in model.modules():
+                if isinstance(module, nn.Embedding):
+                    attached.enter_context(module.register_forward_hook(_require_gradient))
+            for (module, placements), sums in zip(
+                self.matrices.modules.values(), self._sums, strict=True
+            ):
+                attached.enter_context(module.register_forward_hook(_collector(placements, sums)))
+            with torch.enable_grad():
+                yield
+
+    def add_sums(self, other: GradientSums) -> None:
+        """Add the sums over other examples."""
+        for own, others in zip(self._sums, other._sums, strict=True):
+            for total, part in zip(own, others, strict=True):
+                total.add_sum(part)
+
+    def updates(self, scale: float) -> Iterator[MatrixUpdate]:
+        """−`scale` times each gradient, as if it were a fine-tune's ΔW; one at a time.
+
+        Raises:
+            ModelError: a gradient holds NaN or infinity, or overflows.
+        """
+        in_order = [
+            (placement, total)
+            for (_, placements), sums in zip(
+                self.matrices.modules.values(), self._sums, strict=True
+            )
+            for placement, total in zip(placements, sums, strict=True)
+        ]
+        for placement, total in in_order:
+            delta = total.descent(scale)
+            norm = delta.norm
+            stored = (delta.matrix,) if isinstance(delta, DenseDelta) else (delta.left, delta.right)
+            if flaw := flaw_of(norm, *stored):
+                raise ModelError("non-finite", f"the gradient of {placement.tensor!r} {flaw}")
+            yield MatrixUpdate(
+                slot=placement.slot,
+                part=placement.part,
+                delta=delta if norm > 0 else None,
+                shape=placement.shape,
+                noise_norm=0.0,
+                weight_norm=None,
+            )
+
+    def pooled(self, recipe: Recipe, layout: Layout, *, scale: float, power: float) -> GradientPool:
+        """The sketches of −`scale` times the gradients under a recipe."""
+        pool = GradientPool(recipe, layout, power)
+        for update in self.updates(scale):
+            pool.take(update)
+        return pool
+
+
+def columns_of(matrices: LayerMatrices, streamed: bool | None = None) -> int | None:
+    """The columns of range sketches that fit into `SUM_BYTES`; None where the sums fit.
+
+    Args:
+        streamed: Whether to keep sketches, instead of by size.
+    """
+    shapes = [placement.shape for placement in matrices.placements]
+    if streamed is None:
+        streamed = 2 * 4 * sum(n_out * n_in for n_out, n_in in shapes) > SUM_BYTES
+    if not streamed:
+        return None
+    column_bytes = 2 * 4 * sum(n_out + CORANGE * n_in for n_out, n_in in shapes)
+    return max(FEWEST_COLUMNS, min(MOST_COLUMNS, SUM_BYTES // column_bytes))
+
+
+def _require_gradient(_: nn.Module, __: object, output: torch.Tensor) -> None:
+    if output.is_floating_point() and not output.requires_grad:
+        output.requires_grad_(True)
+
+
+def _collector(
+    placements: Sequence[Placement], sums: Sequence[MatrixSum]
+) -> Callable[[nn.Module, tuple[torch.Tensor, ...], torch.Tensor], None]:
+    """A forward hook; each call of the module waits for its own δ, as layers may share it."""
+
+    def leave(_: nn.Module, args: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        if not output.requires_grad:
+            return
+        inputs = args[0].detach()
+
+        def arrive(gradient: torch.Tensor) -> None:
+            rows = inputs.reshape(-1, inputs.shape[-1]).float()
+            deltas = gradient.detach().reshape(-1, gradient.shape[-1]).float()
+            for placement, total in zip(placements, sums, strict=True):
+                total.add(placement.cut_rows(deltas.T).T, rows)
+
+        output.register_hook(arrive)  # type: ignore[no-untyped-call]
+
+    return leave
+
+
+@dataclass(slots=True)
+class _SlotSums:
+    """Statistics of the parts of one slot."""
+
+    shape: tuple[int, int] = (0, 0)
+    squares: float = 0.0
+    sigmas: list[torch.Tensor] = field(default_factory=list)
+
+
+class GradientPool:
+    """Takes a model's gradients, one matrix at a time, and gives sketches and a vector."""
+
+    def __init__(self, recipe: Recipe, layout: Layout, power: float) -> None:
+        self._recipe, self._power = recipe, power
+        self._pool: Pool = make_pool(recipe, layout)
+        self._linear = LinearPool(recipe) if has_linear_sketch(recipe) else None
+        self._slots: dict[Slot, _SlotSums] = {}
+
+    def take(self, update: MatrixUpdate) -> None:
+        """Add one matrix's gradient up, negated as an update is."""
+        sums = self._slots.setdefault(update.slot, _SlotSums())
+        sums.shape = sums.shape[0] + update.shape[0], max(sums.shape[1], update.shape[1])
+        if update.delta is None:
+            return
+        if self._linear is not None:
+            linear = self._linear.features(update)
+            if linear is not None:
+                self._linear.take(update.slot, linear)
+        seed = self._recipe.seed
+        factors = factorise(update.delta, self._recipe.rank, seed=seed, power_steps=POWER_STEPS)
+        if len(factors.sigma) == 0:
+            return
+        factors = factors.above(LEAST_SIGMA * float(factors.sigma[0]))
+        sums.squares += factors.fro_norm**2
+        sums.sigmas.append(factors.sigma)
+        flat = flattened(factors, self._power)
+        rest = replace(update, delta=None)
+        self._pool.take(rest, flat, self._pool.features(rest, flat))
+
+    def fingerprint(self) -> Fingerprint:
+        """The pooled vector; zeros where every gradient is 0."""
+        vector, norm = self._pool.vector()
+        vector.flags.writeable = False
+        return Fingerprint(recipe=self._recipe, vector=vector, norm=norm)
+
+    def linear_sketch(self) -> LinearSketch | None:
+        """Of the gradients themselves, not flattened; None under a recipe without one."""
+        return None if self._linear is None else self._linear.sketch()
+
+    def statistics(self) -> tuple[SlotStats, ...]:
+        """Of the gradients themselves; the sketches are of the flattened ones."""
+        return tuple(self._statistics())
+
+    def _statistics(self) -> Iterator[SlotStats]:
+        for slot, sums in sorted(self._slots.items()):
+            merged = torch.cat(sums.sigmas) if sums.sigmas else torch.zeros(0)
+            sigma = merged.sort(descending=True).values[: self._recipe.rank].numpy()
+            energy = float((merged[: self._recipe.rank].double() ** 2).sum())
+            yield SlotStats(
+                slot=slot,
+                shape=sums.shape,
+                fro_norm=math.sqrt(sums.squares),
+                relative_norm=None,
+                sigma=sigma,
+                energy=min(1.0, energy / sums.squares) if sums.squares else 0.0,
+                stable_rank=sums.squares / float(sigma[0]) ** 2 if len(sigma) else 0.0,
+                noise_floor=0.0,
+                sketch=(
+                    self._pool.slot_sketch(slot) if isinstance(self._pool, SketchPool) else b""
+                ),
+            )
+
+
+def flattened(factors: Factors, power: float) -> Factors:
+    """The same directions with σ to a power, and as much of the whole norm in them as before."""
+    raised = factors.sigma.double() ** power
+    scale = torch.linalg.vector_norm(factors.sigma.double()) / torch.linalg.vector_norm(raised)
+    return replace(factors, sigma=(raised * scale).float())

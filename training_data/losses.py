@@ -1,0 +1,476 @@
+"""Losses that fine-tunes of a base would minimise on examples, and which of them a base allows."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..arrays import Float, Float32, Int64
+from ..errors import RequestError
+from ..records import LossName
+from ..study.network import TaskModel, decoder_start
+from .examples import Example
+from .values import as_number
+
+NOTHING = "there is nothing to predict; name another column as label, or draw more examples"
+IGNORED = -100
+"""Target of a token that does not count."""
+
+MASKED_SHARE = 0.15
+"""Of the tokens, as in BERT's training (Devlin et al. 2019); every one of them is masked here."""
+
+TEMPERATURE = 0.05
+"""Of the cosines, as in SimCSE (Gao, Yao, Chen 2021)."""
+
+PENALTY = 0.01
+"""Of the squared weights of a head over states of unit variance. Without it a few hundred examples
+are fitted without error, and nothing is left for the base to learn."""
+
+ROUNDS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedExample:
+    """One example as token ids.
+
+    Attributes:
+        ids: What the model reads.
+        types: Of each token, the text of a pair that it belongs to; empty where models do not ask.
+        targets: What is predicted: of each token, or the other text's tokens.
+        value: The place of its class, or a number of a regression.
+    """
+
+    ids: Sequence[int]
+    types: Sequence[int] = ()
+    targets: Sequence[int] = ()
+    value: float = 0.0
+
+
+@dataclass(slots=True)
+class Loss(ABC):
+    """A loss over examples of a model.
+
+    Attributes:
+        name: What users call it.
+        needs_dropout: Whether the model runs with dropout, as in training.
+    """
+
+    model: TaskModel
+    max_tokens: int
+    name: LossName
+    needs_dropout: bool = False
+
+    @abstractmethod
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
+        """The examples as token ids; without those that have nothing to predict."""
+
+    def prepare(self, encoded: Sequence[EncodedExample], batch_size: int) -> None:
+        """Fit what the loss needs and the checkpoint lacks, on the frozen base."""
+        return
+
+    @abstractmethod
+    def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
+        """The sum of the loss over all that is predicted in a batch, and how many these are."""
+
+    @property
+    def _limit(self) -> int:
+        """The most tokens of a text that are read."""
+        return min(self.max_tokens, self.model.window or self.max_tokens)
+
+    def _tokens(self, text: str, pair: str = "") -> tuple[list[int], list[int], list[int]]:
+        """(ids, types, 1 for special tokens) of a text, or pair of texts."""
+        encoding = self.model.tokenizer(
+            text,
+            pair or None,
+            truncation=True,
+            max_length=self._limit,
+            return_special_tokens_mask=True,
+        )
+        types = encoding.get("token_type_ids") or [] if pair else []
+        return list(encoding["input_ids"]), list(types), list(encoding["special_tokens_mask"])
+
+    def _inputs(self, batch: Sequence[EncodedExample]) -> dict[str, Any]:
+        """The arguments of the model for a batch."""
+        device = self.model.device
+        rows = [example.ids for example in batch]
+        # padded tokens are masked, so that any id will do where none is set
+        owners = (self.model.tokenizer, self.model.config)
+        padding = [getattr(owner, "pad_token_id", None) for owner in owners]
+        usable = (id for id in padding if isinstance(id, int) and id >= 0)
+        inputs: dict[str, Any] = {
+            "input_ids": padded(rows, next(usable, 0), device),
+            "attention_mask": padded([[1] * len(row) for row in rows], 0, device),
+        }
+        if any(example.types for example in batch):
+            inputs["token_type_ids"] = padded([example.types for example in batch], 0, device)
+        if hasattr(self.model.config, "use_cache"):
+            inputs["use_cache"] = False
+        return inputs
+
+    def _targets(self, batch: Sequence[EncodedExample]) -> Int64[torch.Tensor, "texts tokens"]:
+        return padded([example.targets for example in batch], IGNORED, self.model.device)
+
+    def _pooled_states(self, batch: Sequence[EncodedExample]) -> Float[torch.Tensor, "texts dim"]:
+        """What a head on top of a base reads: the pooler's output where the checkpoint has one,
+        else the first token's state; the last token's of a model that reads one way. Of an
+        encoder-decoder the mean over the encoder's tokens.
+        """
+        model, inputs = self.model, self._inputs(batch)
+        mask = inputs["attention_mask"]
+        if getattr(model.config, "is_encoder_decoder", False):
+            inputs.pop("use_cache", None)
+            states = model.backbone.get_encoder()(**inputs).last_hidden_state  # type: ignore[operator]
+            weights = mask[:, :, None].to(states.dtype)
+            mean: torch.Tensor = (states * weights).sum(dim=1) / weights.sum(dim=1)
+            return mean
+        output = model.backbone(**inputs)
+        if model.has_pooler:
+            pooled: torch.Tensor = output.pooler_output
+            return pooled
+        states = output.last_hidden_state
+        reads_one_way = "next" in (model.head, model.missing_head)
+        place = mask.sum(dim=1) - 1 if reads_one_way else torch.zeros_like(mask[:, 0])
+        chosen: torch.Tensor = states[torch.arange(len(states), device=states.device), place]
+        return chosen
+
+
+@dataclass(slots=True)
+class CausalLoss(Loss):
+    """Cross-entropy of every next token; only of the completion where an example has one."""
+
+    name: LossName = "causal"
+
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
+        """With prompts cut from the left where prompt and completion are too long."""
+        encoded = map(self._encode, examples)
+        return [e for e in encoded if any(target != IGNORED for target in e.targets[1:])]
+
+    def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
+        """The sum over predicted tokens, and how many."""
+        logits = self.model.whole(**self._inputs(batch)).logits[:, :-1]
+        return summed_cross_entropy(logits, self._targets(batch)[:, 1:])
+
+    def _encode(self, example: Example) -> EncodedExample:
+        text = f"{example.text}\n{example.pair}" if example.pair else example.text
+        if not example.completion:
+            ids, _, _ = self._tokens(text)
+            return EncodedExample(ids=ids, targets=ids)
+        tokenizer, limit = self.model.tokenizer, self._limit
+        # not verbose: what is too long is cut below
+        answer = tokenizer(example.completion, add_special_tokens=False, verbose=False)
+        completion = list(answer["input_ids"])
+        end = getattr(tokenizer, "eos_token_id", None)
+        completion = (completion + ([] if end is None else [end]))[: limit - 1]
+        prompt = list(tokenizer(text, verbose=False)["input_ids"])
+        if end is not None and prompt[-1:] == [end]:
+            prompt = prompt[:-1]
+        prompt = prompt[max(0, len(prompt) + len(completion) - limit) :]
+        return EncodedExample(ids=prompt + completion, targets=[IGNORED] * len(prompt) + completion)
+
+
+@dataclass(slots=True)
+class MaskedLoss(Loss):
+    """Cross-entropy of masked tokens, which are chosen by the text itself and a seed.
+
+    For encoders that ship the head that predicts them.
+    """
+
+    name: LossName = "masked"
+    seed: int = 0
+
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
+        """Texts with some tokens masked, at least one each."""
+        encoded = map(self._encode, examples)
+        return [e for e in encoded if any(target != IGNORED for target in e.targets)]
+
+    def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
+        """The sum over masked tokens, and how many."""
+        logits = self.model.whole(**self._inputs(batch)).logits
+        return summed_cross_entropy(logits, self._targets(batch))
+
+    def _encode(self, example: Example) -> EncodedExample:
+        ids, types, special = self._tokens(example.text, example.pair)
+        ordinary = np.flatnonzero(np.array(special) == 0)
+        n_masked = max(1, round(MASKED_SHARE * len(ordinary))) if len(ordinary) else 0
+        text = f"{self.seed}/{example.text}/{example.pair}"
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
+        masked = set(rng.choice(ordinary, n_masked, replace=False).tolist())
+        mask = self.model.tokenizer.mask_token_id
+        return EncodedExample(
+            ids=[mask if place in masked else id for place, id in enumerate(ids)],
+            types=types,
+            targets=[id if place in masked else IGNORED for place, id in enumerate(ids)],
+        )
+
+
+@dataclass(slots=True)
+class SequenceToSequenceLoss(Loss):
+    """Cross-entropy of a completion's tokens; of a class's name where there is none."""
+
+    name: LossName = "seq2seq"
+
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
+        """Texts and what is predicted from them."""
+        encoded = []
+        for example in examples:
+            target = example.completion or ("" if example.label is None else str(example.label))
+            if not target:
+                continue
+            wanted = self.model.tokenizer(
+                text_target=target, truncation=True, max_length=self._limit
+            )["input_ids"]
+            ids, _, _ = self._tokens(example.text, example.pair)
+            encoded.append(EncodedExample(ids=ids, targets=list(wanted)))
+        return encoded
+
+    def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
+        """The sum over the tokens of the completions, and how many."""
+        wanted = self._targets(batch)
+        shifted = self._shifted(wanted)
+        output = self.model.whole(**self._inputs(batch), decoder_input_ids=shifted)
+        return summed_cross_entropy(output.logits, wanted)
+
+    def _shifted(self, wanted: torch.Tensor) -> torch.Tensor:
+        """What the decoder reads: the start token, then every token but the last."""
+        config = self.model.config
+        padding = getattr(config, "pad_token_id", None)
+        padding = padding if isinstance(padding, int) and padding >= 0 else 0
+        shifted = wanted.roll(1, dims=1)
+        shifted = shifted.masked_fill(shifted == IGNORED, padding)
+        shifted[:, 0] = decoder_start(config)
+        return shifted
+
+
+@dataclass(slots=True)
+class ContrastiveLoss(Loss):
+    """Cross-entropy of finding a text's second reading, under other dropout, in its batch.
+
+    For encoders without a head: unsupervised SimCSE (Gao, Yao, Chen 2021, section 3).
+    """
+
+    name: LossName = "contrastive"
+    needs_dropout: bool = True
+
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
+        """Every text."""
+        encoded = (self._tokens(example.text, example.pair) for example in examples)
+        return [EncodedExample(ids=ids, types=types) for ids, types, _ in encoded]
+
+    def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
+        """The sum over texts, and how many."""
+        states = self._pooled_states([*batch, *batch]).float()
+        unit = torch.nn.functional.normalize(states, dim=1)
+        cosines = unit[: len(batch)] @ unit[len(batch) :].T / TEMPERATURE
+        own = torch.arange(len(batch), device=cosines.device)
+        return torch.nn.functional.cross_entropy(cosines, own, reduction="sum"), len(batch)
+
+
+@dataclass(slots=True)
+class FittedHeadLoss(Loss):
+    """Cross-entropy of classes, or squared error of numbers, by a linear head of its own.
+
+    The head is fitted on the frozen base, then its loss is differentiated.
+
+    Attributes:
+        classes: Their names, in order; none of a regression.
+    """
+
+    name: LossName = "classification"
+    classes: tuple[str, ...] = ()
+    _weights: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+    _bias: torch.Tensor = field(default_factory=lambda: torch.zeros(0))
+
+    def encode(self, examples: Sequence[Example]) -> list[EncodedExample]:
+        """Those that have a label."""
+        place = {name: number for number, name in enumerate(self.classes)}
+        encoded = []
+        for example in examples:
+            if example.label is None:
+                continue
+            ids, types, _ = self._tokens(example.text, example.pair)
+            label = example.label
+            value = float(place[str(label)]) if self.classes else float(label)
+            encoded.append(EncodedExample(ids=ids, types=types, value=value))
+        return encoded
+
+    def prepare(self, encoded: Sequence[EncodedExample], batch_size: int) -> None:
+        """Fit the head on all examples, states as the frozen base has them."""
+        order = sorted(range(len(encoded)), key=lambda row: len(encoded[row].ids))
+        states: list[torch.Tensor] = [torch.zeros(0)] * len(encoded)
+        with torch.no_grad():
+            for first in range(0, len(order), batch_size):
+                rows = order[first : first + batch_size]
+                pooled = self._pooled_states([encoded[row] for row in rows])
+                for row, state in zip(rows, pooled.float().cpu(), strict=True):
+                    states[row] = state
+        values = torch.tensor([example.value for example in encoded])
+        weights, bias = fit_head(torch.stack(states), values, len(self.classes))
+        self._weights, self._bias = weights.to(self.model.device), bias.to(self.model.device)
+
+    def total(self, batch: Sequence[EncodedExample]) -> tuple[torch.Tensor, int]:
+        """The sum over texts, and how many."""
+        outputs = self._pooled_states(batch).float() @ self._weights.T + self._bias
+        values = torch.tensor([example.value for example in batch], device=self.model.device)
+        if self.classes:
+            loss = torch.nn.functional.cross_entropy(outputs, values.long(), reduction="sum")
+        else:
+            loss = (outputs[:, 0] - values).square().sum()
+        return loss, len(batch)
+
+
+def fit_head(
+    states: Float32[torch.Tensor, "texts dim"],
+    values: Float32[torch.Tensor, " texts"],
+    n_classes: int,
+) -> tuple[Float32[torch.Tensor, "outputs dim"], Float32[torch.Tensor, " outputs"]]:
+    """Weights and bias of the head that minimises the mean loss and `PENALTY` × |weights|².
+
+    Numbers are fitted in units of their standard deviation. Deterministic: L-BFGS from zeros.
+    """
+    wide = states.double()
+    centre = wide.mean(dim=0)
+    scale = (wide - centre).square().mean().sqrt().clamp(min=1e-12)
+    inputs = (wide - centre) / scale
+    n_outputs = n_classes or 1
+    weights = torch.zeros(n_outputs, wide.shape[1], dtype=torch.float64, requires_grad=True)
+    bias = torch.zeros(n_outputs, dtype=torch.float64, requires_grad=True)
+    middle, spread = values.double().mean(), values.double().std().clamp(min=1e-12)
+    wanted = values.long() if n_classes else (values.double() - middle) / spread
+    optimizer = torch.optim.LBFGS([weights, bias], max_iter=ROUNDS, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        outputs = inputs @ weights.T + bias
+        if n_classes:
+            loss = torch.nn.functional.cross_entropy(outputs, wanted)
+        else:
+            loss = (outputs[:, 0] - wanted).square().mean()
+        loss = loss + PENALTY * weights.square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    with torch.enable_grad():
+        optimizer.step(closure)  # type: ignore[no-untyped-call]
+    fitted = weights.detach() / scale
+    shift = bias.detach() - fitted @ centre
+    if not n_classes:
+        fitted, shift = fitted * spread, shift * spread + middle
+    return fitted.float(), shift.float()
+
+
+def padded(
+    rows: Sequence[Sequence[int]], padding: int, device: torch.device
+) -> Int64[torch.Tensor, "texts tokens"]:
+    """Rows of unequal length, padded on the right."""
+    width = max(len(row) for row in rows)
+    numbers = [[*row, *[padding] * (width - len(row))] for row in rows]
+    return torch.tensor(numbers, dtype=torch.int64, device=device)
+
+
+def summed_cross_entropy(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """The sum of the cross-entropy, in float32, where a target counts; and how many do.
+
+    Logits of tokens that do not count are left out before they are widened.
+    """
+    counted = targets != IGNORED
+    chosen = logits[counted].float()
+    loss = torch.nn.functional.cross_entropy(chosen, targets[counted], reduction="sum")
+    return loss, int(counted.sum())
+
+
+def choose_loss(
+    model: TaskModel,
+    examples: Sequence[Example],
+    *,
+    max_tokens: int,
+    seed: int = 0,
+    wanted: LossName | None = None,
+) -> Loss:
+    """The loss that fine-tunes of this base would minimise on these examples.
+
+    A base that predicts the next token takes its own loss, whatever labels there are; an encoder
+    takes labels where there are some.
+
+    Args:
+        wanted: Instead of the base's usual loss.
+
+    Raises:
+        RequestError: what the base or the examples lack.
+    """
+    name = wanted or _usual(model, examples)
+    _require_head(model, name)
+    if name == "causal":
+        return CausalLoss(model, max_tokens)
+    if name == "seq2seq":
+        if not any(example.completion or example.label is not None for example in examples):
+            raise RequestError(
+                f"{model.name} writes one text from another, and the data set has no second text: "
+                "name the column of answers"
+            )
+        return SequenceToSequenceLoss(model, max_tokens)
+    if name == "masked":
+        return MaskedLoss(model, max_tokens, seed=seed)
+    if name == "contrastive":
+        return ContrastiveLoss(model, max_tokens)
+    labels = [example.label for example in examples if example.label is not None]
+    if name == "regression":
+        _require_numbers(labels)
+        return FittedHeadLoss(model, max_tokens, "regression")
+    return FittedHeadLoss(model, max_tokens, classes=_classes(model, labels))
+
+
+def _usual(model: TaskModel, examples: Sequence[Example]) -> LossName:
+    """By the base's head; for encoders, labels come first."""
+    if model.head == "next":
+        return "causal"
+    if model.head == "translated":
+        return "seq2seq"
+    labels = {example.label for example in examples if example.label is not None}
+    if labels:
+        is_number = all(isinstance(label, float) for label in labels)
+        return "regression" if is_number else "classification"
+    if model.head == "masked":
+        return "masked"
+    if model.missing_head in (None, "masked"):
+        return "contrastive"
+    raise RequestError(
+        f"{model.name} was saved without its language-model head, and the data set has no labels: "
+        "name a base with its head, or the column of labels"
+    )
+
+
+def _require_head(model: TaskModel, name: LossName) -> None:
+    needed = {"causal": "next", "seq2seq": "translated", "masked": "masked"}.get(name)
+    if needed is not None and model.head != needed:
+        why = (
+            "its checkpoint lacks the head"
+            if model.missing_head == needed
+            else "it has no such head"
+        )
+        raise RequestError(f"{model.name}: no {name} loss: {why}")
+
+
+def _require_numbers(labels: Sequence[str | float]) -> None:
+    numbers = {as_number(str(label)) for label in labels}
+    if not numbers or None in numbers:
+        raise RequestError("a regression needs a column of numbers as labels")
+    if len(numbers) < 2:
+        raise RequestError(f"every label is {labels[0]} in {len(labels)} examples: {NOTHING}")
+
+
+def _classes(model: TaskModel, labels: Sequence[str | float]) -> tuple[str, ...]:
+    classes = tuple(sorted({str(label) for label in labels}))
+    if not classes:
+        raise RequestError(
+            f"{model.name}: a classification needs labels: name the column that has them"
+        )
+    if len(classes) == 1:
+        raise RequestError(f"every label is {classes[0]!r} in {len(labels)} examples: {NOTHING}")
+    return classes
