@@ -11,7 +11,7 @@ import importlib.util
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 
