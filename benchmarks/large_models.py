@@ -89,8 +89,7 @@ def fingerprint(folder: Path | None, threads: int, share: float) -> Figures:
     from deltadex.indexer.base import Base
     from deltadex.indexer.family import Wanted, find_member
     from deltadex.indexer.fingerprint import make_recipe
-    from deltadex.indexer.index import base_parts
-    from deltadex.indexer.job import Job
+    from deltadex.indexer.job import Job, base_parts
     from deltadex.indexer.model import fingerprint_member
     from deltadex.indexer.parallel import single_torch_thread
     from deltadex.records import Indexed

@@ -130,7 +130,7 @@ class DataMaking:
             RequestError: the base or the examples lack what the loss needs.
         """
         from ..indexer.base import Base
-        from ..indexer.index import stored_layout
+        from ..indexer.known_family import stored_layout
         from ..training_data import make_data_set
 
         options = self._options

@@ -1,7 +1,6 @@
-from .base_names import base_key as base_key
+from .base import resolve_base as resolve_base
 from .family import Selection as Selection
-from .family_shapes import known_shapes as known_shapes
-from .full_update import require_descent as require_descent
+from .family import base_key as base_key
 from .hub import HubSource as HubSource
 from .hub import NoIndex as NoIndex
 from .hub import is_remote as is_remote
@@ -9,9 +8,9 @@ from .hub import remote_source as remote_source
 from .hub import upload_files as upload_files
 from .index import IndexOptions as IndexOptions
 from .index import index_family as index_family
-from .index import resolve_base as resolve_base
-from .planning import PlanOptions as PlanOptions
-from .planning import make_plan as make_plan
+from .known_family import known_shapes as known_shapes
+from .plan import PlanOptions as PlanOptions
+from .plan import make_plan as make_plan
 from .query import ChosenBase as ChosenBase
 from .query import choose_base as choose_base
 from .query import fingerprint_query as fingerprint_query
@@ -21,3 +20,4 @@ from .run import Progress as Progress
 from .run import Report as Report
 from .spectra import update_spectra as update_spectra
 from .spectra import weight_spectra as weight_spectra
+from .updates import require_descent as require_descent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from ..errors import BaseError, ModelError
+from ..store import Catalog
 from .architecture import Key, PlacedModel, Placement, path_ends, place
 from .checkpoint import (
     READ_AGAIN,
@@ -25,9 +26,17 @@ from .checkpoint import (
     quantization,
     read_json,
 )
-from .delta import flaw_of
-from .fingerprint.factors import frobenius
-from .hub import HubSession, HubWeights, RangeFolder, describe, read_small_file, run_session
+from .delta import flaw_of, frobenius
+from .family import Wanted, base_key, folder_at
+from .hub import (
+    HubSession,
+    HubWeights,
+    RangeFolder,
+    describe,
+    is_repo_id,
+    read_small_file,
+    run_session,
+)
 
 log = logging.getLogger(__name__)
 
@@ -313,3 +322,62 @@ class Base:
             checkpoint = weights.open()
         placed = place_checkpoint(checkpoint, config)
         return BaseWeights(self.name, revision, config, checkpoint, placed)
+
+
+def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:
+    """The base that a user means: a folder, or a name in whatever spelling is known already.
+
+    Raises:
+        BaseError: a folder without a readable model.
+    """
+    folder = folder_at(spelling)
+    key = base_key(spelling if folder is None else str(folder.resolve()))
+    same = [name for name in catalog.bases() if base_key(name) == key]
+    if folder is not None:
+        folder = folder.resolve()
+        names = (b for b in same if not Path(b).is_absolute())
+        base = Base(name=next(names, str(folder)), folder=folder, aliases=tuple(aliases))
+        declared = (base.weights().config or {}).get("_name_or_path")
+        if isinstance(declared, str) and declared:
+            base.aliases = (*aliases, declared)
+        return base
+    if spelling.startswith((".", "/", "~")):
+        raise BaseError(f"base {spelling}: no such folder")
+    name = same[0] if same else spelling
+    return Base(
+        name=name,
+        folder=folder_at(name) if Path(name).is_absolute() else None,
+        aliases=(*aliases, spelling),
+    )
+
+
+def wanted_base(base: Base) -> Wanted:
+    """The base as its members may name it."""
+    weights = base.opened()
+    config = weights.config if weights else None
+    return Wanted(names=(base.name, *base.aliases), folder=base.folder, config=config)
+
+
+def find_renamed(catalog: Catalog, base: Base) -> Base:
+    """The base under the name of the family that the catalog has, where the Hub renamed it.
+
+    Costs a request for the base and for each family of the catalog, and none where the catalog
+    has the base by its name, or is empty.
+    """
+    families = catalog.bases()
+    if base.folder is not None or base.name in families or not is_repo_id(base.name):
+        return base
+    names = [name for name in families if is_repo_id(name)]
+    current = _current(base, base.name) if names else base.name
+    for family in names:
+        if base_key(family) == base_key(current) or _current(base, family) == current:
+            return replace(base, name=family, aliases=(*base.aliases, base.name))
+    return base
+
+
+def _current(base: Base, name: str) -> str:
+    """The id that a name leads to; the name where that cannot be told."""
+    try:
+        return describe(name, session=base.session).id
+    except ModelError:
+        return name

@@ -16,33 +16,34 @@ from ..errors import (
     SourceError,
     offered,
 )
-from ..records import Slot
 from ..store import Catalog, PartFolder, save_family
-from .base import Base
+from .base import Base, find_renamed, resolve_base, wanted_base
 from .budget import layer_bytes, parse_budget
 from .checkpoint import FEW_BYTES
 from .family import (
     EVERY_MEMBER,
     Member,
     Selection,
-    Wanted,
-    base_key,
     find_member,
-    folder_at,
     folder_members,
     hub_members,
     listed_members,
     read_labels,
     refuse_strangers,
 )
-from .family_recipes import RecipeChoice, choose_recipes, find_upgrade
-from .family_shapes import family_shapes, known_shapes, place_unnamed, usual_shapes
 from .fan_out import ClusterOptions, index_on_ray, share_of, write_parts
-from .fingerprint import Layout, family_layout
 from .hub import ListingMemory, WalkCounts
 from .job import Job, base_parts
+from .known_family import (
+    RecipeChoice,
+    choose_recipes,
+    find_upgrade,
+    known_shapes,
+    place_unnamed,
+    run_layout,
+    usual_shapes,
+)
 from .parallel import choose_device, cpu_count
-from .renamed_base import find_renamed
 from .run import ListingProgress, Progress, Report, index_members
 
 log = logging.getLogger(__name__)
@@ -222,40 +223,6 @@ def _run(
     )
 
 
-def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:
-    """The base that a user means: a folder, or a name in whatever spelling is known already.
-
-    Raises:
-        BaseError: a folder without a readable model.
-    """
-    folder = folder_at(spelling)
-    key = base_key(spelling if folder is None else str(folder.resolve()))
-    same = [name for name in catalog.bases() if base_key(name) == key]
-    if folder is not None:
-        folder = folder.resolve()
-        names = (b for b in same if not Path(b).is_absolute())
-        base = Base(name=next(names, str(folder)), folder=folder, aliases=tuple(aliases))
-        declared = (base.weights().config or {}).get("_name_or_path")
-        if isinstance(declared, str) and declared:
-            base.aliases = (*aliases, declared)
-        return base
-    if spelling.startswith((".", "/", "~")):
-        raise BaseError(f"base {spelling}: no such folder")
-    name = same[0] if same else spelling
-    return Base(
-        name=name,
-        folder=folder_at(name) if Path(name).is_absolute() else None,
-        aliases=(*aliases, spelling),
-    )
-
-
-def wanted_base(base: Base) -> Wanted:
-    """The base as its members may name it."""
-    weights = base.opened()
-    config = weights.config if weights else None
-    return Wanted(names=(base.name, *base.aliases), folder=base.folder, config=config)
-
-
 def list_members(
     options: IndexOptions, base: Base, memory: ListingMemory, counts: WalkCounts | None = None
 ) -> Iterator[Member]:
@@ -295,29 +262,6 @@ def nothing_found(options: IndexOptions, base: Base, walk: WalkCounts, catalog: 
         return f"the family of {base.name} cannot be listed: {walk.missing}{near}"
     left = "" if options.selection == EVERY_MEMBER else " that --exclude and --min-downloads leave"
     return f"{options.folder or base.name}: no models found{left}"
-
-
-def run_layout(
-    catalog: Catalog, base: Base, members: Sequence[Member], recipes: Sequence[str]
-) -> Layout:
-    """The family's blocks; read from weights only for the recipe that depends on them."""
-    if "mean-factors" not in recipes:
-        return stored_layout(catalog, base)
-    blocks = {(Slot(s, 0, r), n) for s, r, n in stored_layout(catalog, base)}
-    weights = base.opened()
-    if weights is None and any(not m.is_adapter for m in members):
-        weights = base.weights()
-    if weights is not None:
-        blocks |= {(p.slot, p.shape[0]) for p in weights.placed.placements}
-    else:
-        blocks |= {(slot, shape[0]) for (slot, _), shape in family_shapes(members).items()}
-    return family_layout(blocks)
-
-
-def stored_layout(catalog: Catalog, base: Base) -> Layout:
-    family = catalog.base(base.name)
-    blocks = family.slots.get("layout", []) if family else []
-    return tuple((str(s), str(r), int(n)) for s, r, n in blocks)
 
 
 def _workers(members: Sequence[Member]) -> int:

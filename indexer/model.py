@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from ..errors import BaseError, ModelError
 from ..records import Indexed, Outcome, Refused
-from .adapter_update import collect_adapter
 from .checkpoint import (
     READ_AGAIN,
     WHOLE_TENSORS,
@@ -20,11 +19,11 @@ from .checkpoint import (
     read_json,
 )
 from .family import Member, refuse_strangers
-from .full_update import collect_full
+from .fingerprint.recipes import UpdateCollector
 from .hub import HubSession, HubWeights, read_small_file
 from .job import Job
 from .untrusted_text import distinct_texts
-from .update import UpdateCollector
+from .updates import collect_adapter, collect_full
 
 log = logging.getLogger(__name__)
 

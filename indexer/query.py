@@ -10,13 +10,11 @@ from pathlib import Path
 from ..errors import NOWHERE, BaseError, ModelError, RequestError, UnknownModel
 from ..records import Indexed, Outcome, Recipe
 from ..store import Catalog
-from .base import Base, BaseWeights
-from .base_names import base_key
-from .family import Member, Wanted, find_member, refuse_strangers
-from .family_shapes import known_shapes
+from .base import Base, BaseWeights, resolve_base, wanted_base
+from .family import Member, Wanted, base_key, find_member, refuse_strangers
 from .fingerprint import Layout
-from .index import resolve_base, stored_layout, wanted_base
 from .job import Job, base_parts
+from .known_family import known_shapes, stored_layout
 from .model import NO_MEMORY, fingerprint_member, with_config
 from .parallel import choose_device, cpu_count, single_torch_thread
 

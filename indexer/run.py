@@ -14,13 +14,13 @@ from typing import Protocol, runtime_checkable
 from ..errors import REASONS, ModelError
 from ..records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ..store import Catalog, Known, may_record
+from .budget import ALL_BYTES, WantedBytes
 from .family import LabelMatches, Member, with_card_label
-from .family_recipes import Upgrade
 from .hub import HubWeights, stated_bytes
 from .job import Job
+from .known_family import Upgrade
 from .model import fingerprint_member, refusal
 from .parallel import single_torch_thread, thread_pool
-from .wanted_bytes import ALL_BYTES, WantedBytes
 
 SHED_EVERY = 128
 """Outcomes after which the catalog frees the memory of what was written."""

@@ -15,18 +15,15 @@ from ..arrays import Float64
 from ..errors import ModelError, RequestError
 from ..records import ModelRecord, SlotSpectrum
 from ..store import Catalog
-from .adapter_update import collect_adapter
 from .architecture import PlacedModel, Placement
-from .base import Base, place_checkpoint
+from .base import Base, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import Checkpoint
-from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, rounding_norm
+from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, frobenius, rounding_norm
 from .family import find_member, refuse_strangers
-from .fingerprint.factors import frobenius
-from .full_update import collect_full
-from .index import resolve_base, wanted_base
 from .job import Job
 from .model import open_checkpoint, with_config
 from .parallel import choose_device, cpu_count, ordered, single_torch_thread
+from .updates import collect_adapter, collect_full
 
 COLUMNS_AT_ONCE = 4096
 

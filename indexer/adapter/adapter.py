@@ -24,8 +24,10 @@ from .config import (
 )
 from .contents import Contents, name_parts, sort_tensors
 from .formulas import (
+    FLOATS,
     UNKNOWN,
     ModuleUpdate,
+    Tensors,
     build_full_value,
     build_ia3,
     build_loha,
@@ -33,7 +35,6 @@ from .formulas import (
     build_lora,
     build_vera,
 )
-from .tensors import FLOATS, Tensors
 
 LORAS = ("lora", "rslora", "dora", "pissa", "olora")
 """Methods that adapter_config.json may call LoRA."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
-from ..base_names import base_key
 from ..checkpoint import Config
 from ..untrusted_text import distinct_texts, shown
+from .member import base_key
 
 MAX_CARD_CHARS = 400_000
 MAX_PARENTS = 64

@@ -1,24 +1,268 @@
-"""A run over a Ray cluster: workers write parts, and this process brings them into the catalog."""
+"""A run over a Ray cluster: workers read leases into parts, this process commits them."""
 
 from __future__ import annotations
 
+import io
 import logging
+import os
+import signal
+import socket
+import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TextIO, runtime_checkable
+from uuid import uuid4
 
-from ...errors import StoreDamaged
+from ...errors import DeltadexError, RequestError, StoreDamaged
 from ...records import Recipe
 from ...store import Catalog, Known, Part, PartFolder, commit_part
 from ..family import Member
-from ..job import Job
+from ..hub import LocalBudget, RequestKind
+from ..job import Job, JobSpec
+from ..parallel import cpu_count
 from ..run import SHED_EVERY, Progress, Report, Unread
-from .lease import Lease, leases, read_lease, refused_part
-from .ray_cluster import Ended, opened_cluster
+from .leases import Lease, leases, read_lease, refused_part
 
 log = logging.getLogger(__name__)
+
+LOCAL = "local"
+
+POLL_S = 1.0
+"""How long a wait for a lease lasts at most, so that Ctrl-C is heard."""
+
+CONNECT_S = 5.0
+
+OBJECT_STORE_BYTES = 80 << 20
+"""Nothing but leases and paths travels through Ray; 75 MiB is the least that it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A lease that no worker has any more.
+
+    Attributes:
+        path: Of its part; None where there is none.
+        reason: Why there is none; None where the worker ended.
+        was_at_work: Whether the worker that ended was reading it.
+    """
+
+    lease: str
+    path: str | None = None
+    reason: str | None = None
+    was_at_work: bool = False
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Workers of a Ray cluster.
+
+    Attributes:
+        ray: The module.
+        workers: Actors, each of which reads one lease after the other.
+        budget: The actor that counts their requests to the Hub.
+        tasks: Lease ids by Ray's reference.
+    """
+
+    ray: Any
+    workers: list[Any]
+    budget: Any
+    tasks: dict[Any, tuple[str, int]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        return len(self.workers)
+
+    def submit(self, lease: Lease) -> None:
+        """Give a lease to the worker that has the fewest."""
+        load = [0] * self.size
+        for _, number in self.tasks.values():
+            load[number] += 1
+        number = load.index(min(load))
+        self.tasks[self.workers[number].write_part.remote(lease)] = (lease.id, number)
+
+    def ended(self) -> Ended:
+        """The next lease that ends.
+
+        Raises:
+            RequestError: the cluster is gone.
+            DeltadexError: what a worker says of all its work, such as a full disk.
+        """
+        ray, done = self.ray, list[Any]()
+        while not done:
+            self._require_cluster()
+            done, _ = ray.wait(list(self.tasks), num_returns=1, timeout=POLL_S)
+        (reference,) = done
+        is_first = self._is_first(reference)
+        lease, _ = self.tasks.pop(reference)
+        try:
+            return Ended(lease, path=ray.get(reference))
+        except ray.exceptions.RayTaskError as err:
+            if isinstance(err.cause, DeltadexError):
+                raise err.cause from None
+            return Ended(lease, reason=_line(err.cause or err))
+        except ray.exceptions.RayError as err:
+            log.info("a worker ended: %s", type(err).__name__)
+            return Ended(lease, was_at_work=is_first)
+
+    def _is_first(self, reference: Any) -> bool:
+        """Whether its lease is the oldest of those that its worker has: the one at work."""
+        _, number = self.tasks[reference]
+        return bool(reference == next(r for r, (_, n) in self.tasks.items() if n == number))
+
+    def _require_cluster(self) -> None:
+        if not self.ray.is_initialized():
+            raise RequestError(
+                "the Ray cluster is gone; progress is saved: run the same command again"
+            )
+
+
+@contextmanager
+def opened_cluster(address: str, workers: int, spec: JobSpec, parts: str) -> Iterator[Cluster]:
+    """Workers of the cluster at an address, or of one of this machine's own, for a block.
+
+    Args:
+        address: `local`, `auto`, or as `ray.init` takes it.
+        workers: 0 takes one for each processor of the cluster.
+        parts: Where they write, as all machines see it.
+
+    Raises:
+        RequestError: Ray is not installed, or the cluster cannot be reached.
+    """
+    ray = _ray()
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    if address == LOCAL:
+        workers = workers or cpu_count()
+        options |= {
+            "num_cpus": workers,
+            "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE_BYTES,
+        }
+    _require_answer(address)
+    try:
+        try:
+            with _own_sigterm():
+                ray.init(address=address, **options)
+            n_workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+            cluster = _cluster(ray, n_workers, spec, parts)
+        except Exception as err:  # of Ray's own start, some have no other class
+            raise RequestError(
+                f"Ray at {address!r} does not start: {_line(err)}; run without --ray, or try again"
+            ) from err
+        with redirect_stdout(_WithoutRay(sys.stdout)):
+            yield cluster
+    finally:
+        with suppress(Exception):
+            ray.shutdown()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Put this process's handler of SIGTERM back, which Ray replaces by its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        # None is that of a program around Python, which cannot be put back
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+class _WithoutRay(io.TextIOBase):
+    """Standard output but for Ray's own messages, which would stand in a command's document."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+
+    def write(self, text: str) -> int:
+        if "(raylet)" in text:
+            log.debug("%s", text.strip())
+            return len(text)
+        return self._output.write(text)
+
+    def flush(self) -> None:
+        self._output.flush()
+
+
+def _require_answer(address: str) -> None:
+    """Refuse an address where nothing listens, on which Ray would wait for minutes."""
+    host, colon, port = address.rpartition("://")[2].rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
+    except (OSError, ValueError, OverflowError) as err:
+        reason = getattr(err, "strerror", None) or str(err)
+        raise RequestError(f"Ray at {address!r}: nothing answers there ({reason})") from err
+
+
+def _ray() -> Any:
+    # nothing about this machine is reported to Ray's makers
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as err:
+        raise RequestError('--ray needs the extra: pip install "deltadex[ray]"') from err
+    return ray
+
+
+def _cluster(ray: Any, workers: int, spec: JobSpec, parts: str) -> Cluster:
+    # by its name: a handle among a restarted actor's arguments may be gone
+    name = f"deltadex-budget-{uuid4()}"
+    budget = ray.remote(num_cpus=0, max_restarts=-1)(SharedBudget).options(name=name).remote()
+    actor = ray.remote(num_cpus=1, max_restarts=-1)(Worker)
+    return Cluster(ray, [actor.remote(spec, parts, name) for _ in range(workers)], budget)
+
+
+class SharedBudget:
+    """The budget of Hub requests of all workers; an actor. Restarted, it learns from the next
+    answers."""
+
+    def __init__(self) -> None:
+        self._budget = LocalBudget()
+
+    def take(self, kind: RequestKind) -> float:
+        return self._budget.take(kind)
+
+    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
+        self._budget.observe(kind, remaining, reset_s)
+
+
+class RemoteBudget:
+    """A worker's view of it."""
+
+    def __init__(self, name: str) -> None:
+        self._actor = _ray().get_actor(name)
+
+    def take(self, kind: RequestKind) -> float:
+        return float(_ray().get(self._actor.take.remote(kind)))
+
+    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
+        self._actor.observe.remote(kind, remaining, reset_s)
+
+
+class Worker:
+    """Reads leases; an actor. All that it keeps between them is the opened base."""
+
+    def __init__(self, spec: JobSpec, parts: str, budget: str) -> None:
+        self._job = spec.open(RemoteBudget(budget))
+        self._folder = PartFolder(parts)
+
+    def write_part(self, lease: Lease) -> str:
+        """Write the part of a lease; returns its path from the folder."""
+        return self._folder.write(read_lease(lease, self._job))
+
+
+def _line(err: BaseException) -> str:
+    text = str(err).strip().splitlines()
+    return f"{type(err).__name__}: {text[0][:200]}" if text else type(err).__name__
+
 
 IN_FLIGHT_BYTES = 64 << 30
 """Of the files of all leases that are given out; one lease is given out whatever its size."""

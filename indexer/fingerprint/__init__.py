@@ -1,7 +1,7 @@
 """Updates to fingerprints: factors of each ΔW, gauge-free features of them, one pooled vector."""
 
-from .factors import Factors as Factors
-from .factors import factorise as factorise
+from ..delta import Factors as Factors
+from ..delta import factorise as factorise
 from .linear import has_linear_sketch as has_linear_sketch
 from .mean_factors import Layout as Layout
 from .mean_factors import family_layout as family_layout

@@ -22,8 +22,7 @@ import torch
 from ...arrays import Float32
 from ...records import Recipe, Slot
 from ...store import encode_sketch
-from ..delta import MatrixUpdate
-from .factors import Factors, Features
+from ..delta import Factors, Features, MatrixUpdate
 
 BLOCK_DIMS = {"update": 1024, "output": 2048, "input": 1024}
 """Lengths of the circular sketches that are added up, as spectra."""

@@ -6,19 +6,133 @@ import logging
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Literal, Protocol, runtime_checkable
 
 import httpx2
-from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
+from huggingface_hub.utils import parse_ratelimit_headers
 
 from ...errors import ModelError
-from .request_budget import LocalBudget, RequestBudget
-from .request_kind import RequestKind, kind_of, origin_of
+
+log = logging.getLogger(__name__)
+
+RequestKind = Literal["api", "resolve", "storage"]
+"""`api` and `resolve` are the Hub's two budgets: questions about models, and files of models.
+Ranges on a signed address are `storage`, which the Hub does not count."""
+
+CACHE = "/api/resolve-cache/"
+"""Where the Hub redirects requests for small files to."""
+
+
+def origin_of(url: httpx2.URL) -> tuple[str, str, int]:
+    """(scheme, host, port) of an address."""
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
+
+
+def kind_of(url: httpx2.URL, hub: tuple[str, str, int]) -> RequestKind:
+    """The kind of a request to an address, by the Hub's origin."""
+    if origin_of(url) != hub:
+        return "storage"
+    return "resolve" if "/resolve/" in url.path or CACHE in url.path else "api"
+
+
+SAME_WINDOW_S = 5.0
+"""Two answers whose windows end within this time speak of the same one."""
+
+
+@runtime_checkable
+class RequestBudget(Protocol):
+    """A token bucket for each kind of request. Safe between threads."""
+
+    def take(self, kind: RequestKind) -> float:
+        """Take one request. Returns 0, or the seconds after which to ask again."""
+
+    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
+        """Learn what the Hub says: requests left, and seconds until there are new ones."""
+
+
+@dataclass(slots=True)
+class _Window:
+    remaining: int
+    ends_at: float
+
+
+@dataclass(slots=True)
+class LocalBudget:
+    """The budget of one process. Without a word of the Hub it grants everything."""
+
+    _windows: dict[RequestKind, _Window] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, kind: RequestKind) -> float:
+        with self._lock:
+            window, now = self._windows.get(kind), time.monotonic()
+            if window is None:
+                return 0.0
+            if now >= window.ends_at:
+                del self._windows[kind]
+                return 0.0
+            if window.remaining > 0:
+                window.remaining -= 1
+                return 0.0
+            return window.ends_at - now
+
+    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
+        ends_at = time.monotonic() + reset_s
+        with self._lock:
+            window = self._windows.get(kind)
+            if window is None or ends_at > window.ends_at + SAME_WINDOW_S:
+                self._windows[kind] = _Window(remaining, ends_at)
+            else:
+                # answers overtake one another: the smallest count is the latest
+                window.remaining = min(window.remaining, remaining)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """How many requests of a kind the Hub accepts in a window of so many seconds."""
+
+    requests: int
+    window_s: int
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Answers that came, by kind of request. Safe between threads.
+
+    Attributes:
+        limits: As the Hub's last `RateLimit-Policy` states them.
+        redirects_small_files: Whether the Hub hands small files out of its cache, by a redirect.
+    """
+
+    limits: dict[RequestKind, RateLimit] = field(default_factory=dict)
+    redirects_small_files: bool = False
+    _counts: Counter[RequestKind] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def counts(self) -> dict[RequestKind, int]:
+        """Requests of each kind so far."""
+        with self._lock:
+            return dict(self._counts)
+
+    def note(self, response: httpx2.Response, hub: tuple[str, str, int]) -> None:
+        """Count an answer, and remember the limit that it states."""
+        kind = kind_of(response.request.url, hub)
+        with self._lock:
+            self._counts[kind] += 1
+            self.redirects_small_files |= CACHE in response.request.url.path
+        with suppress(ValueError, OverflowError):
+            stated = parse_ratelimit_headers(response.headers)
+            if kind != "storage" and stated and stated.limit and stated.window_seconds:
+                self.limits[kind] = RateLimit(stated.limit, stated.window_seconds)
+
 
 _COUNT = re.compile(r"[0-9]{1,15}")
 SET_TOKEN = "check the id; if it is private, set HF_TOKEN to a token that may read it"
@@ -35,7 +149,6 @@ _BY_ERROR_CODE = {
     "EntryNotFound": ("not-found", "no such file in the repository"),
 }
 
-log = logging.getLogger(__name__)
 MAX_REDIRECTS = 10
 
 MAX_ANSWER = 64 << 20

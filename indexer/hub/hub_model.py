@@ -15,8 +15,14 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from ...errors import ModelError
 from ..checkpoint import ADAPTER_WEIGHTS, ModelFolder, choose_weights, quantization
 from ..untrusted_text import distinct_texts, text_or_none
-from .cache import cached_commit, cached_file, cached_files
-from .session import HubSession, default_session, request_json
+from .session import (
+    HubSession,
+    cached_commit,
+    cached_file,
+    cached_files,
+    default_session,
+    request_json,
+)
 
 Kind = Literal["full", "adapter", "quantized", "other"]
 RELATIONS = ("finetune", "adapter", "merge", "quantized")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ...records import Verification
 from ..checkpoint import ByteSource
-from ..checkpoint.byte_source import Buffer
+from ..checkpoint.files import Buffer
 from .remote_bytes import RemoteFile
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from tiny_models import prefixes as prefixes_of
 from tiny_models import saved
 
 from deltadex.indexer.architecture import PlacedModel, place
-from deltadex.indexer.architecture.rules import table
+from deltadex.indexer.architecture.place import table
 
 VARIANTS = (
     "bert",

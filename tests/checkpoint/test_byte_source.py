@@ -9,7 +9,7 @@ from factories import make_checkpoint
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import Checkpoint, open_local
-from deltadex.indexer.checkpoint import byte_source as module
+from deltadex.indexer.checkpoint import files as module
 
 TENSORS = {"a": torch.randn(100, 100), "b": torch.randn(100, 100)}
 

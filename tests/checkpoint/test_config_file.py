@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import ModelFolder, read_json
-from deltadex.indexer.checkpoint.local_files import MAX_BYTES
+from deltadex.indexer.checkpoint.files import MAX_BYTES
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
 JSON = st.recursive(

@@ -12,8 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deltadex.errors import ModelError
-from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, ReadPlan, VerifiedBytes
-from deltadex.indexer.checkpoint import verified_bytes as module
+from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, ReadPlan
+from deltadex.indexer.hub import remote_bytes as module
+from deltadex.indexer.hub.remote_bytes import VerifiedBytes
 
 CONTENT = random.Random(0).randbytes(1000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from deltadex.errors import ModelError, RequestError
 from deltadex.indexer.family import Member, Selection, folder_members, format_of, kind_of
-from deltadex.indexer.family.selection import EXCLUSIONS
+from deltadex.indexer.family.member import EXCLUSIONS
 from deltadex.indexer.family.sources import member_of
 from deltadex.indexer.hub import HubModel
 from deltadex.records import ModelRecord

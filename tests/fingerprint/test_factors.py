@@ -4,11 +4,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.indexer.delta import DenseDelta, LowRankDelta
-from deltadex.indexer.fingerprint import factors as factors_module
-from deltadex.indexer.fingerprint.factors import (
+from deltadex.indexer import delta as factors_module
+from deltadex.indexer.delta import (
     OVERSAMPLING,
+    DenseDelta,
     Factors,
+    LowRankDelta,
     factorise,
     frobenius,
     gaussian_directions,

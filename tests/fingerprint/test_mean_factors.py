@@ -1,8 +1,7 @@
 import numpy as np
 import torch
 
-from deltadex.indexer.delta import LowRankDelta, MatrixUpdate
-from deltadex.indexer.fingerprint.factors import Factors, factorise
+from deltadex.indexer.delta import Factors, LowRankDelta, MatrixUpdate, factorise
 from deltadex.indexer.fingerprint.mean_factors import (
     MeanFactorsPool,
     family_layout,

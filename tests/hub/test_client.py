@@ -16,8 +16,7 @@ from huggingface_hub.utils import build_hf_headers
 
 from deltadex.errors import ModelError
 from deltadex.indexer.hub import HubWeights, describe
-from deltadex.indexer.hub.call import Patience
-from deltadex.indexer.hub.request_kind import origin_of
+from deltadex.indexer.hub.call import Patience, origin_of
 from deltadex.indexer.hub.session import HubClient, HubSession, hub_client
 
 

@@ -11,8 +11,7 @@ from hub_standin import Fault, Repo, StandInHub
 
 import deltadex as dx
 from deltadex.indexer.family import needs_card, with_card_label
-from deltadex.indexer.family.hub_card import MAX_CARD_BYTES
-from deltadex.indexer.family.sources import find_member, member_of
+from deltadex.indexer.family.sources import MAX_CARD_BYTES, find_member, member_of
 from deltadex.indexer.hub import HubModel, describe, run_session
 
 SENTENCE = (

@@ -16,8 +16,8 @@ from safetensors.torch import save
 
 from deltadex.errors import ModelError
 from deltadex.indexer.checkpoint import ALL_TENSORS, WHOLE_TENSORS, Checkpoint
+from deltadex.indexer.checkpoint.bin_file import LONGEST_END
 from deltadex.indexer.checkpoint.tensor_file import TensorFile
-from deltadex.indexer.checkpoint.zip_entries import LONGEST_END
 from deltadex.indexer.hub import HubWeights, describe
 from deltadex.indexer.hub.session import HubSession
 

@@ -15,10 +15,8 @@ from deltadex.errors import ModelError, RequestError, SourceError, StoreFull
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.family import Member
 from deltadex.indexer.fan_out import ray_run
-from deltadex.indexer.fan_out.lease import Lease, leases, read_lease
-from deltadex.indexer.fan_out.ray_cluster import Ended
-from deltadex.indexer.fan_out.ray_run import TRIES, TRIES_ALONE, Waiting
-from deltadex.indexer.fan_out.share import Share
+from deltadex.indexer.fan_out.leases import Lease, Share, leases, read_lease
+from deltadex.indexer.fan_out.ray_run import TRIES, TRIES_ALONE, Ended, Waiting
 from deltadex.indexer.hub import LocalBudget
 from deltadex.records import ModelRecord, Recipe
 from deltadex.store import Catalog, PartFolder, content_sha256, merge_catalogs

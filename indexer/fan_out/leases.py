@@ -1,19 +1,66 @@
-"""Leases: which models one task reads, and the part that it makes of them."""
+"""Leases: which models one machine or task reads, and the part that it makes of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from ...errors import RequestError
 from ...records import Indexed, ModelRecord, Outcome, Recipe, Refused
-from ...store import Part
+from ...store import Known, Part, PartFolder
 from ..family import Member
 from ..hub import stated_bytes
 from ..job import Job
-from ..run import read_members
+from ..run import Progress, Report, Unread, read_members
+
+log = logging.getLogger(__name__)
+
+_SPELLING = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of `of` disjoint shares, numbered from 1. A model's share depends on its id alone."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        """The share that `3/16` means.
+
+        Raises:
+            RequestError: it means none.
+        """
+        match = _SPELLING.fullmatch(text.strip())
+        share = cls(int(match[1]), int(match[2])) if match else None
+        if share is None or not 1 <= share.number <= share.of:
+            raise RequestError(f"share {text!r}: expected N/OF with N from 1 to OF, such as 3/16")
+        return share
+
+    def has(self, id: str) -> bool:
+        """Whether the model of that id is in this share."""
+        digest = hashlib.sha256(id.encode()).digest()
+        return int.from_bytes(digest[:8], "big") % self.of == self.number - 1
+
+
+def share_of(members: Sequence[Member], text: str | None) -> list[Member]:
+    """The members of the share that `text` means; all without.
+
+    Raises:
+        RequestError: as `Share.parse`.
+    """
+    if text is None:
+        return list(members)
+    share = Share.parse(text)
+    return [member for member in members if share.has(member.record.id)]
+
 
 REFUSED_AT_ONCE, ADAPTERS_AT_ONCE = 256, 16
 """Models of one lease that are refused unread, or are adapters. A full checkpoint has a lease of
@@ -115,3 +162,43 @@ def part_of(lease: Lease, job: Job, outcomes: Iterable[Outcome], base_bytes: int
         base_bytes=base_bytes,
         written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
     )
+
+
+def write_parts(
+    members: Sequence[Member],
+    job: Job,
+    folder: PartFolder,
+    known: dict[str, Known],
+    *,
+    workers: int,
+    retry_failed: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Fingerprint what is neither known nor in a part, and write it as parts, lease by lease.
+
+    A kill loses the lease at hand; the same call goes on after it.
+
+    Args:
+        known: The family's models in a catalog at hand.
+    """
+    start = time.monotonic()
+    report = Report(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
+    known = {**known, **folder.known(job.base.name)}
+    unread = Unread(job, known, report, retry_failed=retry_failed)
+    fresh = list(unread.among(members))
+    if unread.relabelled:
+        log.warning(
+            "%d models are read already, and their parts keep the labels that they have: "
+            "give --labels again to `deltadex index` on the merged catalog",
+            len(unread.relabelled),
+        )
+    report.begin(fresh, progress, job)
+    for lease in leases(fresh, job.recipes):
+        part = read_lease(lease, job, workers)
+        folder.write(part)
+        for outcome in part.outcomes:
+            report.add(outcome, progress)
+    report.base_bytes_read = job.base.bytes_fetched
+    report.bytes_read += report.base_bytes_read
+    report.seconds = time.monotonic() - start
+    return report
