@@ -106,12 +106,10 @@ class Serving(Opened):
         """
         from ..indexer import known_shapes
 
-        record = self._catalog.base(base)
-        blocks = record.slots.get("layout", []) if record else []
         return AdapterReading(
             base=base,
             recipe=self._catalog.find_recipe(recipe, base),
-            layout=tuple((str(s), str(r), int(n)) for s, r, n in blocks),
+            layout=self._catalog.base(base).layout,
             may_open_base=may_open_base,
             shapes=known_shapes(self._catalog, base),
         )

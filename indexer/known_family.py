@@ -152,11 +152,8 @@ SAMPLED_ADAPTERS = 32
 def known_shapes(catalog: Catalog, base: str) -> dict[str, tuple[int, int]]:
     """(out, in) by slot, of the family's models at the end of its last run; none where so few
     are indexed that one of another base would decide it."""
-    family = catalog.base(base)
     _, indexed = catalog.page_of_models(ModelFilter(base=base, status="indexed"), Page(limit=1))
-    if family is None or indexed < MODELS_THAT_TELL:
-        return {}
-    return {slot: (n_out, n_in) for slot, (n_out, n_in) in family.slots.get("shapes", {}).items()}
+    return dict(catalog.base(base).shapes) if indexed >= MODELS_THAT_TELL else {}
 
 
 def usual_shapes(members: Sequence[Member], base: Base) -> dict[str, tuple[int, int]]:
@@ -189,10 +186,9 @@ def place_unnamed(members: list[Member], base: Base, catalog: Catalog) -> list[M
         shapes = {key: placement.shape for key, placement in weights.placed.by_key.items()}
     else:
         shapes = family_shapes(members)
-        family = catalog.base(base.name)
-        for text, shape in (family.slots.get("shapes", {}) if family else {}).items():
+        for text, shape in catalog.base(base.name).shapes.items():
             stack, layer, role = text.split(".")
-            shapes.setdefault((Slot(stack, int(layer), role), ""), (shape[0], shape[1]))
+            shapes.setdefault((Slot(stack, int(layer), role), ""), shape)
     return [_fit(member, shapes) if _is_unnamed(member) else member for member in members]
 
 
@@ -238,8 +234,8 @@ def run_layout(
 ) -> Layout:
     """The family's blocks; read from weights only for the recipe that depends on them."""
     if "mean-factors" not in recipes:
-        return stored_layout(catalog, base)
-    blocks = {(Slot(s, 0, r), n) for s, r, n in stored_layout(catalog, base)}
+        return catalog.base(base.name).layout
+    blocks = {(Slot(s, 0, r), n) for s, r, n in catalog.base(base.name).layout}
     weights = base.opened()
     if weights is None and any(not m.is_adapter for m in members):
         weights = base.weights()
@@ -248,9 +244,3 @@ def run_layout(
     else:
         blocks |= {(slot, shape[0]) for (slot, _), shape in family_shapes(members).items()}
     return family_layout(blocks)
-
-
-def stored_layout(catalog: Catalog, base: Base) -> Layout:
-    family = catalog.base(base.name)
-    blocks = family.slots.get("layout", []) if family else []
-    return tuple((str(s), str(r), int(n)) for s, r, n in blocks)

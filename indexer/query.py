@@ -14,7 +14,7 @@ from .base import Base, BaseWeights, resolve_base, wanted_base
 from .family import Member, Wanted, base_key, find_member, refuse_strangers
 from .fingerprint import Layout
 from .job import Job, base_parts
-from .known_family import known_shapes, stored_layout
+from .known_family import known_shapes
 from .model import NO_MEMORY, fingerprint_member, with_config
 from .parallel import choose_device, cpu_count, single_torch_thread
 
@@ -42,7 +42,7 @@ def fingerprint_query(
         base=base,
         wanted=wanted_base(base),
         recipes=[recipe],
-        layout=stored_layout(catalog, base) if layout is None else layout,
+        layout=catalog.base(base.name).layout if layout is None else layout,
         shapes=known_shapes(catalog, base.name) if shapes is None else shapes,
         threads=cpu_count(),
         device=choose_device("auto"),

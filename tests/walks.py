@@ -11,16 +11,15 @@ import tempfile
 import threading
 from pathlib import Path
 
-TESTS = Path(__file__).parent
-sys.path[:0] = [str(TESTS), str(TESTS / "web" / "service")]
-
 from factories import make_family, save_tokenizer, write_reviews
-from services import API, served
+from starlette.testclient import TestClient
 
 import deltadex as dx
 from deltadex.indexer.model import fingerprint_member
 from deltadex.store import Catalog
+from deltadex.web.service import Service, ServiceSettings, make_app
 
+TESTS = str(Path(__file__).parent)
 ROOT = f"{Path(dx.__file__).parent}/"
 
 
@@ -57,7 +56,7 @@ class Walk:
 def _is_counted(frame):
     """Whether a file of the package is at work, and not only imported."""
     path = frame.f_code.co_filename
-    if not path.startswith(ROOT) or path.startswith(str(TESTS)):
+    if not path.startswith(ROOT) or path.startswith(TESTS):
         return False
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
@@ -81,10 +80,10 @@ def walks(folder):
             with Walk() as files:
                 ask().to_json()
             yield f"`{name}`, from the call to the document", files
-    with served(path) as client:
-        with Walk() as files:
-            response = client.get(f"{API}/similar", params={"model": "a-0"})
-        assert response.status_code == 200, response.text
+    with Service(ServiceSettings(db=path, warm=False)) as service:
+        service.freshness.wait_until_ready(60.0)
+        with TestClient(make_app(service), base_url="http://localhost") as client, Walk() as files:
+            client.get("/api/v1/similar", params={"model": "a-0"}).raise_for_status()
         yield "HTTP `similar`, from the request to the answer", files
 
 

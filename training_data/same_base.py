@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ..errors import RequestError
 from ..study.network import TaskModel
@@ -10,7 +10,7 @@ from .gradients import layer_matrices
 
 
 def require_same_base(
-    model: TaskModel, architecture: str | None, shapes: Mapping[str, Sequence[int]]
+    model: TaskModel, architecture: str | None, shapes: Mapping[str, tuple[int, int]]
 ) -> None:
     """Raise `RequestError` where the family's matrices have other types or shapes than the model's.
 
@@ -23,9 +23,10 @@ def require_same_base(
             f"{architecture} model: index the family again"
         )
     for placement in layer_matrices(model.whole, model.config.to_dict()).placements:
-        shape, slot = list(placement.shape), str(placement.slot)
-        if slot in shapes and not placement.part and list(shapes[slot]) != shape:
+        slot = str(placement.slot)
+        if slot in shapes and not placement.part and shapes[slot] != placement.shape:
+            now, before = list(placement.shape), list(shapes[slot])
             raise RequestError(
-                f"{model.name}: {slot} is {shape} now and was {shapes[slot]} when the family was "
+                f"{model.name}: {slot} is {now} now and was {before} when the family was "
                 "indexed: index the family again"
             )

@@ -165,8 +165,6 @@ def merge_families(target: Session, source: Source) -> list[Conflict]:
     conflicts = []
     for base in select_bases(source.session):
         theirs, ours = select_base(source.session, base), select_base(target, base)
-        if theirs is None:
-            continue
         joined, differ = joined_base(ours, theirs)
         if joined != ours:
             replace_base(target, joined)
