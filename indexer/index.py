@@ -33,7 +33,7 @@ from .family import (
 )
 from .fan_out import ClusterOptions, index_on_ray, share_of, write_parts
 from .hub import ListingMemory, WalkCounts
-from .job import Job, base_parts
+from .job import Job, base_parts, choose_device, cpu_count
 from .known_family import (
     RecipeChoice,
     choose_recipes,
@@ -43,7 +43,6 @@ from .known_family import (
     run_layout,
     usual_shapes,
 )
-from .parallel import choose_device, cpu_count
 from .run import ListingProgress, Progress, Report, index_members
 
 log = logging.getLogger(__name__)

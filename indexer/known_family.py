@@ -22,7 +22,6 @@ from .fingerprint import (
     has_linear_sketch,
     make_recipe,
 )
-from .model import open_checkpoint, with_config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,8 +210,8 @@ def _fit(member: Member, shapes: Mapping[Key, tuple[int, int]]) -> Member:
 def _adapter_placements(member: Member) -> tuple[Placement, ...]:
     """Where an adapter's modules belong; empty if its files do not tell. Reads headers only."""
     try:
-        member = with_config(member)
-        with closing(open_checkpoint(member)) as checkpoint:
+        member = member.with_config()
+        with closing(member.open()) as checkpoint:
             adapter = read_adapter(checkpoint, member.config)
             return place_modules(adapter.modules, None).placements
     except ModelError:

@@ -22,9 +22,8 @@ from .family import EVERY_MEMBER, Member, read_labels, refuse_strangers
 from .fan_out import share_of
 from .hub import ListingMemory, RequestKind, WalkCounts
 from .index import IndexOptions, list_members, nothing_found
-from .job import Job
+from .job import Job, cpu_count
 from .known_family import RecipeChoice, choose_recipes, run_layout
-from .parallel import cpu_count
 from .plan_costs import (
     ADAPTER_SLOTS,
     LIMITS,

@@ -13,10 +13,9 @@ from ..store import Catalog
 from .base import Base, BaseWeights, resolve_base, wanted_base
 from .family import Member, Wanted, base_key, find_member, refuse_strangers
 from .fingerprint import Layout
-from .job import Job, base_parts
+from .job import Job, base_parts, choose_device, cpu_count, single_torch_thread
 from .known_family import known_shapes
-from .model import NO_MEMORY, fingerprint_member, with_config
-from .parallel import choose_device, cpu_count, single_torch_thread
+from .run import NO_MEMORY, fingerprint_member
 
 
 def fingerprint_query(
@@ -188,7 +187,7 @@ def _find(model: str) -> Member:
     member = find_member(model, "")
     if member.is_adapter and member.refusal is None:
         try:
-            member = with_config(member)
+            member = member.with_config()
         except ModelError as err:
             raise _unanswered(model, err) from err
     if member.refusal is not None and not member.claims:

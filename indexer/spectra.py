@@ -20,9 +20,7 @@ from .base import Base, place_checkpoint, resolve_base, wanted_base
 from .checkpoint import Checkpoint
 from .delta import Delta, LowRankDelta, MatrixUpdate, flaw_of, frobenius, rounding_norm
 from .family import find_member, refuse_strangers
-from .job import Job
-from .model import open_checkpoint, with_config
-from .parallel import choose_device, cpu_count, ordered, single_torch_thread
+from .job import Job, choose_device, cpu_count, ordered, single_torch_thread
 from .updates import collect_adapter, collect_full
 
 COLUMNS_AT_ONCE = 4096
@@ -55,8 +53,8 @@ def update_spectra(
     with _read_alone(model), ExitStack() as opened:
         if member.refusal is not None:
             raise member.refusal
-        member = with_config(member)
-        checkpoint = opened.enter_context(closing(open_checkpoint(member)))
+        member = member.with_config()
+        checkpoint = opened.enter_context(closing(member.open()))
         if member.is_adapter:
             collect_adapter(member, checkpoint, job, collector)
         else:
@@ -79,11 +77,11 @@ def weight_spectra(
     family = resolve_base(catalog, base)
     member = find_member(model, family.name)
     with _read_alone(model), ExitStack() as opened:
-        member = with_config(member)
+        member = member.with_config()
         if member.is_adapter:
             checkpoint, placed = family.weights().checkpoint, family.weights().placed
         else:
-            checkpoint = opened.enter_context(closing(open_checkpoint(member)))
+            checkpoint = opened.enter_context(closing(member.open()))
             placed = place_checkpoint(checkpoint, member.config)
         return member.record, _stored(placed, checkpoint, place)
 

@@ -38,8 +38,7 @@ from .delta import (
 )
 from .family import Member
 from .fingerprint.recipes import Collector, Measurement
-from .job import Job
-from .parallel import ordered
+from .job import Job, ordered
 from .untrusted_text import name_some
 
 MIN_COSINE = 0.25

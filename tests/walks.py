@@ -15,7 +15,7 @@ from factories import make_family, save_tokenizer, write_reviews
 from starlette.testclient import TestClient
 
 import deltadex as dx
-from deltadex.indexer.model import fingerprint_member
+from deltadex.indexer.run import fingerprint_member
 from deltadex.store import Catalog
 from deltadex.web.service import Service, ServiceSettings, make_app
 

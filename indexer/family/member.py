@@ -10,9 +10,19 @@ from typing import Literal, get_args
 
 from ...errors import ModelError, RequestError
 from ...records import ModelRecord
-from ..checkpoint import Config, ModelFolder, choose_weights
-from ..hub import HubModel
-from ..untrusted_text import shown
+from ..checkpoint import (
+    WHOLE_TENSORS,
+    Checkpoint,
+    Config,
+    ModelFolder,
+    ReadPlan,
+    choose_weights,
+    open_adapter_weights,
+    open_local,
+    read_json,
+)
+from ..hub import HubModel, HubSession, HubWeights, read_small_file
+from ..untrusted_text import distinct_texts, shown
 from .paths import resolved
 
 _QUANTISED_TWIN = re.compile(
@@ -96,6 +106,33 @@ class Member:
     def files(self) -> ModelFolder | None:
         """The model's files on disk; None for the Hub."""
         return None if self.folder is None else ModelFolder.at(self.folder, self.given)
+
+    def open(self, plan: ReadPlan = WHOLE_TENSORS, session: HubSession | None = None) -> Checkpoint:
+        """The weight files, headers read, or a `ModelError`."""
+        if self.hub is not None:
+            return HubWeights(self.hub, plan, session=session).open()
+        assert self.folder is not None
+        if self.is_adapter:
+            return open_adapter_weights(self.folder, given=self.given)
+        return open_local(self.folder, given=self.given, whole=plan.whole)
+
+    def with_config(self, session: HubSession | None = None) -> Member:
+        """The member with its config, and the base that it names where the Hub's description has
+        none; a Hub model's is fetched only when it is to be read."""
+        model = self.hub
+        name = "adapter_config.json" if self.is_adapter else "config.json"
+        if model is None or (model.files is not None and name not in model.files):
+            return self
+        try:
+            config = read_json(read_small_file(model, name, session=session), name=name)
+        except ModelError as err:
+            if err.code == "not-found":
+                return self
+            raise
+        claims = self.claims
+        if self.is_adapter and not claims:
+            claims = distinct_texts([config.get("base_model_name_or_path")])
+        return replace(self, config=config, claims=claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,7 @@ from ...records import Recipe
 from ...store import Catalog, Known, Part, PartFolder, commit_part
 from ..family import Member
 from ..hub import LocalBudget, RequestKind
-from ..job import Job, JobSpec
-from ..parallel import cpu_count
+from ..job import Job, JobSpec, cpu_count
 from ..run import SHED_EVERY, Progress, Report, Unread
 from .leases import Lease, leases, read_lease, refused_part
 

@@ -2,7 +2,6 @@
 
 from ..delta import Factors as Factors
 from ..delta import factorise as factorise
-from .linear import has_linear_sketch as has_linear_sketch
 from .mean_factors import Layout as Layout
 from .mean_factors import family_layout as family_layout
 from .recipes import DEFAULT_RECIPE as DEFAULT_RECIPE
@@ -11,3 +10,4 @@ from .recipes import VERSIONS as VERSIONS
 from .recipes import Pool as Pool
 from .recipes import make_pool as make_pool
 from .recipes import make_recipe as make_recipe
+from .sketch import has_linear_sketch as has_linear_sketch

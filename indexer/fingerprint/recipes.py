@@ -21,9 +21,8 @@ from ..delta import (
     factorise,
     largest_noise_sigma,
 )
-from .linear import LinearPool, has_linear_sketch
 from .mean_factors import Layout, MeanFactorsPool, mean_factors_recipe
-from .sketch import VECTOR_DIMS, VERSION, SketchPool, sketch_recipe
+from .sketch import VECTOR_DIMS, VERSION, LinearPool, SketchPool, has_linear_sketch, sketch_recipe
 
 DEFAULT_RECIPE = "sketch"
 RECIPE_NAMES = ("sketch", "mean-factors")

@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 
 from deltadex.indexer.budget import Part
 from deltadex.indexer.delta import DenseDelta, LowRankDelta, MatrixUpdate
-from deltadex.indexer.fingerprint.linear import BLOCK, DIM, LinearPool, _matrix_hash
 from deltadex.indexer.fingerprint.recipes import UpdateCollector, zero_share
-from deltadex.indexer.fingerprint.sketch import sketch_recipe
+from deltadex.indexer.fingerprint.sketch import BLOCK, DIM, LinearPool, _matrix_hash, sketch_recipe
 from deltadex.records import Slot
 
 SLOTS = [Slot("encoder", layer, role) for layer in range(3) for role in ("q", "up")]

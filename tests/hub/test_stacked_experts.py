@@ -16,7 +16,7 @@ from deltadex.indexer.family.sources import member_of
 from deltadex.indexer.fingerprint import make_recipe
 from deltadex.indexer.hub import HubSession, HubWeights, describe
 from deltadex.indexer.job import Job
-from deltadex.indexer.model import fingerprint_member
+from deltadex.indexer.run import fingerprint_member
 from deltadex.records import Indexed
 
 CONFIG = {

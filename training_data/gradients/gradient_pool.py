@@ -16,8 +16,7 @@ import torch
 
 from ...indexer.delta import MatrixUpdate
 from ...indexer.fingerprint import Factors, Layout, Pool, factorise, make_pool
-from ...indexer.fingerprint.linear import LinearPool, has_linear_sketch
-from ...indexer.fingerprint.sketch import SketchPool
+from ...indexer.fingerprint.sketch import LinearPool, SketchPool, has_linear_sketch
 from ...records import Fingerprint, LinearSketch, Recipe, Slot, SlotStats
 
 POWER_STEPS = 2
