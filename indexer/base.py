@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -231,6 +232,10 @@ class Base:
     _failure: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which opens the files, with a token of its own."""
+        return _base_elsewhere, (self.name, self.folder, self.aliases, self.session.endpoint)
+
     def weights(self) -> BaseWeights:
         """The opened base.
 
@@ -322,6 +327,13 @@ class Base:
             checkpoint = weights.open()
         placed = place_checkpoint(checkpoint, config)
         return BaseWeights(self.name, revision, config, checkpoint, placed)
+
+
+def _base_elsewhere(
+    name: str, folder: Path | None, aliases: tuple[str, ...], endpoint: str
+) -> Base:
+    session = replace(run_session(), endpoint=endpoint)
+    return Base(name=name, folder=folder, aliases=aliases, session=session)
 
 
 def resolve_base(catalog: Catalog, spelling: str, aliases: Sequence[str] = ()) -> Base:

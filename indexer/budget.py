@@ -264,8 +264,3 @@ def _row_bytes(base: BaseWeights, share: float) -> int:
 
 
 ALL_BYTES = WantedBytes()
-
-
-def wanted_bytes(base: Base, share: float) -> WantedBytes:
-    """What a run with this base wants, from what is open of it."""
-    return WantedBytes.by(base.opened(), share)

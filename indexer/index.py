@@ -35,7 +35,6 @@ from .fan_out import ClusterOptions, index_on_ray, share_of, write_parts
 from .hub import ListingMemory, WalkCounts
 from .job import Job, base_parts, choose_device, cpu_count
 from .known_family import (
-    RecipeChoice,
     choose_recipes,
     find_upgrade,
     known_shapes,
@@ -105,9 +104,7 @@ def index_family(
     """
     device = choose_device(options.device)
     labels = read_labels(options.labels) if options.labels else None
-    base = resolve_base(catalog, options.base, options.aliases)
-    if options.hub:
-        base = find_renamed(catalog, base)
+    base = meant_base(catalog, options)
     wanted = wanted_base(base)
     listing = progress.listing if isinstance(progress, ListingProgress) else iter
     walk = WalkCounts()
@@ -122,18 +119,7 @@ def index_family(
         members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
     members = [refuse_strangers(member, wanted) for member in members]
     shapes = known_shapes(catalog, base.name) or usual_shapes(members, base)
-    layout = run_layout(catalog, base, members, options.recipes)
-    share = 1.0
-    if options.budget is not None:
-        base.plan = replace(FEW_BYTES, whole=options.verify)
-        share = parse_budget(options.budget, layer_bytes(base.weights()))
-    choice = RecipeChoice(
-        names=options.recipes,
-        rank=options.rank,
-        share=share,
-        follows_family=bool(options.models) and not options.budget and not options.rank,
-    )
-    recipes = choose_recipes(catalog, base.name, layout, choice)
+    recipes, layout = run_recipes(catalog, base, members, options)
     upgrade = find_upgrade(catalog, base.name, recipes, members)
     if upgrade is not None:
         log.info("%s", upgrade)
@@ -163,6 +149,32 @@ def index_family(
     if options.hub:
         catalog.listings(base.name).clear()
     return report
+
+
+def meant_base(catalog: Catalog, options: IndexOptions) -> Base:
+    """The base, by the name that the catalog has it under."""
+    base = resolve_base(catalog, options.base, options.aliases)
+    return find_renamed(catalog, base) if options.hub else base
+
+
+def run_recipes(
+    catalog: Catalog, base: Base, members: Sequence[Member], options: IndexOptions
+) -> tuple[list[Recipe], Layout]:
+    """The recipes of a run, with the share that a budget means, and the family's blocks."""
+    layout, share = run_layout(catalog, base, members, options.recipes), 1.0
+    if options.budget is not None:
+        base.plan = replace(FEW_BYTES, whole=options.verify)
+        share = parse_budget(options.budget, layer_bytes(base.weights()))
+    recipes = choose_recipes(
+        catalog,
+        base.name,
+        layout,
+        options.recipes,
+        rank=options.rank,
+        share=share,
+        follows_family=bool(options.models) and not options.budget and not options.rank,
+    )
+    return recipes, layout
 
 
 def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> None:

@@ -9,20 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from ..errors import RequestError
 from ..records import Recipe
 from .base import Base
-from .budget import BaseParts, WantedBytes, wanted_bytes
+from .budget import BaseParts, WantedBytes
 from .checkpoint import FEW_BYTES, WHOLE_TENSORS, Checkpoint, ReadPlan
 from .delta import ScratchPool
 from .family import Wanted
 from .fingerprint import Layout
-from .hub import HubSession, RequestBudget, run_session
+from .hub import HubSession
 
 LONGEST_REASON = 100
 """Characters of what torch says of a device."""
@@ -183,20 +182,10 @@ class Job:
     scratch: ScratchPool = field(default_factory=ScratchPool)
     meter: Meter = field(default_factory=Meter)
 
-    def spec(self) -> JobSpec:
-        """The same work for another process."""
-        return JobSpec(
-            base=self.base.name,
-            folder=self.base.folder,
-            aliases=self.base.aliases,
-            wanted=self.wanted,
-            recipes=tuple(self.recipes),
-            layout=self.layout,
-            shapes=self.shapes,
-            device=self.device,
-            verify=self.verify,
-            endpoint=self.session.endpoint,
-        )
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which opens the base and counts threads for itself."""
+        plain = ("wanted", "recipes", "layout", "shapes", "device", "verify")
+        return _job_elsewhere, (self.base, {name: getattr(self, name) for name in plain})
 
     @property
     def session(self) -> HubSession:
@@ -213,7 +202,7 @@ class Job:
     def wanted_bytes(self) -> WantedBytes:
         """How much of a model's files is read, as far as the base is open."""
         share = 1.0 if self.parts is None or self.verify else self.parts.share
-        return wanted_bytes(self.base, share)
+        return WantedBytes.by(self.base.opened(), share)
 
     def bytes_read(self) -> tuple[int, int]:
         """Bytes of models and of a remote base that have come, and all that will have."""
@@ -228,41 +217,9 @@ class Job:
             raise Cancelled
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """A job as plain values: what another process, or another machine, opens for itself.
-
-    Attributes:
-        base: The family's name; its weights are opened where they are needed.
-        endpoint: The Hub's address. The token is the other process's own.
-    """
-
-    base: str
-    folder: Path | None
-    aliases: tuple[str, ...]
-    wanted: Wanted
-    recipes: tuple[Recipe, ...]
-    layout: Layout
-    shapes: Mapping[str, tuple[int, int]]
-    device: str
-    verify: bool
-    endpoint: str
-
-    def open(self, budget: RequestBudget, *, threads: int = 1) -> Job:
-        """The job in this process, whose requests to the Hub are counted by `budget`."""
-        session = replace(run_session(), endpoint=self.endpoint, budget=budget)
-        base = Base(name=self.base, folder=self.folder, aliases=self.aliases, session=session)
-        return Job(
-            base=base,
-            wanted=self.wanted,
-            recipes=self.recipes,
-            layout=self.layout,
-            shapes=self.shapes,
-            threads=threads,
-            device=self.device,
-            parts=base_parts(base, self.recipes, verify=self.verify),
-            verify=self.verify,
-        )
+def _job_elsewhere(base: Base, plain: dict[str, Any]) -> Job:
+    parts = base_parts(base, plain["recipes"], verify=plain["verify"])
+    return Job(base=base, parts=parts, **plain)
 
 
 def base_parts(base: Base, recipes: Sequence[Recipe], *, verify: bool = False) -> BaseParts | None:

@@ -24,42 +24,38 @@ from .fingerprint import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecipeChoice:
-    """What a user says of recipes.
+def choose_recipes(
+    catalog: Catalog,
+    base: str,
+    layout: Layout,
+    names: Sequence[str],
+    *,
+    rank: int | None,
+    share: float,
+    follows_family: bool,
+) -> list[Recipe]:
+    """The recipes of a run: of the newest version where a user names them.
 
-    Attributes:
+    Args:
         names: Empty goes on under the version that the family has.
         rank: None takes the recipe's own.
         share: Of every matrix that is read, 0…1.
         follows_family: Take rank and share as the family has them.
-    """
-
-    names: Sequence[str]
-    rank: int | None
-    share: float
-    follows_family: bool
-
-
-def choose_recipes(
-    catalog: Catalog, base: str, layout: Layout, choice: RecipeChoice
-) -> list[Recipe]:
-    """The recipes of a run: of the newest version where a user names them.
 
     Raises:
         UnknownRecipe, RequestError: as `make_recipe`.
     """
     held = catalog.recipes_of(base)
     chosen = []
-    for name in choice.names or (DEFAULT_RECIPE,):
-        newest = make_recipe(name, choice.rank, layout, choice.share)
-        versions = (newest.version,) if choice.names else VERSIONS[name]
+    for name in names or (DEFAULT_RECIPE,):
+        newest = make_recipe(name, rank, layout, share)
+        versions = (newest.version,) if names else VERSIONS[name]
         same = (
             recipe
             for recipe in held
             if recipe.name == name
             and recipe.version in versions
-            and (choice.follows_family or _is_earlier_or_same(recipe, newest))
+            and (follows_family or _is_earlier_or_same(recipe, newest))
         )
         chosen.append(next(same, newest))
     return chosen

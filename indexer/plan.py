@@ -15,15 +15,14 @@ from typing import Any
 from ..errors import REASONS, BaseError, ModelError, SourceError
 from ..records import Recipe
 from ..store import Catalog, PartFolder
-from .base import REMOTE_MEMORY, Base, BaseWeights, find_renamed, resolve_base, wanted_base
-from .budget import WantedBytes, layer_bytes, parse_budget
+from .base import REMOTE_MEMORY, Base, BaseWeights, wanted_base
+from .budget import WantedBytes
 from .checkpoint import FEW_BYTES
 from .family import EVERY_MEMBER, Member, read_labels, refuse_strangers
 from .fan_out import share_of
 from .hub import ListingMemory, RequestKind, WalkCounts
-from .index import IndexOptions, list_members, nothing_found
-from .job import Job, cpu_count
-from .known_family import RecipeChoice, choose_recipes, run_layout
+from .index import IndexOptions, list_members, meant_base, nothing_found, run_recipes
+from .job import cpu_count
 from .plan_costs import (
     ADAPTER_SLOTS,
     LIMITS,
@@ -42,7 +41,7 @@ from .plan_costs import (
     size_members,
     stated_limits,
 )
-from .run import Report, Unread
+from .run import Report
 
 Track = Callable[[Iterable[Member]], Iterable[Member]]
 
@@ -78,9 +77,7 @@ def prepare(catalog: Catalog, options: IndexOptions, track: Track) -> Preparatio
     Raises:
         SourceError, BaseError, RequestError: as `index_family`.
     """
-    base = resolve_base(catalog, options.base, options.aliases)
-    if options.hub:
-        base = find_renamed(catalog, base)
+    base = meant_base(catalog, options)
     walk = WalkCounts() if options.hub else None
     memory = _memory(catalog, base)
     members, excluded = _split(track(_all_members(options, base, memory, walk)), options)
@@ -93,28 +90,20 @@ def prepare(catalog: Catalog, options: IndexOptions, track: Track) -> Preparatio
         members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
     wanted = wanted_base(base)
     members = [refuse_strangers(member, wanted) for member in members]
-    layout = run_layout(catalog, base, members, options.recipes)
-    share = 1.0
-    if options.budget is not None:
-        share = parse_budget(options.budget, layer_bytes(base.weights()))
-    choice = RecipeChoice(
-        names=options.recipes, rank=options.rank, share=share, follows_family=False
-    )
-    recipes = choose_recipes(catalog, base.name, layout, choice)
+    recipes, _ = run_recipes(catalog, base, members, options)
     members = share_of(members, options.share)
     known = catalog.known(base.name)
     if options.parts is not None:
         known |= PartFolder(options.parts).known(base.name)
-    job = Job(base=base, wanted=wanted, recipes=recipes, layout=layout, verify=options.verify)
     earlier = Report(base=base.name, recipes=recipes)
-    unread = Unread(job, known, earlier, retry_failed=options.retry_failed)
+    fresh = earlier.unread(members, known, verify=options.verify, retry_failed=options.retry_failed)
     return Preparation(
         base=base,
         weights=weights,
         base_failure=failure,
         recipes=recipes,
-        share=1.0 if options.verify else share,
-        fresh=[_refuse_without_base(member, failure) for member in unread.among(members)],
+        share=1.0 if options.verify else recipes[0].share,
+        fresh=[_refuse_without_base(member, failure) for member in fresh],
         earlier=earlier,
         listed=len(members) + excluded,
         excluded=excluded,

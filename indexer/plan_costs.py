@@ -102,9 +102,6 @@ def stated_limits(stated: Mapping[RequestKind, RateLimit], *, has_token: bool) -
     return "stated by the Hub", {**LIMITS[account], **stated}
 
 
-EMPTY_BYTES = 6_000_000
-"""A catalog's file without models."""
-
 ROW_BYTES = 1_000
 """A model's row, with its keys."""
 

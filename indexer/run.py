@@ -179,12 +179,13 @@ class Report:
         refused: By id.
         bytes_read: Everything that was read in this run.
         bytes_total: Size of all members' weight files, as far as it is known.
-        wanted: How much of a model's files the run reads.
-        bytes_wanted: What was to be read of the members, by that.
-        base_bytes_read: Of a base on the Hub; in `bytes_read` too.
         labels: Which rows of the labels file name a member; None without a file.
         guessed: Models that were indexed with a label guessed from their name.
         upgrade: The newer version of the family's recipe that the run makes; None without.
+        wanted: How much of a model's files the run reads.
+        bytes_wanted: What was to be read of the members, by that.
+        base_bytes_read: Of a base on the Hub; in `bytes_read` too.
+        relabelled: Members that need not be read, with the labels that a file gives them.
     """
 
     base: str
@@ -201,6 +202,13 @@ class Report:
     wanted: WantedBytes = ALL_BYTES
     bytes_wanted: int = 0
     base_bytes_read: int = 0
+    relabelled: list[ModelRecord] = field(default_factory=list)
+    _start: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, job: Job) -> Report:
+        """The report of a run that begins."""
+        return cls(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
 
     def begin(
         self, fresh: Sequence[Member], progress: Progress | None, job: Job | None = None
@@ -217,6 +225,55 @@ class Report:
         if job is not None and isinstance(progress, ReadingProgress):
             job.meter.expect(sizes)
             progress.reading(job.bytes_read)
+
+    def end(self, base_bytes: int) -> Report:
+        """Count what was read of the base, and the time."""
+        self.base_bytes_read = base_bytes
+        self.bytes_read += base_bytes
+        self.seconds = time.monotonic() - self._start
+        return self
+
+    def unread(
+        self,
+        members: Iterable[Member],
+        known: Mapping[str, Known],
+        *,
+        verify: bool,
+        retry_failed: bool,
+    ) -> list[Member]:
+        """The members whose files must be read; the others are counted.
+
+        Args:
+            known: The family's models in the catalog.
+            verify: Read those again that were not verified.
+        """
+        recipes, fresh = {recipe.id for recipe in self.recipes}, []
+        for member in members:
+            before, signature = known.get(member.record.id), member.record.signature
+            if before is None or not signature or before.signature != signature:
+                fresh.append(_refuse_taken_id(member, before))
+            elif verify and before.verified == "unverified":
+                fresh.append(member)
+            elif before.status == "indexed" and recipes <= set(before.recipes):
+                self.unchanged += 1
+                self.bytes_total += before.bytes_total
+                self._relabel(member)
+            elif (
+                before.status == "indexed"
+                or retry_failed
+                or before.code is None
+                or (REASONS[before.code].transient and not _is_refused_as(member, before))
+            ):
+                fresh.append(member)
+            else:
+                self._relabel(member)
+                reason = before.reason or ""
+                self.add(Refused(model=member.record, code=before.code, reason=reason))
+        return fresh
+
+    def _relabel(self, member: Member) -> None:
+        if member.record.label_source == "labels":
+            self.relabelled.append(member.record)
 
     def _expected(self, member: Member) -> int:
         """Bytes that will be read of a member, as far as its listing or its files tell."""
@@ -289,12 +346,10 @@ def index_members(
     Up to `workers` models are at work at once; only the calling thread writes. On
     KeyboardInterrupt the models at work are dropped, those recorded stay.
     """
-    start = time.monotonic()
-    report = Report(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
+    report = Report.of(job)
     known = catalog.known(job.base.name)
-    unread = Unread(job, known, report, retry_failed=retry_failed)
-    fresh = list(unread.among(members))
-    catalog.relabel(job.base.name, unread.relabelled)
+    fresh = report.unread(members, known, verify=job.verify, retry_failed=retry_failed)
+    catalog.relabel(job.base.name, report.relabelled)
     report.begin(fresh, progress, job)
     ids = [recipe.id for recipe in job.recipes]
     twins = catalog.contents(job.base.name, ids) if fresh else {}
@@ -313,55 +368,7 @@ def index_members(
             catalog.shed_memory()
     if job.base.name in catalog.bases():
         catalog.settle_copies(job.base.name)
-    report.base_bytes_read = job.base.bytes_fetched
-    report.bytes_read += report.base_bytes_read
-    report.seconds = time.monotonic() - start
-    return report
-
-
-@dataclass(slots=True)
-class Unread:
-    """Which members of a run must be read; the others are counted in its report.
-
-    Attributes:
-        known: What is known of the family's models.
-        relabelled: Members that need not be read, with the labels that a file gives them.
-    """
-
-    job: Job
-    known: Mapping[str, Known]
-    report: Report
-    retry_failed: bool = field(kw_only=True)
-    relabelled: list[ModelRecord] = field(default_factory=list, kw_only=True)
-
-    def among(self, members: Iterable[Member]) -> Iterator[Member]:
-        """The members whose files must be read."""
-        recipes, report = {recipe.id for recipe in self.job.recipes}, self.report
-        for member in members:
-            before, signature = self.known.get(member.record.id), member.record.signature
-            if before is None or not signature or before.signature != signature:
-                yield _refuse_taken_id(member, before)
-            elif self.job.verify and before.verified == "unverified":
-                yield member
-            elif before.status == "indexed" and recipes <= set(before.recipes):
-                report.unchanged += 1
-                report.bytes_total += before.bytes_total
-                self._relabel(member)
-            elif (
-                before.status == "indexed"
-                or self.retry_failed
-                or before.code is None
-                or (REASONS[before.code].transient and not _is_refused_as(member, before))
-            ):
-                yield member
-            else:
-                self._relabel(member)
-                reason = before.reason or ""
-                report.add(Refused(model=member.record, code=before.code, reason=reason))
-
-    def _relabel(self, member: Member) -> None:
-        if member.record.label_source == "labels":
-            self.relabelled.append(member.record)
+    return report.end(job.base.bytes_fetched)
 
 
 def _is_refused_as(member: Member, before: Known) -> bool:

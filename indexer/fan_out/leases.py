@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import re
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,49 +16,30 @@ from ...store import Known, Part, PartFolder
 from ..family import Member
 from ..hub import stated_bytes
 from ..job import Job
-from ..run import Progress, Report, Unread, read_members
+from ..run import Progress, Report, read_members
 
 log = logging.getLogger(__name__)
 
 _SPELLING = re.compile(r"([0-9]{1,6})/([0-9]{1,6})")
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One of `of` disjoint shares, numbered from 1. A model's share depends on its id alone."""
-
-    number: int
-    of: int
-
-    @classmethod
-    def parse(cls, text: str) -> Share:
-        """The share that `3/16` means.
-
-        Raises:
-            RequestError: it means none.
-        """
-        match = _SPELLING.fullmatch(text.strip())
-        share = cls(int(match[1]), int(match[2])) if match else None
-        if share is None or not 1 <= share.number <= share.of:
-            raise RequestError(f"share {text!r}: expected N/OF with N from 1 to OF, such as 3/16")
-        return share
-
-    def has(self, id: str) -> bool:
-        """Whether the model of that id is in this share."""
-        digest = hashlib.sha256(id.encode()).digest()
-        return int.from_bytes(digest[:8], "big") % self.of == self.number - 1
-
-
 def share_of(members: Sequence[Member], text: str | None) -> list[Member]:
-    """The members of the share that `text` means; all without.
+    """The members of the share that `3/16` means; all without. One's share depends on its id alone.
 
     Raises:
-        RequestError: as `Share.parse`.
+        RequestError: the text means none.
     """
     if text is None:
         return list(members)
-    share = Share.parse(text)
-    return [member for member in members if share.has(member.record.id)]
+    match = _SPELLING.fullmatch(text.strip())
+    number, of = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= of:
+        raise RequestError(f"share {text!r}: expected N/OF with N from 1 to OF, such as 3/16")
+    return [member for member in members if _hash(member.record.id) % of == number - 1]
+
+
+def _hash(id: str) -> int:
+    return int.from_bytes(hashlib.sha256(id.encode()).digest()[:8], "big")
 
 
 REFUSED_AT_ONCE, ADAPTERS_AT_ONCE = 256, 16
@@ -181,16 +161,14 @@ def write_parts(
     Args:
         known: The family's models in a catalog at hand.
     """
-    start = time.monotonic()
-    report = Report(base=job.base.name, recipes=job.recipes, wanted=job.wanted_bytes)
+    report = Report.of(job)
     known = {**known, **folder.known(job.base.name)}
-    unread = Unread(job, known, report, retry_failed=retry_failed)
-    fresh = list(unread.among(members))
-    if unread.relabelled:
+    fresh = report.unread(members, known, verify=job.verify, retry_failed=retry_failed)
+    if report.relabelled:
         log.warning(
             "%d models are read already, and their parts keep the labels that they have: "
             "give --labels again to `deltadex index` on the merged catalog",
-            len(unread.relabelled),
+            len(report.relabelled),
         )
     report.begin(fresh, progress, job)
     for lease in leases(fresh, job.recipes):
@@ -198,7 +176,4 @@ def write_parts(
         folder.write(part)
         for outcome in part.outcomes:
             report.add(outcome, progress)
-    report.base_bytes_read = job.base.bytes_fetched
-    report.bytes_read += report.base_bytes_read
-    report.seconds = time.monotonic() - start
-    return report
+    return report.end(job.base.bytes_fetched)

@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -22,8 +21,8 @@ from ...records import Recipe
 from ...store import Catalog, Known, Part, PartFolder, commit_part
 from ..family import Member
 from ..hub import LocalBudget, RequestKind
-from ..job import Job, JobSpec, cpu_count
-from ..run import SHED_EVERY, Progress, Report, Unread
+from ..job import Job, cpu_count
+from ..run import SHED_EVERY, Progress, Report
 from .leases import Lease, leases, read_lease, refused_part
 
 log = logging.getLogger(__name__)
@@ -120,7 +119,7 @@ class Cluster:
 
 
 @contextmanager
-def opened_cluster(address: str, workers: int, spec: JobSpec, parts: str) -> Iterator[Cluster]:
+def opened_cluster(address: str, workers: int, job: Job, parts: str) -> Iterator[Cluster]:
     """Workers of the cluster at an address, or of one of this machine's own, for a block.
 
     Args:
@@ -146,7 +145,7 @@ def opened_cluster(address: str, workers: int, spec: JobSpec, parts: str) -> Ite
             with _own_sigterm():
                 ray.init(address=address, **options)
             n_workers = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-            cluster = _cluster(ray, n_workers, spec, parts)
+            cluster = _cluster(ray, n_workers, job, parts)
         except Exception as err:  # of Ray's own start, some have no other class
             raise RequestError(
                 f"Ray at {address!r} does not start: {_line(err)}; run without --ray, or try again"
@@ -211,12 +210,12 @@ def _ray() -> Any:
     return ray
 
 
-def _cluster(ray: Any, workers: int, spec: JobSpec, parts: str) -> Cluster:
+def _cluster(ray: Any, workers: int, job: Job, parts: str) -> Cluster:
     # by its name: a handle among a restarted actor's arguments may be gone
     name = f"deltadex-budget-{uuid4()}"
     budget = ray.remote(num_cpus=0, max_restarts=-1)(SharedBudget).options(name=name).remote()
     actor = ray.remote(num_cpus=1, max_restarts=-1)(Worker)
-    return Cluster(ray, [actor.remote(spec, parts, name) for _ in range(workers)], budget)
+    return Cluster(ray, [actor.remote(job, parts, name) for _ in range(workers)], budget)
 
 
 class SharedBudget:
@@ -249,8 +248,9 @@ class RemoteBudget:
 class Worker:
     """Reads leases; an actor. All that it keeps between them is the opened base."""
 
-    def __init__(self, spec: JobSpec, parts: str, budget: str) -> None:
-        self._job = spec.open(RemoteBudget(budget))
+    def __init__(self, job: Job, parts: str, budget: str) -> None:
+        self._job = job
+        job.session.budget = RemoteBudget(budget)
         self._folder = PartFolder(parts)
 
     def write_part(self, lease: Lease) -> str:
@@ -323,32 +323,29 @@ def index_on_ray(
         RequestError: Ray is not installed, or the cluster cannot be reached or is gone.
         StoreError: parts cannot be written, or the catalog.
     """
-    start, base = time.monotonic(), job.base.name
-    report = Report(base=base, recipes=job.recipes, wanted=job.wanted_bytes)
+    base, base_bytes = job.base.name, 0
+    report = Report.of(job)
     folder = PartFolder(options.parts)
     known = catalog.known(base)
     commit_parts(catalog, folder, base, known)
-    unread = Unread(job, known, report, retry_failed=retry_failed)
-    fresh = list(unread.among(members))
-    catalog.relabel(base, unread.relabelled)
+    fresh = report.unread(members, known, verify=job.verify, retry_failed=retry_failed)
+    catalog.relabel(base, report.relabelled)
     report.begin(fresh, progress)
     n_done = 0
     for part in _parts(fresh, job, folder, options):
         commit_part(catalog, part, known)
-        report.base_bytes_read += part.base_bytes
+        base_bytes += part.base_bytes
         for outcome in part.outcomes:
             report.add(outcome, progress)
         n_done += len(part.outcomes)
         if n_done >= SHED_EVERY:
             n_done = 0
             catalog.shed_memory()
-    report.bytes_read += report.base_bytes_read
     if base in catalog.bases():
         catalog.settle_copies(base)
     if not options.keeps_parts:
         folder.remove_family(base)
-    report.seconds = time.monotonic() - start
-    return report
+    return report.end(base_bytes)
 
 
 def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[str, Known]) -> None:
@@ -373,7 +370,7 @@ def _parts(
     others = [member for member in members if member.refusal is None]
     queue = deque(leases(others, job.recipes))
     if queue:
-        with opened_cluster(options.address, options.workers, job.spec(), folder.url) as cluster:
+        with opened_cluster(options.address, options.workers, job, folder.url) as cluster:
             yield from _written(Waiting(queue, cluster.size), job, folder, cluster)
 
 

@@ -15,7 +15,7 @@ from deltadex.errors import ModelError, RequestError, SourceError, StoreFull
 from deltadex.indexer import IndexOptions, index_family
 from deltadex.indexer.family import Member
 from deltadex.indexer.fan_out import ray_run
-from deltadex.indexer.fan_out.leases import Lease, Share, leases, read_lease
+from deltadex.indexer.fan_out.leases import Lease, leases, read_lease, share_of
 from deltadex.indexer.fan_out.ray_run import TRIES, TRIES_ALONE, Ended, Waiting
 from deltadex.indexer.hub import LocalBudget
 from deltadex.records import ModelRecord, Recipe
@@ -65,11 +65,12 @@ def member(id, *, kind="adapter", refused=False):
 
 @given(st.text(min_size=1), st.integers(1, 50))
 def test_every_model_is_in_one_share(id, of):
-    assert sum(Share(number, of).has(id) for number in range(1, of + 1)) == 1
+    assert sum(len(share_of([member(id)], f"{n}/{of}")) for n in range(1, of + 1)) == 1
 
 
 def test_shares_are_about_equal():
-    sizes = [sum(Share(n, 4).has(f"org/model-{i}") for i in range(4000)) for n in range(1, 5)]
+    members = [member(f"org/model-{i}") for i in range(4000)]
+    sizes = [len(share_of(members, f" {n}/4 ")) for n in range(1, 5)]
 
     assert max(sizes) < 1.15 * min(sizes)
 
@@ -77,11 +78,7 @@ def test_shares_are_about_equal():
 @pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "1/0", "a/b", "-1/4", "1/2/3", "１/２"])
 def test_a_share_that_is_none_is_refused(text):
     with pytest.raises(RequestError, match="expected N/OF"):
-        Share.parse(text)
-
-
-def test_a_share_is_parsed():
-    assert Share.parse(" 3/16 ") == Share(3, 16)
+        share_of([], text)
 
 
 @given(st.lists(st.sampled_from(["full", "adapter", "refused"]), max_size=80))
