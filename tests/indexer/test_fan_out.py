@@ -1,5 +1,6 @@
 """A family read in shares, leases and by a cluster's workers says what one process says."""
 
+import pickle
 import shutil
 from collections import deque
 from dataclasses import replace
@@ -17,7 +18,6 @@ from deltadex.indexer.family import Member
 from deltadex.indexer.fan_out import ray_run
 from deltadex.indexer.fan_out.leases import Lease, leases, read_lease, share_of
 from deltadex.indexer.fan_out.ray_run import TRIES, TRIES_ALONE, Ended, Waiting
-from deltadex.indexer.hub import LocalBudget
 from deltadex.records import ModelRecord, Recipe
 from deltadex.store import Catalog, PartFolder, content_sha256, merge_catalogs
 
@@ -151,9 +151,9 @@ def test_a_run_of_parts_that_was_stopped_goes_on(family, alone, tmp_path, monkey
 class InProcess:
     """A cluster whose workers are this process, and end when they are told to."""
 
-    def __init__(self, spec, parts, deaths=()):
+    def __init__(self, job, parts, deaths=()):
         self.size, self.given_out, self.deaths = 2, deque(), deque(deaths)
-        self._job, self._folder = spec.open(LocalBudget()), PartFolder(parts)
+        self._job, self._folder = pickle.loads(pickle.dumps(job)), PartFolder(parts)
         self.most_given_out = 0
 
     def __enter__(self):
@@ -180,8 +180,8 @@ def in_process(monkeypatch):
     clusters = []
 
     def replace_ray(deaths=()):
-        def opened(address, workers, spec, parts):
-            clusters.append(InProcess(spec, parts, deaths))
+        def opened(address, workers, job, parts):
+            clusters.append(InProcess(job, parts, deaths))
             return clusters[-1]
 
         monkeypatch.setattr(ray_run, "opened_cluster", opened)
