@@ -63,6 +63,14 @@ class RemoteFile:
         """Of the content, where the Hub knows it (files in large-file storage)."""
         return self.etag if _SHA256.match(self.etag) else None
 
+    @property
+    def identity(self) -> str:
+        """What it is, wherever it is read: its content in its repository, else its place at one
+        commit."""
+        if self.sha256 is not None:
+            return f"{self.repo_id}\n{self.sha256}\n{self.size}"
+        return f"{self.repo_id}\n{self.commit}\n{self.path}\n{self.etag}\n{self.size}"
+
 
 def locate(session: HubSession, repo_id: str, commit: str, path: str) -> RemoteFile:
     """A file on the Hub without its bytes: a HEAD request gives size, content hash and address."""
@@ -281,7 +289,31 @@ CHUNK = 1 << 20
 """Bytes after which the hash's state is kept, so that a range that is read again is compared."""
 
 
-class VerifiedBytes:
+class SourceOver:
+    """A source of the bytes of another one, by ranges; `read` says how."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self.name, self.size, self.plan = source.name, source.size, source.plan
+        self._source = source
+
+    @property
+    def bytes_fetched(self) -> int | None:
+        return self._source.bytes_fetched
+
+    def read(self, start: int, stop: int) -> Buffer:
+        return self._source.read(start, stop)
+
+    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
+        return nullcontext(self.read(start, stop))
+
+    def verify(self) -> Verification | None:
+        return self._source.verify()
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class VerifiedBytes(SourceOver):
     """A source whose bytes travel once each, and are hashed in the order of the file.
 
     SHA-256 takes bytes in one order only. Readers of weights go forward through a file; what they
@@ -295,20 +327,13 @@ class VerifiedBytes:
     """
 
     def __init__(self, source: ByteSource, sha256: str) -> None:
-        self.name = source.name
-        self.size = source.size
-        self.plan = source.plan
-        self._source = source
+        super().__init__(source)
         self._listed = sha256
         self._hash = hashlib.sha256()
         self._hashed = 0
         self._states: list[_Hash] = [self._hash.copy()]
         self._held: dict[int, bytes] = {}
         self._lock = threading.Lock()
-
-    @property
-    def bytes_fetched(self) -> int | None:
-        return self._source.bytes_fetched
 
     def read(self, start: int, stop: int) -> Buffer:
         with self._lock:
@@ -322,9 +347,6 @@ class VerifiedBytes:
         rest = self._read_new(known, stop)
         return bytearray(again) + rest if again else rest
 
-    def view(self, start: int, stop: int) -> AbstractContextManager[Buffer]:
-        return nullcontext(self.read(start, stop))
-
     def verify(self) -> Verification:
         """Read what no reader wanted, and compare.
 
@@ -335,12 +357,14 @@ class VerifiedBytes:
             self._fill(self.size)
             found = self._hash.hexdigest()
         if found != self._listed:
-            raise mismatch(self.name, found, self._listed)
+            line = f"SHA-256 {found[:16]}… where {self._listed[:16]}… is listed"
+            line += ": its bytes changed on the way"
+            raise ModelError("checksum-mismatch", f"{self.name}: {line}")
         return "sha256"
 
     def close(self) -> None:
         self._held.clear()
-        self._source.close()
+        super().close()
 
     def _read_new(self, start: int, stop: int) -> Buffer:
         """A range of which nothing is hashed yet."""
@@ -411,12 +435,6 @@ class VerifiedBytes:
                 now = memoryview(buffer)[first - start : last - start]
                 if now != memoryview(held)[first - begin : last - begin]:
                     raise _differs(self.name, first)
-
-
-def mismatch(name: str, found: str, listed: str) -> ModelError:
-    """The error of a file whose SHA-256 is not the one that is listed for it."""
-    line = f"SHA-256 {found[:16]}… where {listed[:16]}… is listed: its bytes changed on the way"
-    return ModelError("checksum-mismatch", f"{name}: {line}")
 
 
 def _differs(name: str, place: int) -> ModelError:
