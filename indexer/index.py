@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 from ..errors import (
     NOWHERE,
@@ -16,14 +15,13 @@ from ..errors import (
     SourceError,
     offered,
 )
-from ..store import Catalog, PartFolder, save_family
+from ..store import Catalog, save_family
 from .base import Base, find_renamed, resolve_base, wanted_base
 from .budget import layer_bytes, parse_budget
 from .checkpoint import FEW_BYTES
 from .family import (
     EVERY_MEMBER,
     Member,
-    Selection,
     find_member,
     folder_members,
     hub_members,
@@ -31,7 +29,7 @@ from .family import (
     read_labels,
     refuse_strangers,
 )
-from .fan_out import ClusterOptions, index_on_ray, share_of, write_parts
+from .fan_out import index_on_ray, share_of, write_parts
 from .hub import ListingMemory, WalkCounts
 from .job import Job, base_parts, choose_device, cpu_count
 from .known_family import (
@@ -42,53 +40,9 @@ from .known_family import (
     run_layout,
     usual_shapes,
 )
-from .run import ListingProgress, Progress, Report, index_members
+from .run import IndexOptions, ListingProgress, Progress, Report, index_members
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexOptions:
-    """The options of `deltadex index` and `add`.
-
-    Attributes:
-        base: A Hub id, a folder, or a mere name.
-        folder: A folder of models; or a file that lists ids and paths, one a line.
-        hub: Walk the base's family on the Hub.
-        models: Single ids or paths (`deltadex add`).
-        budget: `2%` or `20MB` of the layer matrices a model; None reads them whole.
-        recipes: Names, of the newest version; without, the family's own, or `sketch`.
-        device: Where updates are compressed: `auto`, `cpu`, or as torch names it.
-        aliases: Further names by which members may call the base.
-        workers: Models at work at once; 0 chooses.
-        retry_failed: Read models again that failed before, though their files are the same.
-        verify: Read models again that are indexed as `unverified`; read whole files, under a
-            budget too.
-        parts: A folder or fsspec address of parts: outcomes are written there, and not into the
-            catalog, unless `ray` is given.
-        share: `3/16`: this machine's share of the members.
-        ray: Address of a Ray cluster, or `local`: its workers read, and write parts.
-        selection: Which of the members are wanted.
-    """
-
-    base: str
-    folder: Path | None = None
-    hub: bool = False
-    models: tuple[str, ...] = ()
-    labels: Path | None = None
-    limit: int | None = None
-    recipes: tuple[str, ...] = ()
-    rank: int | None = None
-    budget: str | None = None
-    device: str = "auto"
-    aliases: tuple[str, ...] = ()
-    workers: int = 0
-    retry_failed: bool = False
-    verify: bool = False
-    parts: str | None = None
-    share: str | None = None
-    ray: str | None = None
-    selection: Selection = EVERY_MEMBER
 
 
 def index_family(
@@ -138,7 +92,12 @@ def index_family(
         verify=options.verify,
     )
     _require_base(base, members, catalog)
-    report = _run(members, job, catalog, options, workers, progress)
+    if options.ray is not None:
+        report = index_on_ray(members, job, catalog, options, progress)
+    elif options.parts is not None:
+        report = write_parts(members, job, catalog, options, workers, progress)
+    else:
+        report = index_members(members, job, catalog, options, workers, progress)
     report.labels, report.upgrade = matches, upgrade
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
@@ -192,46 +151,6 @@ def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> No
         if isinstance(err.__cause__, ModelError) and err.__cause__.code in NOWHERE:
             near = offered(base.name, catalog.bases(), None)
             raise BaseError(f"{err}{near}") from err.__cause__
-
-
-def _run(
-    members: Sequence[Member],
-    job: Job,
-    catalog: Catalog,
-    options: IndexOptions,
-    workers: int,
-    progress: Progress | None,
-) -> Report:
-    """Read the members here into the catalog, or here into parts, or on a cluster."""
-    retry_failed = options.retry_failed
-    if options.ray is not None:
-        parts = options.parts or str(catalog.path.with_name(catalog.path.name + ".parts"))
-        return index_on_ray(
-            members,
-            job,
-            catalog,
-            ClusterOptions(
-                address=options.ray,
-                workers=options.workers,
-                parts=parts,
-                keeps_parts=options.parts is not None,
-            ),
-            retry_failed=retry_failed,
-            progress=progress,
-        )
-    if options.parts is not None:
-        return write_parts(
-            members,
-            job,
-            PartFolder(options.parts),
-            catalog.known(job.base.name),
-            workers=workers,
-            retry_failed=retry_failed,
-            progress=progress,
-        )
-    return index_members(
-        members, job, catalog, workers=workers, retry_failed=retry_failed, progress=progress
-    )
 
 
 def list_members(

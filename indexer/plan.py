@@ -46,131 +46,6 @@ from .run import Report
 Track = Callable[[Iterable[Member]], Iterable[Member]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preparation:
-    """A run before its first byte of a model.
-
-    Attributes:
-        weights: The base's, opened; None where they cannot be, for the reason `base_failure`.
-        share: Of every layer matrix that is read.
-        fresh: Members that are not in the catalog as they are now; some of them refused.
-        earlier: What is said of the others: how many are unchanged, which were refused before.
-        excluded: Members that the options do not want.
-        walk: Of the Hub; None for other sources.
-    """
-
-    base: Base
-    weights: BaseWeights | None
-    base_failure: str | None
-    recipes: Sequence[Recipe]
-    share: float
-    fresh: Sequence[Member]
-    earlier: Report
-    listed: int
-    excluded: int
-    walk: WalkCounts | None
-
-
-def prepare(catalog: Catalog, options: IndexOptions, track: Track) -> Preparation:
-    """What `index_family` with these options begins with.
-
-    Raises:
-        SourceError, BaseError, RequestError: as `index_family`.
-    """
-    base = meant_base(catalog, options)
-    walk = WalkCounts() if options.hub else None
-    memory = _memory(catalog, base)
-    members, excluded = _split(track(_all_members(options, base, memory, walk)), options)
-    if not members:
-        raise SourceError(nothing_found(options, base, walk or WalkCounts(), catalog))
-    needs_base = any(not member.is_adapter and member.refusal is None for member in members)
-    weights, failure = _open(base) if needs_base or base.folder is not None else (None, None)
-    if options.labels is not None:
-        labels = read_labels(options.labels)
-        members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
-    wanted = wanted_base(base)
-    members = [refuse_strangers(member, wanted) for member in members]
-    recipes, _ = run_recipes(catalog, base, members, options)
-    members = share_of(members, options.share)
-    known = catalog.known(base.name)
-    if options.parts is not None:
-        known |= PartFolder(options.parts).known(base.name)
-    earlier = Report(base=base.name, recipes=recipes)
-    fresh = earlier.unread(members, known, verify=options.verify, retry_failed=options.retry_failed)
-    return Preparation(
-        base=base,
-        weights=weights,
-        base_failure=failure,
-        recipes=recipes,
-        share=1.0 if options.verify else recipes[0].share,
-        fresh=[_refuse_without_base(member, failure) for member in fresh],
-        earlier=earlier,
-        listed=len(members) + excluded,
-        excluded=excluded,
-        walk=walk,
-    )
-
-
-def _all_members(
-    options: IndexOptions, base: Base, memory: ListingMemory, walk: WalkCounts | None
-) -> Iterable[Member]:
-    """The members of the source, those included that are not wanted."""
-    options.selection.require_hub(is_hub=options.hub)
-    everything = replace(EVERY_MEMBER, depth=options.selection.depth)
-    return list_members(replace(options, limit=None, selection=everything), base, memory, walk)
-
-
-def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Member], int]:
-    """The members that are wanted, up to the limit, and how many were passed over."""
-    n_seen = 0
-
-    def counted() -> Iterable[Member]:
-        nonlocal n_seen
-        for member in members:
-            n_seen += 1
-            yield member
-
-    chosen = list(islice(options.selection.chosen(counted()), options.limit))
-    return chosen, n_seen - len(chosen)
-
-
-def _open(base: Base) -> tuple[BaseWeights | None, str | None]:
-    """The base with its headers alone read, or why it cannot be opened."""
-    base.plan = FEW_BYTES
-    try:
-        return base.weights(), None
-    except BaseError as err:
-        return None, str(err)
-
-
-def _refuse_without_base(member: Member, failure: str | None) -> Member:
-    """The member, refused where it needs a base that cannot be opened."""
-    if failure is None or member.is_adapter or member.refusal is not None:
-        return member
-    return replace(member, refusal=ModelError("needs-base", failure))
-
-
-def _memory(catalog: Catalog, base: Base) -> ListingMemory:
-    """Where the walk is kept for the run: the catalog, unless it is only read."""
-    stored: ListingMemory = catalog.listings(base.name)
-    return _Unsaved(stored) if catalog.read_only else stored
-
-
-@dataclass(frozen=True, slots=True)
-class _Unsaved:
-    """What a catalog remembers of a walk, and what only this process does."""
-
-    stored: ListingMemory
-    held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-
-    def load(self, parent: str) -> list[dict[str, Any]] | None:
-        held = self.held.get(parent)
-        return self.stored.load(parent) if held is None else held
-
-    def save(self, parent: str, models: list[dict[str, Any]]) -> None:
-        self.held[parent] = models
-
-
 EXAMPLES = 3
 """Models that are named beside the count of those with the same code."""
 
@@ -202,15 +77,55 @@ def make_plan(
         SourceError, BaseError, RequestError: as `index_family`.
     """
     bandwidth = parse_bandwidth(wishes.bandwidth)
-    ready = prepare(catalog, options, track)
-    base_bytes = ready.weights.checkpoint.bytes_total if ready.weights else 0
+    base = meant_base(catalog, options)
+    walk = WalkCounts() if options.hub else None
+    memory: ListingMemory = catalog.listings(base.name)
+    if catalog.read_only:
+        memory = _Unsaved(memory)
+    options.selection.require_hub(is_hub=options.hub)
+    everything = replace(EVERY_MEMBER, depth=options.selection.depth)
+    unlimited = replace(options, limit=None, selection=everything)
+    members, excluded = _split(track(list_members(unlimited, base, memory, walk)), options)
+    if not members:
+        raise SourceError(nothing_found(options, base, walk or WalkCounts(), catalog))
+    weights, failure = None, None
+    if base.folder is not None or any(not m.is_adapter and m.refusal is None for m in members):
+        base.plan = FEW_BYTES
+        try:
+            weights = base.weights()
+        except BaseError as err:
+            failure = str(err)
+    if options.labels is not None:
+        labels = read_labels(options.labels)
+        members = [replace(m, record=labels.apply(m.record, m.folder)) for m in members]
+    wanted = wanted_base(base)
+    members = [refuse_strangers(member, wanted) for member in members]
+    recipes, _ = run_recipes(catalog, base, members, options)
+    members = share_of(members, options.share)
+    known = catalog.known(base.name)
+    if options.parts is not None:
+        known |= PartFolder(options.parts).known(base.name)
+    earlier = Report(base=base.name, recipes=recipes)
+    fresh = earlier.unread(members, known, options)
+    if failure is not None:
+        no_base = ModelError("needs-base", failure)
+        fresh = [m if m.is_adapter or m.refusal else replace(m, refusal=no_base) for m in fresh]
+    base_bytes = weights.checkpoint.bytes_total if weights else 0
     return Plan(
-        ready=ready,
+        base=base,
+        weights=weights,
+        base_failure=failure,
+        recipes=recipes,
+        share=1.0 if options.verify else recipes[0].share,
+        earlier=earlier,
+        listed=len(members) + excluded,
+        excluded=excluded,
+        walk=walk,
         budget=options.budget,
-        sized=size_members(ready.fresh, ready.base.session, base_bytes),
+        sized=size_members(fresh, base.session, base_bytes),
         bandwidth=bandwidth,
         workers=wishes.workers,
-        stored_slots=len(catalog.shapes(ready.base.name)),
+        stored_slots=len(catalog.shapes(base.name)),
     )
 
 
@@ -219,12 +134,25 @@ class Plan:
     """A run that has not begun.
 
     Attributes:
+        weights: The base's, opened; None where they cannot be, for the reason `base_failure`.
+        share: Of every layer matrix that is read.
+        earlier: What is said of members that need not be read: unchanged, or refused before.
+        excluded: Members that the options do not want.
+        walk: Of the Hub; None for other sources.
         sized: Members that are new or changed, refused ones included.
         bandwidth: Bits a second of each worker.
         stored_slots: Of the family's models in the catalog.
     """
 
-    ready: Preparation
+    base: Base
+    weights: BaseWeights | None
+    base_failure: str | None
+    recipes: Sequence[Recipe]
+    share: float
+    earlier: Report
+    listed: int
+    excluded: int
+    walk: WalkCounts | None
     budget: str | None
     sized: Sequence[SizedMember]
     bandwidth: float
@@ -240,12 +168,12 @@ class Plan:
     def refused(self) -> list[tuple[str, str]]:
         """Id and code of every member that would not be."""
         new = [(e.member.record.id, e.member.refusal.code) for e in self.sized if e.member.refusal]
-        return new + [(row.model.id, row.code) for row in self.ready.earlier.refused]
+        return new + [(row.model.id, row.code) for row in self.earlier.refused]
 
     @cached_property
     def rule(self) -> WantedBytes:
         """What is read of each model."""
-        return WantedBytes.by(self.ready.weights, self.ready.share)
+        return WantedBytes.by(self.weights, self.share)
 
     @property
     def bytes_to_read(self) -> int:
@@ -259,7 +187,7 @@ class Plan:
     @property
     def fetches_base(self) -> bool:
         """Whether a base that is not on this disk is needed."""
-        weights = self.ready.weights
+        weights = self.weights
         return self.n_full > 0 and weights is not None and not weights.checkpoint.concurrent
 
     @property
@@ -272,13 +200,13 @@ class Plan:
     @cached_property
     def requests(self) -> dict[RequestKind, int]:
         """Requests to the Hub for the models and the base; the listing is there."""
-        traffic = self.ready.base.session.traffic
+        traffic = self.base.session.traffic
         rule = RequestRule(small_file=2 if traffic.redirects_small_files else 1)
         requests = rule.of_models(entry.member for entry in self.to_read)
         if self.fetches_base:
             requests["api"] += 1
             requests["resolve"] += 1 + rule.small_file
-        if self.ready.walk is not None:
+        if self.walk is not None:
             requests["api"] += 1
         return requests
 
@@ -288,7 +216,7 @@ class Plan:
         remote = sum(_wanted(self.rule, e) for e in self.to_read if e.member.hub is not None)
         base_bytes = self.rule.of_base if self.fetches_base else 0
         a_worker = (remote + self.base_again) / self.workers + base_bytes
-        weights = self.ready.weights
+        weights = self.weights
         placements = weights.placed.placements if weights else ()
         parameters = sum(p.shape[0] * p.shape[1] for p in placements) * self.rule.share
         n_slots = self.disk.slots or ADAPTER_SLOTS
@@ -308,24 +236,23 @@ class Plan:
     def disk(self) -> CatalogBytes:
         """What the catalog grows by, if every model has every slot."""
         slots, layers = self.stored_slots, 0
-        if self.ready.weights is not None:
-            placed = {p.slot for p in self.ready.weights.placed.placements}
+        if self.weights is not None:
+            placed = {p.slot for p in self.weights.placed.placements}
             slots, layers = len(placed), len({(slot.stack, slot.layer) for slot in placed})
-        return catalog_bytes(self.ready.recipes, len(self.to_read), slots, layers)
+        return catalog_bytes(self.recipes, len(self.to_read), slots, layers)
 
     def to_json(self) -> dict[str, object]:
         """The document of `deltadex plan --json`."""
-        ready = self.ready
         return {
-            "base": ready.base.name,
-            "recipe": ready.recipes[0].name,
-            "recipes": [recipe.id for recipe in ready.recipes],
+            "base": self.base.name,
+            "recipe": self.recipes[0].name,
+            "recipes": [recipe.id for recipe in self.recipes],
             "budget": self.budget,
-            "share": ready.share,
+            "share": self.share,
             "models": {
-                "listed": ready.listed,
-                "excluded": ready.excluded,
-                "in_catalog": ready.earlier.unchanged,
+                "listed": self.listed,
+                "excluded": self.excluded,
+                "in_catalog": self.earlier.unchanged,
                 "refused": len(self.refused),
                 "to_read": len(self.to_read),
             },
@@ -333,7 +260,7 @@ class Plan:
             "refused": self._refusals(),
             "bytes": self._bytes(),
             "requests": self._requests(),
-            "walk": None if ready.walk is None else asdict(ready.walk),
+            "walk": None if self.walk is None else asdict(self.walk),
             "hours": {
                 "workers": self.workers,
                 "bandwidth_bits_per_s": self.bandwidth,
@@ -378,7 +305,7 @@ class Plan:
         ]
 
     def _bytes(self) -> dict[str, object]:
-        whole = WantedBytes.by(self.ready.weights, 1.0)
+        whole = WantedBytes.by(self.weights, 1.0)
         return {
             "files": sum(entry.bytes for entry in self.to_read),
             "to_read": self.bytes_to_read,
@@ -389,13 +316,13 @@ class Plan:
         }
 
     def _limits(self) -> Limits:
-        session = self.ready.base.session
+        session = self.base.session
         return stated_limits(session.traffic.limits, has_token=session.has_token)
 
     def _requests(self) -> dict[str, object]:
         account, limits = self._limits()
         return {
-            "plan": self.ready.base.session.traffic.counts,
+            "plan": self.base.session.traffic.counts,
             "run": self.requests,
             "limits": {kind: asdict(limit) for kind, limit in limits.items()},
             "limits_of": account,
@@ -416,13 +343,13 @@ class Plan:
             notes.append(f"{unnamed} adapters name no base: their shapes decide when they are read")
         if not self.disk.slots:
             notes.append("the base is not read, so that slots and their disk are not known")
-        if self.ready.base_failure is not None:
-            notes.append(f"the base cannot be opened: {self.ready.base_failure}")
+        if self.base_failure is not None:
+            notes.append(f"the base cannot be opened: {self.base_failure}")
         if self.base_again:
             notes.append("the base is larger than what stays in memory: download it first")
         if any(entry.member.hub is not None for entry in self.to_read):
             notes.append("copies of an indexed model are not read; a listing does not show them")
-        walk = self.ready.walk
+        walk = self.walk
         if walk is not None and walk.uncounted:
             notes.append(
                 f"the Hub does not say how many children a model has: {walk.uncounted} models "
@@ -441,3 +368,32 @@ class Plan:
 
 def _wanted(rule: WantedBytes, entry: SizedMember) -> int:
     return rule.of("adapter" if entry.kind == "adapter" else "full", entry.bytes)
+
+
+def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Member], int]:
+    """The members that are wanted, up to the limit, and how many were passed over."""
+    n_seen = 0
+
+    def counted() -> Iterable[Member]:
+        nonlocal n_seen
+        for member in members:
+            n_seen += 1
+            yield member
+
+    chosen = list(islice(options.selection.chosen(counted()), options.limit))
+    return chosen, n_seen - len(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsaved:
+    """What a catalog remembers of a walk, and what only this process does."""
+
+    stored: ListingMemory
+    held: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    def load(self, parent: str) -> list[dict[str, Any]] | None:
+        held = self.held.get(parent)
+        return self.stored.load(parent) if held is None else held
+
+    def save(self, parent: str, models: list[dict[str, Any]]) -> None:
+        self.held[parent] = models

@@ -21,7 +21,7 @@ from .checkpoint import (
     READ_AGAIN,
     Checkpoint,
 )
-from .family import LabelMatches, Member, refuse_strangers, with_card_label
+from .family import EVERY_MEMBER, LabelMatches, Member, Selection, refuse_strangers, with_card_label
 from .fingerprint.recipes import UpdateCollector
 from .hub import HubWeights, stated_bytes
 from .job import Job, single_torch_thread, thread_pool
@@ -140,6 +140,50 @@ def _place(err: Exception) -> str:
     return f"{name}, line {line}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexOptions:
+    """The options of `deltadex index` and `add`.
+
+    Attributes:
+        base: A Hub id, a folder, or a mere name.
+        folder: A folder of models; or a file that lists ids and paths, one a line.
+        hub: Walk the base's family on the Hub.
+        models: Single ids or paths (`deltadex add`).
+        budget: `2%` or `20MB` of the layer matrices a model; None reads them whole.
+        recipes: Names, of the newest version; without, the family's own, or `sketch`.
+        device: Where updates are compressed: `auto`, `cpu`, or as torch names it.
+        aliases: Further names by which members may call the base.
+        workers: Models at work at once; 0 chooses.
+        retry_failed: Read models again that failed before, though their files are the same.
+        verify: Read models again that are indexed as `unverified`; read whole files, under a
+            budget too.
+        parts: A folder or fsspec address of parts: outcomes are written there, and not into the
+            catalog, unless `ray` is given.
+        share: `3/16`: this machine's share of the members.
+        ray: Address of a Ray cluster, or `local`: its workers read, and write parts.
+        selection: Which of the members are wanted.
+    """
+
+    base: str
+    folder: Path | None = None
+    hub: bool = False
+    models: tuple[str, ...] = ()
+    labels: Path | None = None
+    limit: int | None = None
+    recipes: tuple[str, ...] = ()
+    rank: int | None = None
+    budget: str | None = None
+    device: str = "auto"
+    aliases: tuple[str, ...] = ()
+    workers: int = 0
+    retry_failed: bool = False
+    verify: bool = False
+    parts: str | None = None
+    share: str | None = None
+    ray: str | None = None
+    selection: Selection = EVERY_MEMBER
+
+
 SHED_EVERY = 128
 """Outcomes after which the catalog frees the memory of what was written."""
 
@@ -234,25 +278,19 @@ class Report:
         return self
 
     def unread(
-        self,
-        members: Iterable[Member],
-        known: Mapping[str, Known],
-        *,
-        verify: bool,
-        retry_failed: bool,
+        self, members: Iterable[Member], known: Mapping[str, Known], options: IndexOptions
     ) -> list[Member]:
         """The members whose files must be read; the others are counted.
 
         Args:
             known: The family's models in the catalog.
-            verify: Read those again that were not verified.
         """
         recipes, fresh = {recipe.id for recipe in self.recipes}, []
         for member in members:
             before, signature = known.get(member.record.id), member.record.signature
             if before is None or not signature or before.signature != signature:
                 fresh.append(_refuse_taken_id(member, before))
-            elif verify and before.verified == "unverified":
+            elif options.verify and before.verified == "unverified":
                 fresh.append(member)
             elif before.status == "indexed" and recipes <= set(before.recipes):
                 self.unchanged += 1
@@ -260,9 +298,12 @@ class Report:
                 self._relabel(member)
             elif (
                 before.status == "indexed"
-                or retry_failed
+                or options.retry_failed
                 or before.code is None
-                or (REASONS[before.code].transient and not _is_refused_as(member, before))
+                or (
+                    REASONS[before.code].transient
+                    and (member.refusal is None or member.refusal.code != before.code)
+                )
             ):
                 fresh.append(member)
             else:
@@ -336,9 +377,8 @@ def index_members(
     members: Sequence[Member],
     job: Job,
     catalog: Catalog,
-    *,
+    options: IndexOptions,
     workers: int,
-    retry_failed: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Fingerprint what is new among `members` and record each outcome as it comes.
@@ -348,7 +388,7 @@ def index_members(
     """
     report = Report.of(job)
     known = catalog.known(job.base.name)
-    fresh = report.unread(members, known, verify=job.verify, retry_failed=retry_failed)
+    fresh = report.unread(members, known, options)
     catalog.relabel(job.base.name, report.relabelled)
     report.begin(fresh, progress, job)
     ids = [recipe.id for recipe in job.recipes]
@@ -369,11 +409,6 @@ def index_members(
     if job.base.name in catalog.bases():
         catalog.settle_copies(job.base.name)
     return report.end(job.base.bytes_fetched)
-
-
-def _is_refused_as(member: Member, before: Known) -> bool:
-    """Whether what lists the member refuses it for the reason that is recorded."""
-    return member.refusal is not None and member.refusal.code == before.code
 
 
 def _refuse_taken_id(member: Member, before: Known | None) -> Member:

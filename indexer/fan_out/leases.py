@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 
 from ...errors import RequestError
 from ...records import Indexed, ModelRecord, Outcome, Recipe, Refused
-from ...store import Known, Part, PartFolder
+from ...store import Catalog, Part, PartFolder
 from ..family import Member
 from ..hub import stated_bytes
 from ..job import Job
-from ..run import Progress, Report, read_members
+from ..run import IndexOptions, Progress, Report, read_members
 
 log = logging.getLogger(__name__)
 
@@ -147,23 +147,20 @@ def part_of(lease: Lease, job: Job, outcomes: Iterable[Outcome], base_bytes: int
 def write_parts(
     members: Sequence[Member],
     job: Job,
-    folder: PartFolder,
-    known: dict[str, Known],
-    *,
+    catalog: Catalog,
+    options: IndexOptions,
     workers: int,
-    retry_failed: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Fingerprint what is neither known nor in a part, and write it as parts, lease by lease.
 
     A kill loses the lease at hand; the same call goes on after it.
-
-    Args:
-        known: The family's models in a catalog at hand.
     """
     report = Report.of(job)
-    known = {**known, **folder.known(job.base.name)}
-    fresh = report.unread(members, known, verify=job.verify, retry_failed=retry_failed)
+    assert options.parts is not None
+    folder = PartFolder(options.parts)
+    known = {**catalog.known(job.base.name), **folder.known(job.base.name)}
+    fresh = report.unread(members, known, options)
     if report.relabelled:
         log.warning(
             "%d models are read already, and their parts keep the labels that they have: "

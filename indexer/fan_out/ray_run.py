@@ -22,7 +22,7 @@ from ...store import Catalog, Known, Part, PartFolder, commit_part
 from ..family import Member
 from ..hub import LocalBudget, RequestKind
 from ..job import Job, cpu_count
-from ..run import SHED_EVERY, Progress, Report
+from ..run import SHED_EVERY, IndexOptions, Progress, Report
 from .leases import Lease, leases, read_lease, refused_part
 
 log = logging.getLogger(__name__)
@@ -288,30 +288,11 @@ class Workers(Protocol):
         """The next lease that ends."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterOptions:
-    """Where a family is read, and by how many.
-
-    Attributes:
-        address: `local`, or that of a Ray cluster.
-        workers: 0 takes one for each processor.
-        parts: A folder or fsspec address that this process and the workers see.
-        keeps_parts: Whether parts stay when all of them are committed.
-    """
-
-    address: str
-    workers: int
-    parts: str
-    keeps_parts: bool
-
-
 def index_on_ray(
     members: Sequence[Member],
     job: Job,
     catalog: Catalog,
-    options: ClusterOptions,
-    *,
-    retry_failed: bool = False,
+    options: IndexOptions,
     progress: Progress | None = None,
 ) -> Report:
     """Fingerprint what is new on a cluster's workers; only this process writes the catalog.
@@ -325,10 +306,10 @@ def index_on_ray(
     """
     base, base_bytes = job.base.name, 0
     report = Report.of(job)
-    folder = PartFolder(options.parts)
-    known = catalog.known(base)
+    parts = options.parts or str(catalog.path.with_name(catalog.path.name + ".parts"))
+    folder, known = PartFolder(parts), catalog.known(base)
     commit_parts(catalog, folder, base, known)
-    fresh = report.unread(members, known, verify=job.verify, retry_failed=retry_failed)
+    fresh = report.unread(members, known, options)
     catalog.relabel(base, report.relabelled)
     report.begin(fresh, progress)
     n_done = 0
@@ -343,7 +324,7 @@ def index_on_ray(
             catalog.shed_memory()
     if base in catalog.bases():
         catalog.settle_copies(base)
-    if not options.keeps_parts:
+    if options.parts is None:
         folder.remove_family(base)
     return report.end(base_bytes)
 
@@ -361,7 +342,7 @@ def commit_parts(catalog: Catalog, folder: PartFolder, base: str, known: dict[st
 
 
 def _parts(
-    members: Sequence[Member], job: Job, folder: PartFolder, options: ClusterOptions
+    members: Sequence[Member], job: Job, folder: PartFolder, options: IndexOptions
 ) -> Iterator[Part]:
     """The part of each lease, as soon as it is written; what is refused unread needs no worker."""
     refused = [member for member in members if member.refusal is not None]
@@ -369,8 +350,8 @@ def _parts(
         yield read_lease(lease, job)
     others = [member for member in members if member.refusal is None]
     queue = deque(leases(others, job.recipes))
-    if queue:
-        with opened_cluster(options.address, options.workers, job, folder.url) as cluster:
+    if queue and options.ray is not None:
+        with opened_cluster(options.ray, options.workers, job, folder.url) as cluster:
             yield from _written(Waiting(queue, cluster.size), job, folder, cluster)
 
 
