@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ..errors import ModelError
 from ..records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe, Slot
-from ..store import Catalog, Known, ModelFilter, Page, block_dims, sketch_bytes
+from ..store import Catalog, ModelFilter, Page, block_dims, sketch_bytes
 from .adapter import read_adapter
 from .architecture import Key, Placement, place_modules
 from .base import Base
@@ -112,29 +112,33 @@ def find_upgrade(
         known = catalog.known(base)
         ids = {member.record.id for member in members}
         outdated = [
-            row for id, row in known.items() if id in ids and _has_only(row, earlier[0], recipe)
+            row
+            for id, row in known.items()
+            if id in ids and earlier[0].id in row.recipes and recipe.id not in row.recipes
         ]
         if outdated:
+            slots = catalog.shapes(base)
+            n_layers = len({(slot.stack, slot.layer) for slot in slots})
             return Upgrade(
                 earlier=earlier[0].id,
                 recipe=recipe.id,
                 models=len(outdated),
                 bytes_to_read=round(recipe.share * sum(row.bytes_total for row in outdated)),
-                catalog_bytes=len(outdated) * _model_bytes(catalog, base, recipe),
+                catalog_bytes=len(outdated) * recipe_bytes(recipe, len(slots), n_layers),
             )
     return None
 
 
-def _has_only(row: Known, earlier: Recipe, recipe: Recipe) -> bool:
-    return earlier.id in row.recipes and recipe.id not in row.recipes
+def linear_numbers(recipe: Recipe, layers: int) -> int:
+    """How many numbers a model's linear sketch has."""
+    return LINEAR_DIM + LINEAR_LAYER_DIM * layers if has_linear_sketch(recipe) else 0
 
 
-def _model_bytes(catalog: Catalog, base: str, recipe: Recipe) -> int:
+def recipe_bytes(recipe: Recipe, slots: int, layers: int) -> int:
     """Bytes that the catalog keeps of a model under a recipe: vector, sketches, linear sketch."""
-    slots = catalog.shapes(base)
-    n_layers = len({(slot.stack, slot.layer) for slot in slots})
-    n_linear = LINEAR_DIM + LINEAR_LAYER_DIM * n_layers if has_linear_sketch(recipe) else 0
-    return 4 * (recipe.dim + n_linear) + len(slots) * sketch_bytes(block_dims(recipe))
+    dims = block_dims(recipe)
+    sketches = slots * sketch_bytes(dims) if dims else 0
+    return 4 * (recipe.dim + linear_numbers(recipe, layers)) + sketches
 
 
 MODELS_THAT_TELL = 3

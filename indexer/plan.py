@@ -32,10 +32,10 @@ from .plan_costs import (
     START_S,
     CatalogBytes,
     Limits,
-    RequestRule,
     RunHours,
     SizedMember,
     catalog_bytes,
+    count_requests,
     minutes,
     parse_bandwidth,
     size_members,
@@ -201,11 +201,11 @@ class Plan:
     def requests(self) -> dict[RequestKind, int]:
         """Requests to the Hub for the models and the base; the listing is there."""
         traffic = self.base.session.traffic
-        rule = RequestRule(small_file=2 if traffic.redirects_small_files else 1)
-        requests = rule.of_models(entry.member for entry in self.to_read)
+        small_file = 2 if traffic.redirects_small_files else 1
+        requests = count_requests((entry.member for entry in self.to_read), small_file)
         if self.fetches_base:
             requests["api"] += 1
-            requests["resolve"] += 1 + rule.small_file
+            requests["resolve"] += 1 + small_file
         if self.walk is not None:
             requests["api"] += 1
         return requests

@@ -10,12 +10,11 @@ from statistics import mean
 from typing import Literal
 
 from ..errors import ModelError, RequestError
-from ..records import LINEAR_DIM, LINEAR_LAYER_DIM, Recipe
-from ..store import block_dims, sketch_bytes
+from ..records import Recipe
 from .checkpoint import choose_weights
 from .family import Format, Kind, Member, file_names, format_of, kind_of, needs_card
-from .fingerprint import has_linear_sketch
 from .hub import HubSession, RateLimit, RequestKind, request_bytes, stated_bytes
+from .known_family import linear_numbers, recipe_bytes
 
 Requests = Mapping[RequestKind, int]
 
@@ -34,50 +33,32 @@ LIMITS: dict[str, dict[RequestKind, RateLimit]] = {
 _SHARD = re.compile(r"-\d{5}-of-(\d{5})\.(safetensors|bin)$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRule:
-    """What a file costs.
+def count_requests(members: Iterable[Member], small_file: int = 1) -> Counter[RequestKind]:
+    """Requests for the models of the Hub that are read; ranges on signed addresses apart.
 
-    Attributes:
+    Args:
         small_file: Requests for a small file: 2 where the Hub redirects to its cache.
     """
-
-    small_file: int = 1
-
-    def of_model(self, member: Member) -> Requests:
-        """Requests for one model of the Hub that is read; ranges on signed addresses apart."""
-        counts: Counter[RequestKind] = Counter()
+    counts: Counter[RequestKind] = Counter({"api": 0, "resolve": 0})
+    for member in members:
         model = member.hub
         if model is None or member.refusal is not None:
-            return counts
+            continue
         if model.files is None or not model.sha:
             counts["api"] += 1
         names = file_names(member) or ()
         config = "adapter_config.json" if member.is_adapter else "config.json"
         small_files = (not names or config in names) + needs_card(member)
         weights = choose_weights([n for n in names if "/" not in n], adapter=member.is_adapter)
+        n_weights = 1
         if weights is not None and weights.endswith(".index.json"):
             # once for the hashes of the shards, once to open them
             small_files += 2
-            counts["resolve"] += _n_shards(names, weights)
-        else:
-            counts["resolve"] += 1
-        counts["resolve"] += self.small_file * small_files
-        return counts
-
-    def of_models(self, members: Iterable[Member]) -> dict[RequestKind, int]:
-        """Requests for all of them."""
-        total: Counter[RequestKind] = Counter({"api": 0, "resolve": 0})
-        for member in members:
-            total.update(self.of_model(member))
-        return dict(total)
-
-
-def _n_shards(names: Iterable[str], index: str) -> int:
-    """The shards of an index, by their names."""
-    ending = index.removesuffix(".index.json").rsplit(".", 1)[-1]
-    shards = [match for name in names if (match := _SHARD.search(name)) and match[2] == ending]
-    return max(1, len(shards))
+            ending = weights.removesuffix(".index.json").rsplit(".", 1)[-1]
+            shards = [match[2] for match in map(_SHARD.search, names) if match]
+            n_weights = max(1, shards.count(ending))
+        counts["resolve"] += n_weights + small_file * small_files
+    return counts
 
 
 def minutes(requests: Requests, limits: Mapping[RequestKind, RateLimit]) -> float:
@@ -137,11 +118,9 @@ def catalog_bytes(recipes: Sequence[Recipe], models: int, slots: int, layers: in
     """By the recipes, for models with so many slots in so many layers."""
     per_model, derived = ROW_BYTES + SLOT_ROW_BYTES * slots, 0
     for recipe in recipes:
-        dims = block_dims(recipe)
-        sketches = slots * sketch_bytes(dims) if dims else 0
-        linear = LINEAR_DIM + LINEAR_LAYER_DIM * layers if has_linear_sketch(recipe) else 0
-        per_model += 4 * (recipe.dim + linear) + sketches
-        derived += 4 * recipe.dim + sketches
+        with_linear = recipe_bytes(recipe, slots, layers)
+        per_model += with_linear
+        derived += with_linear - 4 * linear_numbers(recipe, layers)
     return CatalogBytes(models=models, slots=slots, per_model=per_model, derived_per_model=derived)
 
 
@@ -265,19 +244,7 @@ class RunHours:
     def total(self) -> float:
         return self.start + max(self.bandwidth, self.requests, self.processor)
 
-    @property
-    def binds(self) -> str:
-        """What decides the total."""
-        hours = self._by_cause()
-        return max(hours, key=hours.__getitem__)
-
-    def _by_cause(self) -> dict[str, float]:
-        return {
-            "start": self.start,
-            "bandwidth": self.bandwidth,
-            "requests": self.requests,
-            "processor": self.processor,
-        }
-
     def to_json(self) -> dict[str, object]:
-        return {**self._by_cause(), "total": self.total, "binds": self.binds}
+        """Hours by cause, the total, and the cause that decides it."""
+        hours: dict[str, float] = asdict(self)
+        return {**hours, "total": self.total, "binds": max(hours, key=hours.__getitem__)}

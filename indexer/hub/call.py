@@ -122,16 +122,10 @@ class Traffic:
         with self._lock:
             return dict(self._counts)
 
-    def note(self, response: httpx2.Response, hub: tuple[str, str, int]) -> None:
-        """Count an answer, and remember the limit that it states."""
-        kind = kind_of(response.request.url, hub)
+    def count(self, response: httpx2.Response, kind: RequestKind) -> None:
         with self._lock:
             self._counts[kind] += 1
             self.redirects_small_files |= CACHE in response.request.url.path
-        with suppress(ValueError, OverflowError):
-            stated = parse_ratelimit_headers(response.headers)
-            if kind != "storage" and stated and stated.limit and stated.window_seconds:
-                self.limits[kind] = RateLimit(stated.limit, stated.window_seconds)
 
 
 _COUNT = re.compile(r"[0-9]{1,15}")
@@ -253,10 +247,10 @@ class Call:
         passes: Statuses of 400 and more that the caller deals with.
         leaves_hub: Whether redirects to another origin are followed.
         max_bytes: Of one answer's body, as it arrives and unpacked.
-        on_answer: Called with every answer, redirects and refusals included.
         cancelled: Ends every pause when set.
         on_bytes: Called with the length of every piece of a body that arrives.
         budget: Requests that the Hub still allows.
+        traffic: Those that are sent, counted.
     """
 
     what: str
@@ -268,10 +262,10 @@ class Call:
     cancelled: threading.Event = field(default_factory=threading.Event)
     on_bytes: Callable[[int], None] | None = None
     budget: RequestBudget = field(default_factory=LocalBudget)
+    traffic: Traffic = field(default_factory=Traffic)
     deadline: float = 0.0
     failures: int = 0
     waited_s: float = 0.0
-    on_answer: Callable[[httpx2.Response], None] | None = None
 
     @contextmanager
     def current(self, expected_bytes: int = 0) -> Iterator[Call]:
@@ -336,13 +330,10 @@ class Call:
             else:
                 self._take_request(kind)
             response = send(request)
-            if kind != "storage":
-                self._observe(response, kind)
+            self._observe(response, kind)
             assert isinstance(response.stream, httpx2.SyncByteStream)
             response.stream = _WatchedStream(response.stream, self)
             response.history = list(history)
-            if self.on_answer is not None:
-                self.on_answer(response)
             target = response.next_request
             if target is None or (not self.leaves_hub and origin_of(target.url) != self.origin):
                 return response
@@ -363,15 +354,20 @@ class Call:
             self._sleep(pause)
 
     def _observe(self, response: httpx2.Response, kind: RequestKind) -> None:
-        """Pass on what the answer says of the requests that are left."""
+        """Count the answer, and pass on what it says of the requests that are left."""
+        self.traffic.count(response, kind)
+        if kind == "storage":
+            return
         delay = retry_delay_s(response) if response.status_code == 429 else None
         if delay is not None:
             self.budget.observe(kind, 0, delay)
-            return
         with suppress(ValueError, OverflowError):
-            limit = parse_ratelimit_headers(response.headers)
-            if limit is not None:
-                self.budget.observe(kind, limit.remaining, float(limit.reset_in_seconds))
+            if (stated := parse_ratelimit_headers(response.headers)) is None:
+                return
+            if delay is None:
+                self.budget.observe(kind, stated.remaining, float(stated.reset_in_seconds))
+            if stated.limit and stated.window_seconds:
+                self.traffic.limits[kind] = RateLimit(stated.limit, stated.window_seconds)
 
     def _is_final(self, response: httpx2.Response) -> bool:
         """Whether to hand the answer on; False after the pause that a retry needs."""

@@ -139,14 +139,13 @@ class HubSession:
     def call(self, what: str) -> Call:
         """A call to come, named `what` in messages."""
         hub_client()
-        origin = origin_of(httpx2.URL(self.endpoint))
         return Call(
             what=what,
-            origin=origin,
+            origin=origin_of(httpx2.URL(self.endpoint)),
             patience=self.patience,
             cancelled=self.cancelled,
             budget=self.budget,
-            on_answer=lambda response: self.traffic.note(response, origin),
+            traffic=self.traffic,
         )
 
     def send(
