@@ -23,6 +23,7 @@ from .checkpoint import (
     ModelFolder,
     ReadPlan,
     RowBlock,
+    model_type,
     open_local,
     quantization,
     read_json,
@@ -108,8 +109,7 @@ class BaseWeights:
     @property
     def architecture(self) -> str | None:
         """The `model_type` that its config names."""
-        value = (self.config or {}).get("model_type")
-        return value if isinstance(value, str) else None
+        return model_type(self.config)
 
     def verify(self, *, keep: bool) -> None:
         """Read the files whole, once, and compare them with what is listed of them.

@@ -49,7 +49,7 @@ def count_requests(members: Iterable[Member], small_file: int = 1) -> Counter[Re
         names = file_names(member) or ()
         config = "adapter_config.json" if member.is_adapter else "config.json"
         small_files = (not names or config in names) + needs_card(member)
-        weights = choose_weights([n for n in names if "/" not in n], adapter=member.is_adapter)
+        weights = choose_weights(names, adapter=member.is_adapter)
         n_weights = 1
         if weights is not None and weights.endswith(".index.json"):
             # once for the hashes of the shards, once to open them

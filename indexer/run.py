@@ -23,7 +23,7 @@ from .checkpoint import (
 )
 from .family import EVERY_MEMBER, LabelMatches, Member, Selection, refuse_strangers, with_card_label
 from .fingerprint.recipes import UpdateCollector
-from .hub import HubWeights, stated_bytes
+from .hub import HubWeights
 from .job import Job, single_torch_thread, thread_pool
 from .known_family import Upgrade
 from .updates import collect_adapter, collect_full
@@ -320,10 +320,7 @@ class Report:
         """Bytes that will be read of a member, as far as its listing or its files tell."""
         if member.refusal is not None:
             return 0
-        size = member.record.bytes_total
-        if member.hub is not None:
-            size = stated_bytes(member.hub) or 0
-        return self.wanted.of(member.record.kind, size)
+        return self.wanted.of(member.record.kind, member.stated_bytes)
 
     def add(self, outcome: Outcome, progress: Progress | None = None) -> None:
         """Count a model, be it indexed, refused now, or refused before and not read again."""

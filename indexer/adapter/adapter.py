@@ -111,8 +111,10 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
         contents.leave_out(module)
     settings.require_matchable(len(contents.factors))
     family = _family(contents, layers, checkpoint)
-    if settings.init_rank is None:
-        settings = replace(settings, init_rank=_largest_rank(contents, tensors))
+    if settings.init_rank is None:  # AdaLoRA's first rank is that of the largest A
+        shapes = [tensors.shape(k["lora_A"]) for k in contents.factors.values() if "lora_A" in k]
+        largest = max((shape[0] for shape in shapes if shape), default=0)
+        settings = replace(settings, init_rank=float(largest) or None)
     updates, convolutions = _build(family, layers, contents, tensors, settings)
     unused = _unused_targets(updates, contents, settings)
     if updates and unused and len(unused) == len(set(settings.targets)):
@@ -133,12 +135,6 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
         notes=_notes(method, updates, convolutions, contents, settings, unused),
         _updates={**values, **updates},
     )
-
-
-def _largest_rank(contents: Contents, tensors: Tensors) -> float | None:
-    """Of the stored A: AdaLoRA's first rank, where nothing states it. None for none."""
-    shapes = [tensors.shape(k["lora_A"]) for k in contents.factors.values() if "lora_A" in k]
-    return float(max((shape[0] for shape in shapes if shape), default=0)) or None
 
 
 def _family(contents: Contents, layers: frozenset[str], checkpoint: Checkpoint) -> str:

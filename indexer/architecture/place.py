@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import ModelError
 from ...records import Slot
@@ -127,26 +127,22 @@ def table() -> Table:
     )
 
 
+@cache
+def _search(kind: Literal["rules", "ignored"], path: str) -> Callable[[str], Rule | None]:
+    rules: Rules = getattr(table(), kind)
+    return rules.below(path)
+
+
 @lru_cache(maxsize=4096)
 def find_rule(path: str, suffix: str) -> Rule | None:
     """The first rule for a suffix below a layer path; numbers written `N` in both."""
-    return _first_rule(path)(suffix)
-
-
-@cache
-def _first_rule(path: str) -> Callable[[str], Rule | None]:
-    return table().rules.below(path)
-
-
-@cache
-def _first_ignored(path: str) -> Callable[[str], Rule | None]:
-    return table().ignored.below(path)
+    return _search("rules", path)(suffix)
 
 
 @lru_cache(maxsize=4096)
 def is_ignored(path: str, suffix: str) -> bool:
     """Whether a suffix below a layer path is known to be no slot; numbers written `N`."""
-    if _first_ignored(path)(suffix) is not None:
+    if _search("ignored", path)(suffix) is not None:
         return True
     return any(table().ignored_word.fullmatch(word) for word in suffix.split("."))
 

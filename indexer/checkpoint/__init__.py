@@ -11,6 +11,7 @@ from .files import ByteSource as ByteSource
 from .files import Config as Config
 from .files import ModelFolder as ModelFolder
 from .files import ReadPlan as ReadPlan
+from .files import model_type as model_type
 from .files import read_json as read_json
 from .files import reading as reading
 from .tensor_file import DTYPES as DTYPES

@@ -309,33 +309,26 @@ def remote_rows(
     for run in read_together(reads, source.plan.run, source.plan.row_gap):
         first, last = run[0][0], max(stop for _, stop, _ in run)
         buffer = memoryview(source.read(first, last))
-        for start, stop, read in run:
+        for start, stop, (entry, rows) in run:
             part = buffer[start - first : stop - first]
-            entry = read.entry
-            if read.rows is None:
+            if rows is None:
                 starts[entry] = entry.start_by_header(part, source.name)
                 continue
             if entry not in starts:
                 starts[entry] = _start_by_tail(source, entry, part)
-            begin = starts[entry] + read.rows.start
-            end = starts[entry] + read.rows.stop
+            begin = starts[entry] + rows.start
+            end = starts[entry] + rows.stop
             if start <= begin and end <= stop:
                 stored: Buffer = part[begin - start : end - start]
             else:
                 stored = source.read(begin, end)
-            yield read.rows, read.rows.decode(stored, swapped=swapped)
+            yield rows, rows.decode(stored, swapped=swapped)
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What a range is read for: rows, or an entry's header alone."""
-
-    entry: Entry
-    rows: StoredRows | None
-
-
-def _reads(wanted: Iterable[StoredRows], gap: int) -> Iterator[tuple[int, int, _Read]]:
-    """The ranges in which rows likely are, and what proves where they are."""
+def _reads(
+    wanted: Iterable[StoredRows], gap: int
+) -> Iterator[tuple[int, int, tuple[Entry, StoredRows | None]]]:
+    """The ranges in which rows likely are, and, without rows, headers that prove where."""
     by_entry: dict[Entry, list[StoredRows]] = {}
     for rows in sorted(wanted, key=attrgetter("order")):
         by_entry.setdefault(rows.entry, []).append(rows)
@@ -345,10 +338,10 @@ def _reads(wanted: Iterable[StoredRows], gap: int) -> Iterator[tuple[int, int, _
         is_near_end = entry.descriptor and 0 <= entry.end - last <= gap
         by_tail = len(of_entry) == 1 and is_near_end and first - entry.begin > gap
         if not by_tail:
-            yield entry.begin, entry.begin + LOCAL_HEADER, _Read(entry, None)
+            yield entry.begin, entry.begin + LOCAL_HEADER, (entry, None)
         for rows in of_entry:
             stop = entry.end if by_tail else start + rows.stop
-            yield start + rows.start, stop, _Read(entry, rows)
+            yield start + rows.start, stop, (entry, rows)
 
 
 def _start_by_tail(source: ByteSource, entry: Entry, part: memoryview) -> int:

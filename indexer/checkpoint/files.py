@@ -48,6 +48,12 @@ def read_json(content: bytes, *, name: str = "config.json") -> dict[str, object]
     return value
 
 
+def model_type(config: Config | None) -> str | None:
+    """The architecture that a config.json names."""
+    value = (config or {}).get("model_type")
+    return value if isinstance(value, str) else None
+
+
 @contextmanager
 def reading(name: object) -> Iterator[None]:
     """Make an error of the operating system in the block an `unreadable` of `name`."""

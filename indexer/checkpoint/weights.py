@@ -148,7 +148,7 @@ class ModelFiles(Protocol):
 
 
 def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
-    """The weight file among a model's files, or the index of its shards; None where it is unclear.
+    """The weight file at the top of a model's files, or the index of its shards; None if unclear.
 
     safetensors before `.bin`, one file before shards; where a full checkpoint has none of the
     usual names, its only safetensors file.
@@ -156,7 +156,7 @@ def choose_weights(names: Collection[str], *, adapter: bool) -> str | None:
     usual = next((name for name in (ADAPTER_WEIGHTS if adapter else _FULL) if name in names), None)
     if usual is not None or adapter:
         return usual
-    others = _other_weights(names)
+    others = _other_weights(name for name in names if "/" not in name)
     return others[0] if len(others) == 1 and not _SHARD.search(others[0]) else None
 
 

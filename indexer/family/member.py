@@ -17,11 +17,12 @@ from ..checkpoint import (
     ModelFolder,
     ReadPlan,
     choose_weights,
+    model_type,
     open_adapter_weights,
     open_local,
     read_json,
 )
-from ..hub import HubModel, HubSession, HubWeights, read_small_file
+from ..hub import HubModel, HubSession, HubWeights, read_small_file, stated_bytes
 from ..untrusted_text import distinct_texts, shown
 from .paths import resolved
 
@@ -103,6 +104,11 @@ class Member:
         return self.record.kind == "adapter"
 
     @property
+    def stated_bytes(self) -> int:
+        """Bytes of its weight files, as far as its listing or its files tell; else 0."""
+        return self.record.bytes_total if self.hub is None else stated_bytes(self.hub) or 0
+
+    @property
     def files(self) -> ModelFolder | None:
         """The model's files on disk; None for the Hub."""
         return None if self.folder is None else ModelFolder.at(self.folder, self.given)
@@ -169,7 +175,7 @@ def refuse_strangers(member: Member, wanted: Wanted) -> Member:
         return member
     if member.claims and not wanted.named_in(member.claims) and member.is_adapter:
         return replace(member, refusal=ModelError("other-base", _named(member.claims)))
-    own, base = (_model_type(c) for c in (member.config, wanted.config))
+    own, base = (model_type(c) for c in (member.config, wanted.config))
     if member.is_adapter or own is None or base is None or own == base:
         return member
     types = f"its architecture is {shown(own)}, the base's is {shown(base)}"
@@ -181,11 +187,6 @@ def _named(claims: Sequence[str]) -> str:
     if not claims:
         return "names no base"
     return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"
-
-
-def _model_type(config: Config | None) -> str | None:
-    value = (config or {}).get("model_type")
-    return value if isinstance(value, str) else None
 
 
 Exclusion = Literal["adapters", "bin", "full", "gguf", "merges", "quantized"]
@@ -269,7 +270,7 @@ def format_of(member: Member) -> Format:
     names = file_names(member)
     if names is None:
         return "unknown"
-    chosen = choose_weights([n for n in names if "/" not in n], adapter=member.is_adapter)
+    chosen = choose_weights(names, adapter=member.is_adapter)
     if chosen is not None:
         return "bin" if chosen.endswith((".bin", ".bin.index.json")) else "safetensors"
     return "gguf" if any(name.endswith(".gguf") for name in names) else "none"

@@ -14,7 +14,6 @@ from ...errors import RequestError
 from ...records import Indexed, ModelRecord, Outcome, Recipe, Refused
 from ...store import Catalog, Part, PartFolder
 from ..family import Member
-from ..hub import stated_bytes
 from ..job import Job
 from ..run import IndexOptions, Progress, Report, read_members
 
@@ -61,7 +60,7 @@ class Lease:
 
     @property
     def bytes(self) -> int:
-        return sum(map(_file_bytes, self.members))
+        return sum(member.stated_bytes for member in self.members)
 
     def halves(self, recipes: Sequence[Recipe]) -> list[Lease]:
         """Two leases of half the models."""
@@ -80,18 +79,14 @@ class Lease:
         return cls(hashlib.sha256(body.encode()).hexdigest()[:16], tuple(members))
 
 
-def _file_bytes(member: Member) -> int:
-    if member.hub is not None:
-        return stated_bytes(member.hub) or 0
-    return member.record.bytes_total
-
-
 def leases(members: Sequence[Member], recipes: Sequence[Recipe]) -> Iterator[Lease]:
     """All members, in their order, as leases."""
     batch: list[Member] = []
     share = 0.0
     for member in members:
-        weight = _share_of_lease(member)
+        weight = 1 / ADAPTERS_AT_ONCE if member.is_adapter else 1.0
+        if member.refusal is not None:
+            weight = 1 / REFUSED_AT_ONCE
         if batch and share + weight > 1.0:
             yield Lease.of(batch, recipes)
             batch, share = [], 0.0
@@ -99,12 +94,6 @@ def leases(members: Sequence[Member], recipes: Sequence[Recipe]) -> Iterator[Lea
         share += weight
     if batch:
         yield Lease.of(batch, recipes)
-
-
-def _share_of_lease(member: Member) -> float:
-    if member.refusal is not None:
-        return 1 / REFUSED_AT_ONCE
-    return 1 / ADAPTERS_AT_ONCE if member.is_adapter else 1.0
 
 
 def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:

@@ -182,8 +182,7 @@ class HubWeights:
 
     @cached_property
     def _name(self) -> str | None:
-        top = [name for name in self._model.files or () if "/" not in name]
-        return choose_weights(top, adapter=self._adapter)
+        return choose_weights(self._model.files or (), adapter=self._adapter)
 
     def _hash(self, file: str) -> str | None:
         cached = cached_file(self._session.cache_dir, self._model.id, self._model.sha, file)
@@ -204,16 +203,12 @@ def stated_bytes(model: HubModel) -> int | None:
     """
     if not model.dtypes:
         return None
-    widths = {dtype: _width(dtype) for dtype in model.dtypes}
-    if None in widths.values():
-        return None
-    return sum(n * (widths[dtype] or 0) for dtype, n in model.dtypes.items())
-
-
-def _width(dtype: str) -> int | None:
-    if dtype in DTYPES:
-        return DTYPES[dtype].itemsize
-    return 1 if dtype.startswith("F8") else None
+    n_bytes = 0
+    for dtype, n in model.dtypes.items():
+        if dtype not in DTYPES and not dtype.startswith("F8"):
+            return None
+        n_bytes += n * (DTYPES[dtype].itemsize if dtype in DTYPES else 1)
+    return n_bytes
 
 
 def request_bytes(model: HubModel, session: HubSession) -> int:
@@ -222,8 +217,7 @@ def request_bytes(model: HubModel, session: HubSession) -> int:
     Raises:
         ModelError: `no-weights`, or what the request runs into.
     """
-    top = [name for name in model.files or () if "/" not in name]
-    name = choose_weights(top, adapter=model.kind == "adapter")
+    name = choose_weights(model.files or (), adapter=model.kind == "adapter")
     if name is None:
         raise ModelError("no-weights", f"{model.id}: no weight file")
     if not name.endswith(".json"):

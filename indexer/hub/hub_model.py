@@ -261,9 +261,8 @@ def early_refusal(model: HubModel, *, session: HubSession | None = None) -> Mode
     scheme = _quantised_as(model)
     if scheme is not None:
         return ModelError("quantized", f"{model.id}: weights are stored as {scheme}")
-    top = [name for name in model.files or () if "/" not in name]
     is_adapter = model.kind == "adapter"
-    if model.files is not None and choose_weights(top, adapter=is_adapter) is None:
+    if model.files is not None and choose_weights(model.files, adapter=is_adapter) is None:
         return ModelError("no-weights", f"{model.id}: no safetensors or .bin weights at its top")
     return None
 
