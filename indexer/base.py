@@ -82,7 +82,6 @@ def stream_matrices(
 
 
 def _matrix_block(placement: Placement, checkpoint: Checkpoint) -> RowBlock:
-    """The rows of its tensor that a placement's stored matrix is."""
     n_rows = checkpoint.tensors[placement.tensor].shape[-2]
     first = (placement.index or 0) * n_rows
     return RowBlock(placement.tensor, first, first + n_rows)
@@ -165,7 +164,6 @@ class BaseWeights:
 
     @contextmanager
     def _matrix(self, placement: Placement) -> Iterator[torch.Tensor]:
-        """The matrix as it is stored, for a block."""
         with ExitStack() as opened:
             try:
                 if self.checkpoint.concurrent:

@@ -63,7 +63,7 @@ def layer_bytes(base: BaseWeights) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReadPart:
     """Some rows (`axis` 0) or columns (1) of one slot's (out, in) matrix."""
 
     axis: int
@@ -79,13 +79,13 @@ class Part:
         return LowRankDelta(delta.left, delta.right[:, self.start : self.stop])
 
 
-def choose_parts(placed: PlacedModel, share: float) -> dict[Key, Part]:
+def choose_parts(placed: PlacedModel, share: float) -> dict[Key, ReadPart]:
     """The part of every slot of a base: one block of stored rows, at a matrix's end or start.
 
     Ends and starts alternate in the order of the modules' names, which is that of most
     files: a matrix's last rows and the next one's first are one request.
     """
-    parts: dict[Key, Part] = {}
+    parts: dict[Key, ReadPart] = {}
     in_order = sorted(placed.placements, key=lambda p: (p.module, p.index or 0, p.first_row))
     places: dict[object, int] = {}
     for placement in in_order:
@@ -96,12 +96,12 @@ def choose_parts(placed: PlacedModel, share: float) -> dict[Key, Part]:
         size = placement.shape[axis]
         rows = max(1, math.floor(size * share * FOR_CONTENT))
         start = 0 if number % 2 else size - rows
-        parts[placement.key] = Part(axis, start, start + rows)
+        parts[placement.key] = ReadPart(axis, start, start + rows)
     return parts
 
 
 def read_parts(
-    checkpoint: Checkpoint, placements: Sequence[Placement], parts: Mapping[Key, Part]
+    checkpoint: Checkpoint, placements: Sequence[Placement], parts: Mapping[Key, ReadPart]
 ) -> Iterator[tuple[Placement, torch.Tensor]]:
     """Each placement's part as a matrix in its stored type, (out, in), as the bytes come in."""
     blocks_of = {
@@ -135,12 +135,12 @@ class BaseParts:
 
     base: Base
     share: float
-    _parts: Mapping[Key, Part] | None = None
+    _parts: Mapping[Key, ReadPart] | None = None
     _matrices: dict[Key, tuple[torch.Tensor, float]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
-    def parts(self) -> Mapping[Key, Part]:
+    def parts(self) -> Mapping[Key, ReadPart]:
         """The part of every slot; a `BaseError` where the base, which has its shape, is closed."""
         if self._parts is None:
             self._parts = choose_parts(self.base.weights().placed, self.share)
@@ -174,7 +174,7 @@ class BaseParts:
             yield placement.key, (matrix, norm)
 
 
-def _blocks(placement: Placement, part: Part, ref: TensorRef) -> Iterator[RowBlock]:
+def _blocks(placement: Placement, part: ReadPart, ref: TensorRef) -> Iterator[RowBlock]:
     """The stored rows of a part, as runs without a gap."""
     if placement.transposed != (part.axis == 1):
         line = f"tensor {placement.tensor!r} is stored the other way round than the base's"
@@ -253,7 +253,6 @@ class WantedBytes:
 
 
 def _row_bytes(base: BaseWeights, share: float) -> int:
-    """Bytes of the rows of a base that are read, as they are stored."""
     total = 0
     for key, part in choose_parts(base.placed, share).items():
         placement = base.placed.by_key[key]

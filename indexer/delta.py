@@ -344,7 +344,6 @@ def largest_noise_sigma(noise_fro: float, shape: tuple[int, int]) -> float:
 
 
 def _numerical_rank(sigma: torch.Tensor) -> int:
-    """How many σ stand above float32 rounding of the largest."""
     if len(sigma) == 0 or float(sigma[0]) == 0.0:
         return 0
     return int((sigma > 1e-6 * float(sigma[0])).sum())

@@ -137,11 +137,7 @@ def run_recipes(
 
 
 def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> None:
-    """Refuse a base that is nowhere, unless its family is known or a member can do without it.
-
-    Raises:
-        BaseError: with the nearest bases of the catalog.
-    """
+    """Refuse a base that is nowhere, unless its family is known or a member can do without it."""
     to_read = [member for member in members if member.refusal is None]
     if not to_read or base.name in catalog.bases() or any(m.is_adapter for m in to_read):
         return
@@ -156,11 +152,7 @@ def _require_base(base: Base, members: Iterable[Member], catalog: Catalog) -> No
 def list_members(
     options: IndexOptions, base: Base, memory: ListingMemory, counts: WalkCounts | None = None
 ) -> Iterator[Member]:
-    """The members that the options name and want, in the order of their source.
-
-    Args:
-        memory, counts: Of a walk of the Hub.
-    """
+    """The members that the options name and want, in the order of their source."""
     selection = options.selection
     selection.require_hub(is_hub=options.hub)
     members: Iterable[Member]

@@ -114,7 +114,6 @@ def choose_device(name: str, *, float64: bool = False) -> str:
 
 
 def _devices() -> str:
-    """The devices that torch finds, as a list for people."""
     graphics = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     return ", ".join(["cpu", *graphics, *["mps"] * torch.backends.mps.is_available()])
 

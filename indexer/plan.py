@@ -272,7 +272,6 @@ class Plan:
         }
 
     def _groups(self) -> list[dict[str, object]]:
-        """A row for each kind and format of the models that would be read."""
         groups: dict[tuple[str, str], list[SizedMember]] = defaultdict(list)
         for entry in self.to_read:
             groups[entry.kind, entry.format].append(entry)
@@ -289,7 +288,6 @@ class Plan:
         ]
 
     def _refusals(self) -> list[dict[str, object]]:
-        """A row for each code, the most frequent first."""
         ids: dict[str, list[str]] = defaultdict(list)
         for id, code in self.refused:
             ids[code].append(id)
@@ -333,7 +331,6 @@ class Plan:
         }
 
     def _notes(self) -> list[str]:
-        """What the numbers do not say."""
         notes = []
         unknown = sum(entry.origin == "unknown" for entry in self.to_read)
         if unknown:
@@ -371,7 +368,6 @@ def _wanted(rule: WantedBytes, entry: SizedMember) -> int:
 
 
 def _split(members: Iterable[Member], options: IndexOptions) -> tuple[list[Member], int]:
-    """The members that are wanted, up to the limit, and how many were passed over."""
     n_seen = 0
 
     def counted() -> Iterable[Member]:

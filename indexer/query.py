@@ -183,7 +183,6 @@ def choose_base(
 
 
 def _find(model: str) -> Member:
-    """The model, with what its files say of its base."""
     member = find_member(model, "")
     if member.is_adapter and member.refusal is None:
         try:
@@ -226,6 +225,5 @@ def _wanted(catalog: Catalog, base: str) -> Wanted:
 
 
 def _unanswered(model: str, refusal: ModelError) -> RequestError:
-    """Why a model cannot be a query."""
     kind = UnknownModel if refusal.code in NOWHERE else RequestError
     return kind(f"{model}: {refusal}")

@@ -6,9 +6,8 @@ import logging
 import time
 import traceback
 from bisect import insort
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -61,7 +60,6 @@ def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = Non
 
 
 def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
-    """What one reading of the model's files gives."""
     start = time.monotonic()
     checkpoint: Checkpoint | None = None
 
@@ -389,15 +387,15 @@ def index_members(
     catalog.relabel(job.base.name, report.relabelled)
     report.begin(fresh, progress, job)
     ids = [recipe.id for recipe in job.recipes]
-    twins = catalog.contents(job.base.name, ids) if fresh else {}
+    by_hash = catalog.contents(job.base.name, ids) if fresh else {}
     if job.verify:
-        twins = {k: id for k, id in twins.items() if known[id].verified != "unverified"}
+        by_hash = {k: id for k, id in by_hash.items() if known[id].verified != "unverified"}
 
     def copy(model: ModelRecord) -> Indexed:
         assert model.duplicate_of is not None
         return catalog.outcome_of_copy(job.base.name, model.duplicate_of, model, ids)
 
-    for n_done, outcome in enumerate(read_members(fresh, job, workers, twins, copy), start=1):
+    for n_done, outcome in enumerate(read_members(fresh, job, workers, by_hash, copy), start=1):
         if may_record(outcome, known.get(outcome.model.id)):
             catalog.record(outcome)
         report.add(outcome, progress)
@@ -425,41 +423,31 @@ def read_members(
     members: Sequence[Member],
     job: Job,
     workers: int,
-    twins: dict[str, str],
+    by_hash: dict[str, str],
     copy: Callable[[ModelRecord], Indexed],
 ) -> Iterator[Outcome]:
     """Each member's outcome as soon as it is there, at most `workers` at work.
 
     Args:
-        twins: Indexed models by the hash of their weights, whose copies are not read.
+        by_hash: Indexed models by the hash of their weights, whose copies are not read.
         copy: The outcome of such a copy.
     """
-    with single_torch_thread(), closing(_outcomes(members, job, workers, twins, copy)) as outcomes:
-        yield from outcomes
 
-
-def _outcomes(
-    members: Sequence[Member],
-    job: Job,
-    workers: int,
-    twins: dict[str, str],
-    copy: Callable[[ModelRecord], Indexed],
-) -> Generator[Outcome, None, None]:
     def finish(done: Outcome | ModelRecord) -> Outcome:
         if isinstance(done, ModelRecord):
             job.meter.closed(done.id)
             return copy(done)
         if isinstance(done, Indexed) and done.model.content_sha256:
-            twins.setdefault(done.model.content_sha256, done.model.id)
+            by_hash.setdefault(done.model.content_sha256, done.model.id)
         return done
 
     queue = iter(members)
     running: set[Future[Outcome | ModelRecord]] = set()
-    with thread_pool(workers, "deltadex-model") as pool:
+    with single_torch_thread(), thread_pool(workers, "deltadex-model") as pool:
         try:
             while True:
                 while len(running) < workers and (member := next(queue, None)) is not None:
-                    running.add(pool.submit(_work, member, job, twins))
+                    running.add(pool.submit(_work, member, job, by_hash))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
@@ -472,7 +460,7 @@ def _outcomes(
             raise
 
 
-def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | ModelRecord:
+def _work(member: Member, job: Job, by_hash: Mapping[str, str]) -> Outcome | ModelRecord:
     """One member's outcome; of a Hub model whose bytes the catalog has, the record alone."""
     remote: HubWeights | None = None
     model = member.hub
@@ -486,8 +474,8 @@ def _work(member: Member, job: Job, twins: Mapping[str, str]) -> Outcome | Model
             code, reason = refusal(err, member.record.id)
             return Refused(model=member.record, code=code, reason=reason)
         member = replace(member, record=replace(member.record, content_sha256=sha256))
-        twin = twins.get(sha256) if sha256 else None
+        original = by_hash.get(sha256) if sha256 else None
         # an adapter's ΔW depends on its config too, and its files are small
-        if twin is not None and twin != member.record.id and not member.is_adapter:
-            return replace(member.record, duplicate_of=twin)
+        if original is not None and original != member.record.id and not member.is_adapter:
+            return replace(member.record, duplicate_of=original)
     return fingerprint_member(member, job, remote)

@@ -102,8 +102,6 @@ def _in_order(spectra: Iterable[SlotSpectrum]) -> tuple[SlotSpectrum, ...]:
 
 @dataclass(slots=True)
 class _SpectrumCollector:
-    """Takes ΔW matrix by matrix, keeps singular values."""
-
     base: Base
     device: torch.device
     spectra: list[SlotSpectrum] = field(default_factory=list)
@@ -132,7 +130,6 @@ class _SpectrumCollector:
 def _stored(
     placed: PlacedModel, checkpoint: Checkpoint, device: torch.device
 ) -> tuple[SlotSpectrum, ...]:
-    """Of every layer matrix; a tensor that holds several is read once."""
     wanted = placed.by_tensor()
 
     def spectra(name: str) -> list[SlotSpectrum]:

@@ -135,12 +135,8 @@ def require_descent(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], base_nam
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What is compared at once: one tensor's placements, or one matrix's part.
-
-    Attributes:
-        sampled: For each placement, whether it counts for the base gate.
-        matrix: What was read already of the child: the stored matrix, or the part.
-    """
+    """What is compared at once: one tensor's placements, each with whether it counts for the gate;
+    or one matrix's rows, which are read already."""
 
     placements: Sequence[Placement]
     sampled: Sequence[bool]
@@ -291,10 +287,8 @@ def _updates(
 
 
 def _shapes(adapter: Adapter, job: Job) -> dict[str, tuple[int, int]]:
-    """(out, in) of every module; the base's where the adapter's tensors do not show it.
-
-    A module that is no layer matrix (a head saved whole) needs no shape and no base.
-    """
+    """(out, in) of every module; the base's where the adapter's tensors do not show it. A module
+    that is no layer matrix (a head saved whole) needs neither."""
     shapes = dict(adapter.modules)
     unknown = [m for m, shape in shapes.items() if 0 in shape] + list(adapter.full_values)
     layers = {p.tensor for p in place_modules(dict.fromkeys(unknown, (1, 1)), None).placements}

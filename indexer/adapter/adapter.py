@@ -173,7 +173,6 @@ def _build(
     tensors: Tensors,
     settings: AdapterConfig,
 ) -> tuple[dict[str, ModuleUpdate], int]:
-    """Updates by module, and how many modules are convolutions."""
     scaled = {"lora": build_lora, "loha": build_loha, "lokr": build_lokr}.get(family)
     updates: dict[str, ModuleUpdate] = {}
     for module, kinds in list(contents.factors.items()):

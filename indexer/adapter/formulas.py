@@ -353,7 +353,6 @@ def build_full_value(name: str, shape: tuple[int, int], tensors: Tensors) -> Mod
 
 
 def _own_alpha(kinds: Kinds, tensors: Tensors) -> str | None:
-    """The tensor in which a module stores an alpha of its own, if it does."""
     name = kinds.get("alpha")
     if name is not None and tensors.vector(name) != 1:
         raise tensors.misfit(name, "a single number")

@@ -346,10 +346,8 @@ def _is_whole_matrix(spot: Spot, *, stored: bool) -> bool:
 
 
 def _unknown(names: Iterable[str], shapes: Mapping[str, Shape], *, stored: bool) -> list[str]:
-    """The names of layer matrices that no rule knows.
-
-    In a checkpoint only layers that attend count, so that a numbered head is no obstacle.
-    """
+    """Layer matrices that no rule knows; in a checkpoint of layers that attend alone, as heads may
+    be numbered too."""
     numbers = {name: find_number(name.removesuffix(WEIGHT)) for name in shapes}
     attending = _attending(numbers.values())
     return [
@@ -429,11 +427,7 @@ def _attending(numbers: Iterable[Numbered | None]) -> set[str]:
 
 
 def _is_in_layer(number: Numbered | None, attending: set[str], *, any_known_path: bool) -> bool:
-    """Whether a name is that of a layer's matrix by its number.
-
-    Args:
-        any_known_path: Also of layers of which no attention is at hand.
-    """
+    """Whether it is a layer's matrix; `any_known_path`: also where no attention is at hand."""
     if number is None:
         return False
     counts = number.before in attending or (number.path != "" and any_known_path)
@@ -558,10 +552,8 @@ def _stack_placements(spot: Spot, context: StackContext) -> Iterator[Placement]:
 
 
 def _has_flat_experts(spot: Spot, context: StackContext) -> bool:
-    """Whether stacked experts are stored in × out, as gpt_oss does: by the shapes of both halves.
-
-    gate_up is twice as long as down on the side of the inner width, whichever that is.
-    """
+    """Whether stacked experts are stored in × out, as gpt_oss does: gate_up is twice as long as
+    down on the side of the inner width, whichever that is."""
     gate_up = context.shapes.get((spot.layer, "mlp.experts.gate_up_proj"))
     down = context.shapes.get((spot.layer, "mlp.experts.down_proj"))
     if gate_up is None or down is None:

@@ -288,22 +288,10 @@ def stored_rows(
     )
 
 
-def local_rows(
+def read_rows(
     source: ByteSource, wanted: Iterable[StoredRows], *, swapped: bool
 ) -> Iterator[tuple[StoredRows, torch.Tensor]]:
-    """The rows of a file at hand, in its order."""
-    for rows in sorted(wanted, key=attrgetter("order")):
-        head = source.read(rows.entry.begin, rows.entry.begin + LOCAL_HEADER)
-        start = rows.entry.start_by_header(head, source.name)
-        with source.view(start + rows.start, start + rows.stop) as stored:
-            tensor = rows.decode(stored, swapped=swapped)
-        yield rows, tensor
-
-
-def remote_rows(
-    source: ByteSource, wanted: Iterable[StoredRows], *, swapped: bool
-) -> Iterator[tuple[StoredRows, torch.Tensor]]:
-    """The rows of a file that is read by ranges, in its order."""
+    """The rows in the file's order, by as few reads as its plan allows."""
     reads = _reads(wanted, source.plan.row_gap)
     starts: dict[Entry, int] = {}
     for run in read_together(reads, source.plan.run, source.plan.row_gap):
@@ -451,8 +439,7 @@ class BinFile(TensorFile):
         if not self._source.plan.whole:
             in_place = [rows for rows in places.values() if rows is not None]
         self._is_read_in_part |= bool(in_place)
-        read = local_rows if self.concurrent else remote_rows
-        arriving = read(self._source, in_place, swapped=self._swapped)
+        arriving = read_rows(self._source, in_place, swapped=self._swapped)
         cut_from: tuple[str, torch.Tensor] | None = None
         for block in sorted(blocks, key=lambda block: self._row_order(block, places[block])):
             if in_place and places[block] is not None:
@@ -479,7 +466,6 @@ class BinFile(TensorFile):
         return (entry.begin, entry.end) if entry is not None else (0, 0)
 
     def _stored_rows(self, block: RowBlock) -> StoredRows | None:
-        """Where a block's rows are, if that is one place."""
         ref = self._ref(block.tensor)
         view = self._views[ref.name]
         if ref.dtype not in DTYPES or view.entry is None:
@@ -519,7 +505,6 @@ class BinFile(TensorFile):
 
 
 def _prefix(file: str, entries: Iterable[str]) -> str:
-    """What the names of all entries that torch reads begin with."""
     for name in entries:
         if name.endswith("/data.pkl"):
             return name.removesuffix("data.pkl")

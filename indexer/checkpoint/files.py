@@ -251,7 +251,6 @@ class LocalFile:
             raise ModelError("changed", f"{self.name}: {line}")
 
     def _file_state(self) -> tuple[int, int]:
-        """Size in bytes and time of the last change."""
         with reading(self.name):
             status = os.fstat(self._descriptor)
         return status.st_size, status.st_mtime_ns
@@ -367,11 +366,7 @@ class ModelFolder:
         return status if stat.S_ISREG(status.st_mode) else None
 
     def _open(self, file: str) -> int:
-        """A descriptor of a regular file, for reading; never of a pipe, device or socket.
-
-        Raises:
-            ModelError: `outside-folder` or `unreadable`.
-        """
+        """A descriptor of a regular file, for reading; never of a pipe, device or socket."""
         place, name = self._real(file), _printable(file)
         with reading(name):
             _require_regular(place.lstat(), name)
@@ -384,11 +379,7 @@ class ModelFolder:
         return descriptor
 
     def _real(self, file: str) -> Path:
-        """Where a file lies once all links are followed.
-
-        Raises:
-            ModelError: `outside-folder`; whether anything is there does not matter.
-        """
+        """Where a file lies, or would, once all links are followed; else `outside-folder`."""
         place = Path(os.path.realpath(self.path / file))
         if place.is_relative_to(self.given) or place.parent == self._blobs:
             return place

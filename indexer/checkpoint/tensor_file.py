@@ -227,7 +227,6 @@ class TensorFile(ABC):
     def _read_together(
         self, refs: Iterable[TensorRef], *, max_gap: int
     ) -> Iterator[tuple[TensorRef, torch.Tensor]]:
-        """Each tensor by offset, in memory of its own."""
         for run in self._runs(refs, self._source.plan.run, max_gap):
             first, last = _span(run)
             buffer = self._bytes(first, last)
@@ -237,7 +236,6 @@ class TensorFile(ABC):
                 yield ref, tensor
 
     def _runs(self, refs: Iterable[TensorRef], max_bytes: int, max_gap: int) -> Iterator[Run]:
-        """Neighbours that one read brings."""
         spans = ((*self._extent(ref), ref) for ref in sorted(refs, key=attrgetter("name")))
         return read_together(spans, max_bytes, max_gap)
 
@@ -282,7 +280,6 @@ def _span(run: Run) -> tuple[int, int]:
 
 
 def _cut(buffer: Buffer, start: int, stop: int) -> Buffer:
-    """A part in memory of its own; the whole as it is."""
     if start == 0 and stop == len(buffer):
         return buffer
     return bytearray(memoryview(buffer)[start:stop])
@@ -456,7 +453,6 @@ def _require_tiling(refs: Sequence[TensorRef], start: int, file: str, size: int)
 
 
 def _sizes(values: object) -> tuple[int, ...] | None:
-    """The list as sizes; None where it is anything else."""
     if not isinstance(values, list):
         return None
     if not all(type(value) is int and 0 <= value < 2**63 for value in values):
@@ -479,7 +475,6 @@ def _is_text(value: object) -> bool:
 
 
 def _bits(dtype: str) -> int | None:
-    """Bits an element; None for a spelling that is not known."""
     if dtype in DTYPES:
         return 8 * int(DTYPES[dtype].itemsize)
     return 8 if dtype.startswith("F8_") else _OTHER_BITS.get(dtype)

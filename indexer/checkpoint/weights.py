@@ -302,7 +302,6 @@ class ShardedCheckpoint:
 
 
 def _open_file(source: ByteSource) -> TensorFile:
-    """The source's tensors; it is closed where they cannot be listed."""
     with ExitStack() as opened:
         opened.callback(source.close)
         form = SafetensorsFile if source.name.endswith(".safetensors") else BinFile
@@ -312,7 +311,6 @@ def _open_file(source: ByteSource) -> TensorFile:
 
 
 def _other_weights(names: Iterable[str]) -> list[str]:
-    """safetensors files of unusual names."""
     return sorted(n for n in names if n.endswith(".safetensors") and not n.startswith("adapter_"))
 
 
@@ -328,7 +326,6 @@ def _weight_map(index: bytes, name: str) -> dict[str, str]:
 
 
 def _is_file_name(value: object) -> bool:
-    """Whether the value names a weight file, and no folder."""
     if not isinstance(value, str) or not value.endswith(_SUFFIXES):
         return False
     return value.isprintable() and not {"/", "\\"} & set(value)

@@ -26,7 +26,7 @@ from ..hub import HubModel, HubSession, HubWeights, read_small_file, stated_byte
 from ..untrusted_text import distinct_texts, shown
 from .paths import resolved
 
-_QUANTISED_TWIN = re.compile(
+_QUANTISED = re.compile(
     r"[-_.](unsloth[-_.])?(bnb[-_.])?(4|8)[-_.]?bit$|[-_.](gptq|awq|gguf|fp8|int4|int8|nf4)$",
     re.IGNORECASE,
 )
@@ -37,7 +37,7 @@ _FILLER = {"", ".", "..", "snapshots", "resolve", "main", "tree", "blob"}
 
 
 def base_key(name: str) -> str:
-    """What is left of a base's name without owner, path, separators and quantised twins.
+    """What is left of a base's name without owner, path, separators and marks of quantisation.
 
     `google-bert/bert-base-uncased`, `/models/bert-base-uncased/`, `D:\\nets\\bert_base_uncased`,
     a cache folder, a URL and `unsloth/bert-base-uncased-bnb-4bit` all give `bertbaseuncased`.
@@ -49,7 +49,7 @@ def base_key(name: str) -> str:
     while len(parts) > 1 and (_SHA.match(parts[-1]) or _STEP.match(parts[-1])):
         parts.pop()
     last = parts[-1] if parts else ""
-    while (stripped := _QUANTISED_TWIN.sub("", last)) != last:
+    while (stripped := _QUANTISED.sub("", last)) != last:
         last = stripped
     return re.sub(r"[^0-9a-z]", "", last.lower())
 
@@ -183,7 +183,6 @@ def refuse_strangers(member: Member, wanted: Wanted) -> Member:
 
 
 def _named(claims: Sequence[str]) -> str:
-    """The bases that a model names, all those of a merge's card."""
     if not claims:
         return "names no base"
     return f"names base {' and '.join(map(shown, claims[:CLAIMS_SHOWN]))}"

@@ -168,7 +168,6 @@ def is_model(names: Collection[str]) -> bool:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder, or a link to one; False where the system does not say."""
     try:
         return entry.is_dir()
     except OSError:

@@ -102,9 +102,9 @@ def read_lease(lease: Lease, job: Job, workers: int = 1) -> Part:
     fetched = job.base.bytes_fetched
 
     def copy(model: ModelRecord) -> Indexed:
-        twin = outcomes[model.duplicate_of or ""]
-        assert isinstance(twin, Indexed)
-        return replace(twin, model=model.as_copy_of(twin.model), bytes_read=0, seconds=0.0)
+        original = outcomes[model.duplicate_of or ""]
+        assert isinstance(original, Indexed)
+        return replace(original, model=model.as_copy_of(original.model), bytes_read=0, seconds=0.0)
 
     for outcome in read_members(lease.members, job, workers, {}, copy):
         outcomes[outcome.model.id] = outcome

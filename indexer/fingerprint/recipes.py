@@ -81,8 +81,6 @@ ZERO_UPDATE = 1e-7
 
 @dataclass(slots=True)
 class _SlotSums:
-    """Running statistics over the parts of one slot."""
-
     rows: int = 0
     columns: int = 0
     update_sq: float = 0.0
@@ -94,7 +92,7 @@ class _SlotSums:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredUpdate:
     """The measurements of one matrix's update.
 
     Attributes:
@@ -141,15 +139,15 @@ class UpdateCollector:
         linear = [recipe for recipe in self.recipes if has_linear_sketch(recipe)]
         self._linear = LinearPool(linear[0]) if linear else None
 
-    def measure(self, update: MatrixUpdate) -> Measured:
+    def measure(self, update: MatrixUpdate) -> MeasuredUpdate:
         """One matrix's update, factored and turned into features; may run in any thread."""
         delta, rest = update.delta, replace(update, delta=None)
         if delta is None:
-            return Measured(rest, zero_share=1.0)
+            return MeasuredUpdate(rest, zero_share=1.0)
         zeros = zero_share(delta)
         linear = self._linear.features(update) if self._linear else None
         if update.weight_norm is not None and delta.norm <= ZERO_UPDATE * update.weight_norm:
-            return Measured(rest, zeros, linear)
+            return MeasuredUpdate(rest, zeros, linear)
         noise = largest_noise_sigma(update.noise_norm, delta.shape)
         by_steps: dict[int, Factors] = {}
         features = []
@@ -160,9 +158,9 @@ class UpdateCollector:
                 by_steps[steps] = factorise(delta, rank, seed=pool.recipe.seed, power_steps=steps)
             factors = by_steps[steps].above(noise).first(pool.recipe.rank)
             features.append((factors, pool.features(update, factors)))
-        return Measured(rest, zeros, linear, next(iter(by_steps.values())), tuple(features))
+        return MeasuredUpdate(rest, zeros, linear, next(iter(by_steps.values())), tuple(features))
 
-    def take(self, measured: Measured) -> None:
+    def take(self, measured: MeasuredUpdate) -> None:
         update = measured.update
         sums = self._slots.setdefault(update.slot, _SlotSums())
         sums.rows += update.shape[0]

@@ -78,8 +78,6 @@ def _empty_spectra() -> dict[str, torch.Tensor]:
 
 @dataclass(slots=True)
 class _SlotSpectra:
-    """Running sums over the parts of one slot."""
-
     spectra: dict[str, torch.Tensor] = field(default_factory=_empty_spectra)
     squares: dict[str, float] = field(default_factory=lambda: dict.fromkeys(POWERS, 0.0))
     total: float = 0.0
@@ -354,10 +352,7 @@ def _matrix_hash(seed: int, key: str, shape: tuple[int, int]) -> MatrixHash:
 def _sketch_dense(
     matrix: torch.Tensor, hashes: MatrixHash, first_row: int, first_column: int
 ) -> torch.Tensor:
-    """The sketch of a dense ΔW that begins at this row and column of the whole matrix.
-
-    Peak: a block of rows, again.
-    """
+    """The sketch of a dense ΔW that begins at this row and column. Peak: a block of rows, again."""
     n_rows, n_columns = matrix.shape
     device = matrix.device
     row_signs = hashes.row_signs[first_row : first_row + n_rows].to(device)

@@ -343,10 +343,8 @@ class Call:
         raise ModelError("hub-bad-answer", f"{self.what}: redirected in circles")
 
     def _take_request(self, kind: RequestKind) -> None:
-        """Wait until the Hub allows another request; that is no failure of the call.
-
-        A wait beyond the call's patience is not believed: the Hub is asked.
-        """
+        """Wait until the Hub allows another request, which is no failure; a wait beyond the call's
+        patience is not believed."""
         while 0 < (delay := self.budget.take(kind)) <= self.patience.rate_limit_s:
             pause = delay + min(1.0, self.patience.first_pause_s)
             log.info("%s: waits %.0f s for the Hub's next requests", self.what, pause)

@@ -209,7 +209,6 @@ def _checked(stored: bytes, key: str, n_bytes: int) -> bytes | None:
 
 
 def _write(path: Path, parts: list[Buffer | bytes]) -> None:
-    """Write a file that appears under its name once it is complete."""
     descriptor, temporary = tempfile.mkstemp(suffix=".tmp", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:

@@ -89,7 +89,6 @@ class WebSource:
             raise _refused(err) from None
 
     def _pieces(self, call: Call, file: str, start: int, size: int) -> Iterator[bytes]:
-        """One answer's bytes from a place on, until it is cut."""
         headers = {"Range": f"bytes={start}-{size - 1}"} if start else {}
         response = self.session.send("GET", self._address(file), headers, stream=True)
         try:

@@ -161,7 +161,6 @@ class RemoteBytes:
         return
 
     def _fetch(self, file: RemoteFile, transfer: _Transfer, call: Call) -> None:
-        """Ask for what is missing and take what comes."""
         call.passes = frozenset({416}) if file.on_hub else _REFUSED | {416}
         wanted = {"Range": f"bytes={transfer.next}-{transfer.stop - 1}"}
         response = self._session.send("GET", file.url, wanted, stream=True)
@@ -215,8 +214,6 @@ class RemoteBytes:
 
 
 class _Transfer:
-    """The part of a range that has arrived."""
-
     def __init__(self, what: str, start: int, stop: int) -> None:
         self.what = what
         self.buffer = bytearray(stop - start)
@@ -279,7 +276,7 @@ class _Again(Exception):
 
 
 class _Expired(Exception):
-    """The signed address is refused."""
+    pass
 
 
 PIECE = 8 << 20

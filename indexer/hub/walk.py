@@ -105,7 +105,6 @@ def _pages(
 
 
 def _listed_name(url: httpx2.URL) -> str | None:
-    """The parent whose children an address lists."""
     filters = url.params.get_list("filter")
     names = [tag.removeprefix("base_model:") for tag in filters if tag.startswith("base_model:")]
     return names[0] if names and is_repo_id(names[0]) else None
@@ -116,7 +115,7 @@ def _is_entry(entry: object) -> TypeGuard[dict[str, Any]]:
 
 
 class _Refused(Exception):
-    """A question with properties that this Hub does not list."""
+    pass
 
 
 _NO_SUCH = frozenset({"not-found", "private-or-missing", "gated", "disabled"})
@@ -280,7 +279,6 @@ class _Walk:
                 return
 
     def _spellings(self, aliases: Iterable[str]) -> list[str]:
-        """The base as the Hub calls it, as the user does, and its further names."""
         try:
             names = [describe(self.base, session=self.session).id, self.base]
         except ModelError as err:
@@ -323,7 +321,6 @@ class _Walk:
                 self.counts.unlisted[model.id] = model.n_children
 
     def _children(self, parent: str, *, is_base: bool) -> Iterator[HubModel]:
-        """The children of one parent, from memory or from the Hub."""
         self.counts.parents += 1
         listed = self.memory.load(parent)
         if listed is not None:

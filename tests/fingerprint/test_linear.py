@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltadex.indexer.budget import Part
+from deltadex.indexer.budget import ReadPart
 from deltadex.indexer.delta import DenseDelta, LowRankDelta, MatrixUpdate
 from deltadex.indexer.fingerprint.recipes import UpdateCollector, zero_share
 from deltadex.indexer.fingerprint.sketch import BLOCK, DIM, LinearPool, _matrix_hash, sketch_recipe
@@ -99,7 +99,7 @@ def test_parts_of_a_matrix_add_up_in_either_form(seed, n_out, n_in, axis, data):
     cut = data.draw(st.integers(0, shape[axis]))
     left, right = _factors(seed, shape)
     dense, low = DenseDelta(left @ right), LowRankDelta(left, right)
-    parts = Part(axis, 0, cut), Part(axis, cut, shape[axis])
+    parts = ReadPart(axis, 0, cut), ReadPart(axis, cut, shape[axis])
 
     of_parts = sum(_sketch(low, shape, part) for part in parts)
 
@@ -108,7 +108,7 @@ def test_parts_of_a_matrix_add_up_in_either_form(seed, n_out, n_in, axis, data):
 
 
 def test_sums_stay_sums_over_the_rows_of_a_budget():
-    shape, part = (300, 70), Part(0, 117, 151)
+    shape, part = (300, 70), ReadPart(0, 117, 151)
     a, b = (torch.matmul(*_factors(seed, shape)) for seed in (1, 2))
 
     of_sum = _sketch(DenseDelta(a + b), shape, part)
