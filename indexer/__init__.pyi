@@ -6,7 +6,6 @@ from .hub import NoIndex as NoIndex
 from .hub import is_remote as is_remote
 from .hub import remote_source as remote_source
 from .hub import upload_files as upload_files
-from .index import IndexOptions as IndexOptions
 from .index import index_family as index_family
 from .known_family import known_shapes as known_shapes
 from .plan import PlanOptions as PlanOptions
@@ -16,6 +15,7 @@ from .query import choose_base as choose_base
 from .query import fingerprint_query as fingerprint_query
 from .query import fingerprint_sent_adapter as fingerprint_sent_adapter
 from .query import guess_base as guess_base
+from .run import IndexOptions as IndexOptions
 from .run import Progress as Progress
 from .run import Report as Report
 from .spectra import update_spectra as update_spectra

@@ -7,14 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from ..errors import (
-    NOWHERE,
-    BaseError,
-    ModelError,
-    RequestError,
-    SourceError,
-    offered,
-)
+from ..errors import NOWHERE, BaseError, ModelError, RequestError, SourceError, offered
+from ..records import Recipe
 from ..store import Catalog, save_family
 from .base import Base, find_renamed, resolve_base, wanted_base
 from .budget import layer_bytes, parse_budget
@@ -30,6 +24,7 @@ from .family import (
     refuse_strangers,
 )
 from .fan_out import index_on_ray, share_of, write_parts
+from .fingerprint import Layout
 from .hub import ListingMemory, WalkCounts
 from .job import Job, base_parts, choose_device, cpu_count
 from .known_family import (

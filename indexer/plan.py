@@ -21,7 +21,7 @@ from .checkpoint import FEW_BYTES
 from .family import EVERY_MEMBER, Member, read_labels, refuse_strangers
 from .fan_out import share_of
 from .hub import ListingMemory, RequestKind, WalkCounts
-from .index import IndexOptions, list_members, meant_base, nothing_found, run_recipes
+from .index import list_members, meant_base, nothing_found, run_recipes
 from .job import cpu_count
 from .plan_costs import (
     ADAPTER_SLOTS,
@@ -41,7 +41,7 @@ from .plan_costs import (
     size_members,
     stated_limits,
 )
-from .run import Report
+from .run import IndexOptions, Report
 
 Track = Callable[[Iterable[Member]], Iterable[Member]]
 

@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from typing import Literal, Protocol, runtime_checkable
 
 import httpx2
-from huggingface_hub.utils import parse_ratelimit_headers
+from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
 

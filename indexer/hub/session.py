@@ -28,7 +28,7 @@ from huggingface_hub import (
 )
 from huggingface_hub.errors import OfflineModeIsEnabled
 from huggingface_hub.file_download import repo_folder_name
-from huggingface_hub.utils import build_hf_headers
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from ...errors import ModelError
 from .call import CURRENT_CALL, Call, LocalBudget, Patience, RequestBudget, Traffic, origin_of
