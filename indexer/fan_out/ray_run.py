@@ -213,27 +213,13 @@ def _ray() -> Any:
 def _cluster(ray: Any, workers: int, job: Job, parts: str) -> Cluster:
     # by its name: a handle among a restarted actor's arguments may be gone
     name = f"deltadex-budget-{uuid4()}"
-    budget = ray.remote(num_cpus=0, max_restarts=-1)(SharedBudget).options(name=name).remote()
+    budget = ray.remote(num_cpus=0, max_restarts=-1)(LocalBudget).options(name=name).remote()
     actor = ray.remote(num_cpus=1, max_restarts=-1)(Worker)
     return Cluster(ray, [actor.remote(job, parts, name) for _ in range(workers)], budget)
 
 
-class SharedBudget:
-    """The budget of Hub requests of all workers; an actor. Restarted, it learns from the next
-    answers."""
-
-    def __init__(self) -> None:
-        self._budget = LocalBudget()
-
-    def take(self, kind: RequestKind) -> float:
-        return self._budget.take(kind)
-
-    def observe(self, kind: RequestKind, remaining: int, reset_s: float) -> None:
-        self._budget.observe(kind, remaining, reset_s)
-
-
 class RemoteBudget:
-    """A worker's view of it."""
+    """A worker's view of the budget of all workers, an actor; restarted, it learns from answers."""
 
     def __init__(self, name: str) -> None:
         self._actor = _ray().get_actor(name)

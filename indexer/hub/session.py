@@ -79,13 +79,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DEFAULT = Patience()
 _QUERY = re.compile(r"(/[^\s'\"?]*)\?[^\s'\"),]*")
 
-_LOGGERS = (
-    "httpx2",
-    "httpcore2.connection",
-    "httpcore2.http11",
-    "httpcore2.http2",
-    "httpcore2.proxy",
-)
+_LOGGERS = ("httpx2", *(f"httpcore2.{part}" for part in ("connection", "http11", "http2", "proxy")))
 
 _HARNESS_PATH = "/api/agent-harnesses"
 

@@ -211,7 +211,6 @@ def list_family(
     *,
     remember: ListingMemory,
     aliases: Sequence[str] = (),
-    limit: int | None = None,
     depth: int | None = None,
     session: HubSession | None = None,
     counts: WalkCounts | None = None,
@@ -237,10 +236,7 @@ def list_family(
         depth=depth,
         counts=counts or WalkCounts(),
     )
-    for n_models, model in enumerate(walk.models(aliases), start=1):
-        yield model
-        if limit is not None and n_models >= limit:
-            return
+    return walk.models(aliases)
 
 
 @dataclass(slots=True, kw_only=True)

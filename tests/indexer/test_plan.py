@@ -142,7 +142,8 @@ def test_the_slowest_part_decides_the_hours_after_the_start(start, bandwidth, re
     hours = RunHours(start=start, bandwidth=bandwidth, requests=requests, processor=processor)
 
     assert hours.total == start + max(bandwidth, requests, processor)
-    assert hours.to_json()[hours.binds] == max(start, bandwidth, requests, processor)
+    document = hours.to_json()
+    assert document[document["binds"]] == max(start, bandwidth, requests, processor)
 
 
 @pytest.mark.parametrize(
