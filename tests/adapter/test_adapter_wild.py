@@ -17,7 +17,7 @@ FOLDERS = sorted(path.parent for path in WILD.glob("*/*/adapter_config.json"))
 
 
 @pytest.mark.skipif(not FOLDERS, reason="no adapters of strangers beside the checkout")
-def test_every_adapter_has_finite_updates_or_a_reason() -> None:
+def test_every_adapter_has_finite_updates_or_a_reason():
     read, refused = 0, []
     for folder in FOLDERS:
         config = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8"))

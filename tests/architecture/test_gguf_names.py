@@ -61,7 +61,7 @@ def gguf_roles() -> dict[str, set[str]]:
     return roles
 
 
-def test_roles_agree_with_gguf_wherever_both_know_a_name() -> None:
+def test_roles_agree_with_gguf_wherever_both_know_a_name():
     """Gguf files a fused gate and up under up; more than half of all names are compared."""
     known = gguf_roles()
     compared, total, disagreeing = 0, 0, []

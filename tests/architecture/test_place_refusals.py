@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 from tiny_models import saved
 
@@ -33,7 +31,7 @@ def slots(placed: PlacedModel) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("variant", ["mamba"])
-def test_a_model_without_attention_is_refused(variant: str) -> None:
+def test_a_model_without_attention_is_refused(variant):
     with pytest.raises(ModelError, match=r"no-attention: .*'layers\.0\.mixer\.A_log'"):
         place(saved(variant).shapes, saved(variant).config)
 
@@ -56,14 +54,12 @@ def test_a_model_without_attention_is_refused(variant: str) -> None:
         ),
     ],
 )
-def test_nets_of_other_kinds_are_refused_as_having_no_attention(
-    names: Iterable[str],
-) -> None:
+def test_nets_of_other_kinds_are_refused_as_having_no_attention(names):
     with pytest.raises(ModelError, match="no-attention"):
         place(dict.fromkeys(names, (8, 8)), None)
 
 
-def test_an_unknown_architecture_is_refused_by_the_names_of_its_matrices() -> None:
+def test_an_unknown_architecture_is_refused_by_the_names_of_its_matrices():
     shapes = {f"trunk.{n}.attn.{x}.weight": (8, 8) for n in range(4) for x in "abc"}
 
     with pytest.raises(ModelError, match=r"'trunk\.0\.attn\.a\.weight', .* and 7 more") as err:
@@ -72,7 +68,7 @@ def test_an_unknown_architecture_is_refused_by_the_names_of_its_matrices() -> No
     assert err.value.code == "unknown-architecture"
 
 
-def test_an_unknown_matrix_among_known_ones_is_reported_by_name() -> None:
+def test_an_unknown_matrix_among_known_ones_is_reported_by_name():
     shapes = bert("bert.") | {"bert.encoder.layer.1.attention.self.gizmo.weight": (32, 32)}
 
     placed = place(shapes, None)
@@ -83,7 +79,7 @@ def test_an_unknown_matrix_among_known_ones_is_reported_by_name() -> None:
         placed.require_known()
 
 
-def test_a_known_name_on_a_tensor_of_the_wrong_kind_is_reported() -> None:
+def test_a_known_name_on_a_tensor_of_the_wrong_kind_is_reported():
     shapes = bert() | {"encoder.layer.1.output.dense.weight": (64,)}
 
     assert place(shapes, None).unknown == ("encoder.layer.1.output.dense.weight",)
@@ -102,7 +98,7 @@ def test_a_known_name_on_a_tensor_of_the_wrong_kind_is_reported() -> None:
         {"encoder.layer.0.attention.self.q_norm.weight": (4, 8)},
     ],
 )
-def test_masks_heads_and_strays_do_not_disturb(extra: dict[str, tuple[int, ...]]) -> None:
+def test_masks_heads_and_strays_do_not_disturb(extra):
     placed = place(bert() | extra, None)
 
     assert slots(placed) == slots(place(bert(), None))
@@ -120,14 +116,14 @@ def test_masks_heads_and_strays_do_not_disturb(extra: dict[str, tuple[int, ...]]
         "layers.٣.self_attn.q_proj.weight",
     ],
 )
-def test_a_hostile_name_is_refused_at_once_and_in_short(name: str) -> None:
+def test_a_hostile_name_is_refused_at_once_and_in_short(name):
     with pytest.raises(ModelError) as err:
         place({name: (8, 8)}, None)
 
     assert len(err.value.reason) < 400
 
 
-def test_two_models_in_one_file_are_refused() -> None:
+def test_two_models_in_one_file_are_refused():
     with pytest.raises(ModelError, match="two encoder stacks") as err:
         place(bert("model_a.") | bert("model_b."), None)
 
@@ -136,7 +132,7 @@ def test_two_models_in_one_file_are_refused() -> None:
     assert "model_b.encoder.layer.0" in err.value.reason
 
 
-def test_two_names_for_one_slot_are_refused() -> None:
+def test_two_names_for_one_slot_are_refused():
     shapes = bert() | {"encoder.layer.1.attention.self.query_proj.weight": (32, 32)}
 
     with pytest.raises(ModelError, match=r"all fill encoder\.1\.q: ") as err:

@@ -26,9 +26,7 @@ NO_FILES = ("", "..", "config.json", "x\n.safetensors", "x\0.safetensors", 7, No
 
 
 @pytest.mark.parametrize("file", [*OTHER_FILES, *NO_FILES])
-def test_an_index_that_leaves_its_folder_or_names_no_weight_file_is_refused(
-    tmp_path: Path, file: object
-) -> None:
+def test_an_index_that_leaves_its_folder_or_names_no_weight_file_is_refused(tmp_path, file):
     make_checkpoint(tmp_path / "m", TENSORS, shards=2)
     write_weights(tmp_path / "x.safetensors", TENSORS)
     damage_index(tmp_path / "m", lambda m: m.update({"layer.0.weight": file}))
@@ -38,14 +36,14 @@ def test_an_index_that_leaves_its_folder_or_names_no_weight_file_is_refused(
 
 
 @pytest.mark.parametrize("index", [{}, {"weight_map": {}}, {"weight_map": ["a"]}, {"a": 1}])
-def test_an_index_without_a_weight_map_is_refused(tmp_path: Path, index: object) -> None:
+def test_an_index_without_a_weight_map_is_refused(tmp_path, index):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
 
     with pytest.raises(ModelError, match=r"bad-config: model\.safetensors\.index\.json: no weight"):
         open_local(tmp_path)
 
 
-def test_a_shard_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_shard_that_is_not_there_is_named(tmp_path):
     make_checkpoint(tmp_path, TENSORS, shards=2)
     (tmp_path / FIRST).unlink()
 
@@ -53,7 +51,7 @@ def test_a_shard_that_is_not_there_is_named(tmp_path: Path) -> None:
         open_local(tmp_path)
 
 
-def test_a_tensor_that_its_shard_does_not_hold_is_named(tmp_path: Path) -> None:
+def test_a_tensor_that_its_shard_does_not_hold_is_named(tmp_path):
     make_checkpoint(tmp_path, TENSORS, shards=2)
     damage_index(tmp_path, lambda m: m.update({"layer.1.weight": FIRST}))
 
@@ -62,7 +60,7 @@ def test_a_tensor_that_its_shard_does_not_hold_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not DESCRIPTORS.exists(), reason="needs Linux's list of open files")
-def test_a_damaged_shard_closes_the_others(tmp_path: Path) -> None:
+def test_a_damaged_shard_closes_the_others(tmp_path):
     make_checkpoint(tmp_path, TENSORS, shards=2)
     second = tmp_path / "model-00002-of-00002.safetensors"
     second.write_bytes(second.read_bytes()[:-1])

@@ -58,14 +58,7 @@ def malicious_forms(path: Path) -> dict[str, bytes]:
         ("pickle", "legacy-pickle"),
     ],
 )
-def test_a_malicious_pickle_does_not_run(
-    path: Path,
-    opened: Opener,
-    form: str,
-    reason: str,
-    malicious_forms: dict[str, bytes],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_malicious_pickle_does_not_run(path, opened, form, reason, malicious_forms, monkeypatch):
     monkeypatch.delenv(MARKER, raising=False)
     path.write_bytes(malicious_forms[form])
 
@@ -79,7 +72,7 @@ def test_a_malicious_pickle_does_not_run(
 
 
 @both
-def test_a_whole_module_is_refused_by_its_class(path: Path, opened: Opener) -> None:
+def test_a_whole_module_is_refused_by_its_class(path, opened):
     torch.save(torch.nn.Linear(2, 2), path)
 
     with pytest.raises(ModelError, match=r"unsafe-pickle: .*torch\.nn\.modules\.linear\.Linear"):
@@ -87,7 +80,7 @@ def test_a_whole_module_is_refused_by_its_class(path: Path, opened: Opener) -> N
 
 
 @both
-def test_a_torchscript_program_is_refused(path: Path, opened: Opener) -> None:
+def test_a_torchscript_program_is_refused(path, opened):
     torch.save({"w": WEIGHT}, path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("pytorch_model/constants.pkl", b"")

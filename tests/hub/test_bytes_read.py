@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from fault_family import PATIENCE, family_hub
 from hub_standin import Fault
@@ -37,9 +36,7 @@ class Watched:
             self.before_the_first.add(self._bytes_read())
 
 
-def test_bytes_count_before_a_model_is_done_and_are_never_more_than_their_sum(
-    tmp_path: Path,
-) -> None:
+def test_bytes_count_before_a_model_is_done_and_are_never_more_than_their_sum(tmp_path):
     with family_hub(tmp_path) as hub, dx.open() as db:
         hub.repos = {id: hub.repos[id] for id in ("org/base", "org/full", "org/adapter")}
         hub.faults.append(Fault(path="/store/", kind="stall", nth=1, after=20_000))

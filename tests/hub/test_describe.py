@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-from hub_standin import Fault, StandInHub
+from hub_standin import Fault
 
 from deltadex.errors import ModelError
 from deltadex.indexer.hub import describe
@@ -15,7 +12,7 @@ from deltadex.indexer.hub.session import HubSession
 BAD_TOKEN = {"X-Error-Message": "Invalid credentials in Authorization header"}
 
 
-def test_a_repository_is_pinned_to_its_commit(hub: StandInHub, session: HubSession) -> None:
+def test_a_repository_is_pinned_to_its_commit(hub, session):
     repo = hub.add("org/model", {"model.safetensors": b"", "config.json": b"{}"}, downloads=4)
 
     model = describe("org/model", session=session)
@@ -25,15 +22,13 @@ def test_a_repository_is_pinned_to_its_commit(hub: StandInHub, session: HubSessi
     assert len(hub.log) == 1
 
 
-def test_an_id_of_one_segment_is_an_id(hub: StandInHub, session: HubSession) -> None:
+def test_an_id_of_one_segment_is_an_id(hub, session):
     hub.add("gpt2", {"model.safetensors": b""})
 
     assert describe("gpt2", session=session).id == "gpt2"
 
 
-def test_a_renamed_repository_is_described_under_its_new_name(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_renamed_repository_is_described_under_its_new_name(hub, session):
     hub.add("org/new")
     hub.renamed["old"] = "org/new"
 
@@ -65,9 +60,7 @@ def test_a_renamed_repository_is_described_under_its_new_name(
     ],
     ids=str,
 )
-def test_every_refusal_has_its_code_and_no_secrets(
-    hub: StandInHub, session: HubSession, fault: dict[str, Any], code: str
-) -> None:
+def test_every_refusal_has_its_code_and_no_secrets(hub, session, fault, code):
     hub.add("org/model", {"model.safetensors": b""})
     hub.faults.append(Fault(path="/api/models", where="hub", nth=0, **{"kind": "status", **fault}))
 
@@ -80,9 +73,7 @@ def test_every_refusal_has_its_code_and_no_secrets(
     assert "SECRET" not in caught.value.reason
 
 
-def test_missing_private_and_disabled_repositories_are_told_apart_where_the_hub_does(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_missing_private_and_disabled_repositories_are_told_apart_where_the_hub_does(hub, session):
     hub.add("org/gone", disabled=True)
     hub.add("org/mine", private=True)
     anonymous = HubSession(endpoint=hub.endpoint, token=False, patience=session.patience)
@@ -99,30 +90,26 @@ def test_missing_private_and_disabled_repositories_are_told_apart_where_the_hub_
 
 
 @pytest.mark.parametrize("id", ["", "a/b/c", "../etc/passwd", "a b", "-x", "https://x.y/z"])
-def test_what_is_no_id_is_not_requested(hub: StandInHub, session: HubSession, id: str) -> None:
+def test_what_is_no_id_is_not_requested(hub, session, id):
     with pytest.raises(ModelError, match=r"^not-found: "):
         describe(id, session=session)
     assert hub.log == []
 
 
-def test_an_odd_description_is_read_without_huggingface_hub(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_an_odd_description_is_read_without_huggingface_hub(hub, session):
     hub.add("org/odd", {"model.safetensors": b""}, createdAt="yesterday")
 
     assert describe("org/odd", session=session).files == ("model.safetensors",)
 
 
-def test_an_unreachable_hub_is_given_up_with_its_code(session: HubSession) -> None:
+def test_an_unreachable_hub_is_given_up_with_its_code(session):
     session.endpoint = "http://127.0.0.1:9"
 
     with pytest.raises(ModelError, match=r"^hub-unreachable: org/model: no connection"):
         describe("org/model", session=session)
 
 
-def test_offline_the_cache_describes_a_model(
-    session: HubSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_offline_the_cache_describes_a_model(session, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     snapshot = tmp_path / "models--org--model" / "snapshots" / ("c" * 40)
     snapshot.mkdir(parents=True)

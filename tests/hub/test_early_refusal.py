@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hub_standin import StandInHub
 
 from deltadex.indexer.hub import HubModel, early_refusal
 from deltadex.indexer.hub.session import HubSession
@@ -47,7 +46,7 @@ WORTH_A_TRY = [
 
 
 @pytest.mark.parametrize(("refused", "code"), REFUSED)
-def test_a_hopeless_model_is_refused(refused: HubModel, code: str, session: HubSession) -> None:
+def test_a_hopeless_model_is_refused(refused, code, session):
     error = early_refusal(refused, session=session)
 
     assert error is not None
@@ -56,13 +55,11 @@ def test_a_hopeless_model_is_refused(refused: HubModel, code: str, session: HubS
 
 
 @pytest.mark.parametrize("good", WORTH_A_TRY)
-def test_a_promising_model_is_not(good: HubModel, session: HubSession) -> None:
+def test_a_promising_model_is_not(good, session):
     assert early_refusal(good, session=session) is None
 
 
-def test_a_gated_model_is_refused_only_to_those_without_a_token(
-    hub: StandInHub, session: HubSession
-) -> None:
+def test_a_gated_model_is_refused_only_to_those_without_a_token(hub, session):
     gated = model(gated="manual")
     anonymous = HubSession(endpoint=hub.endpoint, token=False, patience=session.patience)
 
@@ -73,7 +70,7 @@ def test_a_gated_model_is_refused_only_to_those_without_a_token(
     assert early_refusal(gated, session=session) is None
 
 
-def test_refusing_costs_no_request(hub: StandInHub, session: HubSession) -> None:
+def test_refusing_costs_no_request(hub, session):
     for refused, _ in REFUSED:
         early_refusal(refused, session=session)
 

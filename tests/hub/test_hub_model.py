@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +34,7 @@ ROBERTA = {
 }
 
 
-def test_a_recorded_answer_gives_every_field() -> None:
+def test_a_recorded_answer_gives_every_field():
     model = HubModel.from_json(ROBERTA)
 
     assert model.files == ("README.md", "model.safetensors")
@@ -51,7 +49,7 @@ def test_a_recorded_answer_gives_every_field() -> None:
     assert (model.gated, model.disabled) == ("", False)
 
 
-def test_an_incomplete_model_index_is_kept() -> None:
+def test_an_incomplete_model_index_is_kept():
     index = [{"name": "x", "results": [{"task": {"type": "t"}, "dataset": {"type": "imdb"}}]}]
 
     model = HubModel.from_json({"id": "a/b", "model-index": index})
@@ -79,9 +77,7 @@ def test_an_incomplete_model_index_is_kept() -> None:
         (None, None, "full"),
     ],
 )
-def test_the_files_at_the_top_decide_what_a_model_is(
-    files: list[str] | None, relation: str | None, kind: str
-) -> None:
+def test_the_files_at_the_top_decide_what_a_model_is(files, relation, kind):
     siblings = None if files is None else [{"rfilename": name} for name in files]
     tags = [f"base_model:{relation}:org/base"] if relation else []
 
@@ -100,7 +96,7 @@ JSON = st.recursive(
 
 
 @given(st.fixed_dictionaries({key: JSON for key in ROBERTA}))
-def test_no_answer_is_too_odd(raw: dict[str, Any]) -> None:
+def test_no_answer_is_too_odd(raw):
     model = HubModel.from_json(raw)
 
     assert all(isinstance(tag, str) for tag in (*model.tags, *model.base_models))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hub_standin import Fault, StandInHub
+from hub_standin import Fault
 
 from deltadex.errors import BaseError, ModelError
 from deltadex.indexer.base import Base
 from deltadex.indexer.hub import describe, read_small_file, run_session
 from deltadex.indexer.hub.remote_bytes import locate
-from deltadex.indexer.hub.session import HubSession
 
 
 @pytest.mark.parametrize("status", [401, 404])
-def test_a_private_or_missing_file_names_the_token(
-    hub: StandInHub, session: HubSession, status: int
-) -> None:
+def test_a_private_or_missing_file_names_the_token(hub, session, status):
     hub.add("org/model", {"config.json": b"{}", "model.safetensors": b""})
     model = describe("org/model", session=session)
     hub.faults.append(Fault(path="resolve", kind="status", where="hub", status=status, nth=0))
@@ -29,12 +26,12 @@ def test_a_private_or_missing_file_names_the_token(
         assert caught.value.code == "private-or-missing"
 
 
-def test_a_private_or_missing_base_names_the_token(hub: StandInHub, session: HubSession) -> None:
+def test_a_private_or_missing_base_names_the_token(hub, session):
     with pytest.raises(BaseError, match=r"base org/nothing: private-or-missing: .*set HF_TOKEN"):
         Base(name="org/nothing", session=session).weights()
 
 
-def test_stopping_one_run_stops_no_other() -> None:
+def test_stopping_one_run_stops_no_other():
     first, second = run_session(), run_session()
     first.cancelled.set()
 
