@@ -18,14 +18,14 @@ from .family import (
     Member,
     find_member,
     folder_members,
-    hub_members,
     listed_members,
+    member_of,
     read_labels,
     refuse_strangers,
 )
 from .fan_out import index_on_ray, share_of, write_parts
 from .fingerprint import Layout
-from .hub import ListingMemory, WalkCounts
+from .hub import ListingMemory, WalkCounts, list_family
 from .job import Job, base_parts, choose_device, cpu_count
 from .known_family import (
     choose_recipes,
@@ -152,14 +152,16 @@ def list_members(
     selection.require_hub(is_hub=options.hub)
     members: Iterable[Member]
     if options.hub:
-        members = hub_members(
+        family = list_family(
             base.name,
-            memory,
+            remember=memory,
             session=base.session,
             aliases=base.aliases,
             depth=selection.depth,
             counts=counts,
         )
+        # a model below an intermediate fine-tune counts as the base's own
+        members = (member_of(m, base.name, claims=(*m.base_models, base.name)) for m in family)
         return islice(selection.chosen(members), options.limit)
     if options.models:
         members = (find_member(model, base.name) for model in options.models)

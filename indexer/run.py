@@ -33,111 +33,6 @@ MISFITS = ("wrong-base", "shape-mismatch", "layer-mismatch")
 """Codes that a model of another base can end with."""
 
 
-def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = None) -> Outcome:
-    """The model's fingerprints and statistics, or why there are none. Never raises for a model.
-
-    A refusal of a Hub model that a changed byte could explain is not believed at once: the second
-    reading counts.
-
-    `remote`: its weight files on the Hub, where they were looked up already.
-
-    Peak: a tensor pair in float32 for each of the job's threads, and what the reader
-    coalesces.
-
-    Raises:
-        Cancelled: the run is being stopped.
-    """
-    first = _read(member, job, remote)
-    if member.hub is None or not isinstance(first, Refused) or first.code not in READ_AGAIN:
-        return first
-    log.info("%s: %s; it is read once more", member.record.id, first.code)
-    again = _read(member, job, None)
-    return replace(
-        again,
-        bytes_read=first.bytes_read + again.bytes_read,
-        seconds=first.seconds + again.seconds,
-    )
-
-
-def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
-    start = time.monotonic()
-    checkpoint: Checkpoint | None = None
-
-    def refused(code: str, reason: str) -> Refused:
-        return Refused(
-            model=member.record,
-            code=code,
-            reason=reason,
-            bytes_read=checkpoint.bytes_read if checkpoint else 0,
-            seconds=time.monotonic() - start,
-        )
-
-    try:
-        if member.refusal is not None:
-            raise member.refusal
-        member = member.with_config(job.session)
-        if member.is_adapter:
-            member = refuse_strangers(member, job.wanted)
-            if member.refusal is not None:
-                raise member.refusal
-        checkpoint = remote.open() if remote else member.open(job.plan, job.session)
-        job.meter.opened(member.record.id, checkpoint)
-        collector = UpdateCollector(job.recipes, job.layout)
-        record = member.record
-        if member.is_adapter:
-            record = collect_adapter(member, checkpoint, job, collector)
-        else:
-            collect_full(member, checkpoint, job, collector)
-        verified = checkpoint.verify()
-        return Indexed(
-            model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),
-            fingerprints=collector.fingerprints(),
-            slots=collector.statistics(),
-            bytes_read=checkpoint.bytes_read,
-            seconds=time.monotonic() - start,
-            linear=collector.linear_sketch(),
-        )
-    # One model's files must not end a run over thousands, whatever is wrong with them.
-    except Exception as err:
-        code, reason = refusal(err, member.record.id)
-        if code in MISFITS and member.claims and not job.wanted.named_in(member.claims):
-            return refused("other-base", f"names base {member.claims[0]!r}; {reason}")
-        return refused(code, reason)
-    finally:
-        job.meter.closed(member.record.id)
-        if checkpoint is not None:
-            checkpoint.close()
-
-
-NO_MEMORY = "not enough memory for one of its matrices"
-TORCH_MEMORY = "DefaultCPUAllocator: can't allocate memory"
-"""By which torch's RuntimeError is told from others."""
-
-
-def refusal(err: Exception, id: str) -> tuple[str, str]:
-    """Code and reason for what reading a model ran into."""
-    if isinstance(err, ModelError):
-        return err.code, err.reason
-    if isinstance(err, BaseError):
-        return "needs-base", str(err)
-    if isinstance(err, MemoryError) or TORCH_MEMORY in str(err):
-        return "internal", NO_MEMORY
-    log.debug("defect while reading %s", id, exc_info=err)
-    return "internal", f"{type(err).__name__} in {_place(err)}"
-
-
-def _place(err: Exception) -> str:
-    """Where the innermost of deltadex's own lines failed: an error's text may quote a file."""
-    here = __name__.partition(".")[0]
-    modules = [
-        (frame.f_globals.get("__name__", ""), line)
-        for frame, line in traceback.walk_tb(err.__traceback__)
-    ]
-    own = [(name, line) for name, line in modules if name.split(".")[0] == here]
-    name, line = own[-1] if own else (here, 0)
-    return f"{name}, line {line}"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexOptions:
     """The options of `deltadex index` and `add`.
@@ -366,6 +261,111 @@ class Report:
             "labels_guessed": self.guessed,
             "upgrade": self.upgrade.to_json() if self.upgrade else None,
         }
+
+
+def fingerprint_member(member: Member, job: Job, remote: HubWeights | None = None) -> Outcome:
+    """The model's fingerprints and statistics, or why there are none. Never raises for a model.
+
+    A refusal of a Hub model that a changed byte could explain is not believed at once: the second
+    reading counts.
+
+    `remote`: its weight files on the Hub, where they were looked up already.
+
+    Peak: a tensor pair in float32 for each of the job's threads, and what the reader
+    coalesces.
+
+    Raises:
+        Cancelled: the run is being stopped.
+    """
+    first = _read(member, job, remote)
+    if member.hub is None or not isinstance(first, Refused) or first.code not in READ_AGAIN:
+        return first
+    log.info("%s: %s; it is read once more", member.record.id, first.code)
+    again = _read(member, job, None)
+    return replace(
+        again,
+        bytes_read=first.bytes_read + again.bytes_read,
+        seconds=first.seconds + again.seconds,
+    )
+
+
+def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
+    start = time.monotonic()
+    checkpoint: Checkpoint | None = None
+
+    def refused(code: str, reason: str) -> Refused:
+        return Refused(
+            model=member.record,
+            code=code,
+            reason=reason,
+            bytes_read=checkpoint.bytes_read if checkpoint else 0,
+            seconds=time.monotonic() - start,
+        )
+
+    try:
+        if member.refusal is not None:
+            raise member.refusal
+        member = member.with_config(job.session)
+        if member.is_adapter:
+            member = refuse_strangers(member, job.wanted)
+            if member.refusal is not None:
+                raise member.refusal
+        checkpoint = remote.open() if remote else member.open(job.plan, job.session)
+        job.meter.opened(member.record.id, checkpoint)
+        collector = UpdateCollector(job.recipes, job.layout)
+        record = member.record
+        if member.is_adapter:
+            record = collect_adapter(member, checkpoint, job, collector)
+        else:
+            collect_full(member, checkpoint, job, collector)
+        verified = checkpoint.verify()
+        return Indexed(
+            model=replace(record, bytes_total=checkpoint.bytes_total, verified=verified),
+            fingerprints=collector.fingerprints(),
+            slots=collector.statistics(),
+            bytes_read=checkpoint.bytes_read,
+            seconds=time.monotonic() - start,
+            linear=collector.linear_sketch(),
+        )
+    # One model's files must not end a run over thousands, whatever is wrong with them.
+    except Exception as err:
+        code, reason = refusal(err, member.record.id)
+        if code in MISFITS and member.claims and not job.wanted.named_in(member.claims):
+            return refused("other-base", f"names base {member.claims[0]!r}; {reason}")
+        return refused(code, reason)
+    finally:
+        job.meter.closed(member.record.id)
+        if checkpoint is not None:
+            checkpoint.close()
+
+
+NO_MEMORY = "not enough memory for one of its matrices"
+TORCH_MEMORY = "DefaultCPUAllocator: can't allocate memory"
+"""By which torch's RuntimeError is told from others."""
+
+
+def refusal(err: Exception, id: str) -> tuple[str, str]:
+    """Code and reason for what reading a model ran into."""
+    if isinstance(err, ModelError):
+        return err.code, err.reason
+    if isinstance(err, BaseError):
+        return "needs-base", str(err)
+    if isinstance(err, MemoryError) or TORCH_MEMORY in str(err):
+        return "internal", NO_MEMORY
+    log.debug("defect while reading %s", id, exc_info=err)
+    return "internal", f"{type(err).__name__} in {_place(err)}"
+
+
+def _place(err: Exception) -> str:
+    """Where the innermost of deltadex's own lines failed: an error's text may quote a file."""
+    here = __name__.partition(".")[0]
+    modules = [
+        (frame.f_globals.get("__name__", ""), line)
+        for frame, line in traceback.walk_tb(err.__traceback__)
+    ]
+    own = [(name, line) for name, line in modules if name.split(".")[0] == here]
+    name, line = own[-1] if own else (here, 0)
+    return f"{name}, line {line}"
 
 
 def index_members(

@@ -20,7 +20,7 @@ from .member import refuse_strangers as refuse_strangers
 from .paths import folder_at as folder_at
 from .sources import find_member as find_member
 from .sources import folder_members as folder_members
-from .sources import hub_members as hub_members
 from .sources import listed_members as listed_members
+from .sources import member_of as member_of
 from .sources import needs_card as needs_card
 from .sources import with_card_label as with_card_label

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +14,8 @@ from ..checkpoint import ADAPTER_WEIGHTS, ModelFolder, quantization
 from ..hub import (
     HubModel,
     HubSession,
-    ListingMemory,
-    WalkCounts,
     describe,
     early_refusal,
-    list_family,
     read_small_file,
 )
 from ..untrusted_text import distinct_texts, shown, text_or_none
@@ -165,26 +162,6 @@ def _read_card(files: ModelFolder) -> tuple[dict[str, object], str]:
             raise
         return {}, ""
     return split_card(start.decode("utf-8", "replace"))
-
-
-def hub_members(
-    base: str,
-    memory: ListingMemory,
-    *,
-    session: HubSession,
-    aliases: Sequence[str] = (),
-    depth: int | None = None,
-    counts: WalkCounts | None = None,
-) -> Iterator[Member]:
-    """Every descendant of `base`; those below an intermediate fine-tune count as its own.
-
-    Args:
-        aliases, depth, counts: As of `list_family`.
-    """
-    for model in list_family(
-        base, remember=memory, aliases=aliases, depth=depth, session=session, counts=counts
-    ):
-        yield member_of(model, base, claims=(*model.base_models, base))
 
 
 def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:

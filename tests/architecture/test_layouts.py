@@ -113,14 +113,7 @@ def test_rows_called_up_enter_linearly_and_rows_called_gate_do_not(variant, modu
     assert said.tolist() == bent.tolist()
 
 
-def gated_output(
-    model: torch.nn.Module,
-    fused: torch.nn.Module,
-    down: torch.nn.Module,
-    inputs: torch.Tensor,
-    size: float,
-    rows: int,
-) -> torch.Tensor:
+def gated_output(model, fused, down, inputs, size, rows):
     """What the down projection gets, with row r pushed in batch r: (rows, inner)."""
     seen: list[torch.Tensor] = []
     block = next(m for m in model.modules() if fused in list(m.children()))

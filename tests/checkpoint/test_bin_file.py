@@ -1,7 +1,10 @@
 import io
+import os
+import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,11 +36,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "pytorch_model.bin"
 
 
-def rewrite(
-    path: Path,
-    edit: Callable[[str, bytes], bytes | None] = lambda _, data: data,
-    compression: int = zipfile.ZIP_STORED,
-) -> None:
+def rewrite(path, edit=lambda _, data: data, compression=zipfile.ZIP_STORED):
     """Write the archive again, each entry as `edit` returns it, without those that are None."""
     with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as old:
         entries = {name: edit(name, old.read(name)) for name in old.namelist()}
@@ -342,3 +341,62 @@ def test_one_changed_byte_changes_no_number_and_raises_only_model_errors(positio
         return
     assert reason.startswith("f.bin: ")
     assert reason.isprintable()
+
+
+MARKER = "DELTADEX_TEST_MARKER"
+
+
+class Malicious:
+    """Leaves its mark when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return exec, (f"import os; os.environ[{MARKER!r}] = 'ran'",)
+
+
+@pytest.fixture
+def malicious_forms(path: Path) -> dict[str, bytes]:
+    forms = {"pickle": pickle.dumps(Malicious())}
+    for name, zipped in (("zip", True), ("legacy", False)):
+        torch.save({"w": WEIGHT, "x": Malicious()}, path, _use_new_zipfile_serialization=zipped)
+        forms[name] = path.read_bytes()
+    return forms
+
+
+@both
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("zip", r"unsafe-pickle: pytorch_model\.bin: holds more than tensors: exec"),
+        ("legacy", "legacy-pickle"),
+        ("pickle", "legacy-pickle"),
+    ],
+)
+def test_a_malicious_pickle_does_not_run(path, opened, form, reason, malicious_forms, monkeypatch):
+    monkeypatch.delenv(MARKER, raising=False)
+    path.write_bytes(malicious_forms[form])
+
+    with pytest.raises(ModelError, match=reason):
+        opened(path)
+
+    assert MARKER not in os.environ
+    if form == "pickle":
+        pickle.loads(malicious_forms[form])
+        assert os.environ.pop(MARKER) == "ran"
+
+
+@both
+def test_a_whole_module_is_refused_by_its_class(path, opened):
+    torch.save(torch.nn.Linear(2, 2), path)
+
+    with pytest.raises(ModelError, match=r"unsafe-pickle: .*torch\.nn\.modules\.linear\.Linear"):
+        opened(path)
+
+
+@both
+def test_a_torchscript_program_is_refused(path, opened):
+    torch.save({"w": WEIGHT}, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("pytorch_model/constants.pkl", b"")
+
+    with pytest.raises(ModelError, match=r"unsafe-pickle: .*TorchScript"):
+        opened(path)

@@ -116,9 +116,7 @@ class Unseekable(io.RawIOBase):
         return len(part)
 
 
-def written_again(
-    old: zipfile.ZipFile, edit: Callable[[str, bytes], bytes] = lambda _, d: d
-) -> bytes:
+def written_again(old, edit=lambda _, d: d):
     """As Python's zipfile writes it: neither alignment nor descriptors."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as new:

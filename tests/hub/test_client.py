@@ -1,7 +1,5 @@
 """What all calls share: waits that end, and nothing secret in any log line."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess
@@ -13,9 +11,11 @@ from hub_standin import Fault
 from huggingface_hub import HfApi
 from huggingface_hub.utils import build_hf_headers
 
-from deltadex.errors import ModelError
-from deltadex.indexer.hub import HubWeights, describe
+from deltadex.errors import BaseError, ModelError
+from deltadex.indexer.base import Base
+from deltadex.indexer.hub import HubWeights, describe, read_small_file, run_session
 from deltadex.indexer.hub.call import Patience, origin_of
+from deltadex.indexer.hub.remote_bytes import locate
 from deltadex.indexer.hub.session import HubClient, hub_client
 
 
@@ -181,3 +181,31 @@ def test_the_environment_alone_directs_a_process(hub, tmp_path):
     assert all("authorization" in r.headers for r in hub.requests("hub"))
     assert not any("authorization" in r.headers for r in hub.requests("cdn"))
     assert not (tmp_path / "home" / "hub").exists()
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_private_or_missing_file_names_the_token(hub, session, status):
+    hub.add("org/model", {"config.json": b"{}", "model.safetensors": b""})
+    model = describe("org/model", session=session)
+    hub.faults.append(Fault(path="resolve", kind="status", where="hub", status=status, nth=0))
+
+    for request in (
+        lambda: read_small_file(model, "config.json", session=session),
+        lambda: locate(session, model.id, model.sha, "model.safetensors"),
+    ):
+        with pytest.raises(ModelError, match="set HF_TOKEN") as caught:
+            request()
+        assert caught.value.code == "private-or-missing"
+
+
+def test_a_private_or_missing_base_names_the_token(hub, session):
+    with pytest.raises(BaseError, match=r"base org/nothing: private-or-missing: .*set HF_TOKEN"):
+        Base(name="org/nothing", session=session).weights()
+
+
+def test_stopping_one_run_stops_no_other():
+    first, second = run_session(), run_session()
+    first.cancelled.set()
+
+    assert not second.cancelled.is_set()
+    assert not Base(name="b").session.cancelled.is_set()

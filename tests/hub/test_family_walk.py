@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hub_standin import Fault, StandInHub
@@ -17,9 +16,7 @@ from deltadex.indexer.hub.session import HubSession
 WEIGHTS = {"model.safetensors": b""}
 
 
-def walk(
-    base: str, session: HubSession, memory: Memory | None = None, **options: Any
-) -> tuple[list[str], WalkCounts]:
+def walk(base, session, memory=None, **options):
     counts = WalkCounts()
     family = list_family(
         base, remember=memory or Memory(), session=session, counts=counts, **options

@@ -84,9 +84,7 @@ def name_of(case: Case) -> str:
     return f"{trouble.name:.30} at {place.name} {'for ever' if lasting else 'once'}"
 
 
-def suffer(
-    hub: StandInHub, case: Case, folder: Path, undisturbed: Run, *, bound_s: float = BOUND_S
-) -> list[str]:
+def suffer(hub, case, folder, undisturbed, *, bound_s=BOUND_S):
     """What came of each suffering, once what must hold in every case was seen to hold."""
     hub.behave()
     hub.faults += [place.fault(hub, trouble.fault, lasting=on) for trouble, place, on in case]
