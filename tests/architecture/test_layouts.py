@@ -14,7 +14,7 @@ import torch
 from tiny_models import saved
 
 from deltadex.indexer.architecture import place
-from deltadex.indexer.architecture.placement import AttentionConfig, Fused, split_rows
+from deltadex.indexer.architecture.place import AttentionConfig, Fused, split_rows
 
 PUSH = 20.0
 FUSED_ATTENTION = {
