@@ -420,7 +420,7 @@ class Rule:
         within: The only layer path it holds for; "" = any.
         role: A role of `records.ROLES`; of a fused matrix, its role when left whole.
         part: "" or the piece of the slot; "expert" is completed by the expert's number.
-        split: A layout of a fused matrix (`split_rows`), or one for each model type; "" = not fused.
+        split: A fused matrix's layout, or one for each model type; "" = not fused.
         stack: The stack that this suffix alone identifies; "" = the path decides.
         conv1d: Stored in × out where the model uses GPT-2's Conv1D.
         stacked: All experts in one tensor, whose name has no `.weight`.
