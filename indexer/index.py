@@ -74,7 +74,12 @@ def index_family(
         log.info("%s", upgrade)
     members = place_unnamed(members, base, catalog)
     members = share_of(members, options.share)
-    workers = options.workers or _workers(members)
+    # a full checkpoint uses all processors by itself; others wait for a network, or are small
+    is_remote = any(m.hub is not None for m in members)
+    workers = max(4, cpu_count()) if is_remote else 1
+    if not is_remote and all(m.is_adapter for m in members):
+        workers = cpu_count()
+    workers = options.workers or workers
     job = Job(
         base=base,
         wanted=wanted,
@@ -96,10 +101,8 @@ def index_family(
     report.labels, report.upgrade = matches, upgrade
     if base.name in catalog.bases() and (options.parts is None or options.ray is not None):
         weights = base.opened()
-        revision, architecture = (
-            (weights.revision, weights.architecture) if weights else (None, None)
-        )
-        save_family(catalog, base.name, revision, architecture, layout)
+        said = (weights.revision, weights.architecture) if weights else (None, None)
+        save_family(catalog, base.name, *said, layout)
     if options.hub:
         catalog.listings(base.name).clear()
     return report
@@ -181,11 +184,3 @@ def nothing_found(options: IndexOptions, base: Base, walk: WalkCounts, catalog: 
         return f"the family of {base.name} cannot be listed: {walk.missing}{near}"
     left = "" if options.selection == EVERY_MEMBER else " that --exclude and --min-downloads leave"
     return f"{options.folder or base.name}: no models found{left}"
-
-
-def _workers(members: Sequence[Member]) -> int:
-    """Models at work at once: several where they wait for a network or are small adapters;
-    one full checkpoint uses all processors by itself."""
-    if any(m.hub is not None for m in members):
-        return max(4, cpu_count())
-    return cpu_count() if all(m.is_adapter for m in members) else 1

@@ -157,7 +157,10 @@ class Report:
         """
         if progress is None:
             return
-        sizes = {member.record.id: self._expected(member) for member in fresh}
+        sizes = {
+            m.record.id: 0 if m.refusal else self.wanted.of(m.record.kind, m.stated_bytes)
+            for m in fresh
+        }
         progress.begin(len(fresh), sum(sizes.values()))
         if job is not None and isinstance(progress, ReadingProgress):
             job.meter.expect(sizes)
@@ -209,12 +212,6 @@ class Report:
         if member.record.label_source == "labels":
             self.relabelled.append(member.record)
 
-    def _expected(self, member: Member) -> int:
-        """Bytes that will be read of a member, as far as its listing or its files tell."""
-        if member.refusal is not None:
-            return 0
-        return self.wanted.of(member.record.kind, member.stated_bytes)
-
     def add(self, outcome: Outcome, progress: Progress | None = None) -> None:
         """Count a model, be it indexed, refused now, or refused before and not read again."""
         if isinstance(outcome, Indexed):
@@ -224,15 +221,11 @@ class Report:
             insort(self.refused, outcome, key=lambda o: o.model.id)
         self.bytes_read += outcome.bytes_read
         self.bytes_total += outcome.model.bytes_total
-        self.bytes_wanted += self._wanted_of(outcome)
+        is_whole = isinstance(outcome, Indexed) and outcome.bytes_read > 0
+        size = self.wanted.of(outcome.model.kind, outcome.model.bytes_total)
+        self.bytes_wanted += size if is_whole else outcome.bytes_read
         if progress is not None:
             progress.outcome(outcome)
-
-    def _wanted_of(self, outcome: Outcome) -> int:
-        """Bytes that were to be read of a model; of one that is refused, those that were read."""
-        if isinstance(outcome, Refused) or not outcome.bytes_read:
-            return outcome.bytes_read
-        return self.wanted.of(outcome.model.kind, outcome.model.bytes_total)
 
     def to_json(self) -> dict[str, object]:
         """The fixed keys of `deltadex index --json`, and a few more."""

@@ -123,7 +123,11 @@ def read_adapter(checkpoint: Checkpoint, config: Mapping[str, object] | None) ->
             f"{FILE} and the tensors are of two models: target_modules {name_some(unused)} fit no "
             f"module, the tensors are of {name_some(list(updates))}",
         )
-    values = _full_values(contents, tensors)
+    values = {  # whole matrices; vectors and quantised leftovers are none
+        module: build_full_value(name, (ref.shape[0], ref.shape[1]), tensors)
+        for module, name in contents.values.items()
+        if len((ref := checkpoint.tensors[name]).shape) == 2 and ref.dtype in FLOATS
+    }
     method = _method(family, contents, settings)
     return Adapter(
         method=method,
@@ -190,15 +194,6 @@ def _build(
                 raise
             contents.leave_out(module)
     return updates, len(contents.factors) - len(updates)
-
-
-def _full_values(contents: Contents, tensors: Tensors) -> dict[str, ModuleUpdate]:
-    """Whole matrices; vectors and quantised leftovers are none."""
-    return {
-        module: build_full_value(name, (ref.shape[0], ref.shape[1]), tensors)
-        for module, name in contents.values.items()
-        if len((ref := tensors.checkpoint.tensors[name]).shape) == 2 and ref.dtype in FLOATS
-    }
 
 
 def _method(family: str, contents: Contents, settings: AdapterConfig) -> str:

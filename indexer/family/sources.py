@@ -169,6 +169,9 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
     card = {**model.card_data, "model-index": model.model_index}
     label = label_of(name=model.id, tags=model.tags, card=card)
     adapter = model.kind == "adapter"
+    notes = [*parents_note(model.base_models)]
+    notes += [GATED_NOTE] if model.gated else []
+    notes += [PRIVATE_NOTE] if model.private else []
     record = ModelRecord(
         id=model.id,
         base=base,
@@ -187,7 +190,7 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         license=model.license,
         downloads=model.downloads,
         created_at=model.created_at,
-        notes=(*parents_note(model.base_models), *_access_notes(model)),
+        notes=tuple(notes),
     )
     return Member(
         record=record,
@@ -196,12 +199,6 @@ def member_of(model: HubModel, base: str, *, claims: tuple[str, ...]) -> Member:
         refusal=early_refusal(model),
         is_merge=model.relation == "merge" or bool(parents_note(model.base_models)),
     )
-
-
-def _access_notes(model: HubModel) -> tuple[str, ...]:
-    """Who may not read it."""
-    notes = ((GATED_NOTE, bool(model.gated)), (PRIVATE_NOTE, model.private))
-    return tuple(note for note, holds in notes if holds)
 
 
 MAX_CARD_BYTES = 4 * MAX_CARD_CHARS

@@ -34,11 +34,9 @@ def share_of(members: Sequence[Member], text: str | None) -> list[Member]:
     number, of = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= of:
         raise RequestError(f"share {text!r}: expected N/OF with N from 1 to OF, such as 3/16")
-    return [member for member in members if _hash(member.record.id) % of == number - 1]
-
-
-def _hash(id: str) -> int:
-    return int.from_bytes(hashlib.sha256(id.encode()).digest()[:8], "big")
+    digests = (hashlib.sha256(member.record.id.encode()).digest() for member in members)
+    shares = (int.from_bytes(digest[:8], "big") % of for digest in digests)
+    return [member for member, n in zip(members, shares, strict=True) if n == number - 1]
 
 
 REFUSED_AT_ONCE, ADAPTERS_AT_ONCE = 256, 16

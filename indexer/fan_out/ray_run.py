@@ -91,10 +91,15 @@ class Cluster:
         """
         ray, done = self.ray, list[Any]()
         while not done:
-            self._require_cluster()
+            if not ray.is_initialized():
+                raise RequestError(
+                    "the Ray cluster is gone; progress is saved: run the same command again"
+                )
             done, _ = ray.wait(list(self.tasks), num_returns=1, timeout=POLL_S)
         (reference,) = done
-        is_first = self._is_first(reference)
+        # of the leases that a worker has the oldest is the one at work
+        _, number = self.tasks[reference]
+        is_first = reference == next(r for r, (_, n) in self.tasks.items() if n == number)
         lease, _ = self.tasks.pop(reference)
         try:
             return Ended(lease, path=ray.get(reference))
@@ -104,18 +109,7 @@ class Cluster:
             return Ended(lease, reason=_line(err.cause or err))
         except ray.exceptions.RayError as err:
             log.info("a worker ended: %s", type(err).__name__)
-            return Ended(lease, was_at_work=is_first)
-
-    def _is_first(self, reference: Any) -> bool:
-        """Whether its lease is the oldest of those that its worker has: the one at work."""
-        _, number = self.tasks[reference]
-        return bool(reference == next(r for r, (_, n) in self.tasks.items() if n == number))
-
-    def _require_cluster(self) -> None:
-        if not self.ray.is_initialized():
-            raise RequestError(
-                "the Ray cluster is gone; progress is saved: run the same command again"
-            )
+            return Ended(lease, was_at_work=bool(is_first))
 
 
 @contextmanager

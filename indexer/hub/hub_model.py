@@ -112,7 +112,11 @@ class HubModel:
     def from_json(cls, raw: Mapping[str, object]) -> HubModel:
         """The model that an API answer describes; what is not as expected is left out."""
         card, tags = _mapping(raw.get("cardData")), _texts(raw.get("tags"))
-        files = _file_names(raw.get("siblings"))
+        siblings = raw.get("siblings")
+        files = None
+        if isinstance(siblings, list):
+            names = [s.get("rfilename") if isinstance(s, Mapping) else s for s in siblings]
+            files = tuple(sorted(name for name in names if isinstance(name, str)))
         relation = _relation(tags, card)
         gated = raw.get("gated")
         licenses = [tag[8:] for tag in tags if tag.startswith("license:")] or [""]
@@ -167,13 +171,6 @@ def _base_models(tags: tuple[str, ...], card: Mapping[str, object]) -> tuple[str
     direct = [name for name in tagged if name.split(":", 1)[0] not in RELATIONS]
     claims = card.get("base_model")
     return distinct_texts([*direct, *(claims if isinstance(claims, list) else [claims])])
-
-
-def _file_names(siblings: object) -> tuple[str, ...] | None:
-    if not isinstance(siblings, list):
-        return None
-    names = [s.get("rfilename") if isinstance(s, Mapping) else s for s in siblings]
-    return tuple(sorted(name for name in names if isinstance(name, str)))
 
 
 def _mapping(value: object) -> dict[str, object]:

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlencode
 
 import httpx2
@@ -65,7 +65,8 @@ def _entries(
         if name is not None and name.lower() != answered.lower():
             answered = name
             yield {RENAMED: name}
-        fresh = {e["id"]: e for e in page if _is_entry(e) and e["id"] not in known}
+        models = [e for e in page if isinstance(e, dict) and is_repo_id(e.get("id"))]
+        fresh = {e["id"]: e for e in models if e["id"] not in known}
         known |= fresh.keys()
         n_entries += len(page)
         n_barren = 0 if fresh else n_barren + 1
@@ -108,10 +109,6 @@ def _listed_name(url: httpx2.URL) -> str | None:
     filters = url.params.get_list("filter")
     names = [tag.removeprefix("base_model:") for tag in filters if tag.startswith("base_model:")]
     return names[0] if names and is_repo_id(names[0]) else None
-
-
-def _is_entry(entry: object) -> TypeGuard[dict[str, Any]]:
-    return isinstance(entry, dict) and is_repo_id(entry.get("id"))
 
 
 class _Refused(Exception):
