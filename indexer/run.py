@@ -21,7 +21,7 @@ from .checkpoint import (
     Checkpoint,
 )
 from .family import EVERY_MEMBER, LabelMatches, Member, Selection, refuse_strangers, with_card_label
-from .fingerprint.recipes import UpdateCollector
+from .fingerprint import UpdateCollector
 from .hub import HubWeights
 from .job import Job, single_torch_thread, thread_pool
 from .known_family import Upgrade

@@ -37,7 +37,7 @@ from .delta import (
     update_against,
 )
 from .family import Member
-from .fingerprint.recipes import Collector, Measurement
+from .fingerprint import Collector, Measurement
 from .job import Job, ordered
 from .untrusted_text import name_some
 

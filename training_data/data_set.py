@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
-from ..indexer.fingerprint import Layout
+from ..indexer import Layout
 from ..records import (
     GROUP,
     LABELLED_LOSSES,

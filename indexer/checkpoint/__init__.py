@@ -7,6 +7,7 @@ from .files import ALL_TENSORS as ALL_TENSORS
 from .files import FEW_BYTES as FEW_BYTES
 from .files import READ_AGAIN as READ_AGAIN
 from .files import WHOLE_TENSORS as WHOLE_TENSORS
+from .files import Buffer as Buffer
 from .files import ByteSource as ByteSource
 from .files import Config as Config
 from .files import ModelFolder as ModelFolder

@@ -20,8 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..checkpoint import ByteSource
-from ..checkpoint.files import Buffer
+from ..checkpoint import Buffer, ByteSource
 from .remote_bytes import RemoteFile, SourceOver
 
 log = logging.getLogger(__name__)

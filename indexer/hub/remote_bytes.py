@@ -15,8 +15,7 @@ import httpx2
 
 from ...errors import ModelError
 from ...records import Verification
-from ..checkpoint import WHOLE_TENSORS, ReadPlan
-from ..checkpoint.files import Buffer, ByteSource
+from ..checkpoint import WHOLE_TENSORS, Buffer, ByteSource, ReadPlan
 from .call import RETRIED, Call, describe_error, is_count
 from .session import HubSession
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from deltadex.errors import RequestError
+from deltadex.indexer import factorise
 from deltadex.indexer.delta import DenseDelta, Scratch, update_against
-from deltadex.indexer.fingerprint import factorise
 from deltadex.indexer.job import choose_device
 
 

@@ -14,9 +14,17 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from ...indexer.delta import MatrixUpdate
-from ...indexer.fingerprint import Factors, Layout, Pool, factorise, make_pool
-from ...indexer.fingerprint.sketch import LinearPool, SketchPool, has_linear_sketch
+from ...indexer import (
+    Factors,
+    Layout,
+    LinearPool,
+    MatrixUpdate,
+    Pool,
+    SketchPool,
+    factorise,
+    has_linear_sketch,
+    make_pool,
+)
 from ...records import Fingerprint, LinearSketch, Recipe, Slot, SlotStats
 
 POWER_STEPS = 2

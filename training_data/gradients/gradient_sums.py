@@ -14,9 +14,7 @@ import torch
 from torch import nn
 
 from ...errors import ModelError
-from ...indexer.architecture import PlacedModel, Placement, place
-from ...indexer.delta import DenseDelta, MatrixUpdate, flaw_of
-from ...indexer.fingerprint import Layout
+from ...indexer import DenseDelta, Layout, MatrixUpdate, PlacedModel, Placement, flaw_of, place
 from ...records import Recipe
 from .gradient_pool import GradientPool
 from .matrix_sums import CORANGE, DenseSum, MatrixSum, StreamedSum

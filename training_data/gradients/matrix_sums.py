@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 import torch
 
 from ...arrays import Float, Float32
-from ...indexer.delta import Delta, DenseDelta, LowRankDelta, gaussian_directions
+from ...indexer import Delta, DenseDelta, LowRankDelta, gaussian_directions
 
 CORANGE = 2
 """Rows of Z for each column of Y, as the source's section 4.5 advises for spectra that fall slowly.
