@@ -20,7 +20,6 @@ from .tensor_file import Checkpoint as Checkpoint
 from .tensor_file import RowBlock as RowBlock
 from .tensor_file import TensorRef as TensorRef
 from .tensor_file import decode as decode
-from .tensor_file import header_length as header_length
 from .tensor_file import parse_header as parse_header
 from .weights import ADAPTER_WEIGHTS as ADAPTER_WEIGHTS
 from .weights import choose_weights as choose_weights

@@ -6,7 +6,6 @@ Whatever the Hub refuses, or does not answer as it should, is a `ModelError` wit
 
 from .call import LocalBudget as LocalBudget
 from .call import RateLimit as RateLimit
-from .call import RequestBudget as RequestBudget
 from .call import RequestKind as RequestKind
 from .files import HubWeights as HubWeights
 from .files import read_small_file as read_small_file
