@@ -211,10 +211,7 @@ class Base:
     """A base by name; `weights()` opens it on first use, and fails the same way each time.
 
     Attributes:
-        name: The family's name in the catalog.
         folder: Where its files are; None for a Hub id or a mere name.
-        aliases: Other names that members may call it by.
-        plan: How much of its files is read, and how much one read of a remote one brings.
         session: The Hub for this base and for the models of its run.
         kept: Where ranges of its files are kept, if it is read by ranges from the Hub.
     """

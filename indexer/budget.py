@@ -201,7 +201,6 @@ class WantedBytes:
     """What of a model's files is read, by the base's own.
 
     Attributes:
-        share: Of every layer matrix; 1 reads whole files.
         base_bytes: Of the base's weight files; 0 where it is not open.
         layer_bytes: Of the base's layer matrices.
         row_bytes: Of the rows that are read of them under a budget.

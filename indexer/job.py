@@ -166,7 +166,6 @@ class Job:
         threads: Matrices of one model at work at once.
         parts: What is read of every matrix under a budget; None reads all.
         verify: Read whole files also under a budget, and those again that were not verified.
-        device: Where updates are compressed, as torch names it.
     """
 
     base: Base

@@ -145,7 +145,7 @@ MODELS_THAT_TELL = 3
 """Models of a family from which on their shapes tell whether another one belongs to it."""
 
 SAMPLED_ADAPTERS = 32
-"""Of a run, whose headers are read before it where nothing else tells what a family has."""
+"""Adapters whose headers are read before a run, where nothing else tells what a family has."""
 
 
 def known_shapes(catalog: Catalog, base: str) -> dict[str, tuple[int, int]]:

@@ -135,13 +135,9 @@ class Plan:
 
     Attributes:
         weights: The base's, opened; None where they cannot be, for the reason `base_failure`.
-        share: Of every layer matrix that is read.
         earlier: What is said of members that need not be read: unchanged, or refused before.
-        excluded: Members that the options do not want.
         walk: Of the Hub; None for other sources.
         sized: Members that are new or changed, refused ones included.
-        bandwidth: Bits a second of each worker.
-        stored_slots: Of the family's models in the catalog.
     """
 
     base: Base

@@ -97,7 +97,6 @@ class CatalogBytes:
     """What the catalog and its derived files grow by.
 
     Attributes:
-        per_model: Bytes of the catalog file.
         derived_per_model: Bytes of the index and of mapped files, made by the first search.
     """
 
@@ -208,7 +207,7 @@ START_S, SLOT_S, REQUEST_S = 4.0, 0.004, 0.004
 the measurements in docs/plan.md."""
 
 ADAPTER_SLOTS = 36
-"""Of an adapter of which nothing is known: three matrices of twelve layers."""
+"""Slots of an adapter of which nothing is known: three matrices of twelve layers."""
 
 
 def parse_bandwidth(text: str) -> float:

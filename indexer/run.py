@@ -40,7 +40,6 @@ class IndexOptions:
     Attributes:
         base: A Hub id, a folder, or a mere name.
         folder: A folder of models; or a file that lists ids and paths, one a line.
-        hub: Walk the base's family on the Hub.
         models: Single ids or paths (`deltadex add`).
         budget: `2%` or `20MB` of the layer matrices a model; None reads them whole.
         recipes: Names, of the newest version; without, the family's own, or `sketch`.
@@ -54,7 +53,6 @@ class IndexOptions:
             catalog, unless `ray` is given.
         share: `3/16`: this machine's share of the members.
         ray: Address of a Ray cluster, or `local`: its workers read, and write parts.
-        selection: Which of the members are wanted.
     """
 
     base: str
@@ -113,8 +111,6 @@ class Report:
 
     Attributes:
         unchanged: Models that were in the catalog already, under every recipe of the run.
-        refused: By id.
-        bytes_read: Everything that was read in this run.
         bytes_total: Size of all members' weight files, as far as it is known.
         labels: Which rows of the labels file name a member; None without a file.
         guessed: Models that were indexed with a label guessed from their name.

@@ -47,13 +47,11 @@ class Adapter:
     Attributes:
         method: `lora`, `rslora`, `dora`, `adalora`, `pissa`, `olora`, `loha`, `lokr`,
             `vera`, `ia3`.
-        base_name: As the adapter names its base.
         modules: (out, in) of ΔW by module path; 0 for a width that only the base has
             (VeRA's in, and either side for IA³): such modules are in `needs_base`.
         full_values: Modules of which a whole 2-D weight is stored, and that tensor's name.
         needs_base: Modules whose ΔW needs W, those of `full_values` among them.
         outside: Modules outside layers that were left out, as their tensors are not in order.
-        notes: Sentences about irregularities.
     """
 
     method: str

@@ -100,7 +100,7 @@ UNKNOWN = 0
 """A width that the method does not store: it is the base's."""
 
 MAX_ELEMENTS = 1 << 30
-"""Of a Kronecker product, which squares what a file holds; no layer matrix has more."""
+"""The most of a Kronecker product, which squares what a file holds; no layer matrix has more."""
 
 HADAMARD = ("hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b")
 

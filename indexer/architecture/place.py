@@ -46,8 +46,6 @@ class AttentionConfig:
     """The attention settings of a config; None for those without a usable value.
 
     Attributes:
-        model_type: Of the whole model.
-        text_model_type: Of the language model inside it, or of the whole.
         multi_query: One key and value head for all.
         grouped_decoder: Falcon's `new_decoder_architecture`.
         nope_dim: Rows of a latent-attention key head that are not rotated.
@@ -115,7 +113,6 @@ class Fused:
 
     Attributes:
         out: Rows, as (out, in).
-        width: Columns.
         head_rows: Query rows, where the output projection beside it shows them.
         maybe_conv1d: Whether it may come from a Conv1D, in which q, k and v are contiguous.
     """
@@ -241,7 +238,6 @@ class Placement:
     """One slot's matrix, or one part of it, inside a stored tensor.
 
     Attributes:
-        slot: The position it fills.
         part: "" for the usual single matrix; else names the piece ("expert.3",
             "shared", "q_a", …): parts of one slot are blocks of one update.
         module: Canonical name without prefix, as in the base's own file.
@@ -249,7 +245,6 @@ class Placement:
         index: Leading index where experts are stacked in one tensor.
         transposed: Stored in × out (GPT-2's Conv1D, gpt_oss experts).
         rows: Output rows (after transposing) that belong here; None = all.
-        shape: (out, in) of the resulting matrix.
     """
 
     slot: Slot
@@ -460,13 +455,11 @@ class Table:
     """`roles.json` with its patterns compiled.
 
     Attributes:
-        layers: Stack of each layer path, in the file's order.
         beside_others: Those of them whose models have further stacks.
         layer_pattern: Finds a layer path and its number.
         stack_of_owner: For paths that several architectures share, by the model type or by
             the word before the path.
         stack_of_embedding: The same, by an embedding beside the layers.
-        rules: First match wins.
         ignored: Suffixes that are no slot, such as routers.
         ignored_word: A component of a name that makes it no slot.
         attention_word: Found in the names of layers that attend, whatever their tradition.
@@ -541,7 +534,6 @@ class Spot:
         prefix: All before the layer path, with its last dot.
         path: Layer path, numbers written `N`.
         groups: Numbers inside the layer path: ALBERT's shared group.
-        layer: The number after the layer path.
         suffix: All after the layer number, numbers written `N`.
         module: The name without prefix and `.weight`.
         expert: The last number in the suffix, or -1.
@@ -641,8 +633,8 @@ ATTENTION_ROLES = frozenset(("q", "k", "v", "qkv", "o", "cross_q", "cross_k", "c
 Stacks = Mapping[str, Sequence[Spot]]
 
 MAX_EXPERTS = 4096
-"""Of one tensor: each is a matrix of its own, so that a small file could hold any number; the
-largest mixtures have some hundreds."""
+"""The most of one tensor: each is a matrix of its own, so that a small file could hold any number;
+the largest mixtures have some hundreds."""
 
 OPEN_PATH = "layers"
 """A layer path of encoders, decoders and towers alike."""
@@ -870,7 +862,6 @@ class StackContext:
     Attributes:
         stored: Shapes are as on disk; otherwise they are (out, in) already.
         conv1d: The stack uses GPT-2's Conv1D, stored in × out.
-        inner_group: ALBERT's layers in one shared group.
         shapes: Of every placed tensor, by layer and suffix.
     """
 

@@ -62,7 +62,6 @@ class Entry:
     Attributes:
         begin: Where it begins, with its local header.
         end: Where the next one does.
-        size: Bytes of content.
         crc: Of the content; 0 where none is listed.
         descriptor: Bytes of the data descriptor between the content and `end`; 0 without.
     """
@@ -180,7 +179,7 @@ def read_directory(source: ByteSource) -> dict[str, Entry]:
 
 
 def _descriptor_bytes(info: zipfile.ZipInfo) -> int:
-    """Of the data descriptor as torch writes it: longer where sizes or places have eight bytes."""
+    """Size of the data descriptor as torch writes it: longer where sizes or places have 8 bytes."""
     if not info.flag_bits & _HAS_DESCRIPTOR:
         return 0
     return 24 if max(info.file_size, info.header_offset) >= _FAR else 16
@@ -227,7 +226,6 @@ class StoredRows:
     Attributes:
         start: First byte within the entry's content.
         stop: One past the last; what lies between rows that are apart is included.
-        shape: (rows, columns).
         steps: Elements from a row to the next, and from a column to the next.
     """
 

@@ -132,7 +132,6 @@ class ByteSource(Protocol):
 
     Attributes:
         name: The file's name, to begin a reason with.
-        size: Of the file, in bytes.
         plan: How much to read at once.
         bytes_fetched: Bytes that travelled here so far; None for a file at hand.
     """
@@ -261,7 +260,7 @@ _SIGNED = (".safetensors", ".bin", ".json", ".gguf")
 """Endings of the files whose change makes a model another one."""
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Of a path without links: a link or a pipe that takes its place meanwhile is not followed, and
+"""For a path without links: a link or a pipe that takes its place meanwhile is not followed, and
 not waited for."""
 
 

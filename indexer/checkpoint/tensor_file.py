@@ -49,9 +49,7 @@ class TensorRef:
 
     Attributes:
         dtype: Safetensors spelling: F64 F32 F16 BF16 I8 U8 ….
-        file: The weight file's name within the checkpoint.
         start: First byte, from the beginning of the file.
-        stop: One past the last byte.
     """
 
     name: str

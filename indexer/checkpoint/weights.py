@@ -27,7 +27,6 @@ class _Mark:
     """What identifies a scheme in one tensor.
 
     Attributes:
-        name: Matches the end of its name.
         dtypes: Those it is then stored in; empty = any.
         n_dims: It has at least so many dimensions.
     """

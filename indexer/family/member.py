@@ -81,9 +81,7 @@ class Member:
     """Where a model's files are, and what its small files say.
 
     Attributes:
-        folder: The model's folder; None for the Hub.
         given: The folder that the user named, out of which no link leads; None for the model's own.
-        hub: The Hub's description; None for a local model.
         config: `config.json`, of an adapter `adapter_config.json`, as far as it is known.
         claims: Every name under which the model's files mention a base, most trusted first.
         refusal: A reason that needs no weights to be known.
@@ -146,9 +144,7 @@ class Wanted:
     """The base as members may refer to it.
 
     Attributes:
-        names: Its name and every alias.
         folder: Its own folder, if it is local.
-        config: Its `config.json`, if that is at hand.
     """
 
     names: tuple[str, ...]
@@ -201,7 +197,6 @@ class Selection:
 
     Attributes:
         depth: Generations below the base on the Hub; None for all.
-        exclude: Kinds and formats that are not wanted.
         min_downloads: Least downloads; a model whose downloads are not known is kept.
     """
 

@@ -63,7 +63,7 @@ _FULL_WEIGHTS = re.compile(
 )
 
 NAMES_SHOWN = 3
-"""Of what is left out for one reason."""
+"""Names that are shown of what is left out for one reason."""
 
 
 @dataclass(frozen=True, slots=True)

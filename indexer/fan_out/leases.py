@@ -50,7 +50,6 @@ class Lease:
 
     Attributes:
         id: Depends on the models, their files and the recipes: the same work has the same name.
-        bytes: Of their files, as far as it is known.
     """
 
     id: str

@@ -59,7 +59,6 @@ class Cluster:
     """Workers of a Ray cluster.
 
     Attributes:
-        ray: The module.
         workers: Actors, each of which reads one lease after the other.
         budget: The actor that counts their requests to the Hub.
         tasks: Lease ids by Ray's reference.
@@ -244,7 +243,7 @@ def _line(err: BaseException) -> str:
 
 
 IN_FLIGHT_BYTES = 64 << 30
-"""Of the files of all leases that are given out; one lease is given out whatever its size."""
+"""The most of the files of all leases that are given out; one is given out whatever its size."""
 
 QUEUED = 2
 """Leases that a worker has: one at work, one to begin with while its part is committed."""
@@ -358,9 +357,7 @@ class Waiting:
     """Leases that are not given out yet, and those that are.
 
     Attributes:
-        workers: That the cluster has.
         running: Leases that are given out, by id.
-        deaths: Of workers, by lease.
     """
 
     queue: deque[Lease]

@@ -31,7 +31,7 @@ VERSIONS = {"sketch": tuple(VECTOR_DIMS), "mean-factors": (1,)}
 
 DEFAULT_RANK = {"sketch": 16, "mean-factors": 8}
 POWER_STEPS = {"sketch": 0, "mean-factors": 2}
-"""Of the randomised SVD; two as `torch.svd_lowrank`, which the original recipe called."""
+"""Those of the randomised SVD; two as `torch.svd_lowrank`, which the original recipe called."""
 
 Pool = SketchPool | MeanFactorsPool
 """Takes the features of a model's matrices one at a time, then gives a vector."""
@@ -99,7 +99,6 @@ class MeasuredUpdate:
         update: Without its ΔW.
         factors: None for an exact zero.
         features: For each recipe, the factors it looks at and what it makes of them.
-        zero_share: Share of ΔW's entries that are exactly 0.
         linear: Its linear sketch, where a recipe keeps one.
     """
 
@@ -192,7 +191,7 @@ class UpdateCollector:
         return tuple(results)
 
     def linear_sketch(self) -> LinearSketch | None:
-        """Of the recipe that keeps one; None without."""
+        """The linear sketch of the recipe that keeps one; None without."""
         return None if self._linear is None else self._linear.sketch()
 
     def statistics(self) -> tuple[SlotStats, ...]:

@@ -90,7 +90,7 @@ class _SlotSpectra:
         return max(0.0, 1.0 - self.noise / self.total)
 
     def is_seen_whole(self, block: str) -> bool:
-        """Of a few rows only the input side is seen whole, of a few columns the output side."""
+        """Whether a block is: of a few rows only the input side is, of a few columns the output."""
         return self.cut_axis is None or block != ("output", "input")[self.cut_axis]
 
 
@@ -249,7 +249,6 @@ class _PairHash:
     Attributes:
         rows: Of every bucket in turn, in order; the right side's after the left's.
         starts: (2 · dim,), where each bucket's rows begin; the right side's after the left's.
-        signs: Of the rows, ±1.
     """
 
     rows: torch.Tensor

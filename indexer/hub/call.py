@@ -166,7 +166,6 @@ class Patience:
     """Limits of one call to the Hub; all times in seconds.
 
     Attributes:
-        connect_s: For a connection to be made.
         read_s: Without a single byte arriving.
         call_s: For the whole call with its retries, waits for rate limits apart.
         bytes_per_second: A call that fetches many bytes may take that much longer.
@@ -249,8 +248,6 @@ class Call:
         max_bytes: Of one answer's body, as it arrives and unpacked.
         cancelled: Ends every pause when set.
         on_bytes: Called with the length of every piece of a body that arrives.
-        budget: Requests that the Hub still allows.
-        traffic: Those that are sent, counted.
     """
 
     what: str

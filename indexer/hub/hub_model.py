@@ -64,8 +64,8 @@ _TAG = re.compile(
 _PACKED_DTYPES = ("I32", "U8", "I8", "U32", "F4")
 
 _PACKED_SHARE = 0.25
-"""Of the stored elements. GPT-2's boolean masks are below a tenth, packed 4-bit weights
-of small models with large embeddings about a third."""
+"""The least share of the stored elements. GPT-2's boolean masks are below a tenth, packed 4-bit
+weights of small models with large embeddings about a third."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

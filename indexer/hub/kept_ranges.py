@@ -35,7 +35,7 @@ LEAVE_FREE = 1 << 30
 """Bytes that stay free on the disk, for the catalog and everybody else."""
 
 SHARE_AFTER_REMOVAL = 0.9
-"""Of the limit: what is left once the oldest ranges were removed."""
+"""The share of the limit that is left once the oldest ranges were removed."""
 
 COUNTED_AGAIN_AFTER = 16
 """The folder's size is measured again once a 16th of the limit was written: others write too."""
@@ -64,7 +64,6 @@ class RangeFolder:
     Attributes:
         folder: None keeps nothing.
         limit: Bytes of all that is kept; the least recently used are removed first.
-        bytes_used: Bytes that were read from here.
     """
 
     folder: Path | None = field(default_factory=default_folder)

@@ -42,11 +42,7 @@ def is_remote(source: str) -> bool:
 
 @dataclass(kw_only=True)
 class WebSource:
-    """An index at an address; no token is sent there.
-
-    Attributes:
-        name: The folder's address, as the user gave it.
-    """
+    """An index at an address; no token is sent there."""
 
     name: str
     url: str = field(init=False)
@@ -120,12 +116,7 @@ class WebSource:
 
 @dataclass(kw_only=True)
 class HubSource(WebSource):
-    """An index in a data set of the Hub, at the commit that its name has now.
-
-    Attributes:
-        repo: `OWNER/NAME`.
-        revision: A branch, tag or commit.
-    """
+    """An index in a data set of the Hub, at the commit that its name has now."""
 
     repo: str
     revision: str = "main"

@@ -39,7 +39,6 @@ class RemoteFile:
     """One file of one commit, as the Hub answers a HEAD.
 
     Attributes:
-        path: From the top of the repository.
         url: Where its bytes are handed out; signed, so never shown.
         on_hub: Whether that is the Hub itself, which may see the token.
     """
@@ -59,7 +58,7 @@ class RemoteFile:
 
     @property
     def sha256(self) -> str | None:
-        """Of the content, where the Hub knows it (files in large-file storage)."""
+        """The content's hash, where the Hub knows it (files in large-file storage)."""
         return self.etag if _SHA256.match(self.etag) else None
 
     @property

@@ -90,11 +90,8 @@ class HubSession:
 
     Attributes:
         token: None takes HF_TOKEN or the saved one; False sends none.
-        cache_dir: Where files that were downloaded before lie.
         cancelled: Set it to end every wait of this session.
         expand_level: How many sets of properties this Hub has refused to list.
-        budget: Requests that the Hub still allows this user, whoever sends them.
-        traffic: The requests of this session, counted.
     """
 
     endpoint: str = field(default_factory=lambda: constants.ENDPOINT)

@@ -242,7 +242,6 @@ class _Walk:
 
     Attributes:
         levels: By id in lower case, the generation of its children: 1 for the base's.
-        parents: Names whose children are still to be listed.
         names: Ids that models call their base, and whether there is a sign of a renaming.
         unanswered: The last parents in a row that were left out.
     """
