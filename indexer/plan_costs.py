@@ -34,11 +34,8 @@ _SHARD = re.compile(r"-\d{5}-of-(\d{5})\.(safetensors|bin)$")
 
 
 def count_requests(members: Iterable[Member], small_file: int = 1) -> Counter[RequestKind]:
-    """Requests for the models of the Hub that are read; ranges on signed addresses apart.
-
-    Args:
-        small_file: Requests for a small file: 2 where the Hub redirects to its cache.
-    """
+    """Requests for the models of the Hub that are read, ranges on signed addresses apart; a small
+    file takes two where the Hub redirects to its cache."""
     counts: Counter[RequestKind] = Counter({"api": 0, "resolve": 0})
     for member in members:
         model = member.hub

@@ -29,8 +29,7 @@ def fingerprint_query(
     """The fingerprint of a model that is not in the catalog; nothing is stored.
 
     Args:
-        layout: Of the family, for recipes that depend on it; the catalog's where it is None.
-        shapes: (out, in) by slot, of the family's models; the catalog's where it is None.
+        layout, shapes: The family's, as of `Job`; the catalog's where they are None.
 
     Raises:
         UnknownModel: there is none.
@@ -78,9 +77,6 @@ def fingerprint_sent_adapter(
     """An uploaded adapter's fingerprint as a member of the family; only its own files are opened.
 
     Args:
-        base: The family's name in the catalog.
-        layout: Of the family, for recipes that depend on it.
-        shapes: (out, in) by slot, of the family's models.
         may_open_base: Methods whose update is a function of W may read the base.
 
     Raises:

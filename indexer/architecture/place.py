@@ -125,11 +125,7 @@ class Fused:
 
 
 def split_rows(split: str | Mapping[str, str], fused: Fused) -> Mapping[str, Rows] | None:
-    """Rows of each role, or None where the layout cannot be known.
-
-    Args:
-        split: A layout's name, or one for each model type.
-    """
+    """Rows of each role by a layout, or one a model type; None where it cannot be known."""
     if not isinstance(split, str):
         split = split.get(fused.config.text_model_type or "", "")
     pattern = _pattern(split, fused)
@@ -601,11 +597,8 @@ def find_number(module: str) -> Numbered | None:
 
 
 def path_ends(module: str, longest: int) -> Iterator[str]:
-    """Every end of a module's path that begins with a whole component, the longest first.
-
-    Args:
-        longest: Characters of an end; longer ones are left out.
-    """
+    """Every end of a module's path that begins with a whole component and has at most `longest`
+    characters, the longest first."""
     if len(module) <= longest:
         start = 0
     elif not (start := module.find(".", len(module) - longest - 1) + 1):
@@ -745,10 +738,7 @@ def require_known_slots(
     """Pass if most matrices that an adapter changes may be those of a base by what its models have.
 
     A role or layer that no model of the family changed yet may be there. A stack may, where models
-    of that architecture have several.
-
-    Args:
-        shapes: (out, in) by slot, of the family's models; none where too little is known.
+    of that architecture have several. `shapes`: as of `Job`.
 
     Raises:
         ModelError: `other-base`.

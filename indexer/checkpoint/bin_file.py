@@ -258,9 +258,6 @@ def stored_rows(
     """Where a block's rows are; None where they are not one after the other in the storage.
 
     That is so in transposed and repeated tensors: any row is all over their storage.
-
-    Args:
-        tensor: On the meta device, with its place in its storage.
     """
     shape, steps = tuple(tensor.shape), tensor.stride()
     if len(shape) < 2 or not ref.stop:

@@ -29,7 +29,7 @@ MAX_SCALAR = 10_000
 _CLOSING = re.compile(r"^---[ \t\r]*$", re.MULTILINE)
 
 MAX_RESULTS = 10_000
-"""Results that are read of a model-index; by its anchor a card can repeat one any number of times."""
+"""Results that are read of a model-index; by its anchor a card can repeat one without end."""
 
 _SENTENCE = re.compile(
     r"fine[- ]?tuned version of .{1,300}? on the "
