@@ -39,7 +39,7 @@ def storable(name: str) -> str:
 
 
 def read_text_file(path: Path, what: str) -> str:
-    """A file's text in UTF-8; a pipe is read too, up to the limit. `what`: it is, for the message."""
+    """A file's text in UTF-8, of a pipe too, up to the limit; `what` it is, for the message."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

@@ -33,8 +33,8 @@ _STEP_FOLDER = re.compile(r"/?(checkpoint[-_][^/]*|(step|epoch)[-_]?\d+)$", re.I
 
 
 def folder_members(folder: Path, base: str, *, leave_out: Path | None) -> Iterator[Member]:
-    """Every model below `folder`, but for the base's; ids are paths relative to it. What is left out
-    is logged."""
+    """Every model below `folder`, but for the base's; ids are paths relative to it. What is left
+    out is logged."""
     if not folder.is_dir():
         raise SourceError(f"{folder}: no such folder")
     root = folder.resolve()

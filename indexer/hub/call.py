@@ -288,8 +288,8 @@ class Call:
                 raise ModelError("hub-bad-answer", f"{self.what}: {describe_error(err)}") from None
 
     def failed(self, error: ModelError, brought: int = 0) -> None:
-        """Pause before the next try, or raise `error` where there shall be none; `brought`: bytes of
-        the answer that was cut."""
+        """Pause before the next try, or raise `error` where there shall be none; `brought`: bytes
+        of the answer that was cut."""
         self.failures = 1 if brought >= self.patience.least_bytes else self.failures + 1
         patience = self.patience
         pause = min(patience.longest_pause_s, patience.first_pause_s * 2.0 ** (self.failures - 1))
