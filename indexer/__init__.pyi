@@ -11,7 +11,6 @@ from .delta import factorise as factorise
 from .delta import flaw_of as flaw_of
 from .delta import gaussian_directions as gaussian_directions
 from .family import Selection as Selection
-from .family import base_key as base_key
 from .fingerprint import Layout as Layout
 from .fingerprint import LinearPool as LinearPool
 from .fingerprint import Pool as Pool
@@ -38,4 +37,5 @@ from .run import Progress as Progress
 from .run import Report as Report
 from .spectra import update_spectra as update_spectra
 from .spectra import weight_spectra as weight_spectra
+from .untrusted_text import base_key as base_key
 from .updates import require_descent as require_descent

@@ -3,6 +3,7 @@
 Folders, lists and labels that cannot be read are a `SourceError`.
 """
 
+from ..untrusted_text import base_key as base_key
 from .labels import LabelMatches as LabelMatches
 from .labels import Labels as Labels
 from .labels import read_labels as read_labels
@@ -12,7 +13,6 @@ from .member import Kind as Kind
 from .member import Member as Member
 from .member import Selection as Selection
 from .member import Wanted as Wanted
-from .member import base_key as base_key
 from .member import file_names as file_names
 from .member import format_of as format_of
 from .member import kind_of as kind_of

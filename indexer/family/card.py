@@ -14,8 +14,7 @@ from typing import Any
 import yaml
 
 from ..checkpoint import Config
-from ..untrusted_text import distinct_texts, shown
-from .member import base_key
+from ..untrusted_text import base_key, distinct_texts, shown
 
 MAX_CARD_CHARS = 400_000
 MAX_PARENTS = 64
