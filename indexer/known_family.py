@@ -211,7 +211,7 @@ def _adapter_placements(member: Member) -> tuple[Placement, ...]:
     """Where an adapter's modules belong; empty if its files do not tell. Reads headers only."""
     try:
         member = member.with_config()
-        with closing(member.open()) as checkpoint:
+        with closing(member.checkpoint()) as checkpoint:
             adapter = read_adapter(checkpoint, member.config)
             return place_modules(adapter.modules, None).placements
     except ModelError:

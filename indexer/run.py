@@ -299,7 +299,7 @@ def _read(member: Member, job: Job, remote: HubWeights | None) -> Outcome:
             member = refuse_strangers(member, job.wanted)
             if member.refusal is not None:
                 raise member.refusal
-        checkpoint = remote.open() if remote else member.open(job.plan, job.session)
+        checkpoint = remote.open() if remote else member.checkpoint(job.plan, job.session)
         job.meter.opened(member.record.id, checkpoint)
         collector = UpdateCollector(job.recipes, job.layout)
         record = member.record

@@ -54,7 +54,7 @@ def update_spectra(
         if member.refusal is not None:
             raise member.refusal
         member = member.with_config()
-        checkpoint = opened.enter_context(closing(member.open()))
+        checkpoint = opened.enter_context(closing(member.checkpoint()))
         if member.is_adapter:
             collect_adapter(member, checkpoint, job, collector)
         else:
@@ -81,7 +81,7 @@ def weight_spectra(
         if member.is_adapter:
             checkpoint, placed = family.weights().checkpoint, family.weights().placed
         else:
-            checkpoint = opened.enter_context(closing(member.open()))
+            checkpoint = opened.enter_context(closing(member.checkpoint()))
             placed = place_checkpoint(checkpoint, member.config)
         return member.record, _stored(placed, checkpoint, place)
 

@@ -83,7 +83,9 @@ class Member:
         """The model's files on disk; None for the Hub."""
         return None if self.folder is None else ModelFolder.at(self.folder, self.given)
 
-    def open(self, plan: ReadPlan = WHOLE_TENSORS, session: HubSession | None = None) -> Checkpoint:
+    def checkpoint(
+        self, plan: ReadPlan = WHOLE_TENSORS, session: HubSession | None = None
+    ) -> Checkpoint:
         """The weight files, headers read, or a `ModelError`."""
         if self.hub is not None:
             return HubWeights(self.hub, plan, session=session).open()
