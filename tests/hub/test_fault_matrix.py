@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fault_cases import TROUBLES, Trouble
+from fault_cases import PLACES, ROUNDS, TROUBLES, WEIGHTS, Place, Trouble
 from fault_family import (
     BOUND_S,
     FULL,
@@ -23,7 +23,6 @@ from fault_family import (
     family_hub,
     run,
 )
-from fault_places import PLACES, ROUNDS, WEIGHTS, Place
 from hub_standin import StandInHub
 
 from deltadex.indexer.hub.session import default_session

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from fault_cases import WEIGHTS
 from fault_family import FULL, MEMBERS, Run, family_hub, run
-from fault_places import WEIGHTS
 from hub_standin import Fault, StandInHub
 
 from deltadex.cli import main
